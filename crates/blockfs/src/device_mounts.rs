@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use crate::DeviceNumber;
 
+use crate::fstypes::has_anonymous_device;
 use crate::mountinfo::{MountInfoError, Table};
-use crate::origin::{BTRFS, device_of};
+use crate::origin::device_of;
 
 /// The mounts of block devices in a mount table. A node's table has thousands of lines and a pod may have hundreds of
 /// volumes, so the table is read once for all of them.
@@ -29,7 +30,7 @@ impl DeviceMounts {
     pub fn of(table: &Table) -> Result<Self, MountInfoError> {
         let mut devices: BTreeMap<DeviceNumber, Vec<DeviceMount>> = BTreeMap::new();
         let mut sources: BTreeMap<OsString, Option<DeviceNumber>> = BTreeMap::new();
-        let of_devices = |major, fstype: &[u8]| major != 0 || fstype == BTRFS;
+        let of_devices = |major, fstype: &[u8]| major != 0 || has_anonymous_device(fstype);
         for mount in table.select(|line| of_devices(line.device.major(), line.fstype))? {
             let device = if mount.device.major() != 0 {
                 Some(mount.device)

@@ -24,25 +24,6 @@ impl fmt::Display for Name {
     }
 }
 
-/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. Empty
-/// if the error says nothing about the volume's health. A file system that was shut down answers EIO to nearly
-/// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
-#[must_use]
-pub fn hint_on_volume(errno: Errno) -> &'static str {
-    match errno {
-        Errno::IO | Errno::NXIO | Errno::NODEV => {
-            "; hint: the volume's file system was shut down after an error, or its device is gone: \
-             see the kernel's log (dmesg), end all pods and containers that use the volume, and when it is \
-             mounted nowhere any more run xfs_repair, e2fsck or btrfs check on its device"
-        }
-        Errno::UCLEAN | Errno::BADMSG => {
-            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run \
-             xfs_repair, e2fsck or btrfs check on its device"
-        }
-        _ => "",
-    }
-}
-
 const NAMES: &[(Errno, &str)] = &[
     (Errno::PERM, "EPERM"),
     (Errno::NOENT, "ENOENT"),

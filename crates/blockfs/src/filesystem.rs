@@ -3,12 +3,10 @@
 mod cause;
 mod context;
 mod error;
-mod ext;
-mod twin;
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, SeekFrom, StatxFlags, statx};
+use rustix::fs::{Advice, AtFlags, SeekFrom, StatxFlags, fadvise, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
@@ -17,6 +15,7 @@ pub use error::{Call, MountError, Refusal};
 
 use crate::contents;
 use crate::device::{Device, DeviceFacts, DeviceNumber};
+use crate::fstypes::{self, FileSystem};
 use crate::options::{FsOption, MountOptions};
 use crate::probe;
 use cause::{Circumstances, Found};
@@ -46,22 +45,21 @@ pub struct Request<'a> {
 /// clone of a btrfs that is mounted is refused, and so is an ext4 with its journal on another device. An
 /// ext4 whose superblock asks for a kernel panic on errors is mounted with `errors=remount-ro`.
 pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
-    let options = effective_options(request)?;
-    let is_btrfs = request.fstype == "btrfs";
-    if is_btrfs {
-        twin::check_btrfs(request.device)?;
-    }
+    let known = fstypes::find(request.fstype);
+    let options = effective_options(request, known)?;
     let mount = match make(request, &options) {
         Err(MountError::Refused(refusal)) => {
-            let Some(options) = twin::with_no_uuid(request, &options, &refusal) else {
+            let option = known.and_then(|known| known.duplicate_uuid_option);
+            let option = option.filter(|option| may_have_twin(request, &options, &refusal, option));
+            let Some(option) = option else {
                 return Err(MountError::Refused(refusal));
             };
-            beside_its_twin(request, &options, refusal)?
+            beside_its_twin(request, options, option, refusal)?
         }
         made => made?,
     };
-    if is_btrfs {
-        twin::check_btrfs(request.device)?;
+    if let Some(check) = known.and_then(|known| known.after_mount) {
+        check(request.device)?;
     }
     Ok(mount)
 }
@@ -69,27 +67,53 @@ pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
 /// Asks the kernel to read in the background what [`instantiate`] looks at before it mounts. Opens the device, which
 /// has to stay open until then: the kernel drops the pages that it has read when the last descriptor is closed.
 pub fn read_ahead(fstype: &str, device: &DeviceFacts) {
-    if ext::is_ext(fstype)
+    let place = fstypes::find(fstype).and_then(|known| known.read_ahead);
+    if let Some((offset, length)) = place
         && let Ok(device) = device.opened()
     {
-        ext::read_ahead(device);
+        // Where that fails the superblock is only read later.
+        let _ = fadvise(device, offset, Some(length), Advice::WillNeed);
     }
 }
 
-/// The second try at an xfs, with `nouuid`. Refused for the same reason, it had no twin.
-fn beside_its_twin(
+/// Returns true if a refused mount may have lacked `option`, with which the type is mounted beside another file system
+/// with its UUID.
+///
+/// All that the option does is to skip the kernel's look for a twin, which comes before the journal is replayed: where
+/// the mount succeeds with it and not without, a twin is mounted. Asking the other devices for their UUIDs instead
+/// could hang with any of them.
+fn may_have_twin(
     request: &Request<'_>,
     options: &MountOptions,
+    refusal: &Refusal,
+    option: &str,
+) -> bool {
+    let mut given = options.fs_options.iter();
+    let is_given = given.any(|given| given.key() == option);
+    // A UUID of zeroes is refused too, and that is nobody's twin.
+    let has_uuid = || {
+        let found = probe::signature(request.device).ok().flatten();
+        found.is_some_and(|found| !found.uuid.is_nil())
+    };
+    matches!(refusal.cause, Cause::Unacceptable { .. }) && !is_given && has_uuid()
+}
+
+/// Tries a second time, with the option for a clone. Refused for the same reason, it had no twin.
+fn beside_its_twin(
+    request: &Request<'_>,
+    mut options: MountOptions,
+    option: &str,
     first: Box<Refusal>,
 ) -> Result<OwnedFd, MountError> {
-    match make(request, options) {
+    options.fs_options.push(FsOption::Flag(option.to_owned()));
+    match make(request, &options) {
         Err(MountError::Refused(again)) if again.errno == first.errno => {
             Err(MountError::Refused(first))
         }
         Err(error) => Err(error),
         Ok(mount) => {
-            let device = request.device.path().display();
-            tracing::info!(%device, "its xfs has the UUID of another that is mounted: mounted with nouuid");
+            let (device, fstype) = (request.device.path().display(), request.fstype);
+            tracing::info!(%device, "its {fstype} has the UUID of another that is mounted: mounted with {option}");
             Ok(mount)
         }
     }
@@ -138,10 +162,21 @@ fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountE
 /// A file system that is read-only by its nature is mounted with `ro`: the kernel makes its superblock
 /// read-only in any case, and refuses a second mount without `ro`. A device that doesn't tell whether it is
 /// read-only is treated as one that isn't: the mount then says so itself.
-fn effective_options(request: &Request<'_>) -> Result<MountOptions, MountError> {
+fn effective_options(
+    request: &Request<'_>,
+    known: Option<&FileSystem>,
+) -> Result<MountOptions, MountError> {
     let mut options = request.options.clone();
-    options.read_only |= probe::is_read_only_type(request.fstype);
-    ext::adapt(request, &mut options)?;
+    options.read_only |= known.is_some_and(|known| known.is_read_only);
+    if let Some(look) = known.and_then(|known| known.before_mount) {
+        let given: Vec<_> = options.fs_options.iter().map(FsOption::parts).collect();
+        let precautions = look(request.device, &given)?;
+        options.read_only |= precautions.read_only;
+        if let Some((key, value)) = precautions.option {
+            let (key, value) = (key.to_owned(), value.to_owned());
+            options.fs_options.push(FsOption::Value { key, value });
+        }
+    }
     if options.read_only && request.device.is_read_only().unwrap_or(false) {
         options = options.without_journal_replay(request.fstype);
     }
@@ -211,7 +246,7 @@ fn look_at(device: &DeviceFacts) -> Found {
         let opened = device.opened()?;
         // Not the size that is remembered: the end of a device that shrank meanwhile is the cause.
         let room = rustix::fs::seek(opened, SeekFrom::End(0))?;
-        Ok(match probe::probe(opened)? {
+        Ok(match probe::signature(device)? {
             Some(signature) => Found::A {
                 signature,
                 room,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`device`], [`loops`] | finds a block device's number and aliases; attaches an image file once |
 //! | [`probe`], [`contents`] | tells which file system a device holds, and what else, so that nobody formats data |
+//! | [`fstypes`] | describes each type of file system in one table, which all others ask |
 //! | [`options`] | turns mount options of CSI drivers into attributes and file-system options |
 //! | [`filesystem`] | makes a *detached* mount of a device, or one sentence that says why not |
 //! | [`view`], [`subpath`], [`ids`], [`selinux`] | makes what a container gets of a mounted volume |
@@ -31,6 +32,7 @@ mod device_number;
 pub mod errno;
 pub mod filesystem;
 pub mod fsgroup;
+pub mod fstypes;
 pub mod identity;
 pub mod ids;
 mod linux;
@@ -45,6 +47,7 @@ pub mod place;
 pub mod probe;
 pub mod resize;
 pub mod selinux;
+mod signature;
 pub mod subpath;
 pub mod sys;
 pub mod usage;

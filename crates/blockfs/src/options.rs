@@ -12,6 +12,7 @@ use std::fmt;
 
 use rustix::mount::MountAttrFlags;
 
+use crate::fstypes::{self, OptionRules};
 pub use error::OptionsError;
 pub use stored::stored;
 use table::{Meaning, Superblock};
@@ -62,8 +63,14 @@ impl FsOption {
     /// The name, without the value.
     #[must_use]
     pub fn key(&self) -> &str {
+        self.parts().0
+    }
+
+    /// The name, and the value if it has one.
+    pub(crate) fn parts(&self) -> (&str, Option<&str>) {
         match self {
-            Self::Flag(key) | Self::Value { key, .. } => key,
+            Self::Flag(key) => (key, None),
+            Self::Value { key, value } => (key, Some(value)),
         }
     }
 }
@@ -198,12 +205,17 @@ impl MountOptions {
     #[must_use]
     pub fn without_journal_replay(&self, fstype: &str) -> Self {
         let mut options = self.clone();
-        if let Some(option) = no_journal_replay(fstype)
-            && !options
-                .fs_options
-                .iter()
-                .any(|there| is_no_replay(there, &option))
-        {
+        let Some(option) = no_journal_replay(fstype) else {
+            return options;
+        };
+        let is_other_spelling = |key| {
+            let mut rules = fstypes::option_rules();
+            rules.any(|rules| {
+                rules.no_journal_replay == Some(key) || rules.no_journal_replay_too.contains(&key)
+            })
+        };
+        let mut given = options.fs_options.iter();
+        if !given.any(|given| *given == option || is_other_spelling(given.key())) {
             options.fs_options.push(option);
         }
         options
@@ -213,19 +225,23 @@ impl MountOptions {
     /// last one counts, whatever stands between them. Two mounts of one device with the same ones,
     /// both read-only or neither, ask for the same superblock. The kernel doesn't compare: it lets
     /// the second mount succeed and ignores its options (docs/design.md, "Who has a volume").
-    /// Attributes are each mount's own and don't count; nor does xfs's `nouuid`, which says how the
+    /// Attributes are each mount's own and don't count; nor do options such as xfs's `nouuid`, which say how the
     /// superblock was come by and not what it is.
     #[must_use]
     pub fn superblock_options(&self) -> Vec<String> {
         let mut slots: BTreeMap<&str, BTreeSet<&FsOption>> = BTreeMap::new();
-        let options = self.fs_options.iter();
-        for option in options.filter(|option| option.key() != "nouuid") {
+        let has = |of: fn(&OptionRules) -> &'static [&'static str], key: &str| {
+            fstypes::option_rules().any(|rules| of(rules).contains(&key))
+        };
+        for option in &self.fs_options {
             let key = option.key();
+            if has(|rules| rules.not_compared, key) {
+                continue;
+            }
             let slot = slots
                 .entry(key.strip_prefix("no").unwrap_or(key))
                 .or_default();
-            // btrfs takes several `rescue=`, and does each.
-            if key != "rescue" {
+            if !has(|rules| rules.cumulative, key) {
                 slot.clear();
             }
             slot.insert(option);
@@ -281,21 +297,8 @@ impl MountOptions {
 /// file system has no journal or we don't know it.
 #[must_use]
 pub fn no_journal_replay(fstype: &str) -> Option<FsOption> {
-    match fstype {
-        "ext3" | "ext4" => Some(FsOption::Flag("noload".to_owned())),
-        "xfs" => Some(FsOption::Flag("norecovery".to_owned())),
-        // `nologreplay` by itself is deprecated since Linux 5.9.
-        "btrfs" => Some(FsOption::Value {
-            key: "rescue".to_owned(),
-            value: "nologreplay".to_owned(),
-        }),
-        _ => None,
-    }
-}
-
-/// Each file system has older spellings of it.
-fn is_no_replay(there: &FsOption, wanted: &FsOption) -> bool {
-    there == wanted || matches!(there.key(), "noload" | "norecovery" | "nologreplay")
+    let option = fstypes::find(fstype)?.options.no_journal_replay?;
+    Some(FsOption::of(option))
 }
 
 fn check_length(key: &str, value: Option<&str>) -> Result<(), OptionsError> {

@@ -7,6 +7,7 @@ use crate::DeviceNumber;
 use crate::bounded::{self, KERNELS_WORD};
 
 use crate::device::Device;
+use crate::fstypes::has_anonymous_device;
 use crate::mountinfo::{Line, Mount};
 
 /// The id of the mount that a descriptor is on. Not by statx(2), nor the device: both ask the file
@@ -22,11 +23,8 @@ pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
 /// Whether a mount may be of a device's file system, by what its line says at once.
 #[must_use]
 pub fn may_be_on(line: &Line<'_>, device: DeviceNumber) -> bool {
-    line.device == device || (line.device.major() == 0 && line.fstype == BTRFS)
+    line.device == device || (line.device.major() == 0 && has_anonymous_device(line.fstype))
 }
-
-/// The file system whose numbers, with major 0, belong to no device. The kernel shows the device as the source.
-pub(crate) const BTRFS: &[u8] = b"btrfs";
 
 /// Whether a mount is of a device's file system.
 #[must_use]
@@ -39,8 +37,8 @@ pub(crate) fn device_of(mount: &Mount) -> Option<DeviceNumber> {
     if mount.device.major() != 0 {
         return Some(mount.device);
     }
-    let is_btrfs = mount.fstype.as_encoded_bytes() == BTRFS;
-    let source = is_btrfs.then(|| Device::open(Path::new(&mount.source)));
+    let is_anonymous = has_anonymous_device(mount.fstype.as_encoded_bytes());
+    let source = is_anonymous.then(|| Device::open(Path::new(&mount.source)));
     source?.ok().map(|source| source.number())
 }
 

@@ -7,7 +7,9 @@ use crate::Deadline;
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
-use crate::errno::{Name, hint_on_volume};
+use crate::errno::Name;
+use crate::fstypes::{hint_on_volume, with_id_mapping};
+use crate::linux;
 use crate::subpath::{self, Kind, Missing, SubpathError};
 use crate::sys;
 
@@ -40,7 +42,7 @@ pub enum ViewError {
     /// The file system can't show other owners.
     #[error(
         "mount_setattr(MOUNT_ATTR_IDMAP): {}; hint: the container has a user namespace, which \
-         this file system can't be mapped into; ext4, xfs and btrfs can", Name(*.0)
+         this file system can't be mapped into; {} can", Name(*.0), with_id_mapping(linux::version())
     )]
     Ids(Errno),
     /// A container has more mounts of the volume than there is time for.

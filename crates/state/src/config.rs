@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::trust::{self, Flaw, Kind};
-use crust_blockfs::bounded;
+use crust_blockfs::{bounded, fstypes};
 
 pub use delegate::{DelegateKind, DelegateSettings};
 pub use file::ConfigFile;
@@ -149,7 +149,7 @@ impl Default for Config {
             state_dir: "/run/runcrust".into(),
             kubelet_dirs: vec!["/var/lib/kubelet".into()],
             match_roots: Vec::new(),
-            fstypes: ["ext4", "ext3", "xfs", "btrfs"].map(str::to_owned).into(),
+            fstypes: fstypes::allowed_by_default().map(str::to_owned).collect(),
             default_options: Vec::new(),
             sandbox: SandboxMode::default(),
             shared: Sharing::default(),

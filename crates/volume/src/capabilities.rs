@@ -7,7 +7,7 @@ use rustix::mount::{FsOpenFlags, fsopen};
 
 use crate::privileges::{self, PrivilegesError, Step};
 use crust_blockfs::errno::Name;
-use crust_blockfs::resize;
+use crust_blockfs::fstypes;
 
 /// The kernel doesn't say.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +43,9 @@ pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
 
 /// Whether one of the file systems can grow while it is mounted, by this process.
 pub fn can_grow(fstypes: &[String]) -> Result<bool, CapabilitiesError> {
-    let has_resource = resize::can_use_reserves().map_err(privileges::failed("capget"))?;
-    Ok(fstypes.iter().any(|fstype| grows(fstype, has_resource)))
+    let uses_reserves = fstypes::can_use_reserves().map_err(privileges::failed("capget"))?;
+    let mut known = fstypes.iter().filter_map(|fstype| fstypes::find(fstype));
+    Ok(known.any(|known| known.can_grow(uses_reserves)))
 }
 
 const WHAT: &str = "capabilities";
@@ -92,25 +93,9 @@ fn judge(effective: &CapsHashSet) -> Finding {
     Finding::warn(WHAT, format!("without {names} {lost}"), fix)
 }
 
-/// ext4 asks for `CAP_SYS_RESOURCE`, the others for what a mount takes anyhow.
-fn grows(fstype: &str, has_resource: bool) -> bool {
-    match fstype {
-        "xfs" | "btrfs" => true,
-        "ext2" | "ext3" | "ext4" => has_resource,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ext4_alone_needs_a_capability_of_its_own() {
-        assert!(grows("xfs", false) && grows("btrfs", false));
-        assert!(!grows("ext4", false) && grows("ext4", true));
-        assert!(!grows("vfat", true));
-    }
 
     #[test]
     fn what_is_missing_is_told_with_what_it_takes_away() {

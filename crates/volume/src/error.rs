@@ -18,6 +18,7 @@ use crate::sandbox::SandboxError;
 use crust_blockfs::device::DeviceError;
 use crust_blockfs::filesystem::MountError;
 use crust_blockfs::fsgroup::FsGroupError;
+use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
@@ -95,7 +96,7 @@ impl VolumeError {
             | Cause::Unrecorded { .. }
             | Cause::DeviceBusy { .. }
             | Cause::RivalBusy { .. }
-            | Cause::Resize(ResizeError::Refused { .. })
+            | Cause::Resize(ResizeError::Growth(GrowthError::Refused { .. }))
             | Cause::Conflict(_)
             | Cause::Denied(Denied::Mount(_) | Denied::Files(_) | Denied::Unclear(_))
             | Cause::Contended
@@ -115,7 +116,8 @@ impl VolumeError {
             Cause::Denied(Denied::Full { .. }) => Code::ResourceExhausted,
             Cause::Mount(error) if error.is_the_callers() => Code::InvalidArgument,
             Cause::Resize(ResizeError::Limits { .. }) => Code::OutOfRange,
-            Cause::Unsupported(_) | Cause::Resize(ResizeError::Unsupported { .. }) => {
+            Cause::Unsupported(_)
+            | Cause::Resize(ResizeError::Growth(GrowthError::Unsupported { .. })) => {
                 Code::Unimplemented
             }
             _ => Code::Internal,

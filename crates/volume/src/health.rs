@@ -3,10 +3,8 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::bounded::{self, KERNELS_WORD};
 use crust_state::TargetPath;
 use crust_state::record::VolumeRecord;
 use rustix::fs::{OFlags, RawDir};
@@ -16,6 +14,7 @@ use super::mounted::{Mounted, open_named};
 use crate::bare::{self, Contents};
 use crust_blockfs::device::Device;
 use crust_blockfs::errno::Name;
+use crust_blockfs::fstypes;
 use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::probe;
 use crust_blockfs::usage::UsageError;
@@ -41,7 +40,7 @@ enum Symptom<'a> {
     ShutDown,
     /// It was mounted read-write and isn't any more.
     ReadOnly,
-    /// ext4's count.
+    /// The file system's own count of them.
     Errors(u64),
     /// A growth that was asked for before the mount failed; why, in a sentence.
     NotGrown(&'a str),
@@ -108,9 +107,9 @@ fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
     if (has("ro") || has("emergency_ro")) && !look.read_only && !is_read_only_by_nature(look) {
         symptoms.push(Symptom::ReadOnly);
     }
-    match ext4_errors(look.device) {
-        0 => {}
-        errors => symptoms.push(Symptom::Errors(errors)),
+    let errors = fstypes::find(look.fstype).map_or(0, |known| known.recorded_errors(look.device));
+    if errors > 0 {
+        symptoms.push(Symptom::Errors(errors));
     }
     symptoms
 }
@@ -146,20 +145,6 @@ fn answers(look: &Look<'_>) -> Result<(), (&'static str, Errno)> {
     }
 }
 
-/// `/sys/fs/ext4/<device>/errors_count` (Documentation/admin-guide/ext4.rst).
-fn ext4_errors(device: DeviceNumber) -> u64 {
-    let device = format!("/sys/dev/block/{device}");
-    let Ok(device) = std::fs::canonicalize(device) else {
-        return 0;
-    };
-    let Some(name) = device.file_name() else {
-        return 0;
-    };
-    let file = Path::new("/sys/fs/ext4").join(name).join("errors_count");
-    let count = bounded::read_to_string(&file, KERNELS_WORD).unwrap_or_default();
-    count.trim_end().parse().unwrap_or(0)
-}
-
 /// What is wrong first, then what to do about it.
 fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
     let what: Vec<String> = symptoms.iter().map(ToString::to_string).collect();
@@ -183,15 +168,11 @@ fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
 
 impl Symptom<'_> {
     fn hint(&self, fstype: &str) -> String {
-        let check = match fstype {
-            "xfs" => "xfs_repair",
-            "btrfs" => "btrfs check",
-            _ => "e2fsck",
-        };
         match self {
             Self::NoAnswer { .. } | Self::ShutDown | Self::ReadOnly | Self::Errors(_) => format!(
-                "see the kernel's log, end the pods or containers that use the volume, and run {check} on its \
-                 device before it is used again"
+                "see the kernel's log, end the pods or containers that use the volume, and run {} on its \
+                 device before it is used again",
+                fstypes::checker(fstype)
             ),
             Self::NotGrown(why) => {
                 let hint = why.split_once(HINT).map(|(_, hint)| hint);
@@ -280,12 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_answer_is_named_with_its_error() {
+    fn a_call_without_an_answer_is_named_with_its_error_and_the_checker() {
         let (call, errno) = ("open", Errno::IO);
-        let condition = judge(&[Symptom::NoAnswer { call, errno }], "xfs");
-        let message = condition.message;
-        for part in ["open with EIO", "xfs_repair"] {
-            assert!(message.contains(part), "{part:?} isn't in: {message}");
+        for (fstype, checker) in [("xfs", "xfs_repair"), ("vfat", "fsck.vfat")] {
+            let condition = judge(&[Symptom::NoAnswer { call, errno }], fstype);
+            let message = condition.message;
+            for part in ["open with EIO", checker] {
+                assert!(message.contains(part), "{part:?} isn't in: {message}");
+            }
         }
     }
 }

@@ -15,7 +15,8 @@ use rustix::mount::{MoveMountFlags, move_mount};
 
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::tmpfs;
-use crust_blockfs::errno::{Name, hint_on_volume};
+use crust_blockfs::errno::Name;
+use crust_blockfs::fstypes::hint_on_volume;
 use crust_blockfs::mountinfo::{MountInfoError, Table, has_option};
 use crust_blockfs::view::ViewError;
 use crust_blockfs::{origin, sys};

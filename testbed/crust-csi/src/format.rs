@@ -27,7 +27,9 @@ use crust_blockfs::loops;
 
 pub(crate) use error::FormatError;
 pub(crate) use fsck::Check;
-pub(crate) use fstype::Fstype;
+#[cfg(test)]
+pub(crate) use fstype::known;
+pub(crate) use fstype::{DEFAULT, Fstype};
 pub(crate) use mkfs::Make;
 
 use decide::Step;

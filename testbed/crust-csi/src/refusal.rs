@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crust_blockfs::device::DeviceError;
+use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::loops::LoopError;
 use crust_blockfs::resize::ResizeError;
 use crust_serve::{Failure, client};
@@ -280,7 +281,7 @@ impl NodeError {
             // kubelet lets the pod start with the old size, and doesn't ask again and again.
             Self::Resize(error) => matches!(
                 error,
-                ResizeError::Refused { .. } | ResizeError::Unsupported { .. }
+                ResizeError::Growth(GrowthError::Refused { .. } | GrowthError::Unsupported { .. })
             ),
             Self::Device(_) | Self::Crust(_) => false,
         }

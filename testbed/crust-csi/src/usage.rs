@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::features::{Feature, Features};
 use crate::field::FieldError;
-use crate::format::Fstype;
+use crate::format::{DEFAULT, Fstype};
 use crate::text;
 
 /// Of a `StorageClass`'s parameter and a volume's context: the runtime is to mount the volume, whatever
@@ -180,9 +180,11 @@ impl Mount {
         let wrong =
             |name: &str, reason: String| FieldError::new(field, format!("{name}: {reason}"));
         let fstype = match mount.fs_type.as_str() {
-            "" => Fstype::default(),
-            name => Fstype::from_str(name).map_err(|error| wrong("fs_type", error.to_string()))?,
+            "" => DEFAULT,
+            name => name,
         };
+        let fstype =
+            Fstype::from_str(fstype).map_err(|error| wrong("fs_type", error.to_string()))?;
         // What is said of an option may quote it no further than its name: it may be a secret.
         options::parse(&mount.mount_flags)
             .map_err(|error| wrong("mount_flags", error.to_string()))?;

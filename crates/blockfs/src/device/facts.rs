@@ -11,10 +11,11 @@ use super::{
     Aliases, Device, DeviceError, DeviceNumber, DiskSeq, Neighbours, SYSFS, aliases, others,
     shown_by, shown_by_opened,
 };
+use crate::signature::Signature;
 use crate::sys::loops;
 
 /// A device that is about to be mounted, from the moment its volume is claimed until the mount is there. Each fact is
-/// asked for when it is first needed, and once: size, logical block, disk sequence number, aliases.
+/// asked for when it is first needed, and once: size, logical block, superblock, disk sequence number, aliases.
 ///
 /// While the device is [held open](Self::opened) the facts come from its descriptor, so that they can't be another
 /// disk's. Until then they come from sysfs, which never waits for the device.
@@ -29,6 +30,7 @@ pub struct DeviceFacts {
     is_read_only: OnceCell<bool>,
     disk_seq: OnceCell<Option<DiskSeq>>,
     aliases: OnceCell<Aliases>,
+    signature: OnceCell<Option<Signature>>,
 }
 
 impl From<Device> for DeviceFacts {
@@ -41,6 +43,7 @@ impl From<Device> for DeviceFacts {
             is_read_only: OnceCell::new(),
             disk_seq: OnceCell::new(),
             aliases: OnceCell::new(),
+            signature: OnceCell::new(),
         }
     }
 }
@@ -55,7 +58,7 @@ fn known<T, E>(cell: &OnceCell<T>, ask: impl FnOnce() -> Result<T, E>) -> Result
 }
 
 impl DeviceFacts {
-    /// The device itself.
+    /// The device that the facts are about.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
@@ -109,9 +112,9 @@ impl DeviceFacts {
         .copied()
     }
 
-    /// Returns which disk the device is among all that the kernel ever made; see [`Device::disk_seq`].
+    /// Returns the disk's number among all that the kernel ever made; see [`Device::disk_seq`].
     ///
-    /// What sysfs said before the device was held open isn't taken for what it is now.
+    /// It is only remembered while the device is held open.
     pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
         let Some(device) = self.opened.get() else {
             return self.device.disk_seq();
@@ -122,6 +125,14 @@ impl DeviceFacts {
             Err(_) => self.device.disk_seq(),
         })
         .copied()
+    }
+
+    /// Returns the superblock that `probe` finds on the device, or found the first time. Opens the device.
+    pub(crate) fn signature(
+        &self,
+        probe: impl FnOnce(&OwnedFd) -> Result<Option<Signature>, Errno>,
+    ) -> Result<Option<Signature>, Errno> {
+        known(&self.signature, || probe(self.opened()?)).copied()
     }
 
     /// Returns what this device is and what it lies on.
@@ -147,8 +158,8 @@ impl DeviceFacts {
         others::conflicting(self.aliases()?, devices, neighbours)
     }
 
-    /// Returns the loop devices that show the same bytes: the kernel's exclusive claims know nothing of that, and
-    /// two file systems on them would destroy each other. Whoever holds what lies on one holds that one, too.
+    /// Returns the loop devices that show the same bytes. The kernel's exclusive claims don't cover that, and two file
+    /// systems on them would destroy each other. Whoever holds a device that lies on one holds that one, too.
     pub fn rivals(&self, neighbours: &Neighbours) -> Result<Vec<Device>, DeviceError> {
         let own = self.aliases()?;
         let mut loops = aliases::loops()?;

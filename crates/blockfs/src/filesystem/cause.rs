@@ -7,8 +7,9 @@ use rustix::io::Errno;
 
 use super::Call;
 use crate::contents::{Contents, Known};
+use crate::fstypes;
 use crate::options::FsOption;
-use crate::probe::{Demands, Kind, Signature};
+use crate::signature::{Restriction, Signature};
 
 /// Why a file system wasn't mounted. Displays as a clause; [`Cause::hint`] says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +58,7 @@ pub enum Cause {
         /// The type asked for.
         fstype: String,
         /// What is there.
-        found: Kind,
+        found: &'static str,
     },
     /// EINVAL, and the right one is there: options that exclude each other, btrfs' bad options
     /// before Linux 6.8, features that the kernel doesn't know.
@@ -115,15 +116,10 @@ pub enum Cause {
     /// EROFS: the journal wants to be replayed.
     #[error("the file system has a journal to replay, and the device can't be written to")]
     JournalOnReadOnlyDevice,
-    /// EROFS on a device that can be written to: ext4 replays fast commits only while it is mounted
-    /// read-write (Linux 5.10 and newer; seen up to 6.18).
-    #[error("the journal has fast commits to replay, which ext4 can't do in a read-only mount")]
-    FastCommitsInReadOnlyMount,
-    /// EACCES on a device that can be written to: btrfs-seed(5).
-    #[error(
-        "it is a btrfs seed, which is only ever mounted read-only, and a read-write mount was asked for"
-    )]
-    Seed,
+    /// EROFS or EACCES on a device that can be written to, in a state of the file system that the kernel
+    /// refuses such mounts for.
+    #[error("{}", .0.reason)]
+    Restricted(&'static Restriction),
     /// EROFS, and neither the device nor the superblock explains it.
     #[error("the file system has to be written to, and the kernel says that it is read-only")]
     NotWritable,
@@ -193,11 +189,14 @@ pub(super) struct Circumstances<'a> {
 }
 
 impl Circumstances<'_> {
-    fn demands(&self) -> Demands {
-        match self.found {
-            Found::A { signature, .. } => signature.demands,
-            _ => Demands::default(),
-        }
+    /// Returns the state of the file system that explains an error.
+    fn restriction(&self, errno: Errno) -> Option<Cause> {
+        let restriction = match self.found {
+            Found::A { signature, .. } => signature.restriction,
+            _ => None,
+        };
+        let restriction = restriction.filter(|it| it.errno == errno);
+        restriction.map(Cause::Restricted)
     }
 }
 
@@ -235,11 +234,9 @@ pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstanc
         (_, Errno::NOTBLK) => Cause::NotBlockDevice,
         (_, Errno::BADMSG) => Cause::BadChecksum,
         (_, Errno::UCLEAN) => Cause::Corrupt,
-        (_, Errno::ACCESS) if around.demands().seed => Cause::Seed,
-        (_, Errno::ACCESS) => Cause::ReadOnlyDevice,
+        (_, Errno::ACCESS) => around.restriction(errno).unwrap_or(Cause::ReadOnlyDevice),
         (_, Errno::ROFS) if around.is_read_only_device => Cause::JournalOnReadOnlyDevice,
-        (_, Errno::ROFS) if around.demands().fast_commits => Cause::FastCommitsInReadOnlyMount,
-        (_, Errno::ROFS) => Cause::NotWritable,
+        (_, Errno::ROFS) => around.restriction(errno).unwrap_or(Cause::NotWritable),
         (Call::Create, Errno::NOSYS) => misfit(around).unwrap_or(Cause::Other),
         (Call::Mount | Call::Stat, Errno::IO) => Cause::ShutDown,
         (_, Errno::IO) => truncated(around.found).unwrap_or(Cause::InputOutput),
@@ -259,8 +256,8 @@ fn invalid(log: &[String], around: &Circumstances<'_>) -> Cause {
         Found::Other(Contents::Known(found)) if found.fstype != Some(around.fstype) => {
             Cause::SomethingElse { fstype, found }
         }
-        Found::A { signature, .. } if !signature.kind.is_mounted_as(around.fstype) => {
-            let found = signature.kind;
+        Found::A { signature, .. } if !fstypes::is_mounted_as(signature.fstype, around.fstype) => {
+            let found = signature.fstype;
             Cause::OtherFileSystem { fstype, found }
         }
         found => truncated(found)

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::Cause;
 use crate::device::DeviceNumber;
 use crate::errno::Name;
+use crate::fstypes::Unfit;
 use crate::options::FsOption;
 
 /// Why there is no mount. Each is one sentence with the device, the
@@ -17,65 +18,9 @@ pub enum MountError {
     /// The kernel refused.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// A btrfs whose id is another's that is mounted: the kernel knows them by that alone.
-    #[error(
-        "btrfs on {device:?}: its file-system id {fsid} is that of {other:?}, which is mounted \
-         (/sys/fs/btrfs); hint: give a clone or restored snapshot an id of its own before it is \
-         staged: btrfstune -u"
-    )]
-    Twin {
-        /// The device's path.
-        device: PathBuf,
-        /// The id of both.
-        fsid: String,
-        /// What is mounted.
-        other: PathBuf,
-    },
-    /// A btrfs on several devices; a volume has one.
-    #[error(
-        "btrfs on {device:?}: the file system lies on {count} devices, and a volume is one; \
-         hint: btrfs device remove takes the others out of it, where it is mounted"
-    )]
-    ManyDevices {
-        /// The device's path.
-        device: PathBuf,
-        /// How many.
-        count: u64,
-    },
-    /// An ext3 or ext4 with its journal on another device, which the kernel would write to.
-    #[error(
-        "ext4 on {device:?}: its superblock has its journal on another device ({says}), and a \
-         volume is one; hint: give it a journal of its own where no pod uses it: tune2fs -O \
-         ^has_journal, then tune2fs -j; tune2fs -E mount_opts= clears options"
-    )]
-    ForeignJournal {
-        /// Path of the volume's device.
-        device: PathBuf,
-        /// Name of the superblock's field that says so.
-        says: &'static str,
-    },
-    /// The superblock that the kernel would read couldn't be read, and so couldn't be checked.
-    #[error(
-        "ext4 on {device:?}: the superblock at byte {offset} can't be checked before the mount: {why}; \
-         hint: does the volume's option sb= (in units of 1 KiB) name a copy of the superblock (dumpe2fs)? \
-         the kernel's log has a device's I/O errors"
-    )]
-    UncheckedSuperblock {
-        /// Path of the volume's device.
-        device: PathBuf,
-        /// Offset on the device, in bytes.
-        offset: u64,
-        /// Reason why it can't be checked: a call with its error, or the missing superblock.
-        why: String,
-    },
-    /// What is mounted isn't known.
-    #[error("read {}: {source}; hint: is sysfs mounted at /sys?", directory.display())]
-    Unreadable {
-        /// In sysfs.
-        directory: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// The device's file system isn't mounted, whatever the kernel says.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// The device's path led the kernel to another device than us. That mount is gone again.
     #[error(
         "fsmount: {device:?} was device {expected} and is {mounted} now; \
@@ -120,7 +65,7 @@ impl MountError {
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint())]
+#[error("{}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint(fstype))]
 pub struct Refusal {
     /// The device's path, as it was given.
     pub device: PathBuf,

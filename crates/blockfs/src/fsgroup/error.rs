@@ -1,5 +1,6 @@
 //! Why fsGroup wasn't applied.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +9,8 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::Counts;
-use crate::errno::{Name, hint_on_volume};
+use crate::errno::Name;
+use crate::fstypes::{checkers, hint_on_volume};
 
 /// Paths are relative to the volume's root, which itself is the empty path. After each of these the
 /// root hasn't been changed: the next try goes on.
@@ -54,7 +56,8 @@ pub enum FsGroupError {
     #[error(
         "fsGroup: stopped after {listed} entries, of which only about {different} are different: \
          the file system gives one directory several names, and is corrupt or made to be; hint: end \
-         the pods and containers that use the volume, and run e2fsck, xfs_repair or btrfs check on its device"
+         the pods and containers that use the volume, and run {} on its device",
+        checkers()
     )]
     Shared {
         /// Number of entries listed so far: names in directories.
@@ -86,17 +89,18 @@ fn procfs_problem(errno: Option<Errno>) -> String {
     problem.unwrap_or_else(|| "not on a procfs".to_owned())
 }
 
-fn hint(errno: Errno) -> &'static str {
-    match errno {
+fn hint(errno: Errno) -> Cow<'static, str> {
+    let hint = match errno {
         Errno::ROFS => {
             "; hint: the file system is read-only: mounted so, or by itself after an error (dmesg)"
         }
         Errno::DQUOT => "; hint: the new group's quota in this volume is used up",
         // No link is followed: it is a directory that holds one that it is in.
-        Errno::LOOP => hint_on_volume(Errno::UCLEAN),
+        Errno::LOOP => return hint_on_volume(Errno::UCLEAN).into(),
         Errno::MFILE => "; hint: the walk needs about 100 descriptors (ulimit -n)",
-        errno => hint_on_volume(errno),
-    }
+        errno => return hint_on_volume(errno).into(),
+    };
+    hint.into()
 }
 
 /// A path on one line, quoted; of a very long one the end.

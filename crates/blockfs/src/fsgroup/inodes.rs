@@ -4,22 +4,16 @@
 //! It is a proof or it is nothing. Inodes count whether a name leads to them or not, and what isn't
 //! understood, or can't be read, is left to the walk.
 
-mod ext4;
-mod xfs;
-
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FsWord, fstat, fstatfs};
+use rustix::fs::{fstat, fstatfs};
 
 use super::change::{self, Standing};
 use crate::device::DeviceFacts;
+use crate::fstypes::{self, Inode, Survey};
 
-/// `statfs.f_type` (linux/magic.h); ext2, ext3 and ext4 have one.
-const EXT: FsWord = 0xef53;
-const XFS: FsWord = 0x5846_5342;
-
-/// How many inodes the file system has, where each is as it should be. `None` says nothing: one isn't, or
+/// Returns how many inodes the file system has, where each is as it should be. `None` says nothing: one isn't, or
 /// can't be asked, or `goes_on` says no.
 ///
 /// `root` is any directory of the file system, open for reading, and `device` the one it is on.
@@ -32,19 +26,22 @@ pub(super) fn all_right(
     let (stat, whole) = (fstat(root).ok()?, fstatfs(root).ok()?);
     // That what was looked at is the file system that it was to be.
     let met_root = AtomicBool::new(false);
-    let is_right = |number: u64, standing: Standing| {
+    let is_right = |number: u64, inode: Inode| {
         if number == stat.st_ino {
             met_root.store(true, Ordering::Relaxed);
         }
-        change::needed(&standing, group).is_none()
+        change::needed(&Standing::new(inode.mode, inode.group), group).is_none()
     };
     if !goes_on() {
         return None;
     }
-    let inodes = match whole.f_type {
-        EXT => ext4::all(root, &whole, device, is_right, goes_on),
-        XFS => xfs::all(root, is_right, goes_on),
-        _ => None,
-    };
+    let tables = fstypes::inode_tables(whole.f_type)?;
+    let inodes = (tables.all_right)(Survey {
+        root,
+        whole: &whole,
+        device,
+        is_right: &is_right,
+        goes_on: &mut goes_on,
+    });
     inodes.filter(|_| met_root.into_inner())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::{Deadline, bounded};
 
 use crate::device::Device;
+use crate::fstypes::has_anonymous_device;
 use crate::mountinfo::{Mount, Table};
 
 /// Limit for reading the mount tables of all processes.
@@ -96,11 +97,11 @@ fn mounts(device: &Device) -> Vec<String> {
     found
 }
 
-/// Returns a process's first mount of a device. A btrfs has a device number of its own.
+/// Returns a process's first mount of a device. Some file systems have a device number of their own.
 fn mount_of(device: &Device, pid: i32) -> Option<Mount> {
     let number = device.number();
     let table = Table::of(pid).ok()?;
-    let mounts = table.select(|line| line.device == number || line.fstype == b"btrfs");
+    let mounts = table.select(|line| line.device == number || has_anonymous_device(line.fstype));
     let is_of_device =
         |mount: &Mount| mount.device == number || Path::new(&mount.source) == device.path();
     mounts.ok()?.into_iter().find(is_of_device)

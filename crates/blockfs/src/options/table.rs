@@ -3,6 +3,8 @@
 
 use rustix::mount::MountAttrFlags;
 
+use crate::fstypes::{self, QUOTA_FILE, SECOND_DEVICE};
+
 /// What an option is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -74,11 +76,6 @@ const PROPAGATION: &str =
     "is propagation, which the container's mount has (mountPropagation), not the file system";
 const BY_MOUNT: &str = "is carried out by mount(8), which isn't used here";
 const SOURCE: &str = "the source is the volume's device";
-const SECOND_DEVICE: &str = "names a second device, which nothing keeps from being used by another pod: a volume is one device";
-const QUOTA_FILE: &str = "names a quota file; ext4 and f2fs keep quotas in hidden inodes (tune2fs -O quota), which \
-     usrquota, grpquota and prjquota switch on";
-const SUPERBLOCK_NUMBER: &str = "its value must be a plain decimal number, without 0x or a leading zero; the kernel reads \
-     those as other numbers, and the superblock that it uses is checked before the mount";
 const OTHER_FILE: &str = "names something on the node other than the volume's device";
 
 pub(super) fn meaning(key: &str) -> Meaning {
@@ -152,13 +149,17 @@ fn by_form(key: &str) -> Meaning {
 /// device: exclusive use, locks and records cover one device. `key` is in lower case. Covers every file
 /// system that `fstypes` could allow (`fs/*/super.c` of Linux 6.18; ext4(5), xfs(5), btrfs(5)).
 fn second_source(key: &str) -> Option<&'static str> {
+    let known = fstypes::option_rules().find_map(|rules| rules.refused(key));
+    known.or_else(|| second_source_of_others(key))
+}
+
+/// Returns the same for options of types that aren't in the table of file systems.
+fn second_source_of_others(key: &str) -> Option<&'static str> {
     Some(match key {
-        // ext4; jdev is reiserfs's and jfs's; xfs; btrfs and erofs; bcachefs.
-        "journal_dev" | "journal_path" | "jdev" | "logdev" | "rtdev" | "device" | "devices" => {
-            SECOND_DEVICE
-        }
-        // ext4 and f2fs, whose third is spelt so; jqfmt says of what form these files are.
-        "usrjquota" | "grpjquota" | "prjjquota" | "jqfmt" => QUOTA_FILE,
+        // reiserfs and jfs; erofs; bcachefs.
+        "jdev" | "device" | "devices" => SECOND_DEVICE,
+        // f2fs.
+        "prjjquota" => QUOTA_FILE,
         // overlay, ecryptfs and fuse aren't on a block device; fuseblk is, and takes `fd`; erofs
         // has its data from a cache's domain.
         "lowerdir" | "lowerdir+" | "datadir+" | "upperdir" | "workdir" | "fd" | "fsid"
@@ -175,18 +176,8 @@ pub(super) fn refused_value(key: &str, value: Option<&str>) -> Option<&'static s
         "usrquota" | "grpquota" | "prjquota" => Some(QUOTA_FILE),
         // The four words are gfs2's (Documentation/filesystems/gfs2.rst).
         "quota" => (!matches!(value, "off" | "account" | "quiet" | "on")).then_some(QUOTA_FILE),
-        // The kernel takes any base: 0x1 and 010 would be other superblocks than the one checked.
-        "sb" => (!is_plain_decimal(value)).then_some(SUPERBLOCK_NUMBER),
-        _ => None,
+        key => fstypes::option_rules().find_map(|rules| (rules.refused_value)(key, value)),
     }
-}
-
-/// Whether a number means the same in any base notation: digits only, no leading zero, within the 32
-/// bits that ext4 takes.
-fn is_plain_decimal(value: &str) -> bool {
-    value
-        .parse::<u32>()
-        .is_ok_and(|number| number.to_string() == value)
 }
 
 /// `credentials=` names a file, which is as bad: it is read on the host. No option of ext4, xfs or

@@ -1,21 +1,7 @@
 //! What is to become of a file system, from numbers alone.
 
-use std::num::NonZeroU64;
-
 use super::Limits;
-
-/// How large a file system is, and which sizes it can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    /// All of it, what it keeps for itself too.
-    pub(super) bytes: u64,
-    /// It is a whole number of these.
-    pub(super) block: NonZeroU64,
-    /// It isn't resized to less than this.
-    pub(super) least: u64,
-    /// It can't have more than this.
-    pub(super) most: u64,
-}
+use crate::fstypes::Size;
 
 /// The decision about a file system's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +136,8 @@ pub(super) fn check(device: u64, possible: u64, limits: Limits) -> Result<(), Mi
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::errno::{Name, hint_on_volume};
+use crate::errno::Name;
+use crate::fstypes::hint_on_volume;
 
 /// Each names the subPath as the pod's author wrote it, and nothing else: these sentences reach the
 /// workload's side.

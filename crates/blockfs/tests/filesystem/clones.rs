@@ -154,7 +154,7 @@ fn refused_as_a_twin(clone: &Loop, options: &[&str], other: &Path) {
     let sentence = error.to_string();
     assert!(sentence.starts_with(&expected), "{sentence}");
     assert!(sentence.contains("btrfstune -u"), "{sentence}");
-    assert!(matches!(error, MountError::Twin { .. }));
+    assert!(matches!(error, MountError::Unfit(_)));
 }
 
 #[test]

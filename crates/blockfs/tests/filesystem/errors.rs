@@ -7,7 +7,6 @@ use std::process::Command;
 use crust_blockfs::device::Device;
 use crust_blockfs::filesystem::{Cause, MountError, Request, instantiate};
 use crust_blockfs::options;
-use crust_blockfs::probe::Kind;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
@@ -34,12 +33,12 @@ fn a_file_system_the_kernel_does_not_know_is_named() {
 #[test]
 fn another_file_system_than_asked_for_is_named() {
     for (made, asked, found) in [
-        ("xfs", "ext4", Kind::Xfs),
-        ("btrfs", "xfs", Kind::Btrfs),
-        ("ext4", "btrfs", Kind::Ext4),
-        ("ext4", "ext3", Kind::Ext4),
-        ("ext2", "ext3", Kind::Ext2),
-        ("ext2", "xfs", Kind::Ext2),
+        ("xfs", "ext4", "xfs"),
+        ("btrfs", "xfs", "btrfs"),
+        ("ext4", "btrfs", "ext4"),
+        ("ext4", "ext3", "ext4"),
+        ("ext2", "ext3", "ext2"),
+        ("ext2", "xfs", "ext2"),
     ] {
         let image = Image::made(made, &[]);
         let on = image.attach();
@@ -335,12 +334,12 @@ fn a_corrupt_file_system_is_told_to_be_checked() {
         .arg("-x")
         .args(script)
         .arg(xfs.path()));
-    for (fstype, image) in [("ext4", ext4), ("xfs", xfs)] {
+    for (fstype, image, checker) in [("ext4", ext4, "e2fsck"), ("xfs", xfs, "xfs_repair")] {
         let on = image.attach();
         let start = format!("fsconfig({{device}}, {fstype}, create): EUCLEAN: ");
         let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
         assert_eq!(cause, Cause::Corrupt);
-        assert!(sentence.contains("fsck"), "{sentence}");
+        assert!(sentence.contains(checker), "{sentence}");
     }
 }
 
@@ -521,7 +520,7 @@ fn fast_commits_that_a_read_only_mount_cannot_replay_are_told_from_a_device() {
         Ok(replayed) => drop(replayed),
         failed => {
             let (cause, sentence) = refused(failed, &on, start);
-            assert_eq!(cause, Cause::FastCommitsInReadOnlyMount, "{sentence}");
+            assert!(matches!(cause, Cause::Restricted(_)), "{sentence}");
             assert!(!sentence.contains("device can't"), "{sentence}");
         }
     }
@@ -538,7 +537,7 @@ fn a_seed_is_told_from_a_device_that_is_read_only() {
     let on = image.attach();
     let start = "fsconfig({device}, btrfs, create): EACCES: ";
     let (cause, _) = refused(mount(&on, "btrfs", &[], true), &on, start);
-    assert_eq!(cause, Cause::Seed);
+    assert!(matches!(cause, Cause::Restricted(_)));
     drop(mount(&on, "btrfs", &["ro"], true).expect("what is hinted at works"));
 }
 

@@ -7,7 +7,7 @@ use crust_blockfs::probe;
 
 use super::error::FormatError;
 use super::run::{self, Lock, Ran, RunError};
-use super::{Fstype, Wanted, contents};
+use super::{Wanted, contents};
 
 /// A whole check of a large file system takes long; kubelet asks again meanwhile, and is told so.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -79,20 +79,18 @@ impl<'a> Check<'a> {
     /// e2fsck(8) writes an ext's superblock in two parts, its checksum last: killed between them, it leaves one that
     /// it doesn't take for any more, and that nobody mounts. The first backup is as it was.
     fn by_a_backup(&self) -> Result<Option<Ran>, FormatError> {
-        if !matches!(self.0.fstype, Fstype::Ext4 | Fstype::Ext3) {
-            return Ok(None);
-        }
-        let found = contents::open(self.0.device).ok();
-        let found = found.and_then(|device| probe::probe(device).ok().flatten());
-        let Some(block) = found.map(|signature| signature.block) else {
+        let Some(check) = self.0.fstype.format().check_by_backup else {
             return Ok(None);
         };
-        // The first block of the second group, of as many as a block's bits count.
-        let at = 8 * block + u64::from(block == 1024);
-        let (at, block) = (at.to_string(), block.to_string());
-        let device = self.0.device.path();
-        let arguments = ["-p", "-b", &at, "-B", &block].map(OsStr::new);
-        self.ask("e2fsck", &[&arguments[..], &[device.as_os_str()]].concat())
+        let found = contents::open(self.0.device).ok();
+        let found = found.and_then(|device| probe::probe(device).ok().flatten());
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let (program, arguments) = check(found.block);
+        let mut arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+        arguments.push(self.0.device.path().as_os_str());
+        self.ask(program, &arguments)
     }
 }
 

@@ -1,91 +1,73 @@
-//! The file systems that a volume can have.
+//! The file systems that a volume can have: those of the table of file systems that the driver makes.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crust_blockfs::probe::Kind;
+use crust_blockfs::fstypes::{FILE_SYSTEMS, FileSystem, Format};
 use serde::{Deserialize, Serialize};
 
-const MEBIBYTE: u64 = 1 << 20;
-
 /// A file system that a volume can have.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Fstype {
-    /// What kubelet takes where none is asked for.
-    #[default]
-    Ext4,
-    /// ext4's predecessor.
-    Ext3,
-    /// xfs.
-    Xfs,
-    /// btrfs.
-    Btrfs,
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct Fstype {
+    known: &'static FileSystem,
+    format: &'static Format,
 }
 
 /// A name that is none of theirs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} isn't a file system that a volume can have; hint: one of ext4, ext3, xfs, btrfs")]
-pub(crate) struct UnknownFstype(String);
+#[error(
+    "{name:?} isn't a file system that a volume can have; hint: one of {}",
+    names()
+)]
+pub(crate) struct UnknownFstype {
+    name: String,
+}
+
+impl PartialEq for Fstype {
+    fn eq(&self, other: &Self) -> bool {
+        self.known == other.known
+    }
+}
+
+impl Eq for Fstype {}
+
+/// What kubelet takes where none is asked for.
+pub(crate) const DEFAULT: &str = "ext4";
 
 impl Fstype {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Ext4, Self::Ext3, Self::Xfs, Self::Btrfs];
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        FILE_SYSTEMS.iter().filter_map(|known| {
+            let format = known.format.as_ref()?;
+            Some(Self { known, format })
+        })
+    }
 
     /// How many bytes a volume has at least for one.
     pub(crate) const fn least(self) -> u64 {
-        match self {
-            // What is smaller gets no journal from mke2fs(8): an ext4 that doesn't outlive a crash,
-            // and an ext3 that is an ext2.
-            Self::Ext4 | Self::Ext3 => 2 * MEBIBYTE,
-            // mkfs.xfs(8), since 5.19.
-            Self::Xfs => 300 * MEBIBYTE,
-            // mkfs.btrfs(8) 6.2, with its own defaults.
-            Self::Btrfs => 109 * MEBIBYTE,
-        }
+        self.format.least
     }
 
-    /// Its mkfs(8).
-    pub(super) const fn mkfs(self) -> &'static str {
-        match self {
-            Self::Ext4 => "mkfs.ext4",
-            Self::Ext3 => "mkfs.ext3",
-            Self::Xfs => "mkfs.xfs",
-            Self::Btrfs => "mkfs.btrfs",
-        }
-    }
-
-    /// Without `-f` those that know it refuse what isn't empty; mke2fs(8) has been known to ask whether a
-    /// file is meant.
-    pub(super) const fn options(self) -> &'static [&'static str] {
-        match self {
-            // Blocks that root alone may take are of no use to a pod.
-            Self::Ext4 | Self::Ext3 => &["-F", "-m0"],
-            Self::Xfs | Self::Btrfs => &[],
-        }
+    /// How a new one is made.
+    pub(super) const fn format(self) -> &'static Format {
+        self.format
     }
 
     /// Whether a file system that blkid(8) calls so can be mounted as this one.
     pub(crate) fn mounts(self, found: &str) -> bool {
-        kind(found).is_some_and(|kind| kind.is_mounted_as(self.name()))
+        self.known.mounts(found)
     }
 
     /// As mount(8) and the kernel call it.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Ext3 => "ext3",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
+        self.known.name
     }
 }
 
-fn kind(found: &str) -> Option<Kind> {
-    let kinds = [Kind::Ext2, Kind::Ext3, Kind::Ext4, Kind::Xfs, Kind::Btrfs];
-    kinds.into_iter().find(|kind| kind.fstype() == found)
+fn names() -> String {
+    let names: Vec<&str> = Fstype::all().map(Fstype::name).collect();
+    names.join(", ")
 }
 
 impl fmt::Display for Fstype {
@@ -98,10 +80,32 @@ impl FromStr for Fstype {
     type Err = UnknownFstype;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|fstype| fstype.name() == name)
-            .ok_or_else(|| UnknownFstype(name.to_owned()))
+        let named = Self::all().find(|fstype| fstype.name() == name);
+        named.ok_or_else(|| {
+            let name = name.to_owned();
+            UnknownFstype { name }
+        })
     }
+}
+
+impl From<Fstype> for String {
+    fn from(fstype: Fstype) -> Self {
+        fstype.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Fstype {
+    type Error = UnknownFstype;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        name.parse()
+    }
+}
+
+/// One of those that there are.
+#[cfg(test)]
+pub(crate) fn known(name: &str) -> Fstype {
+    name.parse().expect("a type that is made")
 }
 
 #[cfg(test)]
@@ -110,7 +114,9 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for fstype in Fstype::ALL {
+        let all: Vec<&str> = Fstype::all().map(Fstype::name).collect();
+        assert_eq!(all, ["ext4", "ext3", "xfs", "btrfs"]);
+        for fstype in Fstype::all() {
             assert_eq!(fstype.to_string().parse(), Ok(fstype));
             let error = "EXT4".parse::<Fstype>().unwrap_err().to_string();
             assert!(error.contains(&fstype.to_string()), "{error}");
@@ -120,14 +126,14 @@ mod tests {
     #[test]
     fn an_ext_mounts_its_predecessors_and_no_successor() {
         for (wanted, mounted) in [
-            (Fstype::Ext4, &["ext2", "ext3", "ext4"][..]),
-            (Fstype::Ext3, &["ext3"]),
-            (Fstype::Xfs, &["xfs"]),
-            (Fstype::Btrfs, &["btrfs"]),
+            ("ext4", &["ext2", "ext3", "ext4"][..]),
+            ("ext3", &["ext3"]),
+            ("xfs", &["xfs"]),
+            ("btrfs", &["btrfs"]),
         ] {
             for found in ["ext2", "ext3", "ext4", "xfs", "btrfs", "crypto_LUKS", ""] {
                 let expected = mounted.contains(&found);
-                assert_eq!(wanted.mounts(found), expected, "{found} as {wanted}");
+                assert_eq!(known(wanted).mounts(found), expected, "{found} as {wanted}");
             }
         }
     }

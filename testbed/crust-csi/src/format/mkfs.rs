@@ -43,12 +43,13 @@ impl<'a> Make<'a> {
         } = self.0;
         // The volume's: a driver that comes after this one waits for what it has left, before it begins another file.
         let lock = Lock::of(image)?;
-        let mut arguments: Vec<&OsStr> = fstype.options().iter().map(OsStr::new).collect();
+        let format = fstype.format();
+        let mut arguments: Vec<&OsStr> = format.options.iter().map(OsStr::new).collect();
         arguments.push(beside.as_os_str());
-        let ran = run::run(fstype.mkfs(), &arguments, Some(lock), LIMIT)?;
+        let ran = run::run(format.mkfs, &arguments, Some(lock), LIMIT)?;
         if !ran.status.success() {
             return Err(FormatError::Failed {
-                program: fstype.mkfs(),
+                program: format.mkfs,
                 place: beside.to_owned(),
                 status: ran.status,
                 said: ran.said(),

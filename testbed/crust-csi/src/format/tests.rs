@@ -191,22 +191,22 @@ fn an_empty_volume_is_made_and_then_only_checked(fstype: Fstype) {
 
 #[test]
 fn an_empty_volume_is_made_an_ext4_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(Fstype::Ext4);
+    an_empty_volume_is_made_and_then_only_checked(known("ext4"));
 }
 
 #[test]
 fn an_empty_volume_is_made_an_ext3_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(Fstype::Ext3);
+    an_empty_volume_is_made_and_then_only_checked(known("ext3"));
 }
 
 #[test]
 fn an_empty_volume_is_made_an_xfs_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(Fstype::Xfs);
+    an_empty_volume_is_made_and_then_only_checked(known("xfs"));
 }
 
 #[test]
 fn an_empty_volume_is_made_a_btrfs_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(Fstype::Btrfs);
+    an_empty_volume_is_made_and_then_only_checked(known("btrfs"));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn zeroes_that_were_written_are_empty_too() {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(&vec![0; 3 << 20], 1 << 20).unwrap();
     });
-    volume.make(Fstype::Ext4);
+    volume.make(known("ext4"));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn data_that_nobody_knows_are_left_alone_wherever_they_are() {
             let file = File::options().write(true).open(image).unwrap();
             file.write_all_at(b"x", at).unwrap();
         });
-        let error = volume.refused(volume.wanted(Fstype::Ext4));
+        let error = volume.refused(volume.wanted(known("ext4")));
         assert!(
             matches!(error, FormatError::Data { at: found, .. } if found == at),
             "{error}"
@@ -241,7 +241,7 @@ fn data_that_are_not_in_the_image_yet_are_seen() {
         .open(volume.device.path())
         .unwrap();
     device.write_all_at(b"x", 5 << 20).unwrap();
-    let error = look(volume.wanted(Fstype::Ext4)).unwrap_err();
+    let error = look(volume.wanted(known("ext4"))).unwrap_err();
     assert!(
         matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
         "{error}"
@@ -250,17 +250,17 @@ fn data_that_are_not_in_the_image_yet_are_seen() {
 
 #[test]
 fn a_superblock_that_is_broken_is_not_nothing() {
-    let volume = Volume::made(Fstype::Ext4);
+    let volume = Volume::made(known("ext4"));
     // The magic number: blkid finds nothing any more.
     volume.write(0x438, &[0; 2]);
-    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    let error = volume.refused(volume.wanted(known("ext4")));
     assert!(matches!(error, FormatError::Data { .. }), "{error}");
 }
 
 #[test]
 fn another_file_system_is_refused_with_both_names() {
-    let volume = Volume::made(Fstype::Ext4);
-    let error = volume.refused(volume.wanted(Fstype::Xfs));
+    let volume = Volume::made(known("ext4"));
+    let error = volume.refused(volume.wanted(known("xfs")));
     let sentence = error.to_string();
     assert!(
         sentence.contains("ext4") && sentence.contains("xfs"),
@@ -271,17 +271,17 @@ fn another_file_system_is_refused_with_both_names() {
 
 #[test]
 fn an_ext3_is_mounted_as_ext4_and_not_the_other_way_round() {
-    let volume = Volume::made(Fstype::Ext3);
-    volume.check(Fstype::Ext4).unwrap();
-    let volume = Volume::made(Fstype::Ext4);
-    let error = volume.refused(volume.wanted(Fstype::Ext3));
+    let volume = Volume::made(known("ext3"));
+    volume.check(known("ext4")).unwrap();
+    let volume = Volume::made(known("ext4"));
+    let error = volume.refused(volume.wanted(known("ext3")));
     assert!(matches!(error, FormatError::Other { .. }), "{error}");
 }
 
 #[test]
 fn swap_partitions_and_luks_are_refused() {
     let volume = Volume::with(8, |image| run("mkswap", &[], image));
-    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    let error = volume.refused(volume.wanted(known("ext4")));
     assert!(error.to_string().contains("holds swap"), "{error}");
     let volume = Volume::with(8, |image| {
         // One partition of Linux's type, from sector 1 on.
@@ -290,7 +290,7 @@ fn swap_partitions_and_luks_are_refused() {
         file.write_all_at(&entry, 446).unwrap();
         file.write_all_at(&[0x55, 0xaa], 510).unwrap();
     });
-    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    let error = volume.refused(volume.wanted(known("ext4")));
     assert!(
         matches!(&error, FormatError::Table { table, .. } if table == "dos"),
         "{error}"
@@ -299,7 +299,7 @@ fn swap_partitions_and_luks_are_refused() {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(b"LUKS\xba\xbe\0\x01", 0).unwrap();
     });
-    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    let error = volume.refused(volume.wanted(known("ext4")));
     assert!(error.to_string().contains("crypto_LUKS"), "{error}");
 }
 
@@ -307,14 +307,14 @@ fn swap_partitions_and_luks_are_refused() {
 fn an_image_that_was_cut_under_its_device_is_refused() {
     for made in [false, true] {
         let volume = if made {
-            Volume::made(Fstype::Ext4)
+            Volume::made(known("ext4"))
         } else {
             Volume::empty(2)
         };
         let image = File::options().write(true).open(&volume.image).unwrap();
         for size in [1 << 20, 0] {
             image.set_len(size).unwrap();
-            let error = volume.refused(volume.wanted(Fstype::Ext4));
+            let error = volume.refused(volume.wanted(known("ext4")));
             assert!(matches!(error, FormatError::Size { .. }), "{error}");
         }
     }
@@ -323,7 +323,7 @@ fn an_image_that_was_cut_under_its_device_is_refused() {
 /// What is done to a volume between a look at it and mkfs's end; that is an error, and the volume is as it was left.
 fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
     let volume = Volume::empty(8);
-    let (make, beside) = (volume.empty_for(Fstype::Ext4), volume.beside());
+    let (make, beside) = (volume.empty_for(known("ext4")), volume.beside());
     change(&File::options().write(true).open(&volume.image).unwrap());
     let before = volume.bytes();
     let error = make.run(&beside).unwrap_err();
@@ -348,24 +348,24 @@ fn an_image_that_is_written_to_after_it_was_looked_at_is_not_replaced() {
 
 #[test]
 fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
-    for fstype in Fstype::ALL {
+    for fstype in Fstype::all() {
         let volume = Volume::empty(fstype.least() >> 20);
         let beside = volume.beside();
         volume.empty_for(fstype).run(&beside).unwrap();
         let written = volume.image.metadata().unwrap().blocks();
         assert_eq!(written, 0, "{fstype}");
         let found = crust_blockfs::probe::probe(File::open(beside).unwrap());
-        let found = found.unwrap().unwrap().kind;
-        assert_eq!(found.fstype(), fstype.name());
+        let found = found.unwrap().unwrap();
+        assert_eq!(found.fstype, fstype.name());
     }
 }
 
 #[test]
 fn a_file_that_holds_something_already_is_not_made_a_file_system() {
-    for fstype in [Fstype::Xfs, Fstype::Btrfs] {
+    for fstype in [known("xfs"), known("btrfs")] {
         let (volume, other) = (
             Volume::empty(fstype.least() >> 20),
-            Volume::made(Fstype::Ext4),
+            Volume::made(known("ext4")),
         );
         let before = other.bytes();
         let error = volume.empty_for(fstype).run(&other.image).unwrap_err();
@@ -380,17 +380,17 @@ fn nothing_is_made_for_a_device_that_somebody_has() {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
     let claimed = claim();
-    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    let error = volume.refused(volume.wanted(known("ext4")));
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
-    let make = volume.empty_for(Fstype::Ext4);
+    let make = volume.empty_for(known("ext4"));
     let claimed = claim();
     let beside = volume.beside();
     let error = make.run(&beside).unwrap_err();
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
     fs::remove_file(beside).unwrap();
-    volume.make(Fstype::Ext4);
+    volume.make(known("ext4"));
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn nothing_is_written_to_what_can_only_be_read() {
     let read_only = |volume: &Volume| {
         look(Wanted {
             read_only: true,
-            ..volume.wanted(Fstype::Ext4)
+            ..volume.wanted(known("ext4"))
         })
         .map(|_| ())
     };
@@ -409,13 +409,13 @@ fn nothing_is_written_to_what_can_only_be_read() {
         "{error}"
     );
     loops::set_read_only(&volume.image, true).unwrap();
-    let error = volume.refused(volume.wanted(Fstype::Ext4));
+    let error = volume.refused(volume.wanted(known("ext4")));
     assert!(
         matches!(error, FormatError::EmptyAndReadOnly { .. }),
         "{error}"
     );
-    let volume = Volume::made(Fstype::Ext4);
-    let wanted = volume.wanted(Fstype::Ext4);
+    let volume = Volume::made(known("ext4"));
+    let wanted = volume.wanted(known("ext4"));
     assert!(matches!(
         look(Wanted {
             read_only: true,
@@ -436,10 +436,10 @@ fn debugfs(volume: &Volume, request: &str) {
 #[test]
 fn what_fsck_can_correct_it_corrects() {
     const STATE: u64 = 0x43a;
-    let volume = Volume::made(Fstype::Ext4);
+    let volume = Volume::made(known("ext4"));
     // "Errors were detected."
     debugfs(&volume, "set_super_value state 2");
-    volume.check(Fstype::Ext4).unwrap();
+    volume.check(known("ext4")).unwrap();
     let mut state = [0; 2];
     File::open(volume.device.path())
         .unwrap()
@@ -450,10 +450,10 @@ fn what_fsck_can_correct_it_corrects() {
 
 #[test]
 fn what_fsck_cannot_correct_by_itself_is_an_error() {
-    let volume = Volume::made(Fstype::Ext4);
+    let volume = Volume::made(known("ext4"));
     debugfs(&volume, "clri <2>");
     debugfs(&volume, "set_super_value state 2");
-    let error = volume.check(Fstype::Ext4).unwrap_err();
+    let error = volume.check(known("ext4")).unwrap_err();
     assert!(matches!(error, FormatError::Uncorrected { .. }), "{error}");
     assert!(error.to_string().contains("RUN fsck MANUALLY"), "{error}");
     assert!(error.is_the_volumes());
@@ -461,7 +461,7 @@ fn what_fsck_cannot_correct_by_itself_is_an_error() {
 
 #[test]
 fn a_volume_that_is_too_small_is_refused_and_one_that_is_not_is_made() {
-    for fstype in [Fstype::Xfs, Fstype::Btrfs] {
+    for fstype in [known("xfs"), known("btrfs")] {
         let least = fstype.least() >> 20;
         let volume = Volume::empty(least - 1);
         let error = volume.refused(volume.wanted(fstype));
@@ -474,7 +474,7 @@ fn a_device_of_another_image_is_refused() {
     let (volume, other) = (Volume::empty(8), Volume::empty(8));
     let wanted = Wanted {
         image: &other.image,
-        ..volume.wanted(Fstype::Ext4)
+        ..volume.wanted(known("ext4"))
     };
     let error = volume.refused(wanted);
     assert!(matches!(error, FormatError::Strange { .. }), "{error}");
@@ -486,7 +486,7 @@ fn who_works_on_the_image_is_not_joined() {
     let lock = File::open(&volume.image).unwrap();
     lock.lock().unwrap();
     let beside = volume.beside();
-    let error = volume.empty_for(Fstype::Ext4).run(&beside).unwrap_err();
+    let error = volume.empty_for(known("ext4")).run(&beside).unwrap_err();
     assert!(error.to_string().contains("still runs; hint: "), "{error}");
     let written = beside.metadata().unwrap().blocks();
     assert_eq!(written, 0, "nothing is written");

@@ -114,7 +114,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::format::Fstype;
+    use crate::format::known;
     use crate::usage::{Mount, Usage};
 
     fn publication(mode: AccessMode, by: By) -> Publication {
@@ -122,7 +122,7 @@ mod tests {
             usage: Usage {
                 mode,
                 mount: Some(Mount {
-                    fstype: Fstype::Ext4,
+                    fstype: known("ext4"),
                     options: Vec::new(),
                     group: None,
                     change_policy: None,

@@ -1,11 +1,13 @@
 //! The next step for each cause.
 
 use super::Cause;
+use crate::fstypes::checker;
+use crate::options::no_journal_replay;
 
 impl Cause {
-    /// The next step, as an imperative or a question.
+    /// The next step, as an imperative or a question. `fstype` is the type that was asked for.
     #[must_use]
-    pub fn hint(&self) -> String {
+    pub fn hint(&self, fstype: &str) -> String {
         match self {
             Self::UnknownFileSystem { fstype } => {
                 format!("see /proc/filesystems; modprobe {fstype} loads it where it is a module")
@@ -30,10 +32,7 @@ impl Cause {
                     .to_owned()
             }
             Self::OtherFileSystem { found, .. } => {
-                format!(
-                    "set the volume's fsType to {}, or check that this is its device",
-                    found.fstype()
-                )
+                format!("set the volume's fsType to {found}, or check that this is its device")
             }
             Self::Unacceptable { .. } => "the kernel's log (dmesg) has the reason: options that \
                  exclude each other, features that it doesn't know, or damage"
@@ -62,22 +61,18 @@ impl Cause {
             Self::NotBlockDevice => {
                 "an image file needs a loop device (losetup --find --show)".to_owned()
             }
-            Self::BadChecksum | Self::Corrupt => {
-                "unmount it everywhere and run fsck (xfs_repair, btrfs check); runcrust never does"
-                    .to_owned()
-            }
+            Self::BadChecksum | Self::Corrupt => format!(
+                "unmount it everywhere and run {}; runcrust never does",
+                checker(fstype)
+            ),
             Self::ReadOnlyDevice => "mark the volume read-only, or make the device writable \
                  (blockdev --setrw)"
                 .to_owned(),
-            Self::JournalOnReadOnlyDevice => "mount it read-write once, or with noload (ext4), \
-                 norecovery (xfs)"
-                .to_owned(),
-            Self::FastCommitsInReadOnlyMount => "mount it read-write once, which replays them, or \
-                 with noload, which leaves out what the journal has"
-                .to_owned(),
-            Self::Seed => "mark the volume read-only, or clear the flag where no other btrfs was \
-                 grown from it (btrfstune -S 0)"
-                .to_owned(),
+            Self::JournalOnReadOnlyDevice => {
+                let without = no_journal_replay(fstype).map(|option| format!(", or with {option}"));
+                format!("mount it read-write once{}", without.unwrap_or_default())
+            }
+            Self::Restricted(restriction) => restriction.hint.to_owned(),
             Self::NotWritable => "see the kernel's log (dmesg) for what it had to write; a \
                  read-write mount may be able to"
                 .to_owned(),
@@ -88,11 +83,11 @@ impl Cause {
             Self::LargeBlocks { .. } => "mount it on a node whose kernel has larger pages or is \
                  newer, or copy its files to a file system with smaller blocks"
                 .to_owned(),
-            Self::ShutDown => {
-                "see the kernel's log (dmesg), end all pods and containers that use the \
-                 volume, and when it is mounted nowhere any more run xfs_repair or e2fsck on its device"
-                    .to_owned()
-            }
+            Self::ShutDown => format!(
+                "see the kernel's log (dmesg), end all pods and containers that use the volume, and when it is \
+                 mounted nowhere any more run {} on its device",
+                checker(fstype)
+            ),
             Self::InputOutput => "see the kernel's log (dmesg) for the device's errors".to_owned(),
             Self::NotPermitted => "run as root in the initial user namespace".to_owned(),
             Self::Other => "see the kernel's log (dmesg)".to_owned(),

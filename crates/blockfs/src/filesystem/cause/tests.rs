@@ -2,7 +2,7 @@ use std::io::Write;
 
 use super::*;
 use crate::options::FsOption;
-use crate::probe::Uuid;
+use crate::signature::Uuid;
 
 const AROUND: Circumstances<'_> = Circumstances {
     fstype: "ext4",
@@ -14,20 +14,33 @@ const AROUND: Circumstances<'_> = Circumstances {
     page: 4096,
 };
 
+static SEED: Restriction = Restriction {
+    errno: Errno::ACCESS,
+    reason: "it is a seed",
+    hint: "clear the flag",
+};
+
+static FAST_COMMITS: Restriction = Restriction {
+    errno: Errno::ROFS,
+    reason: "the journal has fast commits",
+    hint: "mount it read-write once",
+};
+
 fn cause(call: &Call, errno: Errno, log: &[&str], found: Found) -> Cause {
     let log: Vec<_> = log.iter().map(ToString::to_string).collect();
     of(call, errno, &log, &Circumstances { found, ..AROUND })
 }
 
-fn signature(kind: Kind) -> Signature {
+fn signature(fstype: &'static str) -> Signature {
     Signature {
-        kind,
+        fstype,
         uuid: Uuid([7; 16]),
         size: 32 << 20,
         block: 4096,
         devices: 1,
         sector: 512,
-        demands: Demands::default(),
+        is_read_only: false,
+        restriction: None,
     }
 }
 
@@ -39,8 +52,8 @@ fn found(signature: Signature) -> Found {
     }
 }
 
-fn a(kind: Kind) -> Found {
-    found(signature(kind))
+fn a(fstype: &'static str) -> Found {
+    found(signature(fstype))
 }
 
 fn value(key: &str, value: &str) -> FsOption {
@@ -96,10 +109,10 @@ fn einval_is_told_apart_by_what_the_device_holds() {
             Found::Other(Contents::Data { at: 7 }),
             Cause::UnknownData { at: 7 },
         ),
-        (a(Kind::Xfs), other(Kind::Xfs)),
-        (a(Kind::Btrfs), other(Kind::Btrfs)),
-        (a(Kind::Ext4), unacceptable()),
-        (a(Kind::Ext3), unacceptable()),
+        (a("xfs"), other("xfs")),
+        (a("btrfs"), other("btrfs")),
+        (a("ext4"), unacceptable()),
+        (a("ext3"), unacceptable()),
         (Found::Unknown, unacceptable()),
     ] {
         assert_eq!(cause(&Call::Create, Errno::INVAL, &[], found), expected);
@@ -112,7 +125,7 @@ fn a_refusal_without_a_word_names_all_options() {
     let around = Circumstances {
         fstype: "btrfs",
         options: &options,
-        found: a(Kind::Btrfs),
+        found: a("btrfs"),
         ..AROUND
     };
     let refused = of(&Call::Create, Errno::INVAL, &[], &around);
@@ -136,7 +149,7 @@ fn a_device_shorter_than_its_file_system_is_told_from_a_broken_one() {
             let found = Found::A {
                 signature: Signature {
                     size,
-                    ..signature(Kind::Ext4)
+                    ..signature("ext4")
                 },
                 room,
                 logical: 512,
@@ -237,23 +250,17 @@ fn read_only_and_read_write_are_named_the_right_way_round() {
 
 #[test]
 fn what_cannot_be_written_to_is_told_apart() {
-    let seed = found(Signature {
-        demands: Demands {
-            seed: true,
-            ..Demands::default()
-        },
-        ..signature(Kind::Btrfs)
-    });
-    let fast_commits = found(Signature {
-        demands: Demands {
-            fast_commits: true,
-            ..Demands::default()
-        },
-        ..signature(Kind::Ext4)
-    });
+    let restricted = |fstype, restriction| {
+        found(Signature {
+            restriction: Some(restriction),
+            ..signature(fstype)
+        })
+    };
+    let seed = restricted("btrfs", &SEED);
+    let fast_commits = restricted("ext4", &FAST_COMMITS);
     for (errno, found, is_read_only_device, expected) in [
-        (Errno::ACCESS, seed, false, Cause::Seed),
-        (Errno::ACCESS, a(Kind::Btrfs), true, Cause::ReadOnlyDevice),
+        (Errno::ACCESS, seed, false, Cause::Restricted(&SEED)),
+        (Errno::ACCESS, a("btrfs"), true, Cause::ReadOnlyDevice),
         (
             Errno::ROFS,
             fast_commits,
@@ -264,15 +271,10 @@ fn what_cannot_be_written_to_is_told_apart() {
             Errno::ROFS,
             fast_commits,
             false,
-            Cause::FastCommitsInReadOnlyMount,
+            Cause::Restricted(&FAST_COMMITS),
         ),
-        (
-            Errno::ROFS,
-            a(Kind::Ext4),
-            true,
-            Cause::JournalOnReadOnlyDevice,
-        ),
-        (Errno::ROFS, a(Kind::Ext4), false, Cause::NotWritable),
+        (Errno::ROFS, a("ext4"), true, Cause::JournalOnReadOnlyDevice),
+        (Errno::ROFS, a("ext4"), false, Cause::NotWritable),
     ] {
         let around = Circumstances {
             found,
@@ -319,7 +321,7 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
         let found = Found::A {
             signature: Signature {
                 block,
-                ..signature(Kind::Ext4)
+                ..signature("ext4")
             },
             room: 32 << 20,
             logical,
@@ -347,7 +349,7 @@ fn each_cause() -> impl Iterator<Item = Cause> {
             Cause::SomethingElse { .. } => Cause::UnknownData { at: 0 },
             Cause::UnknownData { .. } => Cause::OtherFileSystem {
                 fstype: fstype(),
-                found: Kind::Xfs,
+                found: "xfs",
             },
             Cause::OtherFileSystem { .. } => Cause::Unacceptable {
                 fstype: fstype(),
@@ -367,9 +369,8 @@ fn each_cause() -> impl Iterator<Item = Cause> {
             Cause::BadChecksum => Cause::Corrupt,
             Cause::Corrupt => Cause::ReadOnlyDevice,
             Cause::ReadOnlyDevice => Cause::JournalOnReadOnlyDevice,
-            Cause::JournalOnReadOnlyDevice => Cause::FastCommitsInReadOnlyMount,
-            Cause::FastCommitsInReadOnlyMount => Cause::Seed,
-            Cause::Seed => Cause::NotWritable,
+            Cause::JournalOnReadOnlyDevice => Cause::Restricted(&SEED),
+            Cause::Restricted(_) => Cause::NotWritable,
             Cause::NotWritable => Cause::SmallSectors {
                 sector: 512,
                 logical: 4096,
@@ -401,7 +402,7 @@ fn squashfs() -> &'static Known {
 #[test]
 fn no_hint_suggests_to_make_a_file_system() {
     for cause in each_cause() {
-        let hint = cause.hint();
+        let hint = cause.hint("ext4");
         for program in ["mkfs", "mke2fs"] {
             assert!(!hint.contains(program), "{cause:?}: {hint}");
         }

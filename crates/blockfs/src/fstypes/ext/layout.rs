@@ -1,9 +1,9 @@
-//! Where an ext4 has its inodes (`Documentation/filesystems/ext4`). Pure. What it reads was written by
-//! who has the volume: every number may be any.
+//! The places of an ext4's inodes (`Documentation/filesystems/ext4`). Pure. The owner of the volume wrote what is read
+//! here: each number may be anything.
 
 use std::ops::Range;
 
-use crate::fsgroup::change::Standing;
+use crate::fstypes::descriptor::Inode;
 
 pub(super) const SUPERBLOCK_AT: u64 = 1024;
 pub(super) const SUPERBLOCK: usize = 1024;
@@ -11,14 +11,13 @@ pub(super) const SUPERBLOCK: usize = 1024;
 const MAGIC: u16 = 0xef53;
 const LINUX: u32 = 0;
 const ROOT: u64 = 2;
-/// Those before it are the file system's own, but for the root.
+/// The first inode that isn't the file system's own; the root is before it.
 const FIRST: u64 = 11;
 
-/// Features that another driver than ext4's doesn't mount, such as ext2's, which has changed inodes
-/// in memory of its own.
+/// Features that only ext4's driver mounts. ext2's has changed inodes in memory of its own.
 const EXTENTS: u32 = 0x40;
 const WIDE: u32 = 0x80;
-/// With which inodes are where they are read here: file types, a journal to be replayed (it is
+/// Features with which the inodes are where they are read here: file types, a journal to be replayed (it is
 /// mounted, so it has been), extents, 64 bits, multiple mount protection, `flex_bg`, attributes in
 /// inodes, checksum seeds, large directories, inline data, encryption, casefold.
 const UNDERSTOOD: u32 = 0x2 | 0x4 | EXTENTS | WIDE | 0x100 | 0x200 | 0x400 | 0x3e000;
@@ -27,16 +26,16 @@ const PROJECTS: u32 = 0x2000;
 const ORPHAN_FILE: u32 = 0x1000;
 /// Groups tell of themselves that they have never been written to: `uninit_bg`, `metadata_csum`.
 const GROUPS_TELL: u32 = 0x10 | 0x400;
-/// What a driver that doesn't know it may only read, of the same kind: backups of the superblock, large files,
+/// Features of the same kind that a driver which doesn't know them may only read: backups of the superblock, large files,
 /// many links, times, quotas, `bigalloc`, checksums, verity, and that the file of orphans is in use.
 const UNDERSTOOD_BY_WRITERS: u32 =
     GROUPS_TELL | 0x1 | 0x2 | 0x8 | 0x20 | 0x40 | 0x100 | 0x200 | PROJECTS | 0x1_8000;
-/// Of the superblock's state: it was unmounted, or has a journal, and no error was found.
+/// The superblock's state of a file system that was unmounted, or has a journal, and in which no error was found.
 const SOUND: u16 = 0x1;
 const STATES: u16 = 0x1 | 0x2;
 const INODES_UNUSED: u16 = 1;
 
-/// Of a file system.
+/// The layout of a file system's groups and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) block_size: usize,
@@ -46,20 +45,20 @@ pub(super) struct Layout {
     descriptors_at: u64,
     pub(super) descriptor_size: usize,
     groups_tell: bool,
-    /// Files of its own that have no place among the first, and 0 where it has none.
+    /// Inodes of the file system's own files that aren't among the first; 0 if there is none.
     hidden: [u32; 2],
 }
 
-/// Of a block group.
+/// A block group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group {
-    /// Where it says which inodes are used, in bytes. `None`: none is.
+    /// Offset of the bitmap of used inodes in bytes; `None` if no inode is in use.
     pub(super) bitmap: Option<u64>,
     table: u64,
 }
 
 impl Layout {
-    /// `None` where it isn't understood.
+    /// Parses a superblock; `None` if it isn't understood.
     pub(super) fn parse(superblock: &[u8; SUPERBLOCK]) -> Option<Self> {
         let word = |at| u32_at(superblock, at);
         let (incompatible, read_only) = (word(0x60), word(0x64));
@@ -110,7 +109,7 @@ impl Layout {
         })
     }
 
-    /// Where a group's descriptor is: where its block begins on the device, and how far into that, in
+    /// Returns the offset of the block with a group's descriptor on the device, and of the descriptor in that block, in
     /// bytes.
     pub(super) fn descriptor(&self, group: u32) -> (u64, usize) {
         let in_block = self.block_size / self.descriptor_size;
@@ -119,7 +118,7 @@ impl Layout {
         (self.descriptors_at + block, within * self.descriptor_size)
     }
 
-    /// `None` where it lies on no device.
+    /// Parses a descriptor; `None` if the group lies on no device.
     pub(super) fn group(&self, descriptor: &[u8]) -> Option<Group> {
         let place = |low, high| {
             let high = match self.descriptor_size {
@@ -137,7 +136,7 @@ impl Layout {
         })
     }
 
-    /// Where one of a group's inodes is, in bytes.
+    /// Returns the offset of one of a group's inodes in bytes.
     pub(super) fn inode_at(&self, group: &Group, place: usize) -> Option<u64> {
         group.table.checked_add((place * self.inode_size) as u64)
     }
@@ -164,7 +163,7 @@ impl Layout {
     }
 }
 
-/// Which of a group's inodes are used.
+/// The bitmap of a group's used inodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitmap {
     bits: Vec<u8>,
@@ -187,7 +186,7 @@ impl Bitmap {
         &mut self.bits
     }
 
-    /// How many are.
+    /// Returns the number of inodes in use.
     pub(super) fn used(&self) -> u64 {
         let ones = |bytes: &[u8]| {
             bytes
@@ -224,10 +223,12 @@ impl Bitmap {
     }
 }
 
-/// How an inode stands.
-pub(super) fn standing(inode: &[u8]) -> Standing {
-    let group = u32::from(u16_at(inode, 0x7a)) << 16 | u32::from(u16_at(inode, 0x18));
-    Standing::new(u32::from(u16_at(inode, 0)), group)
+/// Reads an inode of a table.
+pub(super) fn inode(bytes: &[u8]) -> Inode {
+    Inode {
+        mode: u32::from(u16_at(bytes, 0)),
+        group: u32::from(u16_at(bytes, 0x7a)) << 16 | u32::from(u16_at(bytes, 0x18)),
+    }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -240,11 +241,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::FileType;
 
     use super::*;
 
-    /// As mke2fs(8) makes it: 4 KiB blocks, 16 groups of 8192 inodes of 256 bytes.
+    /// A superblock as mke2fs(8) makes it: 4 KiB blocks, 16 groups of 8192 inodes of 256 bytes.
     fn superblock() -> [u8; SUPERBLOCK] {
         let mut superblock = [0; SUPERBLOCK];
         for (at, word) in [
@@ -398,12 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_has_a_kind_a_mode_and_a_group_of_two_halves() {
-        let mut inode = [0; 128];
-        inode[..2].copy_from_slice(&0o100_664_u16.to_le_bytes());
-        (inode[0x18], inode[0x7a]) = (7, 1);
-        let standing = standing(&inode);
-        assert_eq!(standing.kind, FileType::RegularFile);
-        assert_eq!((standing.mode, standing.group), (0o664, 65536 + 7));
+    fn an_inode_has_a_mode_and_a_group_of_two_halves() {
+        let mut bytes = [0; 128];
+        bytes[..2].copy_from_slice(&0o100_664_u16.to_le_bytes());
+        (bytes[0x18], bytes[0x7a]) = (7, 1);
+        let (mode, group) = (0o100_664, 65536 + 7);
+        assert_eq!(inode(&bytes), Inode { mode, group });
     }
 }

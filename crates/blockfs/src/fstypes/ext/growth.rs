@@ -1,19 +1,17 @@
-//! ext4, and ext3 and ext2 by the same driver.
+//! Growth of an ext4, and of an ext3 or ext2 by the same driver.
 
 use std::os::fd::OwnedFd;
 
-use caps::errors::CapsError;
-use caps::{CapSet, Capability};
 use rustix::io::Errno;
 
-use super::decide::Size;
-use super::error::{ResizeError, ioctl, read_failed, refusal};
+use super::superblock::SUPERBLOCK;
 use crate::device::{DeviceFacts, read_at};
+use crate::fstypes::descriptor::FileSystem;
+use crate::fstypes::growth::{GrowthError, Size, can_use_reserves, ioctl};
+use crate::signature::Signature;
 use crate::sys::growth;
 
-/// Where the superblock is (`Documentation/filesystems/ext4/super.rst`), and how much of it is
-/// read.
-const AT: u64 = 1024;
+/// How much of the superblock has to do with growth, in bytes.
 const LENGTH: usize = 0x64;
 
 const COMPAT_RESIZE_INODE: u32 = 0x10;
@@ -22,7 +20,7 @@ const INCOMPAT_META_BG: u32 = 0x10;
 const INCOMPAT_64BIT: u32 = 0x80;
 const STATE_ERRORS: u16 = 0x2;
 
-/// What decides whether it can grow while it is mounted.
+/// The features and the state that growth depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Features {
     compat: u32,
@@ -31,12 +29,12 @@ struct Features {
 }
 
 impl Features {
-    fn read(device: &DeviceFacts) -> Result<Self, ResizeError> {
+    fn read(device: &DeviceFacts) -> Result<Self, GrowthError> {
         let mut bytes = [0; LENGTH];
         device
             .opened()
-            .and_then(|opened| read_at(opened, &mut bytes, AT))
-            .map_err(|errno| read_failed(device, errno))?;
+            .and_then(|opened| read_at(opened, &mut bytes, SUPERBLOCK.offset))
+            .map_err(|errno| GrowthError::read_failed(device, errno))?;
         Ok(Self::parse(&bytes))
     }
 
@@ -50,8 +48,8 @@ impl Features {
         }
     }
 
-    /// Why it can't grow while it is mounted. The kernel would convert one without a resize inode
-    /// to another layout (`meta_bg`): that isn't done to a volume that is only asked to grow.
+    /// Returns the reason why the file system can't grow while it is mounted. The kernel would convert one without a
+    /// resize inode to another layout (`meta_bg`): that isn't done to a volume that is only asked to grow.
     fn rigid(self) -> Option<&'static str> {
         let resize_inode = self.compat & COMPAT_RESIZE_INODE != 0;
         let meta_bg = self.incompat & INCOMPAT_META_BG != 0;
@@ -70,18 +68,46 @@ impl Features {
     }
 }
 
-/// How many blocks it can have. Fails where it can't grow while it is mounted.
-pub(super) fn check(device: &DeviceFacts, fstype: &str) -> Result<u64, ResizeError> {
+/// Returns the size by the superblock. statfs(2) leaves out what a file system keeps for itself. The driver keeps the superblock in the
+/// device's own page cache, so that a reader of the device sees the present one (resize2fs(8) reads it there too). A
+/// workload with the raw device can have written anything there since the mount.
+pub(super) fn size(
+    _: &OwnedFd,
+    device: &DeviceFacts,
+    fstype: &FileSystem,
+) -> Result<Size, GrowthError> {
+    const UNREADABLE: &str = "its superblock can't be read; hint: run e2fsck when no pod uses it";
+    let found = SUPERBLOCK.read(device);
+    let found = found.map_err(|errno| GrowthError::read_failed(device, errno))?;
+    let size = match found.filter(|found| fstype.mounts(found.fstype)) {
+        Some(found) => size_on_disk(device, fstype, &found)?,
+        None => None,
+    };
+    size.ok_or_else(|| GrowthError::unsupported(device, fstype.name, UNREADABLE))
+}
+
+/// Returns the size by the superblock. Fails if the file system can't grow while it is mounted.
+pub(super) fn size_on_disk(
+    device: &DeviceFacts,
+    fstype: &FileSystem,
+    found: &Signature,
+) -> Result<Option<Size>, GrowthError> {
     let features = Features::read(device)?;
-    match features.rigid() {
-        None if features.incompat & INCOMPAT_64BIT == 0 => Ok(u32::MAX.into()),
-        None => Ok(1 << 48),
-        Some(reason) => Err(ResizeError::Unsupported {
-            device: device.path().to_owned(),
-            fstype: fstype.to_owned(),
-            reason,
-        }),
+    if let Some(reason) = features.rigid() {
+        return Err(GrowthError::unsupported(device, fstype.name, reason));
     }
+    let most_blocks = if features.incompat & INCOMPAT_64BIT == 0 {
+        u32::MAX.into()
+    } else {
+        1 << 48
+    };
+    Ok(size_of(found, most_blocks))
+}
+
+fn size_of(found: &Signature, most_blocks: u64) -> Option<Size> {
+    let size = Size::on_disk(found)?;
+    let most = most_blocks.saturating_mul(size.block.get());
+    Some(Size { most, ..size })
 }
 
 pub(super) fn grow(
@@ -89,28 +115,22 @@ pub(super) fn grow(
     device: &DeviceFacts,
     size: Size,
     bytes: u64,
-) -> Result<(), ResizeError> {
+) -> Result<(), GrowthError> {
     let blocks = bytes / size.block;
     let Err(errno) = growth::ext4_resize(root, blocks) else {
         return Ok(());
     };
     if errno != Errno::PERM {
-        return Err(refusal(call(device, blocks), errno));
+        return Err(GrowthError::refusal(call(device, blocks), errno));
     }
     let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
     Err(not_permitted(device, blocks, has_errors))
 }
 
-/// Whether this thread may take a file system's reserves, and let an ext4 grow
-/// (`CAP_SYS_RESOURCE`, `ext4_resize_begin`).
-pub fn can_use_reserves() -> Result<bool, CapsError> {
-    caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE)
-}
-
-/// Fails where the kernel wouldn't let this process grow it (`ext4_resize_begin`).
-pub(super) fn check_allowed(device: &DeviceFacts, blocks: u64) -> Result<(), ResizeError> {
+/// Fails if the kernel would refuse this process (`ext4_resize_begin`).
+pub(super) fn check_allowed(device: &DeviceFacts, blocks: u64) -> Result<(), GrowthError> {
     let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
-    // What can't be asked is left to the kernel.
+    // If the capabilities can't be read the kernel decides.
     let may = can_use_reserves().unwrap_or(true);
     if has_errors || !may {
         return Err(not_permitted(device, blocks, has_errors));
@@ -122,8 +142,8 @@ fn call(device: &DeviceFacts, blocks: u64) -> String {
     ioctl(device, format_args!("EXT4_IOC_RESIZE_FS, {blocks}"))
 }
 
-/// The two reasons for EPERM.
-fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> ResizeError {
+/// Returns the error for EPERM, which has two reasons.
+fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> GrowthError {
     let reason = if has_errors {
         "ext4 doesn't grow with errors in it; hint: end what uses the volume, run e2fsck on the \
          device, and resize it again"
@@ -132,7 +152,7 @@ fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> ResizeE
          withholds; hint: give it to whatever runs runcrust, or grow the file system with \
          resize2fs when no pod uses it"
     };
-    ResizeError::Refused {
+    GrowthError::Refused {
         call: call(device, blocks),
         errno: Errno::PERM,
         reason,
@@ -142,6 +162,7 @@ fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> ResizeE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signature::Uuid;
 
     #[test]
     fn what_would_be_converted_or_cannot_grow_online_does_not() {
@@ -165,5 +186,23 @@ mod tests {
             assert_eq!(features, expected);
             assert_eq!(features.rigid().is_none(), grows, "{features:?}");
         }
+    }
+    /// `s_log_block_size` can be anything.
+    #[test]
+    fn blocks_of_nothing_give_no_size() {
+        let found = |block| Signature {
+            fstype: "ext4",
+            uuid: Uuid([0; 16]),
+            size: 0,
+            block,
+            devices: 1,
+            sector: block,
+            is_read_only: false,
+            restriction: None,
+        };
+        assert_eq!(size_of(&found(0), 9), None);
+        let size = size_of(&found(4096), 9).unwrap();
+        assert_eq!((size.bytes, size.block.get()), (0, 4096));
+        assert_eq!(size.most, 9 * 4096);
     }
 }

@@ -1,33 +1,32 @@
-//! ext4's tables, read from the device while the file system is mounted: they are in one cache, the
-//! device's, which the driver changes as soon as an inode is changed. (ext2's driver and xfs don't.)
-
-mod layout;
+//! The tables of inodes of an ext4, read from the device while the file system is mounted. Reader and driver share the
+//! device's page cache, which the driver changes as soon as an inode is changed. (The drivers of ext2 and xfs don't.)
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{StatFs, fstat};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use self::layout::{Bitmap, Group, Layout, SUPERBLOCK, SUPERBLOCK_AT};
-use crate::device::{DeviceFacts, read_at};
-use crate::fsgroup::change::Standing;
+use super::layout::{self, Bitmap, Group, Layout, SUPERBLOCK, SUPERBLOCK_AT};
+use crate::device::read_at;
+use crate::fstypes::descriptor::{Inode, Survey};
 
-/// Of a table that is read at once, in bytes.
+/// Number of bytes of a table that are read at once.
 const PIECE: usize = 256 << 10;
 
-/// So many bitmaps are read in any case, and one more for so many inodes: where there are few in a large
-/// volume, without word of the groups that have none, a walk is done sooner.
+/// Number of bitmaps that are read in any case. One more is read for each [`INODES_A_BITMAP`] inodes: a walk is faster
+/// in a large volume with few inodes whose group descriptors don't tell which groups have none.
 const BITMAPS: u64 = 256;
 const INODES_A_BITMAP: u64 = 16;
 
-/// How many inodes there are, if all of them are right. `whole` is what the file system says of itself.
-pub(super) fn all(
-    root: BorrowedFd<'_>,
-    whole: &StatFs,
-    device: &DeviceFacts,
-    is_right: impl Fn(u64, Standing) -> bool,
-    mut goes_on: impl FnMut() -> bool,
-) -> Option<u64> {
+/// Returns how many inodes there are, if all of them are right.
+pub(super) fn all_right(survey: Survey<'_>) -> Option<u64> {
+    let Survey {
+        root,
+        whole,
+        device,
+        is_right,
+        goes_on,
+    } = survey;
     let tables = Tables::new(device.opened().ok()?);
     let mut tables = tables.filter(|tables| is_of(root, tables.device))?;
     let layout = &tables.layout;
@@ -38,24 +37,24 @@ pub(super) fn all(
     }
     let used = whole.f_files.checked_sub(whole.f_ffree)?;
     let mut inodes = 0;
-    let visit = &mut |number, standing| {
+    let visit = &mut |number, inode| {
         inodes += 1;
-        is_right(number, standing)
+        is_right(number, inode)
     };
-    tables.all(used, visit, &mut goes_on)?;
+    tables.all(used, visit, goes_on)?;
     Some(inodes)
 }
 
-/// Whether the file system is the one on the device.
+/// Returns true if the file system is the one on the device.
 fn is_of(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
     let on = fstat(root).map(|stat| stat.st_dev);
     let device = fstat(device).map(|stat| stat.st_rdev);
     on.is_ok() && on == device
 }
 
-/// Is told of one inode after the other, by number, until it has heard enough.
-type Visit<'a> = &'a mut dyn FnMut(u64, Standing) -> bool;
-/// Is asked before each read.
+/// Called with each inode and its number, until it returns false.
+type Visit<'a> = &'a mut dyn FnMut(u64, Inode) -> bool;
+/// Called before each read; the reading ends when it returns false.
 type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
 
 struct Tables<'d> {
@@ -75,8 +74,9 @@ impl<'d> Tables<'d> {
         })
     }
 
-    /// `None` where one couldn't be told of, or was the last that was wanted, and where there are more or fewer
-    /// than `used`, with the file system's own: then its bitmaps or descriptors aren't what its driver goes by.
+    /// Visits all inodes. Returns `None` if one can't be read or `visit` or `goes_on` ends it, and if the bitmaps have
+    /// more or fewer than `used`, including the file system's own: then these bitmaps or descriptors aren't those that
+    /// the driver uses.
     fn all(&mut self, used: u64, visit: Visit<'_>, goes_on: GoesOn<'_>) -> Option<()> {
         let mut descriptors = vec![0; self.layout.block_size];
         let mut bitmap = Bitmap::new(&self.layout);
@@ -114,7 +114,7 @@ impl<'d> Tables<'d> {
             for (place, inode) in run.clone().zip(piece.chunks_exact(size)) {
                 let number = self.layout.number(index, place);
                 let counts = bitmap.has(place) && self.layout.counts(number);
-                if counts && !visit(number, layout::standing(inode)) {
+                if counts && !visit(number, layout::inode(inode)) {
                     return None;
                 }
             }
@@ -158,7 +158,7 @@ mod tests {
         fs::read(path).expect("the image")
     }
 
-    /// Where so many are used.
+    /// Returns the numbers of all inodes, of which `used` are in use.
     fn inodes(image: &[u8], used: u64) -> Option<Vec<u64>> {
         let mut inodes = vec![];
         let visit = &mut |number, _| {
@@ -173,7 +173,7 @@ mod tests {
     const USED: u64 = 11;
     const BLOCK: usize = 1024;
 
-    /// Where the block is that a field of the first descriptor names.
+    /// Returns the offset of the block that a field of the first descriptor names.
     fn named_by(image: &[u8], field: usize) -> usize {
         let at = 2 * BLOCK + field;
         let number = [0, 1, 2, 3].map(|byte| image[at + byte]);

@@ -1,4 +1,4 @@
-//! xfs has a call for it, which can be made for each allocation group by itself.
+//! The inodes of an xfs, by a call that can be made for each allocation group by itself.
 
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
@@ -7,35 +7,40 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use crate::fsgroup::change::Standing;
+use crate::fstypes::descriptor::{self, Survey};
 use crate::linux;
 use crate::sys::bulkstat::{Inode, Inodes};
 use crate::sys::{growth, handles};
 
-/// Those that ask wait for the disk, and for each other in the kernel.
+/// Threads for each processor: they wait for the disk, and for each other in the kernel.
 const PER_PROCESSOR: usize = 2;
 const MOST: usize = 8;
-/// How often it is asked whether to go on.
+/// Interval between two calls of `goes_on`.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The first Linux where to ask changes nothing. Before it an inode that was left unlinked by an earlier mount
-/// was freed by who asked, and the file system shut down if that failed ("xfs: reload entire unlinked bucket
-/// lists"); before 5.15 an index that leads to itself held who asked for ever.
+/// The first Linux where the call changes nothing. Before it the call freed an inode that an earlier mount left
+/// unlinked, and the file system was shut down if that failed ("xfs: reload entire unlinked bucket lists"). Before 5.15
+/// it never returned if an index led to itself.
 const SAFE: linux::Version = (6, 6);
 
-/// How many inodes there are, if all of them are right.
-pub(super) fn all(
-    root: BorrowedFd<'_>,
-    is_right: impl Fn(u64, Standing) -> bool + Sync,
-    mut goes_on: impl FnMut() -> bool,
-) -> Option<u64> {
+/// Whether the inode of a number is as it should be.
+type IsRight<'a> = &'a (dyn Fn(u64, descriptor::Inode) -> bool + Sync);
+
+/// Returns how many inodes there are, if all of them are right.
+pub(super) fn all_right(survey: Survey<'_>) -> Option<u64> {
+    let Survey {
+        root,
+        is_right,
+        goes_on,
+        ..
+    } = survey;
     if linux::version() < SAFE {
         return None;
     }
     let groups = growth::xfs_geometry(root).ok()?.allocation_groups;
-    let survey = Survey {
+    let survey = Groups {
         root,
-        groups,
+        count: groups,
         next: AtomicU32::new(0),
         inodes: AtomicU64::new(0),
         failed: AtomicBool::new(false),
@@ -43,10 +48,10 @@ pub(super) fn all(
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let most = (processors * PER_PROCESSOR).min(MOST).min(groups as usize);
     thread::scope(|scope| {
-        // Nobody sends anything: it is closed when the last asker has ended.
+        // Nothing is sent. The channel is closed when the last thread has ended.
         let (at_work, ended) = mpsc::channel::<()>();
         for _ in 0..most {
-            let (survey, is_right, at_work) = (&survey, &is_right, at_work.clone());
+            let (survey, at_work) = (&survey, at_work.clone());
             let asker = move || {
                 let _at_work = at_work;
                 survey.ask(is_right);
@@ -64,31 +69,32 @@ pub(super) fn all(
     known.then(|| survey.inodes.into_inner())
 }
 
-struct Survey<'a> {
+/// The allocation groups of an xfs, and how far those that ask for them have got.
+struct Groups<'a> {
     root: BorrowedFd<'a>,
-    /// Allocation groups.
-    groups: u32,
-    /// The next that nobody has asked for.
+    /// Number of allocation groups.
+    count: u32,
+    /// The first group that no thread has asked for.
     next: AtomicU32,
     inodes: AtomicU64,
     failed: AtomicBool,
 }
 
-impl Survey<'_> {
-    /// One group after the other, as long as there are any and all is right.
-    fn ask(&self, is_right: &impl Fn(u64, Standing) -> bool) {
-        // Or the caller couldn't enter a sandbox when all is done.
+impl Groups<'_> {
+    /// Asks for one group after the other, as long as there are any and all inodes are right.
+    fn ask(&self, is_right: IsRight<'_>) {
+        // Otherwise the caller couldn't enter a sandbox afterwards.
         self.give_up_if(handles::unshare_place().is_err());
         while !self.failed.load(Ordering::Relaxed) {
             let group = self.next.fetch_add(1, Ordering::Relaxed);
-            if group >= self.groups {
+            if group >= self.count {
                 break;
             }
             self.give_up_if(!self.group(group, is_right));
         }
     }
 
-    fn group(&self, group: u32, is_right: &impl Fn(u64, Standing) -> bool) -> bool {
+    fn group(&self, group: u32, is_right: IsRight<'_>) -> bool {
         let mut inodes = Inodes::new(group);
         while !self.failed.load(Ordering::Relaxed) {
             let Ok(some) = inodes.next(self.root) else {
@@ -99,8 +105,11 @@ impl Survey<'_> {
             }
             self.inodes.fetch_add(some.len() as u64, Ordering::Relaxed);
             let is_right = |inode: &Inode| {
-                let standing = Standing::new(u32::from(inode.mode), inode.group);
-                is_right(inode.number, standing)
+                let found = descriptor::Inode {
+                    mode: u32::from(inode.mode),
+                    group: inode.group,
+                };
+                is_right(inode.number, found)
             };
             if !some.iter().all(is_right) {
                 return false;

@@ -1,18 +1,21 @@
-//! xfs.
+//! Growth of an xfs.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-use super::decide::Size;
-use super::error::{ResizeError, ioctl, refusal};
 use crate::device::DeviceFacts;
+use crate::fstypes::descriptor::FileSystem;
+use crate::fstypes::growth::{GrowthError, Size, ioctl};
 use crate::sys::growth;
 
-/// Of a mounted one.
-pub(super) fn size(root: &OwnedFd, device: &DeviceFacts) -> Result<Size, ResizeError> {
+pub(super) fn size(
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    _: &FileSystem,
+) -> Result<Size, GrowthError> {
     let geometry = growth::xfs_geometry(root).map_err(|errno| {
         let call = ioctl(device, "XFS_IOC_FSGEOMETRY");
-        ResizeError::Call { call, errno }
+        GrowthError::Call { call, errno }
     })?;
     let block = u64::from(geometry.block_size);
     Ok(Size {
@@ -23,18 +26,17 @@ pub(super) fn size(root: &OwnedFd, device: &DeviceFacts) -> Result<Size, ResizeE
     })
 }
 
-/// What remains of the last allocation group is left out by the kernel where it is too small for
-/// one.
+/// Grows a mounted xfs. The kernel leaves out the end of the device if it is too small for an allocation group.
 pub(super) fn grow(
     root: &OwnedFd,
     device: &DeviceFacts,
     size: Size,
     bytes: u64,
-) -> Result<(), ResizeError> {
+) -> Result<(), GrowthError> {
     // It is set with the size, and meant to stay.
     let percent = growth::xfs_geometry(root)
-        .map_err(|errno| refusal(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?
+        .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?
         .inode_max_percent;
     growth::xfs_grow(root, bytes / size.block, percent)
-        .map_err(|errno| refusal(ioctl(device, "XFS_IOC_FSGROWFSDATA"), errno))
+        .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGROWFSDATA"), errno))
 }

@@ -12,14 +12,10 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 
-use rustix::fs::{Advice, fadvise};
-
-use super::{MountError, Request};
-use crate::device::read_at;
+use crate::device::{DeviceFacts, read_at};
 use crate::errno::Name;
-use crate::options::{FsOption, MountOptions};
+use crate::fstypes::descriptor::{Precautions, Unfit};
 
 /// Length of the superblock in bytes.
 const LENGTH: usize = 1024;
@@ -27,46 +23,45 @@ const LENGTH: usize = 1024;
 /// Offset of the superblock in bytes, unless `sb=` selects a copy.
 const DEFAULT: u64 = 1024;
 
-/// Adapts the options to what the superblock says, so that it can't make the kernel panic. Fails if the
-/// superblock names another device.
+/// Offset and length of the superblock at the default place.
+pub(super) const PLACE: (u64, NonZeroU64) = (DEFAULT, NonZeroU64::new(LENGTH as u64).unwrap());
+
+/// The mount options: names and values.
+type Options<'a> = &'a [(&'a str, Option<&'a str>)];
+
+/// Returns what a mount does because of the superblock, so that it can't make the kernel panic. Fails if the
+/// superblock names another device, or can't be read and so can't be checked.
 ///
-/// `ro` is added if the superblock says that no mount can write to the file system (`tune2fs -O read-only`).
+/// The mount is read-only if the superblock says that no mount can write to the file system
+/// (`tune2fs -O read-only`).
 ///
 /// `errors=remount-ro` is added only if a kernel could panic otherwise. Any other setting in the superblock
 /// (mke2fs's default is `continue`) is left to the volume: it is mounted as mount(8) would. The option isn't
 /// among those that are recorded and compared, so that a second pod still matches, and so does a volume
 /// mounted by an earlier version. It has no effect on a file system that is mounted already.
-pub(super) fn adapt(request: &Request<'_>, options: &mut MountOptions) -> Result<(), MountError> {
-    if !is_ext(request.fstype) {
-        return Ok(());
-    }
-    let superblocks = read(request, options)?;
-    if let Some(says) = superblocks.iter().find_map(Superblock::foreign_journal) {
-        let device = request.device.path().to_owned();
-        return Err(MountError::ForeignJournal { device, says });
-    }
-    let says = |option: &FsOption| option.key() == "errors";
-    if superblocks.iter().any(Superblock::may_panic) && !options.fs_options.iter().any(says) {
-        let device = request.device.path().display();
-        tracing::warn!(%device, "its superblock asks for a kernel panic on an error: mounted with errors=remount-ro");
-        options.fs_options.push(FsOption::Value {
-            key: "errors".to_owned(),
-            value: "remount-ro".to_owned(),
+pub(super) fn of_device(device: &DeviceFacts, options: Options<'_>) -> Result<Precautions, Unfit> {
+    let superblocks = read(device, options)?;
+    if let Some(field) = superblocks.iter().find_map(Superblock::foreign_journal) {
+        return Err(Unfit {
+            fstype: "ext4",
+            device: device.path().to_owned(),
+            what: format!(
+                "its superblock has its journal on another device ({field}), and a volume is one"
+            ),
+            hint: "give it a journal of its own where no pod uses it: tune2fs -O ^has_journal, then tune2fs -j; \
+                   tune2fs -E mount_opts= clears options",
         });
     }
-    options.read_only |= superblocks.iter().any(Superblock::is_read_only);
-    Ok(())
-}
-
-/// Whether a file system of this type has the superblock that is read here.
-pub(super) fn is_ext(fstype: &str) -> bool {
-    matches!(fstype, "ext2" | "ext3" | "ext4")
-}
-
-/// Requests the superblock at the default place. An error only means that [`adapt`] waits for the device.
-pub(super) fn read_ahead(device: &OwnedFd) {
-    let end = NonZeroU64::new(DEFAULT + LENGTH as u64);
-    let _ = fadvise(device, 0, end, Advice::WillNeed);
+    let has_errors = options.iter().any(|(key, _)| *key == "errors");
+    let panics = superblocks.iter().any(Superblock::may_panic) && !has_errors;
+    if panics {
+        let device = device.path().display();
+        tracing::warn!(%device, "its superblock asks for a kernel panic on an error: mounted with errors=remount-ro");
+    }
+    Ok(Precautions {
+        read_only: superblocks.iter().any(Superblock::is_read_only),
+        option: panics.then_some(("errors", "remount-ro")),
+    })
 }
 
 /// Returns the superblocks among which the kernel chooses the one to use. Fails if one can't be read, or
@@ -74,18 +69,20 @@ pub(super) fn read_ahead(device: &OwnedFd) {
 ///
 /// Nothing is returned for the default place if it holds no superblock: the kernel looks for the same
 /// magic number there and refuses the mount, unless `sb=` names another copy.
-fn read(request: &Request<'_>, options: &MountOptions) -> Result<Vec<Superblock>, MountError> {
-    let unchecked = |offset, why: String| MountError::UncheckedSuperblock {
-        device: request.device.path().to_owned(),
-        offset,
-        why,
+fn read(device: &DeviceFacts, options: Options<'_>) -> Result<Vec<Superblock>, Unfit> {
+    let unchecked = |offset, why: String| Unfit {
+        fstype: "ext4",
+        device: device.path().to_owned(),
+        what: format!("the superblock at byte {offset} can't be checked before the mount: {why}"),
+        hint: "does the volume's option sb= (in units of 1 KiB) name a copy of the superblock (dumpe2fs)? the kernel's \
+               log has a device's I/O errors",
     };
-    let device = request.device.opened();
-    let device = device.map_err(|errno| unchecked(DEFAULT, format!("open: {}", Name(errno))))?;
+    let opened = device.opened();
+    let opened = opened.map_err(|errno| unchecked(DEFAULT, format!("open: {}", Name(errno))))?;
     let mut superblocks = Vec::new();
     for offset in offsets(options) {
         let mut superblock = Superblock([0; LENGTH]);
-        let is_whole = read_at(device, &mut superblock.0, offset)
+        let is_whole = read_at(opened, &mut superblock.0, offset)
             .map_err(|errno| unchecked(offset, format!("read: {}", Name(errno))))?;
         if is_whole && superblock.is_ext() {
             superblocks.push(superblock);
@@ -101,11 +98,9 @@ fn read(request: &Request<'_>, options: &MountOptions) -> Result<Vec<Superblock>
 ///
 /// Which of them it reads depends on its version and driver: the last `sb=` counts since ext4 has the
 /// new mount API (Linux 5.17), before that and in ext2's own driver only one that is the first option.
-fn offsets(options: &MountOptions) -> BTreeSet<u64> {
-    let selected = options.fs_options.iter().filter_map(|option| match option {
-        FsOption::Value { key, value } if key == "sb" => value.parse::<u32>().ok(),
-        _ => None,
-    });
+fn offsets(options: Options<'_>) -> BTreeSet<u64> {
+    let selected = options.iter().filter(|(key, _)| *key == "sb");
+    let selected = selected.filter_map(|(_, value)| value.as_ref()?.parse::<u32>().ok());
     let selected = selected.map(|number| u64::from(number) * 1024);
     selected.chain([DEFAULT]).collect()
 }
@@ -165,7 +160,6 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::parse;
 
     fn superblock(errors: u8, journal: u8, options: &str) -> Superblock {
         let mut bytes = [0; LENGTH];
@@ -219,16 +213,18 @@ mod tests {
 
     #[test]
     fn each_superblock_is_read_that_a_kernel_could_read() {
-        for (list, expected) in [
+        for (values, expected) in [
             (&[][..], &[1024][..]),
-            (&["sb=1"], &[1024]),
-            (&["sb=0"], &[0, 1024]),
-            (&["sb=8193"], &[1024, 8193 * 1024]),
-            (&["acl,sb=3,sb=2"], &[1024, 2048, 3072]),
-            (&["sb=4294967295"], &[1024, 4_294_967_295 * 1024]),
+            (&["1"], &[1024]),
+            (&["0"], &[0, 1024]),
+            (&["8193"], &[1024, 8193 * 1024]),
+            (&["3", "2"], &[1024, 2048, 3072]),
+            (&["4294967295"], &[1024, 4_294_967_295 * 1024]),
         ] {
-            let found = offsets(&parse(list).unwrap());
-            assert!(found.iter().eq(expected), "{list:?}: {found:?}");
+            let selected = values.iter().map(|value| ("sb", Some(*value)));
+            let options: Vec<_> = [("acl", None)].into_iter().chain(selected).collect();
+            let found = offsets(&options);
+            assert!(found.iter().eq(expected), "{values:?}: {found:?}");
         }
     }
 }

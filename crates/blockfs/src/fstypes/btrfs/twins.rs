@@ -1,88 +1,63 @@
-//! Clones and restored snapshots: two devices with one UUID (docs/protocol.md, "A clone beside
+//! Clones and restored snapshots of a btrfs: two devices with one UUID (docs/protocol.md, "A clone beside
 //! its original").
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::superblock::SUPERBLOCK;
 use crate::bounded::{self, KERNELS_WORD};
-
-use super::error::{MountError, Refusal};
-use super::{Cause, Request};
 use crate::device::{DeviceFacts, DeviceNumber};
-use crate::options::{FsOption, MountOptions};
-use crate::probe::{self, Kind, Signature};
+use crate::fstypes::descriptor::Unfit;
 
-/// Where the kernel lists the btrfs that are mounted, in whatever namespace
-/// (Documentation/ABI/testing/sysfs-fs-btrfs).
-const MOUNTED_BTRFS: &str = "/sys/fs/btrfs";
-
-/// The option with which xfs doesn't mind a UUID that is mounted already.
-const NO_UUID: &str = "nouuid";
-
-/// The options for a second try at an xfs that was refused; `None` where `nouuid` can't be what it
-/// lacked. All that the option does is to skip the look for a twin, which xfs takes before it
-/// replays the log: where the mount succeeds with it and not without, a twin is mounted. Asking
-/// the other devices for their UUIDs instead could hang with any of them.
-pub(super) fn with_no_uuid(
-    request: &Request<'_>,
-    options: &MountOptions,
-    refusal: &Refusal,
-) -> Option<MountOptions> {
-    let refused = request.fstype == "xfs" && matches!(refusal.cause, Cause::Unacceptable { .. });
-    let asked_for = options
-        .fs_options
-        .iter()
-        .any(|option| option.key() == NO_UUID);
-    // xfs refuses a UUID of zeroes too, and that is nobody's twin.
-    if !refused || asked_for || look_at(request.device)?.uuid.is_nil() {
-        return None;
-    }
-    let mut options = options.clone();
-    options.fs_options.push(FsOption::Flag(NO_UUID.to_owned()));
-    Some(options)
-}
+/// The kernel's list of the btrfs that are mounted in any namespace (Documentation/ABI/testing/sysfs-fs-btrfs).
+const MOUNTED: &str = "/sys/fs/btrfs";
 
 /// Refuses a btrfs that the kernel can't keep apart from one that is mounted, and one that lies on
-/// more than this device. To be asked before the mount, which would otherwise have written to the
-/// clone, and after it, since two may be mounted at once: from Linux 6.7 on the second gets a
-/// temporary id, before that the kernel refuses it.
-pub(super) fn check_btrfs(device: &DeviceFacts) -> Result<(), MountError> {
+/// more than this device. Has to be called before the mount, which would write to the clone, and after it.
+pub(super) fn check(device: &DeviceFacts) -> Result<(), Unfit> {
     // What isn't a btrfs is told by the mount's own error.
-    let Some(signature) = look_at(device).filter(|found| found.kind == Kind::Btrfs) else {
+    let Ok(Some(found)) = SUPERBLOCK.read(device) else {
         return Ok(());
     };
-    if signature.devices > 1 {
-        return Err(MountError::ManyDevices {
-            device: device.path().to_owned(),
-            count: signature.devices,
-        });
+    let unfit = |what, hint| Unfit {
+        fstype: "btrfs",
+        device: device.path().to_owned(),
+        what,
+        hint,
+    };
+    if found.devices > 1 {
+        let count = found.devices;
+        return Err(unfit(
+            format!("the file system lies on {count} devices, and a volume is one"),
+            "btrfs device remove takes the others out of it, where it is mounted",
+        ));
     }
-    let fsid = signature.uuid.to_string();
-    let mounted = mounted_btrfs(Path::new(MOUNTED_BTRFS)).map_err(|source| {
-        let directory = MOUNTED_BTRFS.into();
-        MountError::Unreadable { directory, source }
+    let mounted = read_mounted(Path::new(MOUNTED)).map_err(|error| {
+        unfit(
+            format!("read {MOUNTED}: {error}"),
+            "is sysfs mounted at /sys?",
+        )
     })?;
+    let fsid = found.uuid.to_string();
     match twin_of(device.number(), &fsid, &mounted) {
         None => Ok(()),
-        Some(other) => Err(MountError::Twin {
-            device: device.path().to_owned(),
-            fsid,
-            other: other.to_owned(),
-        }),
+        Some(other) => Err(unfit(
+            format!(
+                "its file-system id {fsid} is that of \"{}\", which is mounted ({MOUNTED})",
+                other.display()
+            ),
+            "give a clone or restored snapshot an id of its own before it is staged: btrfstune -u",
+        )),
     }
 }
 
-fn look_at(device: &DeviceFacts) -> Option<Signature> {
-    device.opened().and_then(probe::probe).ok().flatten()
-}
-
-/// A mounted btrfs.
+/// A btrfs that is mounted in some namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mounted {
-    /// The id on disk.
+    /// The file system's id on disk.
     fsid: String,
-    /// It has another one in the kernel, for this one was taken.
+    /// The kernel uses another id for it, because this one was taken.
     is_temporary: bool,
     devices: Vec<(PathBuf, DeviceNumber)>,
 }
@@ -93,8 +68,8 @@ impl Mounted {
     }
 }
 
-/// The device of another mounted file system with this id; `None` as well where `own` is the one
-/// that has it rightfully.
+/// Returns the device of another mounted file system with this id; `None` also if `own` is the one that is mounted
+/// under it.
 fn twin_of<'a>(own: DeviceNumber, fsid: &str, mounted: &'a [Mounted]) -> Option<&'a Path> {
     if mounted.iter().any(|fs| fs.has(own) && !fs.is_temporary) {
         return None;
@@ -103,8 +78,8 @@ fn twin_of<'a>(own: DeviceNumber, fsid: &str, mounted: &'a [Mounted]) -> Option<
     twin.devices.first().map(|(path, _)| path.as_path())
 }
 
-/// Reads the list. What is unmounted meanwhile is left out.
-fn mounted_btrfs(list: &Path) -> io::Result<Vec<Mounted>> {
+/// Reads the list, without what is unmounted meanwhile.
+fn read_mounted(list: &Path) -> io::Result<Vec<Mounted>> {
     let entries = match fs::read_dir(list) {
         // No btrfs was ever mounted.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -220,7 +195,7 @@ mod tests {
             // Before Linux 6.7.
             (OTHER, &[("devices/cciss!c0d0/dev", "104:0\n")]),
         ]);
-        let mut list = mounted_btrfs(sysfs.path()).expect("it is read");
+        let mut list = read_mounted(sysfs.path()).expect("it is read");
         list.sort_by_key(|fs| fs.devices[0].1.to_string());
         let old = Mounted {
             devices: vec![("/dev/cciss/c0d0".into(), DeviceNumber::new(104, 0))],
@@ -232,7 +207,7 @@ mod tests {
     #[test]
     fn where_no_btrfs_was_ever_mounted_there_are_no_twins() {
         let sysfs = sysfs(&[]);
-        let none = mounted_btrfs(&sysfs.path().join("btrfs")).expect("no error");
+        let none = read_mounted(&sysfs.path().join("btrfs")).expect("no error");
         assert_eq!(none, []);
     }
 }

@@ -1,0 +1,146 @@
+//! The table of file systems, and what is asked of it by a type's name.
+//!
+//! Each type is described in one file of this directory: its superblock, the options that concern it, what has to be
+//! checked before a mount, how it grows, where its inodes are, what checks and makes it. Everywhere else the table is
+//! asked, so that a type is added by its file and a line in [`FILE_SYSTEMS`].
+//!
+//! A type that isn't here can be mounted all the same, if the configuration allows it. Then nothing is known of it
+//! but its name.
+
+mod btrfs;
+mod descriptor;
+mod ext;
+mod growth;
+mod read_only;
+mod xfs;
+
+use rustix::fs::FsWord;
+use rustix::io::Errno;
+
+use crate::linux;
+
+pub use descriptor::{CheckByBackup, FileSystem, Format, Unfit};
+pub(crate) use descriptor::{
+    Growth, Inode, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE, Survey,
+};
+pub(crate) use growth::Size;
+pub use growth::{GrowthError, can_use_reserves};
+
+/// All types that something is known of, in the order in which a device is searched for them and in which they are
+/// listed for people.
+pub static FILE_SYSTEMS: &[&FileSystem] = &[
+    &ext::EXT4,
+    &ext::EXT3,
+    &ext::EXT2,
+    &xfs::XFS,
+    &btrfs::BTRFS,
+    &read_only::SQUASHFS,
+    &read_only::EROFS,
+    &read_only::ISO9660,
+    &read_only::CRAMFS,
+    &read_only::ROMFS,
+];
+
+/// Returns the description of a type.
+#[must_use]
+pub fn find(fstype: &str) -> Option<&'static FileSystem> {
+    FILE_SYSTEMS.iter().copied().find(|it| it.name == fstype)
+}
+
+/// Returns true if a file system whose superblock is of the type `found` can be mounted as `fstype`.
+#[must_use]
+pub fn is_mounted_as(found: &str, fstype: &str) -> bool {
+    find(fstype).is_some_and(|it| it.mounts(found))
+}
+
+/// Returns the types that the configuration's `fstypes` has by default.
+pub fn allowed_by_default() -> impl Iterator<Item = &'static str> {
+    let allowed = FILE_SYSTEMS.iter().filter(|it| it.is_allowed_by_default);
+    allowed.map(|it| it.name)
+}
+
+/// Returns true if no file system of this type can be written to.
+pub(crate) fn is_read_only_type(fstype: &str) -> bool {
+    find(fstype).is_some_and(|it| it.is_read_only)
+}
+
+/// Returns true if file systems of this type have a device number of their own, with major 0, which is no block
+/// device's. mountinfo then shows the device as the mount's source.
+pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
+    let mut anonymous = FILE_SYSTEMS.iter().filter(|it| it.has_anonymous_device);
+    anonymous.any(|it| it.name.as_bytes() == fstype)
+}
+
+/// Returns true if this kernel can give such a file system an SELinux label by way of fsconfig(2).
+pub(crate) fn takes_label(fstype: &str, kernel: linux::Version) -> bool {
+    find(fstype).is_none_or(|it| it.takes_label_since <= kernel)
+}
+
+/// Returns the tables of inodes of the file system with this `statfs.f_type`.
+pub(crate) fn inode_tables(magic: FsWord) -> Option<&'static InodeTables> {
+    let mut tables = FILE_SYSTEMS
+        .iter()
+        .filter_map(|it| it.inode_tables.as_ref());
+    tables.find(|it| it.magic == magic)
+}
+
+/// Returns the program that checks such a file system, as it is written on a command line.
+#[must_use]
+pub fn checker(fstype: &str) -> String {
+    let known = find(fstype).and_then(|it| it.checker);
+    known.map_or_else(|| format!("fsck.{fstype}"), str::to_owned)
+}
+
+/// Returns the rules for options of all types. Options are read before it counts which type they are for.
+pub(crate) fn option_rules() -> impl Iterator<Item = &'static OptionRules> {
+    FILE_SYSTEMS.iter().map(|it| &it.options)
+}
+
+/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. Empty
+/// if the error says nothing about the volume's health. A file system that was shut down answers EIO to nearly
+/// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
+#[must_use]
+pub fn hint_on_volume(errno: Errno) -> String {
+    match errno {
+        Errno::IO | Errno::NXIO | Errno::NODEV => format!(
+            "; hint: the volume's file system was shut down after an error, or its device is gone: see the kernel's \
+             log (dmesg), end all pods and containers that use the volume, and when it is mounted nowhere any more \
+             run {} on its device",
+            checkers()
+        ),
+        Errno::UCLEAN | Errno::BADMSG => format!(
+            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run {} on its \
+             device",
+            checkers()
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Returns the checkers of all types that are allowed by default: `e2fsck, xfs_repair or btrfs check`.
+pub(crate) fn checkers() -> String {
+    let allowed = FILE_SYSTEMS.iter().filter(|it| it.is_allowed_by_default);
+    let mut names: Vec<&str> = allowed.filter_map(|it| it.checker).collect();
+    // Types of one family stand side by side.
+    names.dedup();
+    in_words(&names, "or")
+}
+
+/// Returns the types into which this kernel can map the ids of a user namespace: `ext4, xfs and btrfs`.
+pub(crate) fn with_id_mapping(kernel: linux::Version) -> String {
+    let maps = |it: &&&FileSystem| it.maps_ids_since.is_some_and(|since| since <= kernel);
+    let mapped = FILE_SYSTEMS.iter().filter(maps);
+    let names: Vec<&str> = mapped.map(|it| it.name).collect();
+    in_words(&names, "and")
+}
+
+fn in_words(names: &[&str], last: &str) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).to_owned(),
+        [names @ .., name] => format!("{} {last} {name}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use super::*;
+
+#[test]
+fn an_older_ext_is_mounted_by_newer_names_and_not_the_other_way_round() {
+    for (found, names) in [
+        ("ext2", &["ext2", "ext4"][..]),
+        ("ext3", &["ext2", "ext3", "ext4"]),
+        ("ext4", &["ext4"]),
+        ("xfs", &["xfs"]),
+        ("btrfs", &["btrfs"]),
+        ("crypto_LUKS", &[]),
+    ] {
+        for fstype in ["ext2", "ext3", "ext4", "xfs", "btrfs", "vfat"] {
+            let expected = names.contains(&fstype);
+            assert_eq!(
+                is_mounted_as(found, fstype),
+                expected,
+                "{found} as {fstype}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_type_is_in_the_table_once() {
+    for (index, fstype) in FILE_SYSTEMS.iter().enumerate() {
+        assert!(!fstype.name.is_empty());
+        let again = FILE_SYSTEMS[index + 1..].contains(fstype);
+        assert!(!again, "{fstype}");
+        assert_eq!(find(fstype.name), Some(*fstype));
+    }
+    assert_eq!(find("vfat"), None);
+}
+
+#[test]
+fn ext_alone_needs_a_capability_to_grow() {
+    for (fstype, with, without) in [
+        ("ext4", true, false),
+        ("ext3", true, false),
+        ("xfs", true, true),
+        ("btrfs", true, true),
+        ("squashfs", false, false),
+    ] {
+        let known = find(fstype).expect("it is in the table");
+        assert_eq!(
+            [known.can_grow(true), known.can_grow(false)],
+            [with, without]
+        );
+    }
+}
+
+#[test]
+fn btrfs_takes_a_label_from_linux_6_8_on() {
+    for (version, btrfs) in [
+        ((6, 7), false),
+        ((6, 8), true),
+        ((7, 0), true),
+        ((5, 15), false),
+        ((0, 0), false),
+    ] {
+        assert_eq!(takes_label("btrfs", version), btrfs, "{version:?}");
+        for fstype in ["ext4", "ext3", "xfs", "vfat"] {
+            assert!(takes_label(fstype, version), "{fstype} {version:?}");
+        }
+    }
+}
+
+#[test]
+fn lists_for_people_have_each_name_once() {
+    assert_eq!(checkers(), "e2fsck, xfs_repair or btrfs check");
+    assert_eq!(with_id_mapping((5, 12)), "ext4, ext3 and xfs");
+    assert_eq!(with_id_mapping((5, 15)), "ext4, ext3, xfs and btrfs");
+    let allowed: Vec<&str> = allowed_by_default().collect();
+    assert_eq!(allowed, ["ext4", "ext3", "xfs", "btrfs"]);
+}
+
+#[test]
+fn no_other_checker_is_named_for_a_type_that_is_unknown() {
+    for (fstype, checker_of_it) in [
+        ("ext3", "e2fsck"),
+        ("xfs", "xfs_repair"),
+        ("btrfs", "btrfs check"),
+        ("vfat", "fsck.vfat"),
+    ] {
+        assert_eq!(checker(fstype), checker_of_it);
+    }
+}

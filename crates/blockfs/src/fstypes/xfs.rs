@@ -1,0 +1,68 @@
+//! xfs.
+
+mod growth;
+mod inodes;
+
+use super::descriptor::{
+    FileSystem, Format, Growth, InodeTables, OptionRules, SECOND_DEVICE, Superblock, field,
+};
+use super::growth::Size;
+use crate::signature::{Signature, Uuid};
+
+pub(super) static XFS: FileSystem = FileSystem {
+    name: "xfs",
+    is_allowed_by_default: true,
+    checker: Some("xfs_repair"),
+    superblock: Some(Superblock {
+        offset: 0,
+        length: 0x68,
+        parse,
+    }),
+    options: OptionRules {
+        refused: &[("logdev", SECOND_DEVICE), ("rtdev", SECOND_DEVICE)],
+        no_journal_replay: Some("norecovery"),
+        // It says how the superblock was come by, and not what it is.
+        not_compared: &["nouuid"],
+        ..OptionRules::NONE
+    },
+    duplicate_uuid_option: Some("nouuid"),
+    growth: Some(&Growth {
+        needs_reserves: false,
+        size: growth::size,
+        size_on_disk: |_, _, found| Ok(Size::on_disk(found)),
+        check_allowed: |_, _| Ok(()),
+        grow: growth::grow,
+    }),
+    inode_tables: Some(InodeTables {
+        magic: 0x5846_5342,
+        all_right: inodes::all_right,
+    }),
+    format: Some(Format {
+        mkfs: "mkfs.xfs",
+        // Without `-f` it refuses what isn't empty.
+        options: &[],
+        // mkfs.xfs(8), since 5.19.
+        least: 300 << 20,
+        check_by_backup: None,
+    }),
+    maps_ids_since: Some((5, 12)),
+    ..FileSystem::BASE
+};
+
+/// `struct xfs_dsb` (`fs/xfs/libxfs/xfs_format.h`), big-endian.
+fn parse(superblock: &[u8]) -> Option<Signature> {
+    superblock.starts_with(b"XFSB").then(|| {
+        let block_size = u32::from_be_bytes(field(superblock, 0x4));
+        let blocks = u64::from_be_bytes(field(superblock, 0x8));
+        Signature {
+            fstype: "xfs",
+            uuid: Uuid(field(superblock, 0x20)),
+            size: blocks.saturating_mul(u64::from(block_size)),
+            block: u64::from(block_size),
+            devices: 1,
+            sector: u64::from(u16::from_be_bytes(field(superblock, 0x66))),
+            is_read_only: false,
+            restriction: None,
+        }
+    })
+}
