@@ -26,28 +26,47 @@ pub(super) fn directories(
     let stat = fstat(root).map_err(|errno| SubpathError::call("fstat", subpath, errno))?;
     let mode = Mode::from_raw_mode(stat.st_mode & PASSED_ON);
     let mut prefix = PathBuf::new();
-    let mut parent = lookup(root, subpath, &prefix)?;
+    let mut parent =
+        super::open(root, &prefix).map_err(|errno| SubpathError::of_lookup(subpath, errno))?;
     for name in relative {
         prefix.push(name);
+        let step = Step {
+            root,
+            subpath,
+            prefix: &prefix,
+            parent: &parent,
+            name,
+        };
         // Each prefix from the root: a link on the way may climb, as long as it stays inside.
-        parent = step(root, subpath, &prefix, &parent, name, mode)?;
+        parent = open_or_make(step, mode)?;
     }
     Ok(parent)
 }
 
-fn lookup(root: BorrowedFd<'_>, subpath: &Path, prefix: &Path) -> Result<OwnedFd, SubpathError> {
-    super::open(root, prefix).map_err(|errno| SubpathError::of_lookup(subpath, errno))
+/// One directory on the way to a subPath.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    /// The volume's root.
+    root: BorrowedFd<'a>,
+    /// The whole subPath, for errors.
+    subpath: &'a Path,
+    /// The way from the root to this directory.
+    prefix: &'a Path,
+    /// The directory before this one, opened.
+    parent: &'a OwnedFd,
+    /// The last component of `prefix`.
+    name: &'a OsStr,
 }
 
-/// Opens `prefix`, whose last component is `name` in `parent`; makes that if need be.
-fn step(
-    root: BorrowedFd<'_>,
-    subpath: &Path,
-    prefix: &Path,
-    parent: &OwnedFd,
-    name: &OsStr,
-    mode: Mode,
-) -> Result<OwnedFd, SubpathError> {
+/// Opens a directory; makes it if need be.
+fn open_or_make(step: Step<'_>, mode: Mode) -> Result<OwnedFd, SubpathError> {
+    let Step {
+        root,
+        subpath,
+        prefix,
+        parent,
+        name,
+    } = step;
     for _ in 0..TRIES {
         match super::open(root, prefix) {
             Err(Errno::NOENT) => {}

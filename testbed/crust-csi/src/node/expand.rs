@@ -58,7 +58,12 @@ impl Driver {
                     response.source = device.path().display().to_string();
                     return Ok(response);
                 }
-                self.grow_in_use(id, &device, &target, publication, range)?;
+                let published = Published {
+                    id,
+                    target: &target,
+                    publication,
+                };
+                self.grow_in_use(published, &device, range)?;
             }
             None => {
                 if let Some(Usage {
@@ -77,12 +82,15 @@ impl Driver {
 
     fn grow_in_use(
         &self,
-        id: &str,
+        published: Published<'_>,
         device: &Device,
-        target: &TargetPath,
-        publication: &Publication,
         range: CapacityRange,
     ) -> Result<(), Refusal> {
+        let Published {
+            id,
+            target,
+            publication,
+        } = published;
         let Some(mount) = &publication.usage.mount else {
             return Ok(());
         };
@@ -103,6 +111,14 @@ impl Driver {
         let root = mounts::root(target.as_path()).map_err(Refusal::node(id))?;
         grow(id, &root, &device.clone().into(), mount)
     }
+}
+
+/// A volume at a pod's target path.
+#[derive(Clone, Copy)]
+struct Published<'a> {
+    id: &'a str,
+    target: &'a TargetPath,
+    publication: &'a Publication,
 }
 
 /// KEP-2857's earlier draft, story 6: it isn't ours to grow, and whoever has it mounted can't.

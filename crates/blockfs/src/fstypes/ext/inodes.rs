@@ -37,11 +37,17 @@ pub(super) fn all_right(survey: Survey<'_>) -> Option<u64> {
     }
     let used = whole.f_files.checked_sub(whole.f_ffree)?;
     let mut inodes = 0;
-    let visit = &mut |number, inode| {
+    let mut visit = |number, inode| {
         inodes += 1;
         is_right(number, inode)
     };
-    tables.all(used, visit, goes_on)?;
+    tables.all(
+        used,
+        &mut Reader {
+            visit: &mut visit,
+            goes_on,
+        },
+    )?;
     Some(inodes)
 }
 
@@ -52,10 +58,13 @@ fn is_of(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
     on.is_ok() && on == device
 }
 
-/// Called with each inode and its number, until it returns false.
-type Visit<'a> = &'a mut dyn FnMut(u64, Inode) -> bool;
-/// Called before each read; the reading ends when it returns false.
-type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
+/// What is called while tables are read.
+struct Reader<'a> {
+    /// Called with each inode and its number, until it returns false.
+    visit: &'a mut dyn FnMut(u64, Inode) -> bool,
+    /// Called before each read; the reading ends when it returns false.
+    goes_on: &'a mut dyn FnMut() -> bool,
+}
 
 struct Tables<'d> {
     device: &'d OwnedFd,
@@ -74,15 +83,15 @@ impl<'d> Tables<'d> {
         })
     }
 
-    /// Visits all inodes. Returns `None` if one can't be read or `visit` or `goes_on` ends it, and if the bitmaps have
+    /// Visits all inodes. Returns `None` if one can't be read or the reader ends it, and if the bitmaps have
     /// more or fewer than `used`, including the file system's own: then these bitmaps or descriptors aren't those that
     /// the driver uses.
-    fn all(&mut self, used: u64, visit: Visit<'_>, goes_on: GoesOn<'_>) -> Option<()> {
+    fn all(&mut self, used: u64, reader: &mut Reader<'_>) -> Option<()> {
         let mut descriptors = vec![0; self.layout.block_size];
         let mut bitmap = Bitmap::new(&self.layout);
         let (mut left, mut bitmaps) = (used, BITMAPS + used / INODES_A_BITMAP);
         for index in 0..self.layout.groups {
-            goes_on().then_some(())?;
+            (reader.goes_on)().then_some(())?;
             let (block, at) = self.layout.descriptor(index);
             if at == 0 {
                 read(self.device, &mut descriptors, block)?;
@@ -92,7 +101,7 @@ impl<'d> Tables<'d> {
             bitmaps = bitmaps.checked_sub(1)?;
             read(self.device, bitmap.bytes(), place)?;
             left = left.checked_sub(bitmap.used())?;
-            self.group(index, &group, &bitmap, visit, goes_on)?;
+            self.group(index, &group, &bitmap, reader)?;
         }
         (left == 0).then_some(())
     }
@@ -102,19 +111,18 @@ impl<'d> Tables<'d> {
         index: u32,
         group: &Group,
         bitmap: &Bitmap,
-        visit: Visit<'_>,
-        goes_on: GoesOn<'_>,
+        reader: &mut Reader<'_>,
     ) -> Option<()> {
         let size = self.layout.inode_size;
         let mut from = 0;
         while let Some(run) = bitmap.run(from, PIECE / size) {
-            goes_on().then_some(())?;
+            (reader.goes_on)().then_some(())?;
             let piece = &mut self.piece[..run.len() * size];
             read(self.device, piece, self.layout.inode_at(group, run.start)?)?;
             for (place, inode) in run.clone().zip(piece.chunks_exact(size)) {
                 let number = self.layout.number(index, place);
                 let counts = bitmap.has(place) && self.layout.counts(number);
-                if counts && !visit(number, layout::inode(inode)) {
+                if counts && !(reader.visit)(number, layout::inode(inode)) {
                     return None;
                 }
             }
@@ -165,7 +173,13 @@ mod tests {
             inodes.push(number);
             true
         };
-        Tables::new(&opened(image))?.all(used, visit, &mut || true)?;
+        Tables::new(&opened(image))?.all(
+            used,
+            &mut Reader {
+                visit,
+                goes_on: &mut || true,
+            },
+        )?;
         Some(inodes)
     }
 
@@ -212,7 +226,11 @@ mod tests {
                 asked += 1;
                 asked <= asks
             };
-            assert_eq!(tables.all(USED, visit, goes_on), None, "{visits}, {asks}");
+            assert_eq!(
+                tables.all(USED, &mut Reader { visit, goes_on }),
+                None,
+                "{visits}, {asks}"
+            );
         }
     }
 
@@ -243,7 +261,8 @@ mod tests {
             };
             let opened = opened(&image);
             let mut tables = Tables::new(&opened).expect("it is understood");
-            let all = tables.all(used, &mut |_, _| true, goes_on);
+            let visit = &mut |_, _| true;
+            let all = tables.all(used, &mut Reader { visit, goes_on });
             assert_eq!((all, asked), (None, groups), "{used}");
         }
     }
