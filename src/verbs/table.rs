@@ -1,11 +1,11 @@
 //! Rows of cells for people: each column as wide as it has to be, no colours.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 
-use crust_state::printable::printable;
+use crust_state::printable::{Columns, printable};
 
-/// Between two columns.
-const GAP: &str = "  ";
+/// Blanks between two columns.
+const GAP: usize = 2;
 
 /// A table; rows may have more cells than others.
 #[derive(Debug, Default)]
@@ -20,28 +20,12 @@ impl Table {
             .map(|cell| printable(&cell.to_string()).into_owned());
         self.0.push(cells.collect());
     }
-
-    fn widths(&self) -> Vec<usize> {
-        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            // What nothing follows needs no place.
-            let rows = self.0.iter().filter(|row| row.len() > column + 1);
-            rows.map(|row| row[column].chars().count()).max()
-        };
-        (0..columns)
-            .map(|column| width(column).unwrap_or(0))
-            .collect()
-    }
 }
 
 impl Display for Table {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths = self.widths();
-        for (index, row) in self.0.iter().enumerate() {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                write!(line, "{cell:width$}{GAP}")?;
-            }
+        let text = Columns::new(GAP, 0).lines(&self.0);
+        for (index, line) in text.lines().enumerate() {
             let end = if index == 0 { "" } else { "\n" };
             write!(formatter, "{end}{}", line.trim_end())?;
         }

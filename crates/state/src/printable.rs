@@ -81,6 +81,54 @@ fn is_printable(letter: char) -> bool {
     text.escape_debug().nth(1) == Some(letter)
 }
 
+/// The columns of a table for people. Each is as wide as it has to be, and never gets narrower, so that rows that come
+/// later stand below those that were printed before.
+#[derive(Debug, Clone)]
+pub struct Columns {
+    /// Blanks between two columns.
+    gap: usize,
+    /// Least width of a column with its gap.
+    least: usize,
+    widths: Vec<usize>,
+}
+
+impl Columns {
+    /// Columns with so many blanks between them, each with these blanks at least so wide.
+    #[must_use]
+    pub const fn new(gap: usize, least: usize) -> Self {
+        Self {
+            gap,
+            least,
+            widths: Vec::new(),
+        }
+    }
+
+    /// Returns the rows as lines. Rows may have more cells than others, and the last cell of a row takes no width.
+    pub fn lines(&mut self, rows: &[Vec<String>]) -> String {
+        let followed = |row: &'_ Vec<String>| row.len().saturating_sub(1);
+        for row in rows {
+            let count = followed(row);
+            self.widths.resize(self.widths.len().max(count), self.least);
+            for (width, cell) in self.widths.iter_mut().zip(&row[..count]) {
+                *width = (*width).max(cell.chars().count() + self.gap);
+            }
+        }
+        let mut text = String::new();
+        for row in rows {
+            let Some((last, others)) = row.split_last() else {
+                continue;
+            };
+            for (cell, width) in others.iter().zip(&self.widths) {
+                // Writing to a string can't fail.
+                let _ = write!(text, "{cell:width$}");
+            }
+            text += last;
+            text.push('\n');
+        }
+        text
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,47 +1,31 @@
 //! Rows in columns, as kubectl lays them out.
 
-use std::fmt::Write as _;
+use crust_state::printable::{Columns, printable};
 
-use crust_state::printable::printable;
-
-/// Of a column, with what is between it and the next.
-const LEAST: usize = 6;
-
-/// Between two columns.
+/// Blanks between two columns.
 const GAP: usize = 3;
 
-/// A table that rows come to one after the other: columns grow, and never shrink again.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    widths: Vec<usize>,
+/// Least width of a column with its gap.
+const LEAST: usize = 6;
+
+/// A table that rows come to one after the other.
+#[derive(Debug)]
+pub(super) struct Table(Columns);
+
+impl Default for Table {
+    fn default() -> Self {
+        Self(Columns::new(GAP, LEAST))
+    }
 }
 
 impl Table {
-    /// Lines of rows.
+    /// Returns the rows as lines.
     pub(super) fn lines(&mut self, rows: &[Vec<String>]) -> String {
         let rows: Vec<Vec<String>> = rows
             .iter()
             .map(|row| row.iter().map(|cell| plain(cell)).collect())
             .collect();
-        for row in &rows {
-            self.widths.resize(self.widths.len().max(row.len()), LEAST);
-            for (width, cell) in self.widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count() + GAP);
-            }
-        }
-        let mut text = String::new();
-        for row in &rows {
-            let Some((last, others)) = row.split_last() else {
-                continue;
-            };
-            for (cell, width) in others.iter().zip(&self.widths) {
-                // A text takes all that is written to it.
-                let _ = write!(text, "{cell:width$}");
-            }
-            text += last;
-            text.push('\n');
-        }
-        text
+        self.0.lines(&rows)
     }
 }
 
