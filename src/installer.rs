@@ -23,7 +23,7 @@ use crate::{FAILURE, SUCCESS};
 /// An OCI runtime that mounts deferred CSI volumes inside the pod's sandbox (KEP-2857)
 #[derive(Debug, Parser)]
 #[command(name = "runcrust", version, disable_help_subcommand = true)]
-struct Arguments {
+struct InstallerArgs {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -38,7 +38,7 @@ enum Verb {
 
 /// Returns the command line of both verbs.
 pub(crate) fn command() -> clap::Command {
-    Arguments::command()
+    InstallerArgs::command()
 }
 
 /// Runs the verb that is at `at` in argv.
@@ -71,7 +71,8 @@ pub(crate) fn run(argv: &[OsString], at: usize) -> u8 {
 
 fn parsed(arguments: &[OsString]) -> Result<Verb, clap::Error> {
     let name = OsString::from("runcrust");
-    let Arguments { verb } = Arguments::try_parse_from(std::iter::once(&name).chain(arguments))?;
+    let InstallerArgs { verb } =
+        InstallerArgs::try_parse_from(std::iter::once(&name).chain(arguments))?;
     let mistake = match &verb {
         Verb::Install(install) => install.mistake(),
         Verb::Uninstall(uninstall) => uninstall.mistake(),

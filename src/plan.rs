@@ -17,7 +17,7 @@ use crust_volume::sandbox::CRUST;
 
 use crate::role::Role;
 
-pub(crate) use concern::{CREATED_BEFORE, Look, Lookups};
+pub(crate) use concern::{CREATED_BEFORE, ConfigReading, Lookups};
 pub(crate) use error::PlanError;
 pub(crate) use facts::{Facts, Records};
 pub(crate) use mounts::planned;
@@ -135,7 +135,7 @@ fn no_sandbox_record(mount: &PlannedMount, sandbox: String, config: &Config) -> 
 /// Refuses a config whose volumes only a reading has that isn't ours: what passes on is what the
 /// delegate reads.
 pub(crate) fn passes_on(
-    look: Look<'_, '_>,
+    look: ConfigReading<'_, '_>,
     config: &Config,
     records: &impl Records,
 ) -> Result<(), PlanError> {

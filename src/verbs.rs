@@ -38,7 +38,7 @@ use crate::{FAILURE, SUCCESS};
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
 #[command(name = "runcrust crust", version, disable_help_subcommand = true)]
-struct Arguments {
+struct CrustArgs {
     #[command(subcommand)]
     asked: Asked,
 }
@@ -48,17 +48,17 @@ enum Asked {
     #[command(flatten)]
     Verb(Verb),
     /// Show what a create of a bundle would come to, and do nothing
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArgs),
     /// Look at what this node needs for volumes, and say what to do where it isn't there; changes
     /// nothing, and fails where a check does
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArgs),
 }
 
 /// What is done to volumes, or asked of them.
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Stage a volume for the pod that has this target path
-    Stage(stage::Arguments),
+    Stage(stage::StageArgs),
     /// Remove what was staged at a target path; waits until the device is free
     Unstage {
         /// `target_path` of CSI `NodePublishVolume`
@@ -70,17 +70,17 @@ enum Verb {
         target_path: OsString,
     },
     /// Grow a volume to its device's size; one that isn't in use yet, with its mount
-    Resize(resize::Arguments),
+    Resize(resize::ResizeArgs),
     /// Stage a volume and mount it in a sandbox that runs
-    Publish(publish::Arguments),
+    Publish(publish::PublishArgs),
     /// Show what this runtime can do on this host
     Capabilities,
     /// Show what is staged, and who has it
     List(Form),
     /// Show everything that is known of one volume
-    Inspect(inspect::Arguments),
+    Inspect(inspect::InspectArgs),
     /// Remove what nobody can need any more, and say what may be needed
-    Gc(gc::Arguments),
+    Gc(gc::GcArgs),
 }
 
 impl Verb {
@@ -136,7 +136,7 @@ impl From<VolumeError> for Failure {
 
 /// The verbs, as a subcommand.
 pub(crate) fn command() -> clap::Command {
-    <Arguments as clap::CommandFactory>::command().name("crust")
+    <CrustArgs as clap::CommandFactory>::command().name("crust")
 }
 
 /// Runs the verb after the word `crust`, which is at `at` in argv.
@@ -144,10 +144,10 @@ pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigErr
     let name = OsString::from("runcrust crust");
     let words = &argv[at + 1..];
     let parsed = match alone(words) {
-        Some(verb) => Ok(Arguments {
+        Some(verb) => Ok(CrustArgs {
             asked: Asked::Verb(verb),
         }),
-        None => Arguments::try_parse_from(std::iter::once(&name).chain(words)),
+        None => CrustArgs::try_parse_from(std::iter::once(&name).chain(words)),
     };
     let outcome = match parsed {
         Err(asked) if !asked.use_stderr() => {
@@ -156,7 +156,7 @@ pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigErr
             return SUCCESS;
         }
         Err(error) => Err(Failure::invalid(plain(&error))),
-        Ok(Arguments { asked }) => answer(asked, argv.first(), config),
+        Ok(CrustArgs { asked }) => answer(asked, argv.first(), config),
     };
     match outcome {
         Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
@@ -178,7 +178,7 @@ fn alone(words: &[OsString]) -> Option<Verb> {
     #[derive(Parser)]
     struct Alone {
         #[command(flatten)]
-        stage: stage::Arguments,
+        stage: stage::StageArgs,
     }
     if words.first()? != "stage" {
         return None;
@@ -286,7 +286,7 @@ mod tests {
         for line in lines {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let name = OsString::from("crust");
-            let among = Arguments::try_parse_from(std::iter::once(&name).chain(&words));
+            let among = CrustArgs::try_parse_from(std::iter::once(&name).chain(&words));
             let among = among.ok().map(|it| format!("{:?}", it.asked));
             if let Some(verb) = alone(&words) {
                 assert_eq!(Some(format!("{:?}", Asked::Verb(verb))), among, "{line}");

@@ -52,13 +52,13 @@ pub(crate) struct Mount {
 
 /// The command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Arguments {
+pub(crate) struct HookArgs {
     /// The configuration that the runtime used.
     pub(crate) config: Option<PathBuf>,
     pub(crate) verb: Verb,
 }
 
-impl Arguments {
+impl HookArgs {
     pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Self> {
         let (mut verb, mut config) = (None, None);
         let (mut pod_uid, mut cli, mut rootfs, mut label) = (None, None, None, None);
@@ -109,8 +109,8 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Arguments> {
-        Arguments::parse(lexopt::Parser::from_args(line.split(' ')))
+    fn parse(line: &str) -> Result<HookArgs> {
+        HookArgs::parse(lexopt::Parser::from_args(line.split(' ')))
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
             label,
             volumes,
         });
-        let expected = Arguments {
+        let expected = HookArgs {
             config: Some("/c".into()),
             verb,
         };

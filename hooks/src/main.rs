@@ -22,7 +22,7 @@ use crust_volume::Context;
 use crust_volume::privileges::{self, Step};
 use dlmalloc::GlobalDlmalloc;
 
-use arguments::{Arguments, Verb};
+use arguments::{HookArgs, Verb};
 use state::ContainerState;
 
 /// As in runcrust. musl's allocator maps each large buffer by itself: 40 system calls of a sandbox's hook.
@@ -48,7 +48,7 @@ fn tell(message: &str) {
 fn run() -> Result<()> {
     // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
     let container = ContainerState::read()?;
-    let arguments = Arguments::parse(lexopt::Parser::from_env())?;
+    let arguments = HookArgs::parse(lexopt::Parser::from_env())?;
     privileges::keep(step(&arguments.verb))?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::json::{Json, WHITE_SPACE};
 use super::object::Object;
-use super::schema::{DOCUMENT, Level, MOUNT, Node};
+use super::schema::{DOCUMENT, Level, MOUNT, SchemaNode};
 use super::splice::Splices;
 use super::value::{check, elements};
 use super::{ArrayPath, Document, DocumentError};
@@ -170,13 +170,15 @@ impl<'e> Plan<'e> {
                         splices.replace(there.span(splices.text()), value);
                     }
                 }
-                (Some(there), Node::Array(array, _)) => self.edit_array(there, *array, splices)?,
-                (Some(there), Node::Object(level)) => {
+                (Some(there), SchemaNode::Array(array, _)) => {
+                    self.edit_array(there, *array, splices)?
+                }
+                (Some(there), SchemaNode::Object(level)) => {
                     let object = Object::read(there, level.keys, format_args!("{}", level.place))?;
                     let open = there.span(splices.text()).start;
                     self.edit_object(&object, open, level, splices)?;
                 }
-                (Some(_), Node::List(..)) => {}
+                (Some(_), SchemaNode::List(..)) => {}
                 (None, _) => {
                     if let Some(value) = self.fresh(node)? {
                         add_member(&mut members, key, &value);
@@ -246,26 +248,26 @@ impl<'e> Plan<'e> {
         Ok(())
     }
 
-    fn touches(&self, node: &Node) -> bool {
+    fn touches(&self, node: &SchemaNode) -> bool {
         match node {
-            Node::Array(array, _) => self.0.contains_key(array),
-            Node::List(..) => false,
-            Node::Object(level) => level.children.iter().any(|(_, node)| self.touches(node)),
+            SchemaNode::Array(array, _) => self.0.contains_key(array),
+            SchemaNode::List(..) => false,
+            SchemaNode::Object(level) => level.children.iter().any(|(_, node)| self.touches(node)),
         }
     }
 
     /// The JSON of something that isn't there yet.
-    fn fresh(&self, node: &Node) -> Result<Option<String>, DocumentError> {
+    fn fresh(&self, node: &SchemaNode) -> Result<Option<String>, DocumentError> {
         match node {
-            Node::List(..) => Ok(None),
-            Node::Array(array, _) => {
+            SchemaNode::List(..) => Ok(None),
+            SchemaNode::Array(array, _) => {
                 let Some(edits) = self.0.get(array) else {
                     return Ok(None);
                 };
                 edits.check_indices(*array, 0)?;
                 Ok(Some(format!("[{}]", edits.at_the_end(0).join(","))))
             }
-            Node::Object(level) => {
+            SchemaNode::Object(level) => {
                 let mut members = String::new();
                 for (key, node) in level.children {
                     if let Some(value) = self.fresh(node)? {

@@ -10,7 +10,9 @@ use crust_blockfs::overlay;
 use super::error::Reader;
 use super::json::Json;
 use super::object::{Likeness, Object, meant};
-use super::schema::{ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, Node, OPTIONS, SOURCE, TOP};
+use super::schema::{
+    ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, OPTIONS, SOURCE, SchemaNode, TOP,
+};
 use super::splice::Splices;
 use super::value::{before_nul, decoded};
 use super::{Document, DocumentError};
@@ -243,13 +245,13 @@ fn visit_level<'a, E>(
             continue;
         };
         let (name, keys) = match node {
-            Node::Object(level) => {
+            SchemaNode::Object(level) => {
                 let read = Object::of(value, level.keys);
                 visit_level((value, &read), level, visit)?;
                 continue;
             }
-            Node::List(name, keys) => (*name, *keys),
-            Node::Array(array, keys) => (array.name(), *keys),
+            SchemaNode::List(name, keys) => (*name, *keys),
+            SchemaNode::Array(array, keys) => (array.name(), *keys),
         };
         if keys.is_empty() {
             continue;

@@ -85,12 +85,12 @@ impl fmt::Display for ArrayPath {
 pub(super) struct Level {
     pub(super) place: &'static str,
     pub(super) keys: Keys,
-    pub(super) children: &'static [(&'static str, Node)],
+    pub(super) children: &'static [(&'static str, SchemaNode)],
 }
 
 /// What is below a key. Others hold what is read itself; an object of annotations is read by
 /// nobody else.
-pub(super) enum Node {
+pub(super) enum SchemaNode {
     /// An array that can be edited, and the keys that are read in its elements.
     Array(ArrayPath, Keys),
     /// Any other array: its place, and the keys that are read in its elements.
@@ -102,49 +102,61 @@ pub(super) const DOCUMENT: Level = Level {
     place: "the document",
     keys: TOP,
     children: &[
-        (MOUNTS, Node::Array(ArrayPath::Mounts, MOUNT)),
+        (MOUNTS, SchemaNode::Array(ArrayPath::Mounts, MOUNT)),
         (
             "hooks",
-            Node::Object(&Level {
+            SchemaNode::Object(&Level {
                 place: "hooks",
                 keys: HOOKS,
                 children: &[
                     (
                         "createRuntime",
-                        Node::Array(ArrayPath::CreateRuntimeHooks, &[]),
+                        SchemaNode::Array(ArrayPath::CreateRuntimeHooks, &[]),
                     ),
                     (
                         "createContainer",
-                        Node::Array(ArrayPath::CreateContainerHooks, &[]),
+                        SchemaNode::Array(ArrayPath::CreateContainerHooks, &[]),
                     ),
-                    ("poststop", Node::Array(ArrayPath::PoststopHooks, &[])),
+                    ("poststop", SchemaNode::Array(ArrayPath::PoststopHooks, &[])),
                 ],
             }),
         ),
         (
             "linux",
-            Node::Object(&Level {
+            SchemaNode::Object(&Level {
                 place: "linux",
                 keys: LINUX,
                 children: &[
-                    ("devices", Node::Array(ArrayPath::Devices, &[])),
+                    ("devices", SchemaNode::Array(ArrayPath::Devices, &[])),
                     (
                         "resources",
-                        Node::Object(&Level {
+                        SchemaNode::Object(&Level {
                             place: "linux.resources",
                             keys: RESOURCES,
-                            children: &[("devices", Node::Array(ArrayPath::DeviceRules, &[]))],
+                            children: &[(
+                                "devices",
+                                SchemaNode::Array(ArrayPath::DeviceRules, &[]),
+                            )],
                         }),
                     ),
-                    ("namespaces", Node::List("linux.namespaces", NAMESPACE)),
-                    ("uidMappings", Node::List("linux.uidMappings", ID_MAPPING)),
-                    ("gidMappings", Node::List("linux.gidMappings", ID_MAPPING)),
+                    (
+                        "namespaces",
+                        SchemaNode::List("linux.namespaces", NAMESPACE),
+                    ),
+                    (
+                        "uidMappings",
+                        SchemaNode::List("linux.uidMappings", ID_MAPPING),
+                    ),
+                    (
+                        "gidMappings",
+                        SchemaNode::List("linux.gidMappings", ID_MAPPING),
+                    ),
                 ],
             }),
         ),
         (
             "root",
-            Node::Object(&Level {
+            SchemaNode::Object(&Level {
                 place: "root",
                 keys: ROOT,
                 children: &[],

@@ -23,7 +23,7 @@ pub(crate) const CREATED_BEFORE: &str = "a bundle that was created before";
 
 /// A config, and who will read it.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a, 'd> {
+pub(crate) struct ConfigReading<'a, 'd> {
     pub(crate) document: &'a Document<'d>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
@@ -58,7 +58,7 @@ impl<'d> Lookups<'d> {
     }
 }
 
-impl<'d> Look<'_, 'd> {
+impl<'d> ConfigReading<'_, 'd> {
     /// Returns the name of whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
     /// What was looked up is added to `lookups`.
     pub(crate) fn concern(

@@ -10,7 +10,7 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
-use super::{Facts, Look, Lookups, Plan, PlanError, PlannedMount, Records, plan};
+use super::{ConfigReading, Facts, Lookups, Plan, PlanError, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError, Resolved};
 use crate::oci::laws::to_go;
 use crate::oci::{Document, Mount, Namespace, Reader};
@@ -31,7 +31,7 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
     let config = Config::default();
     let concerns = |delegate| {
         let bundle = Path::new(BUNDLE);
-        let look = Look {
+        let look = ConfigReading {
             document,
             bundle,
             delegate,
@@ -58,7 +58,7 @@ pub(crate) fn hold(document: &Document<'_>) {
     };
     let node = AllStaged::for_these(&mounts, &namespaces);
     let mut lookups = Lookups::default();
-    let look = Look {
+    let look = ConfigReading {
         document,
         bundle: Path::new(BUNDLE),
         delegate: Reader::Go,

@@ -15,8 +15,8 @@ use crate::invocation::Verb;
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
-    CREATED_BEFORE, ContainerPlan, Facts, Look, Lookups, MountedIn, Plan, SandboxPlan, passes_on,
-    plan,
+    CREATED_BEFORE, ConfigReading, ContainerPlan, Facts, Lookups, MountedIn, Plan, SandboxPlan,
+    passes_on, plan,
 };
 use crate::programs;
 use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
@@ -84,8 +84,8 @@ impl<'a> Job<'a> {
         Ok(who.map(|who| FirstLook { who, lookups, node }))
     }
 
-    fn look<'l, 'd>(&self, document: &'l Document<'d>, bundle: &'l Path) -> Look<'l, 'd> {
-        Look {
+    fn look<'l, 'd>(&self, document: &'l Document<'d>, bundle: &'l Path) -> ConfigReading<'l, 'd> {
+        ConfigReading {
             document,
             bundle,
             delegate: match self.kind {

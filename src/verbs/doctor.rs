@@ -12,13 +12,13 @@ use super::answer::{Answer, Form, Report};
 use crate::doctor;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct DoctorArgs {
     #[command(flatten)]
     form: Form,
 }
 
 pub(super) fn run(
-    arguments: &Arguments,
+    arguments: &DoctorArgs,
     argv0: Option<&OsString>,
     config: Result<Config, ConfigError>,
 ) -> Answer {

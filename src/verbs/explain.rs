@@ -23,7 +23,7 @@ use crate::role::{Role, RoleError};
 use crate::start::Job;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct ExplainArgs {
     /// The bundle's directory
     bundle: PathBuf,
     /// Another file than the bundle's config.json, as it would be given to `create`
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(
-    arguments: Arguments,
+    arguments: ExplainArgs,
     argv0: Option<&OsString>,
     config: &Config,
 ) -> Result<Answer, Failure> {

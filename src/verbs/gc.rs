@@ -13,7 +13,7 @@ use crate::programs::OWN;
 use crate::users;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct GcArgs {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     form: Form,
 }
 
-pub(super) fn gc(context: &Context<'_>, arguments: &Arguments) -> Answer {
+pub(super) fn gc(context: &Context<'_>, arguments: &GcArgs) -> Answer {
     let mode = if arguments.dry_run {
         Mode::DryRun
     } else {

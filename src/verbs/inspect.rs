@@ -16,7 +16,7 @@ use super::{Failure, list, shown};
 use crate::users;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct InspectArgs {
     /// Its target path; or that path's digest, or the first 12 digits of it; or its device, as a path
     /// or as major:minor
     volume: OsString,
@@ -33,7 +33,7 @@ impl From<FindError> for Failure {
     }
 }
 
-pub(super) fn inspect(context: &Context<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+pub(super) fn inspect(context: &Context<'_>, arguments: &InspectArgs) -> Result<Answer, Failure> {
     let text = arguments.volume.to_string_lossy();
     let Some(wanted) = wanted(&text) else {
         return Err(Failure::invalid(format!(

@@ -14,7 +14,7 @@ use super::stage::VolumeArguments;
 use super::{Failure, target};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct PublishArgs {
     /// The path where the volume would have been mounted on the host
     target_path: OsString,
     /// The sandbox, as the CRI runtime names it
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 
 pub(super) fn publish(
     context: &Context<'_>,
-    arguments: Arguments,
+    arguments: PublishArgs,
     cli: &Path,
 ) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;

@@ -13,7 +13,7 @@ use super::{Failure, target};
 const MAX: u64 = i64::MAX as u64;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct ResizeArgs {
     /// `target_path` of CSI `NodePublishVolume`
     target_path: OsString,
     /// How large the volume has to be at least (`required_bytes`); 0 is no limit
@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     max_bytes: u64,
 }
 
-pub(super) fn resize(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
+pub(super) fn resize(context: &Context<'_>, arguments: ResizeArgs) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
     let limits = Limits::new(arguments.min_bytes, arguments.max_bytes).map_err(Failure::invalid)?;
     let bytes = crust_volume::resize(context, &target, limits)?;

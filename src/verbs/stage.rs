@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Failure, target};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct StageArgs {
     /// `target_path` of CSI `NodePublishVolume`
     target_path: OsString,
     #[command(flatten)]
@@ -67,7 +67,7 @@ impl VolumeArguments {
     }
 }
 
-pub(super) fn stage(context: &Context<'_>, arguments: Arguments) -> Result<Value, Failure> {
+pub(super) fn stage(context: &Context<'_>, arguments: StageArgs) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
     let info = arguments.volume.mount_info(&target);
     crust_volume::stage(context, &target, &info, None)?;

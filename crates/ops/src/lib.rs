@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser};
 use crust_serve::{Daemon, KnownSockets, log, process};
 
 use cli::attendant::ATTEND;
-use node::Node;
+use node::StagingNode;
 use server::Configured;
 use settings::Settings;
 
@@ -49,7 +49,7 @@ static DAEMON: Daemon = Daemon {
 /// The gRPC proxy by which CSI node plugins defer mounts to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
 #[command(name = "crust_ops", version)]
-struct Arguments {
+struct Cli {
     /// The configuration; without it, that in /etc/runcrust if there is one
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == ATTEND) {
         return cli::attendant::run(arguments);
     }
-    let arguments = Arguments::parse();
+    let arguments = Cli::parse();
     let named = arguments.config.is_some();
     let file = arguments
         .config
@@ -88,12 +88,12 @@ pub fn main() -> ExitCode {
 /// The command line, for manuals and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Arguments::command()
+    Cli::command()
 }
 
 fn configure(file: PathBuf, named: bool) -> Result<Configured> {
     let settings = Settings::load(&file, named)?;
-    let node = Node::new(settings.runtimes()?);
+    let node = StagingNode::new(settings.runtimes()?);
     Ok(Configured {
         file,
         named,

@@ -39,7 +39,7 @@ pub(crate) struct Counts {
 
 /// This node.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub(crate) struct StagingNode {
     config: Arc<Config>,
     threads: Arc<Semaphore>,
     looks: Arc<Semaphore>,
@@ -85,7 +85,7 @@ impl Places {
     }
 }
 
-impl Node {
+impl StagingNode {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config: Arc::new(config),
@@ -301,7 +301,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reconciliation_that_hangs_is_joined_by_no_other_and_takes_no_calls_place() {
-        let node = Node::new(Config::default());
+        let node = StagingNode::new(Config::default());
         let _hangs = Arc::clone(&node.reconciling).acquire_owned().await.unwrap();
         let refused = node.reconcile("/runtime".into()).await;
         assert!(matches!(refused, Err(Refusal::Hangs { .. })), "{refused:?}");

@@ -20,7 +20,7 @@ use tonic::service::Routes;
 use crate::DAEMON;
 use crate::cli::Runs;
 use crate::metrics::{self, Metrics};
-use crate::node::Node;
+use crate::node::StagingNode;
 use crate::refusal::Refusal;
 use crate::services::{RuntimeService, Shared, StorageService};
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ pub(crate) struct Configured {
     pub(crate) file: PathBuf,
     pub(crate) named: bool,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) node: Node,
+    pub(crate) node: StagingNode,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -131,7 +131,7 @@ impl Sockets {
 /// Removes on a timer what was missed by those who should have.
 async fn reconcile(
     mut settings: watch::Receiver<Arc<Settings>>,
-    node: watch::Receiver<Node>,
+    node: watch::Receiver<StagingNode>,
     metrics: Arc<Metrics>,
 ) {
     loop {
@@ -179,7 +179,7 @@ fn tell(reconciled: Result<Report, Refusal>) {
 fn reload(
     configured: &Configured,
     settings: &watch::Sender<Arc<Settings>>,
-    nodes: &watch::Sender<Node>,
+    nodes: &watch::Sender<StagingNode>,
 ) {
     let loaded = Settings::load(&configured.file, configured.named)
         .and_then(|settings| Ok((settings.runtimes()?, settings)));

@@ -43,7 +43,7 @@ use tokio::sync::watch;
 
 use crate::cli::{Asked, CliError, Runs};
 use crate::metrics::Metrics;
-use crate::node::{Node, STAGE};
+use crate::node::{STAGE, StagingNode};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::tally::Caps;
@@ -54,7 +54,7 @@ pub(crate) use storage::StorageService;
 /// What the services work with. It has no state but the node's.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
-    pub(crate) node: watch::Receiver<Node>,
+    pub(crate) node: watch::Receiver<StagingNode>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     /// Whose turn it is to change a volume.
     pub(crate) volumes: Volumes<Digest>,
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn node(&self) -> Node {
+    fn node(&self) -> StagingNode {
         self.node.borrow().clone()
     }
 

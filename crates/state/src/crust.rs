@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::files::{FileError, LateDirectory};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::target::{Digest, Look, TargetPath};
+use crate::target::{Digest, TargetLook, TargetPath};
 
 mod amount;
 mod entry;
@@ -227,7 +227,7 @@ impl CrustDirectory {
 
     /// Returns a volume whose target path was looked at, by the first of its entries that is there: the other may be
     /// missing, and staging the volume again makes it whole.
-    pub fn volume_by_any_entry(&self, look: &Look<'_>) -> Result<Option<Volume>, EntryError> {
+    pub fn volume_by_any_entry(&self, look: &TargetLook<'_>) -> Result<Option<Volume>, EntryError> {
         let target = look.path();
         for path in look.spellings() {
             let Some(entry) = self.entry(&path)? else {
@@ -263,7 +263,7 @@ impl CrustDirectory {
     /// The same of a target path that was looked at.
     pub fn try_stage_seen(
         &self,
-        look: &Look<'_>,
+        look: &TargetLook<'_>,
         info: &MountInfo,
     ) -> Result<Staging<'_>, EntryError> {
         let target = look.path();

@@ -15,7 +15,7 @@ use crate::lock::{Lock, LockError, LockName};
 use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
-use crate::target::{Digest, Look, TargetPath};
+use crate::target::{Digest, TargetLook, TargetPath};
 use crate::target_index::{TARGETS, TargetIndex};
 use crust_blockfs::Deadline;
 use crust_blockfs::DeviceNumber;
@@ -374,7 +374,7 @@ impl StateDirectory {
 
     /// Whether the index of target paths has this one. The file is read again only if it has been replaced, which
     /// another process may do, or an operator who was told to remove it.
-    pub fn has_target(&self, target: &Look<'_>) -> Result<bool, StateError> {
+    pub fn has_target(&self, target: &TargetLook<'_>) -> Result<bool, StateError> {
         let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.root.get()?;
         let file = root.map_or(Ok(None), |root| root.stat(TARGETS))?;
@@ -395,7 +395,7 @@ impl StateDirectory {
     /// Adds target paths to the index, and makes it where there is none. A target path has to be there before
     /// the volume is staged: one that isn't is not found where an engine has bound it elsewhere. Under
     /// [`LockName::Targets`].
-    pub fn add_targets(&self, targets: &[Look<'_>]) -> Result<(), StateError> {
+    pub fn add_targets(&self, targets: &[TargetLook<'_>]) -> Result<(), StateError> {
         let found = self.index()?;
         let mut is_changed = found.is_none();
         let mut index = found.unwrap_or_default();

@@ -14,7 +14,7 @@ mod standing;
 mod subpath_bind;
 mod within;
 
-pub use look::Look;
+pub use look::TargetLook;
 pub(crate) use standing::TARGET;
 pub use standing::{Standing, StandingError};
 pub use subpath_bind::SubpathBind;

@@ -50,7 +50,7 @@ enum Symptom<'a> {
 
 /// A place where a volume is mounted, and what was asked there.
 #[derive(Debug, Clone, Copy)]
-pub struct Look<'a> {
+pub struct HealthQuestion<'a> {
     /// Its root, or what somebody sees of it; `O_PATH` will do.
     pub root: &'a OwnedFd,
     /// The mount.
@@ -67,7 +67,7 @@ pub struct Look<'a> {
 
 /// Looks over a volume that is mounted on the host.
 #[must_use]
-pub fn look_over(look: &Look<'_>) -> Condition {
+pub fn look_over(look: &HealthQuestion<'_>) -> Condition {
     judge(&symptoms(look), look.fstype)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn condition(
     not_grown: Option<&str>,
     usage: Result<(), &UsageError>,
 ) -> Condition {
-    let look = Look {
+    let look = HealthQuestion {
         root: &mounted.root,
         mount: &mounted.mount,
         device: record.device,
@@ -96,7 +96,7 @@ pub(super) fn condition(
     judge(&symptoms, look.fstype)
 }
 
-fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
+fn symptoms<'a>(look: &HealthQuestion<'_>) -> Vec<Symptom<'a>> {
     let has = |option| look.mount.super_options.has(option);
     let mut symptoms = Vec::new();
     if has("shutdown") {
@@ -115,14 +115,14 @@ fn symptoms<'a>(look: &Look<'_>) -> Vec<Symptom<'a>> {
 }
 
 /// Whether the file system can't be mounted read-write at all. Reads the device.
-fn is_read_only_by_nature(look: &Look<'_>) -> bool {
+fn is_read_only_by_nature(look: &HealthQuestion<'_>) -> bool {
     let device = Device::of_number(look.device).ok().flatten();
     device.is_some_and(|device| probe::is_read_only_by_nature(&device.into(), look.fstype))
 }
 
 /// Asks for what a file system that was shut down doesn't give: statfs(2) is answered from memory,
 /// but xfs opens nothing any more.
-fn answers(look: &Look<'_>) -> Result<(), (&'static str, Errno)> {
+fn answers(look: &HealthQuestion<'_>) -> Result<(), (&'static str, Errno)> {
     if let Err(UsageError::Statfs(errno)) = look.usage {
         return Err(("fstatfs", *errno));
     }

@@ -61,7 +61,7 @@ pub use difference::differences;
 pub use ensure::{Host, ensure, views};
 pub use error::{Code, VolumeError};
 pub use find::{FindError, Wanted, find, wanted};
-pub use health::{Condition, Look, look_over};
+pub use health::{Condition, HealthQuestion, look_over};
 pub use inspect::{BlockDevice, Inspection, SeenUser, inspect};
 pub use late::stage_mounted;
 pub use outlook::{Access, Layout, Of, Outlook, outlook};

@@ -40,7 +40,7 @@ use claims::{ClaimDone, Claims};
 use drivers::Ignored;
 use pods::{Ages, Pods, Swept};
 use restart::Restart;
-use shown::{Look, documents};
+use shown::{ShownInputs, documents};
 use stats::Measuring;
 use step::PodDone;
 use volumes::{VolumeDone, Volumes};
@@ -264,7 +264,7 @@ impl Agent {
             }
             Question::List(listed, answer) => {
                 self.pods.show(&self.runtime);
-                let look = Look {
+                let look = ShownInputs {
                     loaded: &self.loaded,
                     objects: &self.objects,
                     records: self.claims.records(),
@@ -332,7 +332,7 @@ impl Agent {
     fn decide_claims(&mut self, is_known: bool, now: Instant) -> Option<Duration> {
         let broken = self.restart.broken();
         for _ in 0..Claims::rounds() {
-            let look = claims::Look {
+            let look = claims::ClaimInputs {
                 loaded: &self.loaded,
                 objects: &self.objects,
                 pods: &self.pods,

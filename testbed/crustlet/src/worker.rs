@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::cri::{Cri, CriError};
 use crate::events::{Events, Regarding};
 use crate::objects::{Objects, Pod};
-use crate::pods::config::{self, ConfigError, Node, Source};
+use crate::pods::config::{self, ConfigError, NodeFacts, Source};
 use crate::pods::status::{BackOff, back_offs};
 use crate::pods::{End, RunSandbox, StartContainer};
 
@@ -25,12 +25,12 @@ pub(crate) use error::StepError;
 pub(crate) struct Worker {
     cri: Cri,
     events: Events,
-    node: Arc<Node>,
+    node: Arc<NodeFacts>,
 }
 
 impl Worker {
     /// One on a node.
-    pub(crate) fn new(cri: Cri, events: Events, node: Arc<Node>) -> Self {
+    pub(crate) fn new(cri: Cri, events: Events, node: Arc<NodeFacts>) -> Self {
         Self { cri, events, node }
     }
 

@@ -33,7 +33,7 @@ pub(super) type Identity = (u32, u32, u64);
 
 /// The attributes of an entry, as statx(2) returned them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct EntryLook {
     pub(super) standing: Standing,
     pub(super) identity: Identity,
     /// Which mount it is on.
@@ -85,7 +85,7 @@ pub(super) fn is_read_only(directory: impl AsFd) -> bool {
 }
 
 /// Looks at `name` in `directory`, or with an empty name at `directory` itself.
-pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Look, Errno> {
+pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<EntryLook, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     let mask = StatxFlags::TYPE
         | StatxFlags::MODE
@@ -95,10 +95,10 @@ pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<Look, Errno> {
         | StatxFlags::BTIME
         | StatxFlags::MNT_ID;
     let stat = rustix::io::retry_on_intr(|| statx(directory.as_fd(), name, flags, mask))?;
-    Ok(Look::from(&stat))
+    Ok(EntryLook::from(&stat))
 }
 
-impl From<&Statx> for Look {
+impl From<&Statx> for EntryLook {
     fn from(stat: &Statx) -> Self {
         Self {
             standing: Standing::new(u32::from(stat.stx_mode), stat.stx_gid),
@@ -141,7 +141,7 @@ impl Modes {
     pub(super) fn touch(
         &self,
         entry: BorrowedFd<'_>,
-        look: &Look,
+        look: &EntryLook,
         group: u32,
     ) -> Result<Touched, Failure> {
         let Some(change) = change::needed(&look.standing, group) else {

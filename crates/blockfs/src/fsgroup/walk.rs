@@ -15,7 +15,7 @@ use super::change::Standing;
 use super::crew::{Crew, Halt};
 use super::directory::{Directory, Open};
 use super::met::{Met, TooOften};
-use super::touch::{self, Failure, Look, Modes, Touched};
+use super::touch::{self, EntryLook, Failure, Modes, Touched};
 use super::{Counts, FsGroupError, inodes};
 use crate::device::DeviceFacts;
 
@@ -39,7 +39,7 @@ pub(super) struct Walk {
     linked: [Mutex<()>; LINKED],
     /// Entries that stay as they are, as far as they were named.
     named: AtomicU64,
-    /// Time at which the walk began, comparable with `Look::born`.
+    /// Time at which the walk began, comparable with `EntryLook::born`.
     start: (i64, u32),
     /// Counts the entries listed in this pass.
     met: Met,
@@ -175,26 +175,26 @@ impl Walk {
         Ok(counts)
     }
 
-    fn look_at_root(&self) -> Result<Look, FsGroupError> {
+    fn look_at_root(&self) -> Result<EntryLook, FsGroupError> {
         let look = touch::look(&self.root.descriptor, c"");
         look.map_err(|errno| failed(&self.root.directory, None, ("statx", errno)))
     }
 
     /// Whether an entry is of the volume, rather than of another mount on top of it.
-    pub(super) fn is_of_this_mount(&self, look: &Look) -> bool {
+    pub(super) fn is_of_this_mount(&self, look: &EntryLook) -> bool {
         look.mount == self.mount
     }
 
     /// Whether an entry is in another subvolume of a btrfs than the root: those have an `st_dev`
     /// each, on one mount.
-    fn is_in_a_subvolume(&self, look: &Look) -> bool {
+    fn is_in_a_subvolume(&self, look: &EntryLook) -> bool {
         let (root, entry) = (self.root.directory.identity, look.identity);
         (root.0, root.1) != (entry.0, entry.1)
     }
 
     /// Until it is dropped nobody else changes the file, which has several names. Between another's
     /// chown and its chmod the file is without its setuid bit, and a mode that is made of that stays.
-    pub(super) fn alone_with(&self, file: &Look) -> MutexGuard<'_, ()> {
+    pub(super) fn alone_with(&self, file: &EntryLook) -> MutexGuard<'_, ()> {
         let (.., inode) = file.identity;
         let place = usize::try_from(inode).unwrap_or_default() % LINKED;
         let turn = self.linked[place].lock();
@@ -205,7 +205,7 @@ impl Walk {
     pub(super) fn touch(
         &self,
         entry: BorrowedFd<'_>,
-        look: &Look,
+        look: &EntryLook,
         directory: &Directory,
         name: Option<&CStr>,
     ) -> Result<Touched, FsGroupError> {

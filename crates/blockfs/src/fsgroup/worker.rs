@@ -14,7 +14,7 @@ use super::crew::{Halt, Turn};
 use super::directory::{Directory, Open};
 use super::names::Names;
 use super::queue::{Task, Waiting};
-use super::touch::{self, Failure, Look, Touched};
+use super::touch::{self, EntryLook, Failure, Touched};
 use super::walk::{Observe, Walk, failed};
 use super::{Counts, FsGroupError};
 use crate::sys::handles;
@@ -267,7 +267,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     /// What a look alone settles: an entry of another mount, a directory, and what is right.
-    fn settled(&mut self, look: &Look) -> Option<Entry> {
+    fn settled(&mut self, look: &EntryLook) -> Option<Entry> {
         if !self.walk.is_of_this_mount(look) {
             self.counts.other_mounts += 1;
             return Some(Entry::Done);

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Metrics;
 use super::counting::Counting;
 use crate::DAEMON;
-use crate::node::Node;
+use crate::node::StagingNode;
 use crate::settings::MetricsAddress;
 
 pub(crate) use crust_serve::http::Listener;
@@ -26,7 +26,11 @@ pub(crate) async fn listen(
 }
 
 /// Answers until the process ends.
-pub(crate) async fn serve(listener: Listener, metrics: Arc<Metrics>, node: watch::Receiver<Node>) {
+pub(crate) async fn serve(
+    listener: Listener,
+    metrics: Arc<Metrics>,
+    node: watch::Receiver<StagingNode>,
+) {
     let volumes = Counting::new(move || {
         let node = node.borrow().clone();
         tokio::spawn(async move { node.counts().await.map_err(|error| error.to_string()) })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{resize, standing};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::target::{Look, TARGET};
+use crate::target::{TARGET, TargetLook};
 
 /// What was staged, and what that replaced.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<'a> Staging<'a> {
     /// between leaves what was staged before, or what isn't staged; and so does an error.
     pub(super) fn write(
         root: &'a Directory,
-        look: &Look<'_>,
+        look: &TargetLook<'_>,
         info: &MountInfo,
     ) -> Result<Self, FileError> {
         let content = info.to_json();

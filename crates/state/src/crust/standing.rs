@@ -3,10 +3,10 @@
 
 use super::entry::{Entry, Layout};
 use super::{EntryError, Volume};
-use crate::target::{Look, Standing, TARGET};
+use crate::target::{Standing, TARGET, TargetLook};
 
 /// As it is written; `None` where that can't be told, or written.
-pub(super) fn now(target: &Look<'_>) -> Option<Vec<u8>> {
+pub(super) fn now(target: &TargetLook<'_>) -> Option<Vec<u8>> {
     serde_json::to_vec(&target.standing().ok()?).ok()
 }
 

@@ -19,7 +19,7 @@ const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;
 
 /// What was seen of a path.
 #[derive(Debug)]
-pub struct Look<'a> {
+pub struct TargetLook<'a> {
     pub(super) path: &'a TargetPath,
     pub(super) plain: Option<Plain<'a>>,
 }
@@ -50,17 +50,17 @@ impl<'a> Plain<'a> {
 impl TargetPath {
     /// Looks.
     #[must_use]
-    pub fn look(&self) -> Look<'_> {
+    pub fn look(&self) -> TargetLook<'_> {
         let plain = self.plain(|part| beneath::open(CWD, part, OFlags::PATH, PLAINLY));
-        Look { path: self, plain }
+        TargetLook { path: self, plain }
     }
 
     /// The same where nothing is to be waited for, neither a disk nor a file server: the kernel remembers the whole
     /// way. `None` where it doesn't, or there is a link.
     #[must_use]
-    pub fn look_at_once(&self) -> Option<Look<'_>> {
+    pub fn look_at_once(&self) -> Option<TargetLook<'_>> {
         let plain = self.plain(|part| beneath::open_at_once(part, PLAINLY))?;
-        Some(Look {
+        Some(TargetLook {
             path: self,
             plain: Some(plain),
         })
@@ -87,7 +87,7 @@ impl TargetPath {
     }
 }
 
-impl Look<'_> {
+impl TargetLook<'_> {
     /// Of which path.
     #[must_use]
     pub fn path(&self) -> &TargetPath {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
-use super::{Look, TargetPath};
+use super::{TargetLook, TargetPath};
 use crate::process::boot_id;
 use crate::record::Version;
 use crust_blockfs::DeviceNumber;
@@ -63,7 +63,7 @@ impl TargetPath {
     }
 }
 
-impl Look<'_> {
+impl TargetLook<'_> {
     /// See [`TargetPath::standing`].
     pub(crate) fn standing(&self) -> Result<Standing, StandingError> {
         let Some(plain) = &self.plain else {

@@ -2,9 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{Look, TargetPath};
+use super::{TargetLook, TargetPath};
 
-impl Look<'_> {
+impl TargetLook<'_> {
     /// Whether the path is that of a CSI volume of a kubelet with one of these root directories
     /// (`<root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount`), or lies below one of `match_roots`.
     ///

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 use tonic::Code;
 
-use super::stats::Look;
+use super::stats::UsageAndHealth;
 use crate::driver::{Driver, key, required, volume_path};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
@@ -74,7 +74,7 @@ impl Driver {
 }
 
 /// Returns the problems that a look has found; none where nothing is to be seen yet.
-fn health_seen(looked: Result<Look, Refusal>) -> Result<Health, Refusal> {
+fn health_seen(looked: Result<UsageAndHealth, Refusal>) -> Result<Health, Refusal> {
     match looked {
         Ok(look) => Ok(look.health),
         Err(Refusal::NotThere { .. }) => Ok(Health::default()),

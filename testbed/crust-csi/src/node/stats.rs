@@ -11,7 +11,7 @@ use crust_proto::csi::v1::{
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 use crust_serve::client::Failure;
 use crust_state::TargetPath;
-use crust_volume::Look as MountLook;
+use crust_volume::HealthQuestion;
 use crust_volume::bare::{self, Contents};
 use tonic::Code;
 
@@ -27,7 +27,7 @@ use crate::store::{By, Publication, Record};
 
 /// Usage and health of a volume at a target or staging path.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct UsageAndHealth {
     usage: Vec<VolumeUsage>,
     pub(super) health: Health,
     /// The message of `VolumeCondition` where nothing is wrong.
@@ -72,7 +72,7 @@ impl Driver {
         record: &Record,
         place: &TargetPath,
         defer_fs_ops: bool,
-    ) -> Result<Look, Refusal> {
+    ) -> Result<UsageAndHealth, Refusal> {
         let published = record.published.get(&key(place));
         let by = published.map(|publication| publication.by);
         if by == Some(By::Runtime) {
@@ -88,7 +88,7 @@ impl Driver {
                     let astray = astray(place, &failure);
                     let astray = astray.ok_or_else(|| Refusal::ops(id)(failure))?;
                     let device = self.device(id)?.ok_or_else(|| not_there(id, place))?;
-                    Ok(Look {
+                    Ok(UsageAndHealth {
                         health: astray.into(),
                         ..size_alone(id, &device)?
                     })
@@ -150,9 +150,9 @@ fn is_mounted(id: &str, device: &Device, place: &TargetPath) -> Result<bool, Ref
 }
 
 /// Measures the device alone, of a volume whose file system can't be looked at here.
-fn size_alone(id: &str, device: &Device) -> Result<Look, Refusal> {
+fn size_alone(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal> {
     let total = device.size().map_err(Refusal::node(id))?;
-    Ok(Look {
+    Ok(UsageAndHealth {
         usage: vec![VolumeUsage {
             total: signed(total),
             unit: Unit::Bytes.into(),
@@ -168,7 +168,7 @@ fn of_a_mount(
     device: &Device,
     publication: &Publication,
     place: &TargetPath,
-) -> Result<Look, Refusal> {
+) -> Result<UsageAndHealth, Refusal> {
     let (Some(mount), Some(mounted)) = (
         &publication.usage.mount,
         mounts::at(place.as_path()).map_err(Refusal::node(id))?,
@@ -177,7 +177,7 @@ fn of_a_mount(
     };
     let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::usage(&root);
-    let looked = crust_volume::look_over(&MountLook {
+    let looked = crust_volume::look_over(&HealthQuestion {
         root: &root,
         mount: &mounted,
         device: device.number(),
@@ -191,7 +191,7 @@ fn of_a_mount(
     }
     let well = "the volume is mounted".to_owned();
     Ok(match usage {
-        Ok(usage) => Look {
+        Ok(usage) => UsageAndHealth {
             usage: vec![
                 amounts(usage.bytes, Unit::Bytes),
                 amounts(usage.inodes, Unit::Inodes),
@@ -200,7 +200,7 @@ fn of_a_mount(
             well,
         },
         // kubelet looks at no condition that comes without a number.
-        Err(_) => Look {
+        Err(_) => UsageAndHealth {
             health,
             ..size_alone(id, device)?
         },
@@ -251,7 +251,7 @@ fn amounts(amounts: Amounts, unit: Unit) -> VolumeUsage {
     }
 }
 
-fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> Look {
+fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> UsageAndHealth {
     let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
         available: usage.available,
         total: usage.total,
@@ -267,13 +267,13 @@ fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> Look {
     let condition = stats.volume_condition.unwrap_or_default();
     if condition.abnormal {
         let problem = of_the_file_system(!usage.is_empty(), condition.message);
-        return Look {
+        return UsageAndHealth {
             usage,
             health: problem.into(),
             well: String::new(),
         };
     }
-    Look {
+    UsageAndHealth {
         usage,
         health: Health::default(),
         well: condition.message,

@@ -71,7 +71,7 @@ pub(crate) enum ClaimDone {
 
 /// What is decided by.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct ClaimInputs<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) objects: &'a Arc<Objects>,
     pub(super) pods: &'a Pods,
@@ -114,7 +114,7 @@ impl Claims {
     /// more to do. When to look again though nothing happens.
     pub(super) fn step(
         &mut self,
-        look: Look<'_>,
+        look: ClaimInputs<'_>,
         volumes: &mut Volumes,
         now: Instant,
     ) -> (bool, Option<Duration>) {
@@ -169,7 +169,13 @@ impl Claims {
     }
 
     /// Whether something was written.
-    fn carry_out(&mut self, key: Key, step: Step, look: Look<'_>, volumes: &mut Volumes) -> bool {
+    fn carry_out(
+        &mut self,
+        key: Key,
+        step: Step,
+        look: ClaimInputs<'_>,
+        volumes: &mut Volumes,
+    ) -> bool {
         let objects = look.objects;
         let (call, begun) = match step {
             Step::Write(write) => return self.write(*write),

@@ -17,10 +17,10 @@ use crate::api::Container;
 use crate::cri::{Cri, CriError};
 use crate::objects::{Name, Objects, Pod};
 use crate::operations::{Context, Telling};
-use crate::pods::config::{self, Node};
+use crate::pods::config::{self, NodeFacts};
 use crate::pods::decide::{Next, Wanted, next};
 use crate::pods::observed::{Container as Observable, Observed};
-use crate::pods::status::{Look, status};
+use crate::pods::status::{StatusInputs, status};
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
 use crate::sources::Loaded;
@@ -39,7 +39,7 @@ pub(crate) struct Pods {
     context: Context,
     cri: Cri,
     worker: Worker,
-    node: Arc<Node>,
+    node: Arc<NodeFacts>,
     done: mpsc::UnboundedSender<Done>,
     /// By their uids.
     all: BTreeMap<String, Known>,
@@ -64,7 +64,7 @@ impl Pods {
         cri: Cri,
         done: mpsc::UnboundedSender<Done>,
     ) -> Self {
-        let node = Arc::new(Node::of(settings, cri.owner()));
+        let node = Arc::new(NodeFacts::of(settings, cri.owner()));
         Self {
             worker: Worker::new(cri.clone(), context.events.clone(), Arc::clone(&node)),
             node,
@@ -254,7 +254,7 @@ impl Pods {
             let Some(pod) = &known.pod else {
                 continue;
             };
-            let shown = status(&Look {
+            let shown = status(&StatusInputs {
                 pod,
                 observed: known.observed.as_ref(),
                 failures: &known.failures,

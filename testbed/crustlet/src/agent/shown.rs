@@ -24,7 +24,7 @@ const LAST: u64 = 253_402_300_799;
 
 /// What there is to show.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(super) struct ShownInputs<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) objects: &'a Objects,
     pub(super) records: &'a Records,
@@ -34,7 +34,7 @@ pub(super) struct Look<'a> {
 }
 
 /// Documents, by their names.
-pub(super) fn documents(look: Look<'_>, listed: &Listed) -> Vec<String> {
+pub(super) fn documents(look: ShownInputs<'_>, listed: &Listed) -> Vec<String> {
     let is_asked = |name: &Name| {
         let is = |asked: &str, there: &str| asked.is_empty() || asked == there;
         is(&listed.namespace, &name.namespace) && is(&listed.name, &name.name)
@@ -57,7 +57,7 @@ pub(super) fn documents(look: Look<'_>, listed: &Listed) -> Vec<String> {
 }
 
 /// An API server says when an object was made. Here it is when it was written, where nobody says.
-fn date(look: Look<'_>, key: &(Kind, Name), document: &mut Value) {
+fn date(look: ShownInputs<'_>, key: &(Kind, Name), document: &mut Value) {
     let metadata = &mut document["metadata"];
     let origin = look.loaded.origins.get(key);
     if let Some(origin) = origin.filter(|_| metadata["creationTimestamp"].is_null()) {
@@ -72,7 +72,7 @@ fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-fn pods(look: Look<'_>) -> Vec<(Name, Value)> {
+fn pods(look: ShownInputs<'_>) -> Vec<(Name, Value)> {
     let mut pods = Vec::new();
     for (uid, known) in look.pods.known() {
         let Some(name) = known.name() else {
@@ -144,7 +144,7 @@ fn show_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
     }
 }
 
-fn volumes(look: Look<'_>) -> Vec<(Name, Value)> {
+fn volumes(look: ShownInputs<'_>) -> Vec<(Name, Value)> {
     let (desired, actual) = (look.volumes.desired(), look.volumes.actual());
     let ids: BTreeSet<&VolumeId> = desired
         .volumes
@@ -162,7 +162,7 @@ fn volumes(look: Look<'_>) -> Vec<(Name, Value)> {
     volumes
 }
 
-fn volume(look: Look<'_>, id: &VolumeId) -> ShownVolume {
+fn volume(look: ShownInputs<'_>, id: &VolumeId) -> ShownVolume {
     let desired = look.volumes.desired().volumes.get(id);
     let actual = look.volumes.actual().volumes.get(id);
     let wanted = desired.into_iter().flat_map(|it| &it.mounts);

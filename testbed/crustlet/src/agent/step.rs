@@ -10,7 +10,7 @@ use crate::cri::{Cri, CriError};
 use crate::events::Regarding;
 use crate::objects::{Objects, Pod};
 use crate::operations::{self, Context, Late, OperationError, Place, Wanted};
-use crate::pods::config::{self, Node, Source};
+use crate::pods::config::{self, NodeFacts, Source};
 use crate::pods::failures::Failure;
 use crate::pods::observed::Observed;
 use crate::pods::{PodStep, Subject};
@@ -24,7 +24,7 @@ pub(super) struct Begun {
     pub(super) objects: Arc<Objects>,
     pub(super) regarding: Regarding,
     pub(super) pod: Option<Arc<Pod>>,
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<NodeFacts>,
     pub(super) step: PodStep,
     /// What the runtime handler is to be told of.
     pub(super) late: Vec<Late>,

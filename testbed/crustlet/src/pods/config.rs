@@ -76,7 +76,7 @@ pub(crate) enum ConfigError {
 
 /// What is the same for all pods of a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub(crate) struct NodeFacts {
     /// What it is called.
     pub(crate) name: String,
     /// The id by which its pods are known.
@@ -89,7 +89,7 @@ pub(crate) struct Node {
     pub(crate) memory: u64,
 }
 
-impl Node {
+impl NodeFacts {
     /// This one.
     pub(crate) fn of(settings: &Settings, owner: &str) -> Self {
         let system = rustix::system::sysinfo();
@@ -137,7 +137,7 @@ pub(crate) fn handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigErro
 }
 
 /// Whether all that a pod asks can be done, as far as it can be told before its images are there.
-pub(crate) fn check(pod: &Pod, node: &Node) -> Result<(), ConfigError> {
+pub(crate) fn check(pod: &Pod, node: &NodeFacts) -> Result<(), ConfigError> {
     unsupported::check(pod)?;
     for container in pod.containers() {
         if container.image.as_deref().is_none_or(str::is_empty) {

@@ -17,7 +17,7 @@ use crate::objects::Pod;
 
 /// What a status is made of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct StatusInputs<'a> {
     /// What is wanted.
     pub(crate) pod: &'a Pod,
     /// What there is.
@@ -37,8 +37,8 @@ pub(crate) struct Look<'a> {
 }
 
 /// A pod's.
-pub(crate) fn status(look: &Look<'_>) -> PodStatus {
-    let Look { pod, observed, .. } = *look;
+pub(crate) fn status(look: &StatusInputs<'_>) -> PodStatus {
+    let StatusInputs { pod, observed, .. } = *look;
     let phase = Phase::of(look);
     let of = |containers: &[k8s_openapi::api::core::v1::Container], is_first| {
         let statuses = containers.iter();
@@ -154,7 +154,7 @@ enum Phase {
 }
 
 impl Phase {
-    fn of(look: &Look<'_>) -> Self {
+    fn of(look: &StatusInputs<'_>) -> Self {
         let Some(observed) = look.observed else {
             return Self::Pending;
         };

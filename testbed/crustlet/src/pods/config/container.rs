@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use super::env::{environment, expand};
 use super::sandbox::pods_labels;
-use super::{ConfigError, Node, Source, log_path, resources, security, text};
+use super::{ConfigError, NodeFacts, Source, log_path, resources, security, text};
 use crate::objects::Pod;
 use crate::pods::{StartContainer, labels};
 
@@ -28,7 +28,7 @@ pub(crate) struct NewContainer<'a> {
 /// Returns the configuration of a pod's container.
 pub(crate) fn container(
     pod: &Pod,
-    node: &Node,
+    node: &NodeFacts,
     new: NewContainer<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
     let NewContainer {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, ObjectFieldSelector};
 
-use super::{ConfigError, Node};
+use super::{ConfigError, NodeFacts};
 use crate::objects::Pod;
 
 /// By name, in their order; each name once.
@@ -11,7 +11,7 @@ pub(super) type Environment = Vec<(String, String)>;
 /// A container's. A value may name those before it.
 pub(super) fn environment(
     pod: &Pod,
-    node: &Node,
+    node: &NodeFacts,
     container: &Container,
 ) -> Result<Environment, ConfigError> {
     let mut environment = Environment::new();
@@ -41,7 +41,7 @@ pub(super) fn environment(
 
 fn value(
     pod: &Pod,
-    node: &Node,
+    node: &NodeFacts,
     variable: &EnvVar,
     before: &Environment,
 ) -> Result<String, String> {
@@ -61,7 +61,7 @@ fn value(
 }
 
 /// The downward API, as far as it is known before the pod runs.
-fn field(pod: &Pod, node: &Node, reference: &ObjectFieldSelector) -> Option<String> {
+fn field(pod: &Pod, node: &NodeFacts, reference: &ObjectFieldSelector) -> Option<String> {
     let path = reference.field_path.as_str();
     let entry = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
         // One that isn't there is empty.

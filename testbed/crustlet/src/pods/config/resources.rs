@@ -4,7 +4,7 @@ use crust_proto::cri::v1::LinuxContainerResources;
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{ConfigError, Node};
+use super::{ConfigError, NodeFacts};
 use crate::objects::{Pod, quantity};
 
 /// In microseconds: kubelet's `--cpu-cfs-quota-period`.
@@ -97,7 +97,7 @@ pub(crate) fn qos(pod: &Pod) -> Qos {
 /// A container's.
 pub(super) fn container(
     pod: &Pod,
-    node: &Node,
+    node: &NodeFacts,
     container: &Container,
 ) -> Result<LinuxContainerResources, ConfigError> {
     let cpu = Amount::of(container, Resource::Cpu)?;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crust_proto::cri::v1::{LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata};
 
-use super::{ConfigError, Node, security, text};
+use super::{ConfigError, NodeFacts, security, text};
 use crate::objects::Pod;
 use crate::pods::labels;
 
@@ -15,7 +15,7 @@ const LONGEST: usize = 63;
 /// A pod's; `started` is when its first one was made.
 pub(crate) fn sandbox(
     pod: &Pod,
-    node: &Node,
+    node: &NodeFacts,
     attempt: u32,
     started: SystemTime,
 ) -> Result<PodSandboxConfig, ConfigError> {
@@ -59,7 +59,7 @@ pub(crate) fn sandbox(
 }
 
 /// By which what the runtime has is found again. They go before what the pod says.
-pub(super) fn pods_labels(pod: &Pod, node: &Node) -> [(String, String); 5] {
+pub(super) fn pods_labels(pod: &Pod, node: &NodeFacts) -> [(String, String); 5] {
     let labels = [
         (labels::POD_NAME, &pod.name.name),
         (labels::POD_NAMESPACE, &pod.name.namespace),

@@ -5,13 +5,13 @@ use std::path::{Component, PathBuf};
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
 use super::env::{environment, expand};
-use super::{ConfigError, Node};
+use super::{ConfigError, NodeFacts};
 use crate::objects::Pod;
 
 /// The subPath of a mount, or none for the whole volume: relative, and without `..` and `.` in it.
 pub(crate) fn subpath(
     pod: &Pod,
-    node: &Node,
+    node: &NodeFacts,
     container: &Container,
     mount: &VolumeMount,
 ) -> Result<Option<PathBuf>, ConfigError> {

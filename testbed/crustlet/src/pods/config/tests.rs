@@ -12,8 +12,8 @@ use crate::objects::manifest;
 use crate::pods::fixture::{at, pod};
 use crate::pods::{StartContainer, labels};
 
-fn node() -> Node {
-    Node {
+fn node() -> NodeFacts {
+    NodeFacts {
         name: "node-1".to_owned(),
         owner: "id-1".to_owned(),
         logs: "/logs".into(),
@@ -475,7 +475,7 @@ fn a_handler_is_the_runtime_classs() {
 fn the_cri_knows_texts_alone() {
     use std::os::unix::ffi::OsStrExt;
     let odd = Path::new(std::ffi::OsStr::from_bytes(b"/logs\xff"));
-    let node = Node {
+    let node = NodeFacts {
         logs: odd.to_owned(),
         ..node()
     };

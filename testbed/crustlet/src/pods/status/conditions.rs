@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
-use super::{Look, Phase, is_initialized, time};
+use super::{Phase, StatusInputs, is_initialized, time};
 
 /// What isn't so, and why: a reason and a message.
 type Lack = (&'static str, Option<String>);
 
 /// A pod's, by the states of its containers.
 pub(super) fn of(
-    look: &Look<'_>,
+    look: &StatusInputs<'_>,
     phase: Phase,
     first: &[ContainerStatus],
     containers: &[ContainerStatus],
@@ -24,7 +24,7 @@ pub(super) fn of(
     ]
 }
 
-fn uninitialized(look: &Look<'_>, phase: Phase, first: &[ContainerStatus]) -> Option<Lack> {
+fn uninitialized(look: &StatusInputs<'_>, phase: Phase, first: &[ContainerStatus]) -> Option<Lack> {
     let is_done = look.observed.is_some_and(|it| is_initialized(look.pod, it));
     if first.is_empty() || is_done || phase == Phase::Succeeded {
         return None;
@@ -53,7 +53,7 @@ fn unready_of(containers: &[ContainerStatus]) -> String {
     format!("[{}]", names.join(" "))
 }
 
-fn condition(look: &Look<'_>, kind: &str, lack: Option<Lack>) -> PodCondition {
+fn condition(look: &StatusInputs<'_>, kind: &str, lack: Option<Lack>) -> PodCondition {
     let status = if lack.is_none() { "True" } else { "False" };
     let mut before = look
         .before

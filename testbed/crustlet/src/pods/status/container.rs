@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus,
 };
 
-use super::{Look, full_name, go_duration, is_initialized, time};
+use super::{StatusInputs, full_name, go_duration, is_initialized, time};
 use crate::pods::Subject;
 use crate::pods::failures::Failure;
 use crate::pods::observed::{Container, Exit, Observed, State};
@@ -17,7 +17,7 @@ pub(super) const CRASH_LOOP: &str = "CrashLoopBackOff";
 pub(super) const PULL_LOOP: &str = "ImagePullBackOff";
 
 /// A container's; `is_first`: it is one of those that begin the pod.
-pub(super) fn status(look: &Look<'_>, spec: &Spec, is_first: bool) -> ContainerStatus {
+pub(super) fn status(look: &StatusInputs<'_>, spec: &Spec, is_first: bool) -> ContainerStatus {
     let none = ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
@@ -74,7 +74,7 @@ pub(super) fn status(look: &Look<'_>, spec: &Spec, is_first: bool) -> ContainerS
 
 /// Returns what a container waits for that has ended and will be started again; `None` if it won't be.
 fn again(
-    look: &Look<'_>,
+    look: &StatusInputs<'_>,
     spec: &Spec,
     observed: &Observed,
     latest: &Container,
@@ -98,7 +98,7 @@ fn again(
 }
 
 /// What one that there isn't yet waits for.
-fn waiting(look: &Look<'_>, spec: &Spec) -> ContainerState {
+fn waiting(look: &StatusInputs<'_>, spec: &Spec) -> ContainerState {
     if let Some(failure) = look.failures.of(&Subject::Container(spec.name.clone())) {
         return failed(look, spec, failure);
     }
@@ -125,7 +125,7 @@ fn waiting(look: &Look<'_>, spec: &Spec) -> ContainerState {
     }
 }
 
-fn failed(look: &Look<'_>, spec: &Spec, failure: &Failure) -> ContainerState {
+fn failed(look: &StatusInputs<'_>, spec: &Spec, failure: &Failure) -> ContainerState {
     let is_held = look
         .held
         .0
@@ -151,7 +151,7 @@ fn wait(reason: &str, message: Option<String>) -> ContainerState {
     }
 }
 
-fn ended(look: &Look<'_>, container: &Container) -> Option<ContainerState> {
+fn ended(look: &StatusInputs<'_>, container: &Container) -> Option<ContainerState> {
     let exit = container.exit()?;
     let said = |text: &String| Some(text.clone()).filter(|it| !it.is_empty());
     Some(terminated(ContainerStateTerminated {
@@ -166,7 +166,7 @@ fn ended(look: &Look<'_>, container: &Container) -> Option<ContainerState> {
 }
 
 /// As kubelet tells it.
-fn lost(look: &Look<'_>, container: &Container) -> ContainerState {
+fn lost(look: &StatusInputs<'_>, container: &Container) -> ContainerState {
     terminated(ContainerStateTerminated {
         container_id: Some(full_id(look, container)),
         exit_code: 137,
@@ -184,6 +184,6 @@ fn terminated(terminated: ContainerStateTerminated) -> ContainerState {
 }
 
 /// `containerd://…`
-fn full_id(look: &Look<'_>, container: &Container) -> String {
+fn full_id(look: &StatusInputs<'_>, container: &Container) -> String {
     format!("{}://{}", look.runtime, container.id)
 }

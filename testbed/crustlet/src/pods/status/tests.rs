@@ -24,7 +24,7 @@ fn of(spec: &str, observed: Option<&Observed>) -> PodStatus {
 }
 
 fn failing(spec: &str, observed: Option<&Observed>, failures: &Failures, held: &Held) -> PodStatus {
-    status(&Look {
+    status(&StatusInputs {
         pod: &pod(spec),
         observed,
         failures,
@@ -296,7 +296,7 @@ fn what_has_not_changed_is_as_old_as_it_was() {
     let wanted = pod(APP);
     let runs = in_a_sandbox(vec![container("app", 0, running())]);
     let (failures, held) = (Failures::default(), Held::default());
-    let look = Look {
+    let look = StatusInputs {
         pod: &wanted,
         observed: Some(&runs),
         failures: &failures,
@@ -307,13 +307,13 @@ fn what_has_not_changed_is_as_old_as_it_was() {
         now: at(10),
     };
     let before = status(&look);
-    let later = Look {
+    let later = StatusInputs {
         before: Some(&before),
         now: at(20),
         ..look
     };
     assert_eq!(status(&later), before);
-    let gone = Look {
+    let gone = StatusInputs {
         observed: None,
         ..later
     };
@@ -333,7 +333,7 @@ fn what_ends_waits_for_nothing() {
     let wanted = pod(APP);
     let ended = in_a_sandbox(vec![container("app", 1, exited(137)).backing_off(10)]);
     let (failures, held) = (Failures::default(), Held::default());
-    let status = status(&Look {
+    let status = status(&StatusInputs {
         pod: &wanted,
         observed: Some(&ended),
         failures: &failures,
