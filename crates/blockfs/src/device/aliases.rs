@@ -133,6 +133,12 @@ impl Aliases {
         self.own.contains(&device) || self.below.contains(&device)
     }
 
+    /// Returns true if the device is a loop device, or lies on one.
+    pub(super) fn has_loop_device(&self) -> bool {
+        let mut all = self.own.iter().chain(&self.below);
+        all.any(|it| matches!(it, Identity::Device(number) if number.major() == LOOP))
+    }
+
     /// Whether the two must not be written to at once: they are the same, or one lies on the other.
     /// Two that merely lie on the same third one (logical volumes of a physical volume) may.
     #[must_use]

@@ -1,5 +1,6 @@
 //! A device with what was found out about it.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,10 +16,10 @@ use crate::signature::Signature;
 use crate::sys::loops;
 
 /// A device that is about to be mounted, from the moment its volume is claimed until the mount is there. Each fact is
-/// asked for when it is first needed, and once: size, logical block, superblock, disk sequence number, aliases.
+/// asked for when it is first needed: size, logical block, superblock, disk sequence number, aliases.
 ///
 /// While the device is [held open](Self::opened) the facts come from its descriptor, so that they can't be another
-/// disk's. Until then they come from sysfs, which never waits for the device.
+/// disk's, and are remembered. Until then they come from sysfs, which never waits for the device.
 ///
 /// A fact that couldn't be found out is asked for again the next time.
 #[derive(Debug)]
@@ -86,12 +87,8 @@ impl DeviceFacts {
 
     /// Returns how many bytes the device has.
     pub fn size(&self) -> Result<u64, DeviceError> {
-        known(&self.size, || {
-            let from_device = |device| seek(device, SeekFrom::End(0)).ok();
-            let size = self.opened.get().and_then(from_device);
-            size.map_or_else(|| self.device.size(), Ok)
-        })
-        .copied()
+        let from_device = |device: &OwnedFd| seek(device, SeekFrom::End(0)).ok();
+        self.remembered_if_opened(&self.size, from_device, || self.device.size())
     }
 
     /// Returns the size of the device's logical blocks in bytes. Opens the device.
@@ -104,27 +101,30 @@ impl DeviceFacts {
 
     /// Returns true if the device refuses writes (`blockdev --setro`, `losetup --read-only`).
     pub fn is_read_only(&self) -> Result<bool, DeviceError> {
-        known(&self.is_read_only, || {
-            let from_device = |device| loops::is_read_only(device).ok();
-            let is_read_only = self.opened.get().and_then(from_device);
-            is_read_only.map_or_else(|| self.device.is_read_only(), Ok)
-        })
-        .copied()
+        let from_device = |device: &OwnedFd| loops::is_read_only(device).ok();
+        let from_sysfs = || self.device.is_read_only();
+        self.remembered_if_opened(&self.is_read_only, from_device, from_sysfs)
     }
 
     /// Returns the disk's number among all that the kernel ever made; see [`Device::disk_seq`].
-    ///
-    /// It is only remembered while the device is held open.
     pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
+        // It fails before Linux 5.15.
+        let from_device = |device: &OwnedFd| loops::disk_seq(device).ok().map(Some);
+        self.remembered_if_opened(&self.disk_seq, from_device, || self.device.disk_seq())
+    }
+
+    /// Returns a fact, and remembers it if the device is held open: until then it may become another disk, and another
+    /// process may change it while this one waits for a lock.
+    fn remembered_if_opened<T: Copy>(
+        &self,
+        cell: &OnceCell<T>,
+        from_device: impl FnOnce(&OwnedFd) -> Option<T>,
+        from_sysfs: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
         let Some(device) = self.opened.get() else {
-            return self.device.disk_seq();
+            return from_sysfs();
         };
-        known(&self.disk_seq, || match loops::disk_seq(device) {
-            Ok(number) => Ok(Some(number)),
-            // Before Linux 5.15.
-            Err(_) => self.device.disk_seq(),
-        })
-        .copied()
+        known(cell, || from_device(device).map_or_else(from_sysfs, Ok)).copied()
     }
 
     /// Returns the superblock that `probe` finds on the device, or found the first time. Opens the device.
@@ -136,17 +136,25 @@ impl DeviceFacts {
     }
 
     /// Returns what this device is and what it lies on.
-    pub fn aliases(&self) -> Result<&Aliases, DeviceError> {
-        known(&self.aliases, || {
-            let ask = |number| {
-                if number == self.number() {
-                    shown_by_opened(&self.device, self.opened())
-                } else {
-                    shown_by(number)
-                }
-            };
-            Aliases::read(Path::new(SYSFS), ask, self.number())
-        })
+    ///
+    /// What a loop device shows isn't remembered. [`others::conflicting`] passes a loop device whose file doesn't
+    /// answer, because the file of this one has answered just before.
+    pub fn aliases(&self) -> Result<Cow<'_, Aliases>, DeviceError> {
+        if let Some(known) = self.aliases.get() {
+            return Ok(Cow::Borrowed(known));
+        }
+        let ask = |number| {
+            if number == self.number() {
+                shown_by_opened(&self.device, self.opened())
+            } else {
+                shown_by(number)
+            }
+        };
+        let aliases = Aliases::read(Path::new(SYSFS), ask, self.number())?;
+        if aliases.has_loop_device() {
+            return Ok(Cow::Owned(aliases));
+        }
+        Ok(Cow::Borrowed(self.aliases.get_or_init(|| aliases)))
     }
 
     /// Returns those of other devices that this one conflicts with; itself among them.
@@ -155,7 +163,8 @@ impl DeviceFacts {
         devices: Vec<DeviceNumber>,
         neighbours: &Neighbours,
     ) -> Result<Vec<DeviceNumber>, DeviceError> {
-        others::conflicting(self.aliases()?, devices, neighbours)
+        let own = self.aliases()?;
+        others::conflicting(&own, devices, neighbours)
     }
 
     /// Returns the loop devices that show the same bytes. The kernel's exclusive claims don't cover that, and two file
@@ -164,7 +173,7 @@ impl DeviceFacts {
         let own = self.aliases()?;
         let mut loops = aliases::loops()?;
         loops.retain(|number| !own.are_of(*number));
-        let rivals = others::conflicting(own, loops, neighbours)?.into_iter();
+        let rivals = others::conflicting(&own, loops, neighbours)?.into_iter();
         let opened = rivals.filter_map(|number| Device::of_number(number).transpose());
         opened.collect()
     }

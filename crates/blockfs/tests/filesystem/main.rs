@@ -119,8 +119,8 @@ fn two_loop_devices_on_one_file_are_aliases_and_two_files_are_not() {
     let (first, second, other) = (image.attach(), image.attach(), other.attach());
     let facts = [&first, &second, &other].map(Loop::facts);
     let aliases = [0, 1, 2].map(|index| facts[index].aliases().expect("sysfs is complete"));
-    assert!(aliases[0].conflicts_with(aliases[1]));
-    assert!(!aliases[0].conflicts_with(aliases[2]));
+    assert!(aliases[0].conflicts_with(&aliases[1]));
+    assert!(!aliases[0].conflicts_with(&aliases[2]));
 }
 
 #[test]
