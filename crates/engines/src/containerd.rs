@@ -82,7 +82,7 @@ impl Engine for Containerd {
 
     fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
         let version = check_version(&files[0])?;
-        let plugin = PLUGINS[if version == 2 { 1 } else { 2 }];
+        let plugin = plugin_of(version);
         let mut target = None;
         for file in files.iter().filter(|file| file.is_sure) {
             let toml = Toml::of(file)?;
@@ -100,7 +100,7 @@ impl Engine for Containerd {
             (None, Some(new)) => files.iter().find(|it| it.path == new.path).unwrap_or(new),
         };
         let text = text_with_version(file, version)?;
-        let inherited = inherited_cgroup(files)?;
+        let inherited = inherited_cgroup(files, version)?;
         let mut toml = Toml::parse(&file.path, &text)?;
         add(&mut toml, plugin, wanted, inherited)?;
         let notes = notes(files, wanted, inherited)?;
@@ -138,6 +138,11 @@ impl Engine for Containerd {
     fn samples(&self) -> Samples {
         tests::SAMPLES
     }
+}
+
+/// Returns the name of the CRI plugin in a file of this version, which isn't 1.
+fn plugin_of(version: i64) -> &'static str {
+    PLUGINS[if version == 2 { 1 } else { 2 }]
 }
 
 fn runtimes_of(plugin: &'static str) -> [&'static str; 4] {
@@ -194,12 +199,16 @@ fn add(
 }
 
 /// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, in the last file
-/// that sets it: kubelet's cgroup driver is set to the same.
-fn inherited_cgroup(files: &[ConfigFile]) -> Result<Option<bool>> {
+/// that sets it: kubelet's cgroup driver is set to the same. Only the plugin's section of a file's own version counts,
+/// which is `version` where the file has none.
+fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> {
     let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
     let sections = || {
-        let plugins = |toml| PLUGINS.map(|plugin| toml_section(toml, plugin));
-        parsed.iter().rev().flat_map(plugins).flatten()
+        parsed.iter().rev().filter_map(|toml| {
+            let own = toml.get(&["version"]).and_then(Item::as_integer);
+            let plugin = plugin_of(own.unwrap_or(version));
+            toml.get(&["plugins", plugin, "containerd"])
+        })
     };
     let default = sections().find_map(|it| it.get("default_runtime_name")?.as_str());
     let default = default.unwrap_or("runc");
@@ -220,10 +229,6 @@ fn inherited_cgroup(files: &[ConfigFile]) -> Result<Option<bool>> {
             .or_else(|| named("runc"))
             .or_else(any)
     }))
-}
-
-fn toml_section<'a>(toml: &'a Toml<'_>, plugin: &str) -> Option<&'a Item> {
-    toml.get(&["plugins", plugin, "containerd"])
 }
 
 fn flag(runtime: &Item) -> Option<bool> {

@@ -75,14 +75,21 @@ impl Engine for Docker {
     }
 
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
-        let text = &text_with_runtimes(file)?;
-        let root = parse(file, text)?;
-        let left = match root.object(RUNTIMES) {
-            Some(runtimes) if runtimes.get(handler).is_none() => text.clone(),
+        let mut left = text_with_runtimes(file)?;
+        loop {
+            let root = parse(file, &left)?;
+            let named = root.objects().filter(|member| member.0 == RUNTIMES);
+            let all: Vec<_> = named.filter_map(|member| member.1).collect();
+            let Some(runtimes) = all.iter().rfind(|it| it.get(handler).is_some()) else {
+                break;
+            };
             // An empty object says nothing.
-            Some(runtimes) if runtimes.len() > 1 => runtimes.without(handler),
-            _ => root.without(RUNTIMES),
-        };
+            left = if all.len() == 1 && runtimes.len() == 1 {
+                root.without(RUNTIMES)
+            } else {
+                runtimes.without(handler)
+            };
+        }
         let (bom, _) = split_bom(file.text());
         Ok(Some(format!("{bom}{left}")))
     }
@@ -228,6 +235,10 @@ mod tests {
             (
                 format!("\u{feff}{{\"runtimes\": {{{ours}}}}}"),
                 "\u{feff}{}",
+            ),
+            (
+                format!("{{\"runtimes\": {{{ours}}}, \"runtimes\": {{\"b\": {{}}}}}}"),
+                "{\"runtimes\": {}, \"runtimes\": {\"b\": {}}}",
             ),
         ] {
             assert_eq!(uninstalled(&Docker, &text).as_deref(), Some(expected));

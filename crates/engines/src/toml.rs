@@ -363,21 +363,30 @@ fn start_of(table: &dyn TableLike, name: &str) -> usize {
 
 /// Collects the lines of a member and of what is in it, with whether they begin with a header.
 fn collect_lines(parent: &dyn TableLike, name: &str, lines: &mut Vec<(Range<usize>, bool)>) {
-    let table = match parent.get(name) {
-        Some(Item::Table(table)) => table,
-        Some(item) if item.is_value() => {
-            return lines.push((start_of(parent, name)..end_of(item), false));
+    match parent.get(name) {
+        Some(Item::Table(table)) => collect_lines_of(table, lines),
+        Some(Item::ArrayOfTables(tables)) => {
+            for table in tables {
+                collect_lines_of(table, lines);
+            }
         }
-        _ => return,
-    };
+        Some(item) if item.is_value() => {
+            lines.push((start_of(parent, name)..end_of(item), false));
+        }
+        _ => {}
+    }
+}
+
+fn collect_lines_of(table: &Table, lines: &mut Vec<(Range<usize>, bool)>) {
     if is_header(table) {
         let span = table.span().unwrap_or_default();
         lines.push((span.start..end_of_values(table).unwrap_or(span.end), true));
     }
     // The lines below a header are removed with it.
-    let inner = table
-        .iter()
-        .filter(|(_, item)| !is_header(table) || item.is_table() && !has_line(item));
+    let inner = table.iter().filter(|(_, item)| {
+        let has_header = item.is_table() || item.is_array_of_tables();
+        !is_header(table) || (has_header && !has_line(item))
+    });
     for (name, _) in inner {
         collect_lines(table, name, lines);
     }

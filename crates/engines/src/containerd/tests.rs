@@ -85,6 +85,8 @@ pub(super) const SAMPLES: Samples = Samples {
 const MAIN: &str = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
 const DROP_IN: &str = "/etc/containerd/conf.d/runcrust.toml";
 const SECTION: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd";
+/// The same since version 3.
+const OTHER: &str = "plugins.\"io.containerd.cri.v1.runtime\".containerd";
 
 fn import(name: &str, text: &str) -> ConfigFile {
     let path = Path::new("/etc/containerd/conf.d").join(name);
@@ -127,6 +129,10 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
     let changed = once.replacen("runc.v2\"\n", "runc.v2\"\npod_annotations = [\"a\"]\n", 1);
     let left = try_uninstall(&Containerd, &changed).unwrap().unwrap();
     assert!(left.contains("runtimes.runc]"), "{left}");
+    // What the operator has added to the handler goes with it.
+    let nested =
+        format!("{once}[[{SECTION}.runtimes.crust.x]]\na = 1\n[[{SECTION}.runtimes.crust.x]]\n");
+    assert_eq!(try_uninstall(&Containerd, &nested).unwrap(), None);
     // It also stays while another runtime needs it.
     let other = format!("{once}\n{}", runtime("nvidia", None));
     let left = try_uninstall(&Containerd, &other).unwrap().unwrap();
@@ -181,6 +187,15 @@ fn the_cgroup_driver_is_the_default_runtimes_or_runcs_or_any() {
         (table("") + &runtime("runc", no), no),
         (runtime("nvidia", yes), yes),
         (runtime("nvidia", none), none),
+        // A section of another version, which containerd doesn't read.
+        (
+            runtime("runc", no).replace(SECTION, OTHER) + &runtime("runc", yes),
+            yes,
+        ),
+        (
+            name("x").replace(SECTION, OTHER) + &runtime("x", no) + &runtime("runc", yes),
+            yes,
+        ),
     ] {
         let (_, after, notes) = installed(vec![main_file(&format!("version = 2\n{text}"))]);
         let entry = after.split("runtimes.crust.options]").nth(1).unwrap();
