@@ -226,7 +226,8 @@ fn short(source: &Path) -> Option<Cow<'_, Path>> {
 
 /// Returns a path without its `.` and `..`, by its text alone.
 fn clean(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
+    // A config may be any number of megabytes. A path that grows takes three times its length meanwhile.
+    let mut clean = PathBuf::with_capacity(path.as_os_str().len());
     for component in path.components() {
         match component {
             Component::ParentDir => _ = clean.pop(),
