@@ -105,12 +105,12 @@ pub fn hint_on_volume(errno: Errno) -> String {
         Errno::IO | Errno::NXIO | Errno::NODEV => format!(
             "; hint: the volume's file system was shut down after an error, or its device is gone: see the kernel's \
              log (dmesg), end all pods and containers that use the volume, and when it is mounted nowhere any more \
-             run {} on its device",
+             run the file system's checker ({}) on its device",
             checkers()
         ),
         Errno::UCLEAN | Errno::BADMSG => format!(
-            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run {} on its \
-             device",
+            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run the file \
+             system's checker ({}) on its device",
             checkers()
         ),
         _ => String::new(),
@@ -126,11 +126,24 @@ pub(crate) fn checkers() -> String {
     in_words(&names, "or")
 }
 
-/// Returns the types into which this kernel can map the ids of a user namespace: `ext4, xfs and btrfs`.
+/// Returns the types that are allowed by default and can't grow without `CAP_SYS_RESOURCE`: `ext4 and ext3`.
+#[must_use]
+pub fn growing_by_reserves() -> String {
+    let allowed = FILE_SYSTEMS.iter().filter(|it| it.is_allowed_by_default);
+    let needing = allowed.filter(|it| it.growth.is_some_and(|growth| growth.needs_reserves));
+    let names: Vec<&str> = needing.map(|it| it.name).collect();
+    in_words(&names, "and")
+}
+
+/// Returns the types into which this kernel can map the ids of a user namespace, as the subject of a sentence: `ext4, xfs
+/// and btrfs`.
 pub(crate) fn with_id_mapping(kernel: linux::Version) -> String {
     let maps = |it: &&&FileSystem| it.maps_ids_since.is_some_and(|since| since <= kernel);
     let mapped = FILE_SYSTEMS.iter().filter(maps);
     let names: Vec<&str> = mapped.map(|it| it.name).collect();
+    if names.is_empty() {
+        return "no file system of this kernel".to_owned();
+    }
     in_words(&names, "and")
 }
 

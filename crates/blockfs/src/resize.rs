@@ -60,6 +60,7 @@ pub fn foresee(device: &DeviceFacts, fstype: &str, limits: Limits) -> Result<u64
         block: NonZeroU64::MIN,
         least: 0,
         most: u64::MAX,
+        hint_above: "",
     });
     let step = decide::decide(device.size()?, size, limits);
     match step.map_err(|misfit| self::misfit(device, misfit))? {

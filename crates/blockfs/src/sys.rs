@@ -208,7 +208,7 @@ struct Request<'a, T> {
 }
 
 /// Values that are valid whatever bytes they have: numbers, and `repr(C)` structures of numbers.
-/// To be implemented in this room only.
+/// To be implemented in this module only.
 trait Plain: Copy {}
 
 // SAFETY: the pointer is to `argument`, borrowed exclusively as long as the request lives, and

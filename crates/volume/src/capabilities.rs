@@ -1,5 +1,7 @@
 //! What this host allows: by asking its kernel, not by a list.
 
+use std::borrow::Cow;
+
 use caps::{Capability, CapsHashSet};
 use crust_state::check::Finding;
 use rustix::io::Errno;
@@ -42,9 +44,9 @@ pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
 }
 
 /// Whether one of the file systems can grow while it is mounted, by this process.
-pub fn can_grow(fstypes: &[String]) -> Result<bool, CapabilitiesError> {
+pub fn can_grow(names: &[String]) -> Result<bool, CapabilitiesError> {
     let uses_reserves = fstypes::can_use_reserves().map_err(privileges::failed("capget"))?;
-    let mut known = fstypes.iter().filter_map(|fstype| fstypes::find(fstype));
+    let mut known = names.iter().filter_map(|fstype| fstypes::find(fstype));
     Ok(known.any(|known| known.can_grow(uses_reserves)))
 }
 
@@ -56,20 +58,23 @@ pub fn check() -> Finding {
     privileges::effective().map_or_else(|error| Finding::failed(WHAT, &error), |has| judge(&has))
 }
 
-/// What a volume is without a capability; `None`: it isn't mounted.
-const fn lost(capability: Capability) -> Option<&'static str> {
-    match capability {
-        Capability::CAP_SYS_PTRACE => Some("sandboxes that don't run as root can't be entered"),
+/// Returns what can't be done without a capability; `None`: no volume is mounted.
+fn lost(capability: Capability) -> Option<Cow<'static, str>> {
+    let lost = match capability {
+        Capability::CAP_SYS_PTRACE => "sandboxes that don't run as root can't be entered",
         Capability::CAP_DAC_OVERRIDE
         | Capability::CAP_CHOWN
         | Capability::CAP_FOWNER
-        | Capability::CAP_FSETID => Some("fsGroup can't be applied"),
-        Capability::CAP_SYS_RESOURCE => Some("ext4 can't grow"),
-        Capability::CAP_SETUID | Capability::CAP_SETGID | Capability::CAP_SETFCAP => {
-            Some("pods with a user namespace of their own have no volumes")
+        | Capability::CAP_FSETID => "fsGroup can't be applied",
+        Capability::CAP_SYS_RESOURCE => {
+            return Some(format!("{} can't grow", fstypes::growing_by_reserves()).into());
         }
-        _ => None,
-    }
+        Capability::CAP_SETUID | Capability::CAP_SETGID | Capability::CAP_SETFCAP => {
+            "pods with a user namespace of their own have no volumes"
+        }
+        _ => return None,
+    };
+    Some(lost.into())
 }
 
 fn judge(effective: &CapsHashSet) -> Finding {
@@ -84,7 +89,7 @@ fn judge(effective: &CapsHashSet) -> Finding {
     if !fatal.is_empty() {
         return Finding::fail(WHAT, format!("without {fatal} no volume is mounted"), fix);
     }
-    let mut lost: Vec<&str> = missing.iter().filter_map(|need| lost(*need)).collect();
+    let mut lost: Vec<_> = missing.iter().filter_map(|need| lost(*need)).collect();
     lost.dedup();
     if lost.is_empty() {
         return Finding::pass(WHAT, "they suffice");
@@ -119,7 +124,7 @@ mod tests {
             (
                 &[CAP_SYS_RESOURCE],
                 Verdict::Warn,
-                "without CAP_SYS_RESOURCE ext4 can't grow",
+                "without CAP_SYS_RESOURCE ext4 and ext3 can't grow",
             ),
             (
                 &[CAP_CHOWN, CAP_FSETID],

@@ -22,7 +22,7 @@ fn root_without_capabilities() {
     told.assert(
         "capabilities",
         "warn",
-        "without CAP_SYS_RESOURCE ext4 can't grow",
+        "without CAP_SYS_RESOURCE ext4 and ext3 can't grow",
     );
     assert!(told.succeeded, "a warning is no failure: {told:?}");
     let told = without("-chown,-fsetid");

@@ -195,7 +195,7 @@ fn a_root_that_cannot_mount_is_told() {
         "without CAP_SYS_CHROOT no volume is mounted; ",
     );
     let run = lesser("sys_resource").success();
-    let warned = "warn  capabilities: without CAP_SYS_RESOURCE ext4 can't grow; hint: ";
+    let warned = "warn  capabilities: without CAP_SYS_RESOURCE ext4 and ext3 can't grow; hint: ";
     assert!(run.stdout.contains(warned), "{run}");
 }
 

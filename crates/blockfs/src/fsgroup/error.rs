@@ -56,7 +56,7 @@ pub enum FsGroupError {
     #[error(
         "fsGroup: stopped after {listed} entries, of which only about {different} are different: \
          the file system gives one directory several names, and is corrupt or made to be; hint: end \
-         the pods and containers that use the volume, and run {} on its device",
+         the pods and containers that use the volume, and run the file system's checker ({}) on its device",
         checkers()
     )]
     Shared {

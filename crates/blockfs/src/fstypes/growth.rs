@@ -23,6 +23,8 @@ pub(crate) struct Size {
     pub(crate) least: u64,
     /// The largest size that its format allows, in bytes.
     pub(crate) most: u64,
+    /// The hint for a size above that, to be appended to the error message. Empty if the format has no such limit.
+    pub(crate) hint_above: &'static str,
 }
 
 impl Size {
@@ -33,6 +35,7 @@ impl Size {
             block: NonZeroU64::new(found.block)?,
             least: 0,
             most: u64::MAX,
+            hint_above: "",
         })
     }
 }

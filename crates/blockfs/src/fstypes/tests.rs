@@ -68,6 +68,8 @@ fn btrfs_takes_a_label_from_linux_6_8_on() {
 #[test]
 fn lists_for_people_have_each_name_once() {
     assert_eq!(checkers(), "e2fsck, xfs_repair or btrfs check");
+    assert_eq!(growing_by_reserves(), "ext4 and ext3");
+    assert_eq!(with_id_mapping((5, 11)), "no file system of this kernel");
     assert_eq!(with_id_mapping((5, 12)), "ext4, ext3 and xfs");
     assert_eq!(with_id_mapping((5, 15)), "ext4, ext3, xfs and btrfs");
     let allowed: Vec<&str> = allowed_by_default().collect();

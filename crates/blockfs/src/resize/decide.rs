@@ -63,15 +63,14 @@ pub enum Misfit {
         max: u64,
     },
     /// The file system's own format ends below it.
-    #[error(
-        "its file system can have {most} bytes at most, fewer than the {min} asked for; hint: an ext4 \
-         without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when no pod uses it"
-    )]
+    #[error("its file system can have {most} bytes at most, fewer than the {min} asked for{hint}")]
     AboveMost {
         /// Maximum size of the file system.
         most: u64,
         /// Minimum size asked for.
         min: u64,
+        /// What to do, by the file system's type.
+        hint: &'static str,
     },
     /// The file system is below the size from which it can grow.
     #[error(
@@ -102,8 +101,11 @@ pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<Step, Mi
         return Err(Misfit::DeviceShrank { device, present });
     }
     if size.most < min {
-        let most = size.most;
-        return Err(Misfit::AboveMost { most, min });
+        return Err(Misfit::AboveMost {
+            most: size.most,
+            min,
+            hint: size.hint_above,
+        });
     }
     let ceiling = limits.max().map_or(device, |max| max.min(device));
     let ceiling = ceiling.min(size.most);
@@ -148,6 +150,7 @@ mod tests {
         block: NonZeroU64::new(4096).unwrap(),
         least: 0,
         most: u64::MAX,
+        hint_above: "; hint",
     };
 
     fn of(device: u64, min: u64, max: u64) -> Result<Step, Misfit> {
@@ -218,8 +221,8 @@ mod tests {
         let of = |min| decide(200 * MIB, size, Limits::new(min, 0).unwrap());
         assert_eq!(of(0), Ok(Step::Grow(150 * MIB)));
         assert_eq!(of(150 * MIB), Ok(Step::Grow(150 * MIB)));
-        let (most, min) = (150 * MIB, 150 * MIB + 1);
-        assert_eq!(of(min), Err(Misfit::AboveMost { most, min }));
+        let (most, min, hint) = (150 * MIB, 150 * MIB + 1, SIZE.hint_above);
+        assert_eq!(of(min), Err(Misfit::AboveMost { most, min, hint }));
     }
 
     #[test]

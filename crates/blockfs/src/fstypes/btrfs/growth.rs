@@ -43,6 +43,7 @@ fn only_device(
         block: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
         least: LEAST,
         most: u64::MAX,
+        hint_above: "",
     };
     Ok((id, size))
 }

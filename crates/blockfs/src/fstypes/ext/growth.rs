@@ -96,13 +96,16 @@ pub(super) fn size_on_disk(
     if let Some(reason) = features.rigid() {
         return Err(GrowthError::unsupported(device, fstype.name, reason));
     }
-    let most_blocks = if features.incompat & INCOMPAT_64BIT == 0 {
-        u32::MAX.into()
+    let (most_blocks, hint_above) = if features.incompat & INCOMPAT_64BIT == 0 {
+        (u32::MAX.into(), NO_64BIT)
     } else {
-        1 << 48
+        (1 << 48, "")
     };
-    Ok(size_of(found, most_blocks))
+    Ok(size_of(found, most_blocks).map(|size| Size { hint_above, ..size }))
 }
+
+const NO_64BIT: &str = "; hint: an ext4 without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when \
+                        no pod uses it";
 
 fn size_of(found: &Signature, most_blocks: u64) -> Option<Size> {
     let size = Size::on_disk(found)?;

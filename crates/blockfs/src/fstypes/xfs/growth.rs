@@ -23,6 +23,7 @@ pub(super) fn size(
         block: NonZeroU64::new(block).unwrap_or(NonZeroU64::MIN),
         least: 0,
         most: u64::MAX,
+        hint_above: "",
     })
 }
 
