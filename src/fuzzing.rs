@@ -1,4 +1,4 @@
-//! The laws of private rooms, for whatever bytes `fuzz/` comes up with. No release has this.
+//! Properties of private modules, for the inputs of the fuzz targets in `fuzz/`. Releases are built without this.
 
 mod made;
 

@@ -3,7 +3,7 @@
 //!
 //! argv → [`invocation`] → bundle ([`oci`]) → [`plan`] → [`rewrite`] → exec of the [`delegate`].
 
-// A program's library: who reads its documentation sees the private rooms too.
+// This is a program's library: its documentation is built with the private modules.
 #![allow(rustdoc::private_intra_doc_links)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
@@ -75,8 +75,8 @@ pub fn command() -> clap::Command {
     installer::command().subcommand(verbs::command())
 }
 
-/// A mistake in the configuration must keep no container from being stopped: for that what it says of its
-/// delegate is enough.
+/// Finds the delegate by the configuration's two keys for it alone: a mistake in another key must keep no container from
+/// being stopped. A file that isn't TOML can't be read at all.
 fn find_delegate(
     argv: &[OsString],
     config: Result<&Option<ConfigFile>, &ConfigError>,

@@ -171,7 +171,7 @@ impl<'e> Plan<'e> {
                     }
                 }
                 (Some(there), SchemaNode::Array(array, _)) => {
-                    self.edit_array(there, *array, splices)?
+                    self.edit_array(there, *array, splices)?;
                 }
                 (Some(there), SchemaNode::Object(level)) => {
                     let object = Object::read(there, level.keys, format_args!("{}", level.place))?;

@@ -1,6 +1,6 @@
-//! What sets the ways of mounting a volume apart (docs/design.md, "Why this and not a simpler
-//! way"), a test a row: by the sandbox and a bind, and by a hook in the container, which does what
-//! it can and refuses the rest.
+//! What sets the ways of mounting a volume apart (docs/adr/0010-mount-in-the-sandbox.md), a test a
+//! row: by the sandbox and a bind, and by a hook in the container, which does what it can and
+//! refuses the rest.
 
 use std::fs;
 
