@@ -16,7 +16,7 @@
 //! | [`beneath`], [`within`], [`bounded`] | opens below a directory, follows links within a root, reads no more than a limit |
 //! | [`patience`], [`Deadline`] | asks what may hang, with a limit |
 //! | [`errno`] | names errors as strace does |
-//! | [`sys`] | makes the system calls that `rustix` lacks; the only module with `unsafe` |
+//! | [`sys`] | makes the system calls that `rustix` and `nix` lack; the only module with `unsafe` |
 //!
 //! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
 

@@ -1,4 +1,4 @@
-//! The system calls that `rustix` lacks, and the only `unsafe` of this crate.
+//! The system calls that neither `rustix` nor `nix` has a safe function for, and the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
 pub(crate) mod asking;
@@ -12,10 +12,13 @@ pub(crate) mod statmount;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::sched::CloneFlags;
+use rustix::event::pause;
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mount::MountAttrFlags;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 pub use exec::exec;
 pub use handles::unshare_place;
@@ -125,11 +128,12 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
     let mut arguments = [0_u64; 8];
     arguments[0] = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
     arguments[4] = u64::from(libc::SIGCHLD.cast_unsigned());
-    let parent = libc::c_long::from(std::process::id().cast_signed());
+    let parent = getpid();
     // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2), and without a
     // stack it goes on with a copy of ours. `arguments` lives for the call, its size is passed with
     // it, and the kernel only reads it. The raw call runs no atfork handler; the child makes nothing
-    // but system calls, so no lock of another thread can hold it up.
+    // but system calls, which rustix makes without the C library, so no lock of another thread can
+    // hold it up.
     let child = unsafe {
         libc::syscall(
             libc::SYS_clone3,
@@ -138,28 +142,34 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
         )
     };
     if child == 0 {
-        // `struct __user_cap_header_struct` and the data of `_LINUX_CAPABILITY_VERSION_3`: a process
-        // that only waits needs none of a new namespace's capabilities.
-        let header: [u32; 2] = [0x2008_0522, 0];
-        let none = [0_u32; 6];
-        // SAFETY: the kernel reads eight bytes of the header and, for this version, 24 of the data,
-        // which both live for the call; the others are system calls without pointers. The parent may
-        // have died before the second: then there is nobody left to end the child.
-        unsafe {
-            libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr());
-            libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            while libc::syscall(libc::SYS_getppid) == parent {
-                // Woken up by signals that somebody handles; SIGKILL ends it.
-                libc::syscall(libc::SYS_ppoll, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize);
-            }
-            libc::_exit(0)
+        // A process that only waits needs none of a new namespace's capabilities.
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        };
+        let _ = set_capabilities(None, sets);
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // The parent may have died before that: then there is nobody left to end the child.
+        while getppid() == Some(parent) {
+            // Returns after signals that a handler was run for. SIGKILL ends the process.
+            pause();
         }
+        exit_child(0);
     }
     if child < 0 {
         return Err(last_errno());
     }
     let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
     pid.ok_or(Errno::SRCH)
+}
+
+/// Ends a process that a raw clone(2) has started, without what Rust or the C library do at an exit.
+fn exit_child(status: c_int) -> ! {
+    // SAFETY: `_exit` is exit_group(2) and no more. Destructors and handlers that don't run are a copy's, whose
+    // originals are the parent's.
+    unsafe { libc::_exit(status) }
 }
 
 fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {
@@ -195,10 +205,13 @@ fn mount_setattr_with(mount: BorrowedFd<'_>, flags: c_int, attr: &MountAttr) -> 
 /// Errors are unshare(2)'s: EPERM without `CAP_SYS_ADMIN`, ENOSPC past
 /// `/proc/sys/user/max_mnt_namespaces`.
 pub fn unshare_mount_namespace() -> Result<(), Errno> {
-    // SAFETY: `CLONE_NEWNS` (and `CLONE_FS`, which it implies) leaves the table of descriptors
-    // shared: every `OwnedFd` and `BorrowedFd` of every thread stays what it was. It is
-    // `CLONE_FILES`, which isn't given, for which the function is unsafe.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
+    unshare(CloneFlags::CLONE_NEWNS)
+}
+
+/// Unshares what the flags name. They never have `CLONE_FILES`: descriptors that other threads open would be none in
+/// this one. Errors are unshare(2)'s.
+fn unshare(what: CloneFlags) -> Result<(), Errno> {
+    nix::sched::unshare(what).map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }
 
 /// An ioctl whose argument is one value that the kernel reads or writes.

@@ -1,17 +1,20 @@
 //! System calls that may never come back, made by a process that nobody waits for.
 
-use std::ffi::{CString, c_char, c_long};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::DeviceNumber;
-use rustix::fs::{fstat, major, minor};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, major, minor, openat, statat};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use rustix::stdio::dup2_stdin;
 
-use super::last_errno;
 use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number as number_of};
+use super::{exit_child, last_errno, unshare_mount_namespace};
+use crate::DeviceNumber;
 
 /// Something that is asked, and may not answer.
 #[derive(Debug, Clone)]
@@ -148,9 +151,8 @@ pub(crate) fn start_asking(
     board: &Board,
     end: impl AsFd,
 ) -> Result<Pid, Errno> {
-    let end = end.as_fd().as_raw_fd();
     // Allocated here: the child must not.
-    let mut devices = vec![NONE; questions.len()];
+    let mut devices: Vec<Option<OwnedFd>> = questions.iter().map(|_| None).collect();
     // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours; it makes
     // nothing but system calls on what it finds there, and atomic writes to the board, which alone both have: so
     // no lock of another thread can hold it up, and it never returns. Where all arguments are 0 their order, which
@@ -158,93 +160,66 @@ pub(crate) fn start_asking(
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {
-        // SAFETY: these have no pointers; what the others are given is in the copied memory, and the board's
-        // pages are this process's as well, whatever the other one unmaps.
-        unsafe {
-            libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // The lowest descriptor of a process that ends is the last that is let go of: they are put on a stack
-            // (`close_files`, then `task_work_run`), and the pipe's end says that the devices' is over.
-            libc::syscall(libc::SYS_dup3, end, 0, 0);
-            libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
-            open_loops(questions, &mut devices);
-            for ((number, question), device) in questions.iter().zip(&devices) {
-                let shown = ask(question, *device);
-                board.tell(*number, Answer { shown });
-            }
-            libc::_exit(0)
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // The lowest descriptor of a process that ends is the last that is let go of: they are put on a stack
+        // (`close_files`, then `task_work_run`), and the pipe's end says that the devices' is over.
+        let _ = dup2_stdin(end);
+        close_all_but_stdin();
+        if open_loops(questions, &mut devices).is_err() {
+            exit_child(1);
         }
+        for ((number, question), device) in questions.iter().zip(&devices) {
+            let shown = ask(question, device.as_ref());
+            board.tell(*number, Answer { shown });
+        }
+        exit_child(0);
     }
     let child = i32::try_from(child).ok().filter(|child| *child > 0);
     child.and_then(Pid::from_raw).ok_or_else(last_errno)
 }
 
-/// No descriptor.
-const NONE: c_long = -1;
+/// Closes every descriptor but 0. Neither rustix nor nix has close_range(2).
+fn close_all_but_stdin() {
+    // SAFETY: called in a process of its own, whose copies of this one's descriptors nobody uses any more.
+    unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) };
+}
 
-/// Opens the loop devices, and leaves the mounts behind. Where there is no room for more descriptors,
-/// this is the end.
-///
-/// # Safety
-///
-/// It is for a process that may make system calls only, and is about to ask and to end.
-unsafe fn open_loops(questions: &[(u32, &Question)], devices: &mut [c_long]) {
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+/// Opens the loop devices, and leaves the mounts behind. Fails where there is no room for more descriptors. For the
+/// process of [`start_asking`], and so without allocations.
+fn open_loops(
+    questions: &[(u32, &Question)],
+    devices: &mut [Option<OwnedFd>],
+) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut has_loops = false;
     for ((_, question), device) in questions.iter().zip(devices) {
         let Question::Loop(node) = question else {
             continue;
         };
         has_loops = true;
-        // SAFETY: the path is NUL-terminated, and in the copied memory.
-        unsafe {
-            *device = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, node.as_ptr(), flags, 0);
-            let errno = *libc::__errno_location();
-            if *device < 0 && matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) {
-                libc::_exit(1);
-            }
+        match openat(CWD, node.as_c_str(), flags, Mode::empty()) {
+            Ok(opened) => *device = Some(opened),
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+            Err(_) => {}
         }
     }
-    if !has_loops {
-        return;
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    // What is unmounted is a copy of the process's own, and private, so that nobody else's mount goes.
+    if has_loops && unshare_mount_namespace().is_ok() && mount_change(c"/", private).is_ok() {
+        let _ = unmount(c"/", UnmountFlags::DETACH);
     }
-    let (root, none) = (c"/".as_ptr(), ptr::null::<c_char>());
-    // SAFETY: paths are static, and the kernel takes no others for these. What is unmounted is a copy of
-    // the process's own, and private, so that nobody else's mount goes.
-    unsafe {
-        if libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNS) == 0
-            && libc::syscall(libc::SYS_mount, none, root, none, PRIVATE, none) == 0
-        {
-            libc::syscall(libc::SYS_umount2, root, libc::MNT_DETACH);
-        }
-    }
+    Ok(())
 }
 
-/// All mounts there are.
-const PRIVATE: libc::c_ulong = libc::MS_REC | libc::MS_PRIVATE;
-
-/// # Safety
-///
-/// As above.
-unsafe fn ask(question: &Question, device: c_long) -> Option<(DeviceNumber, LoopStatus)> {
+/// Asks one question. For the process of [`start_asking`], and so without allocations.
+fn ask(question: &Question, device: Option<&OwnedFd>) -> Option<(DeviceNumber, LoopStatus)> {
     match question {
         Question::Path(path) => {
-            let mut stat = [0_u64; 64];
-            // SAFETY: the path is NUL-terminated; the kernel writes a `struct stat`, of 144 bytes or fewer.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_newfstatat,
-                    libc::AT_FDCWD,
-                    path.as_ptr(),
-                    stat.as_mut_ptr(),
-                    0,
-                )
-            };
+            let _ = statat(CWD, path.as_c_str(), AtFlags::empty());
             None
         }
         Question::Loop(_) => {
-            let device = i32::try_from(device).ok().filter(|device| *device >= 0)?;
-            // SAFETY: it was opened, and isn't closed before the process ends.
-            let device = unsafe { BorrowedFd::borrow_raw(device) };
+            let device = device?;
             let status = loop_status(device).ok()?;
             let node = fstat(device).ok()?.st_rdev;
             Some((DeviceNumber::new(major(node), minor(node)), status))
@@ -252,19 +227,14 @@ unsafe fn ask(question: &Question, device: c_long) -> Option<(DeviceNumber, Loop
     }
 }
 
-/// Whether such a process is gone; `is_waited_for`: this waits until it is.
+/// Returns whether a process of [`start_asking`] is gone. With `is_waited_for` it is waited for first.
 pub(crate) fn ended(child: Pid, is_waited_for: bool) -> bool {
-    let how = if is_waited_for { 0 } else { libc::WNOHANG };
-    // SAFETY: no status is asked for. `__WALL`: a child that sends no signal is found only so.
-    let found = unsafe {
-        libc::waitpid(
-            child.as_raw_nonzero().get(),
-            ptr::null_mut(),
-            how | libc::__WALL,
-        )
-    };
+    let child = nix::unistd::Pid::from_raw(child.as_raw_nonzero().get());
+    // A child that sends no signal at its end is found only with `__WALL`.
+    let mut how = WaitPidFlag::__WALL;
+    how.set(WaitPidFlag::WNOHANG, !is_waited_for);
     // Without such a child (ECHILD) there is nothing left of it either.
-    found != 0
+    !matches!(waitpid(child, Some(how)), Ok(WaitStatus::StillAlive))
 }
 
 #[cfg(test)]

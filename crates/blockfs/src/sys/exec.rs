@@ -5,7 +5,7 @@
 //! ignored in the delegate, and one that does (conmon, systemd for its services) would find that undone if it were
 //! always reset. What the caller had can only be read before Rust's start-up: docs/adr/0006-no-start-up-tricks.md.
 
-use std::ffi::{CString, OsString, c_char};
+use std::ffi::{CString, OsString};
 use std::io;
 use std::iter;
 use std::mem::MaybeUninit;
@@ -13,6 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::unistd::execv;
 
 /// Whether the caller of this program ignores SIGPIPE.
 static CALLER_IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
@@ -36,44 +38,29 @@ extern "C" fn note_sigpipe() {
     CALLER_IGNORES_SIGPIPE.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
 }
 
-unsafe extern "C" {
-    /// environ(7)
-    static environ: *const *const c_char;
-}
-
 /// Becomes the program at `path`, called by it and by `arguments`; environment and descriptors stay as they
 /// are. Returns only the reason why it couldn't.
 pub fn exec(path: &Path, arguments: &[OsString]) -> io::Error {
-    let mut argv = Vec::with_capacity(1 + arguments.len());
-    let mut pointers = Vec::with_capacity(2 + arguments.len());
     let arguments = arguments.iter().map(OsString::as_os_str);
-    for argument in iter::once(path.as_os_str()).chain(arguments) {
-        match CString::new(argument.as_bytes()) {
-            Ok(argument) => {
-                // It stays where it is: `argv` moves the string, not its bytes.
-                pointers.push(argument.as_ptr());
-                argv.push(argument);
-            }
-            Err(error) => return error.into(),
-        }
-    }
-    pointers.push(ptr::null());
+    let argv = iter::once(path.as_os_str()).chain(arguments);
+    let argv: Result<Vec<CString>, _> = argv.map(|it| CString::new(it.as_bytes())).collect();
+    let argv = match argv {
+        Ok(argv) => argv,
+        Err(error) => return error.into(),
+    };
     let is_reset = !CALLER_IGNORES_SIGPIPE.load(Ordering::Relaxed);
     if is_reset {
         set_sigpipe(libc::SIG_DFL);
     }
-    // SAFETY: `argv` and the list of pointers into it live for the call, the list ends with a null pointer,
-    // and so does `environ`, which nothing in this program changes.
-    unsafe { libc::execve(pointers[0], pointers.as_ptr(), environ) };
-    let error = io::Error::last_os_error();
+    let Err(errno) = execv(&argv[0], &argv);
     if is_reset {
         // This program still has to report the error, perhaps to a pipe that nobody reads.
         set_sigpipe(libc::SIG_IGN);
     }
-    error
+    errno.into()
 }
 
-/// Sets what becomes of SIGPIPE: `SIG_DFL` or `SIG_IGN`.
+/// Sets the disposition of SIGPIPE to `SIG_DFL` or `SIG_IGN`. (nix's function for it is unsafe for the sake of handlers.)
 fn set_sigpipe(disposition: libc::sighandler_t) {
     // SAFETY: neither of the two is a handler: no code of this program runs by the signal.
     unsafe { libc::signal(libc::SIGPIPE, disposition) };

@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use nix::sched::CloneFlags;
 use rustix::io::Errno;
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::last_errno;
+use super::{last_errno, unshare};
 
 /// The same number on every architecture that Rust's `std` knows on Linux.
 const FCHMODAT2: libc::c_long = 452;
@@ -38,7 +38,5 @@ fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
 /// setns(2) of a mount namespace is refused to a thread that shares them, and one that ends does so
 /// for a moment after it was joined (`do_exit` tells of the end before it lets go of them).
 pub fn unshare_place() -> Result<(), Errno> {
-    // SAFETY: the table of descriptors stays shared. It is `CLONE_FILES`, which isn't given, for
-    // which the function is unsafe.
-    unsafe { unshare_unsafe(UnshareFlags::FS) }
+    unshare(CloneFlags::CLONE_FS)
 }
