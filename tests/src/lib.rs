@@ -57,6 +57,7 @@ mod run;
 mod runtime;
 mod staged;
 pub mod steps;
+pub mod system_calls;
 mod testbed;
 pub mod trace;
 pub mod tree;

@@ -4,7 +4,6 @@
 //! ptrace(2) stops a program where a system call returns, so what the step was to do is done, and
 //! nothing of what comes after it has begun. No program is built for it in any way.
 
-mod calls;
 mod instructions;
 mod tracer;
 

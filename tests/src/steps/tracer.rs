@@ -14,8 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::{Ended, Step, calls};
+use super::{Ended, Step};
 use crate::process;
+use crate::system_calls;
 use crate::wait::on_this_machine;
 
 /// Longer than a traced command takes on a loaded machine.
@@ -224,7 +225,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         let tracee = self.tracees.entry(pid).or_default();
         if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
             let (number, arguments) = called(&registers);
-            tracee.call = calls::changing(number, arguments, |address| word(pid, address));
+            tracee.call = system_calls::changing(number, arguments, |address| word(pid, address));
             return;
         }
         let call = tracee.call.take();
