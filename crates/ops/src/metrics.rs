@@ -1,23 +1,27 @@
-//! What is counted, for Prometheus.
+//! The daemon's metrics, and the page that Prometheus reads.
 
-mod counting;
-mod page;
+mod volume_counts;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crust_serve::Observer;
+use crust_serve::http::{Listener, Page, Pages};
+use crust_serve::listen::ListenError;
+use crust_serve::metrics::{page, registered};
+use crust_serve::{Observer, proto_code};
 use crust_volume::{Finding, Report};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::watch;
 
-use crate::node::Counts;
-
-pub(crate) use page::{Listener, listen, serve};
+use crate::DAEMON;
+use crate::node::{Counts, StagingNode};
+use crate::settings::MetricsAddress;
+use volume_counts::VolumeCounts;
 
 /// A call's method and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -26,46 +30,46 @@ struct Call {
     code: &'static str,
 }
 
-/// `crust.v1.Runtime/RuntimeStageVolume`.
+/// A method: `crust.v1.Runtime/RuntimeStageVolume`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
+struct Method {
     method: &'static str,
 }
 
-/// Why a call wasn't even looked at.
+/// Why a call was refused unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Why {
+struct Reason {
     reason: &'static str,
 }
 
-/// How it went.
+/// The outcome of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct How {
+struct Outcome {
     result: &'static str,
 }
 
-/// What a reconciliation found.
+/// The kind of what a reconciliation has removed or left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct What {
+struct FindingKind {
     kind: &'static str,
 }
 
-/// All of it.
+/// All metrics of the daemon.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
     calls: Family<Call, Counter>,
-    seconds: Family<Of, Histogram>,
-    refused: Family<Why, Counter>,
+    seconds: Family<Method, Histogram>,
+    refused: Family<Reason, Counter>,
     timeouts: Counter,
-    reconciliations: Family<How, Counter>,
-    removed: Family<What, Counter>,
-    left: Family<What, Gauge>,
+    reconciliations: Family<Outcome, Counter>,
+    removed: Family<FindingKind, Counter>,
+    left: Family<FindingKind, Gauge>,
     staged: Gauge,
     in_use: Gauge,
 }
 
-/// Whoever calls can make up names, and each label is kept.
+/// The methods with a label of their own. A caller can make up names, and a label stays as long as the process.
 const METHODS: [&str; 13] = [
     "crust.v1.Runtime/RuntimeStageVolume",
     "crust.v1.Runtime/RuntimeUnstageVolume",
@@ -82,112 +86,130 @@ const METHODS: [&str; 13] = [
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// From a stage on a tmpfs to a publish that applies fsGroup to many files, in seconds; 35 is above
-/// the calls that were ended after 30.
+/// The histogram's buckets in seconds: from a stage on a tmpfs to a publish that applies fsGroup to many files. 35 is
+/// above the calls that were ended after 30.
 const BUCKETS: [f64; 14] = [
     0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 35.0, 60.0, 120.0,
 ];
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::with_prefix("crust_ops");
-        let metrics = Self {
-            calls: Family::default(),
-            seconds: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
-            refused: Family::default(),
-            timeouts: Counter::default(),
-            reconciliations: Family::default(),
-            removed: Family::default(),
-            left: Family::default(),
-            staged: Gauge::default(),
-            in_use: Gauge::default(),
-            registry: Registry::default(),
-        };
-        registry.register(
-            "calls",
-            "Calls by method and gRPC code",
-            metrics.calls.clone(),
-        );
-        registry.register_with_unit(
+        let mut all = Registry::with_prefix("crust_ops");
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let seconds = Family::new_with_constructor(histogram);
+        let calls = registered(&mut all, "calls", "Calls by method and gRPC code");
+        all.register_with_unit(
             "call_duration",
             "How long calls took",
             Unit::Seconds,
-            metrics.seconds.clone(),
-        );
-        registry.register(
-            "refused_calls",
-            "Calls that weren't looked at, by reason",
-            metrics.refused.clone(),
-        );
-        registry.register(
-            "runtime_cli_timeouts",
-            "Runs of a runtime-cli that were killed for their time",
-            metrics.timeouts.clone(),
-        );
-        registry.register(
-            "reconciliations",
-            "Reconciliations by outcome",
-            metrics.reconciliations.clone(),
-        );
-        registry.register(
-            "reconciliation_removed",
-            "What reconciliations have removed, by kind",
-            metrics.removed.clone(),
-        );
-        registry.register(
-            "reconciliation_left",
-            "What the last reconciliation wasn't sure of, or couldn't remove, by kind",
-            metrics.left.clone(),
-        );
-        registry.register(
-            "staged_volumes",
-            "Volumes that are staged",
-            metrics.staged.clone(),
-        );
-        registry.register(
-            "volumes_in_use",
-            "Staged volumes that a runtime has mounted",
-            metrics.in_use.clone(),
+            seconds.clone(),
         );
         Self {
-            registry,
-            ..metrics
+            calls,
+            seconds,
+            refused: registered(
+                &mut all,
+                "refused_calls",
+                "Calls that weren't looked at, by reason",
+            ),
+            timeouts: registered(
+                &mut all,
+                "runtime_cli_timeouts",
+                "Runs of a runtime-cli that were killed for their time",
+            ),
+            reconciliations: registered(&mut all, "reconciliations", "Reconciliations by outcome"),
+            removed: registered(
+                &mut all,
+                "reconciliation_removed",
+                "What reconciliations have removed, by kind",
+            ),
+            left: registered(
+                &mut all,
+                "reconciliation_left",
+                "What the last reconciliation wasn't sure of, or couldn't remove, by kind",
+            ),
+            staged: registered(&mut all, "staged_volumes", "Volumes that are staged"),
+            in_use: registered(
+                &mut all,
+                "volumes_in_use",
+                "Staged volumes that a runtime has mounted",
+            ),
+            registry: all,
         }
     }
 
+    /// Counts a runtime-cli that was killed for its time.
     pub(crate) fn timeout(&self) {
         self.timeouts.inc();
     }
 
-    /// `None`: it didn't come to its end, and what is left is as it was.
+    /// Counts a reconciliation. `None` is one that didn't come to its end: what is left is as it was.
     pub(crate) fn reconciled(&self, report: Option<&Report>) {
         let is_ok = report.is_some_and(|report| report.failed.is_empty());
         let result = if is_ok { "ok" } else { "error" };
-        self.reconciliations.get_or_create(&How { result }).inc();
+        self.reconciliations
+            .get_or_create(&Outcome { result })
+            .inc();
         let Some(report) = report else {
             return;
         };
-        let what = |it: &Finding| What {
+        let kind_of = |it: &Finding| FindingKind {
             kind: it.thing.kind(),
         };
         for finding in &report.removed {
-            self.removed.get_or_create(&what(finding)).inc();
+            self.removed.get_or_create(&kind_of(finding)).inc();
         }
         self.left.clear();
         for finding in report.left.iter().chain(&report.failed) {
-            self.left.get_or_create(&what(finding)).inc();
+            self.left.get_or_create(&kind_of(finding)).inc();
         }
     }
 
-    fn text(&self, counts: Option<Counts>) -> String {
+    /// Returns the page of `/metrics`, with these numbers of volumes, or those last known.
+    fn page(&self, counts: Option<Counts>) -> Page {
         if let Some(counts) = counts {
             self.staged.set(counts.staged.cast_signed());
             self.in_use.set(counts.in_use.cast_signed());
         }
-        let mut text = String::new();
-        // A String takes everything.
-        let _ = encode(&mut text, &self.registry);
-        text
+        page(&self.registry)
+    }
+}
+
+/// Listens where metrics are shown. At a port, requests may name these hosts too.
+pub(crate) async fn listen(
+    address: &MetricsAddress,
+    hosts: &[String],
+) -> Result<Listener, ListenError> {
+    match address {
+        MetricsAddress::Unix(path) => Listener::unix(&DAEMON, path),
+        MetricsAddress::Tcp(address) => Listener::tcp(address, hosts).await,
+    }
+}
+
+/// Answers `GET /metrics` until the process ends, with the volumes of that moment.
+pub(crate) async fn serve(
+    listener: Listener,
+    metrics: Arc<Metrics>,
+    node: watch::Receiver<StagingNode>,
+) {
+    let volumes = VolumeCounts::new(move || {
+        let node = node.borrow().clone();
+        tokio::spawn(async move { node.counts().await.map_err(|error| error.to_string()) })
+    });
+    crust_serve::http::serve("metrics", listener, MetricsPage { metrics, volumes }).await;
+}
+
+struct MetricsPage {
+    metrics: Arc<Metrics>,
+    volumes: VolumeCounts,
+}
+
+impl Pages for MetricsPage {
+    async fn page(&self, path: &str) -> Option<Page> {
+        if path != "/metrics" {
+            return None;
+        }
+        Some(self.metrics.page(self.volumes.latest().await))
     }
 }
 
@@ -195,40 +217,16 @@ impl Observer for Metrics {
     fn call(&self, method: &str, code: tonic::Code, took: Duration) {
         let known = METHODS.into_iter().find(|known| *known == method);
         let method = known.unwrap_or("other");
-        let code = name(code);
+        let code = proto_code(code);
         let call = Call { method, code };
         self.calls.get_or_create(&call).inc();
         self.seconds
-            .get_or_create(&Of { method })
+            .get_or_create(&Method { method })
             .observe(took.as_secs_f64());
     }
 
     fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Why { reason }).inc();
-    }
-}
-
-/// As gRPC spells it.
-fn name(code: tonic::Code) -> &'static str {
-    use tonic::Code;
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
+        self.refused.get_or_create(&Reason { reason }).inc();
     }
 }
 
@@ -274,7 +272,7 @@ mod tests {
         };
         let metrics = Metrics::new();
         let assert_told = |lines: &[&str]| {
-            let text = metrics.text(None);
+            let text = metrics.page(None).body;
             for line in lines {
                 assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
             }
@@ -301,7 +299,7 @@ mod tests {
             "crust_ops_reconciliations_total{result=\"ok\"} 1",
             "crust_ops_reconciliation_removed_total{kind=\"leftover\"} 3",
         ]);
-        let text = metrics.text(None);
+        let text = metrics.page(None).body;
         assert!(!text.contains("crust_ops_reconciliation_left{"), "{text}");
     }
 
@@ -314,10 +312,11 @@ mod tests {
         metrics.call("made/up", tonic::Code::Unimplemented, Duration::ZERO);
         metrics.refused("caller");
         metrics.timeout();
-        let text = metrics.text(Some(Counts {
+        let text = metrics.page(Some(Counts {
             staged: 3,
             in_use: 1,
         }));
+        let text = text.body;
         for line in [
             &*format!("crust_ops_calls_total{{method=\"{method}\",code=\"OK\"}} 1"),
             &*format!("crust_ops_calls_total{{method=\"{method}\",code=\"NOT_FOUND\"}} 1"),

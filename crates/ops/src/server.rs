@@ -9,6 +9,7 @@ use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::
     RuntimeAssistedStorageManagementServer as StorageServer, SERVICE_NAME as STORAGE,
 };
 use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
+use crust_serve::http::Listener;
 use crust_serve::listen::{Activated, Connections};
 use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
 use crust_serve::{Limits, Servers, Volumes};
@@ -102,7 +103,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
 struct Sockets {
     runtime: UnixListener,
     storage: Option<UnixListener>,
-    metrics: Option<metrics::Listener>,
+    metrics: Option<Listener>,
 }
 
 impl Sockets {

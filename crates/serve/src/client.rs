@@ -10,9 +10,11 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Request, Response, Status, TimeoutExpired};
 
+use crate::go_code;
+
 /// How a call has failed: `FailedPrecondition: it is in use`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}", code_name(self.code()), self.message())]
+#[error("{}: {}", go_code(self.code()), self.message())]
 pub enum Failure {
     /// Nobody listens, or takes a connection: nothing has been asked.
     Absent(String),
@@ -119,30 +121,6 @@ fn absent(socket: &Path, reason: &str) -> Failure {
 
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&it| it.source())
-}
-
-/// As gRPC's library for Go spells it, and with it kubelet.
-#[must_use]
-pub const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
 }
 
 #[cfg(test)]

@@ -67,6 +67,39 @@ fn shortened(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
+/// The names of gRPC's codes in the order of their numbers: in its library for Go, and in its specification.
+const CODE_NAMES: [(&str, &str); 17] = [
+    ("OK", "OK"),
+    ("Canceled", "CANCELLED"),
+    ("Unknown", "UNKNOWN"),
+    ("InvalidArgument", "INVALID_ARGUMENT"),
+    ("DeadlineExceeded", "DEADLINE_EXCEEDED"),
+    ("NotFound", "NOT_FOUND"),
+    ("AlreadyExists", "ALREADY_EXISTS"),
+    ("PermissionDenied", "PERMISSION_DENIED"),
+    ("ResourceExhausted", "RESOURCE_EXHAUSTED"),
+    ("FailedPrecondition", "FAILED_PRECONDITION"),
+    ("Aborted", "ABORTED"),
+    ("OutOfRange", "OUT_OF_RANGE"),
+    ("Unimplemented", "UNIMPLEMENTED"),
+    ("Internal", "INTERNAL"),
+    ("Unavailable", "UNAVAILABLE"),
+    ("DataLoss", "DATA_LOSS"),
+    ("Unauthenticated", "UNAUTHENTICATED"),
+];
+
+/// Returns a code's name as gRPC's library for Go writes it, and with it kubelet: `NotFound`.
+#[must_use]
+pub const fn go_code(code: Code) -> &'static str {
+    CODE_NAMES[code as usize].0
+}
+
+/// Returns a code's name as gRPC's specification writes it: `NOT_FOUND`.
+#[must_use]
+pub const fn proto_code(code: Code) -> &'static str {
+    CODE_NAMES[code as usize].1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +136,21 @@ mod tests {
                 "{text}"
             );
             assert!(text.len() <= LONGEST + '…'.len_utf8(), "{}", text.len());
+        }
+    }
+
+    #[test]
+    fn codes_have_their_own_names() {
+        for (number, (go, proto)) in (0..).zip(CODE_NAMES) {
+            let code = Code::from(number);
+            assert_eq!((go_code(code), proto_code(code)), (go, proto));
+            // tonic's names are like Go's, and two of them aren't.
+            match code {
+                Code::Ok | Code::Cancelled => {}
+                _ => assert_eq!(go, format!("{code:?}")),
+            }
+            let letters = |name: &str| name.replace('_', "").replace("LL", "L");
+            assert_eq!(letters(proto), go.to_uppercase(), "{code:?}");
         }
     }
 

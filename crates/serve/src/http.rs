@@ -31,9 +31,6 @@ const MOST: usize = 64;
 /// The longest life of a connection.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The type of metrics, as Prometheus reads them.
-pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// A page, as it is answered.
 #[derive(Debug)]
 pub struct Page {

@@ -7,6 +7,7 @@
 //! | [`log`] | standard error, or systemd's journal |
 //! | [`listen`] | sockets of root's alone, made or given by systemd, and their connections |
 //! | [`http`] | pages for whoever asks: metrics, health |
+//! | [`metrics`] | the registration of metrics, and their page |
 //! | [`Servers`] | a gRPC server a socket, with its health, its description and its end |
 //! | `client` | a call of somebody else's service, and how it has failed |
 //! | [`Observer`], [`about`] | what every call goes through: who counts it, and what it is about |
@@ -27,6 +28,7 @@ mod failure;
 pub mod http;
 pub mod listen;
 pub mod log;
+pub mod metrics;
 mod path;
 pub mod process;
 mod servers;
@@ -34,7 +36,7 @@ mod volumes;
 
 pub use call::{Observer, about};
 pub use daemon::{Daemon, KnownSockets};
-pub use failure::Failure;
+pub use failure::{Failure, go_code, proto_code};
 pub use path::{TooLong, check_length};
 pub use servers::{CONNECTIONS, Limits, ServeError, Servers};
 pub use volumes::{Held, Volumes};

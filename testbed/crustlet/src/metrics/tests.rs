@@ -34,7 +34,7 @@ fn names_labels_and_buckets_are_kubelets() {
         operation("unmount_device", "fail-unknown"),
     );
     assert_told(
-        &metrics.text(),
+        &metrics.page().body,
         &[
             "# TYPE csi_operations_seconds histogram",
             &format!("csi_operations_seconds_count{{{ok} 1"),
@@ -59,7 +59,7 @@ fn names_are_the_keps() {
     metrics.orphans_swept(3);
     metrics.orphans_swept(2);
     assert_told(
-        &metrics.text(),
+        &metrics.page().body,
         &[
             "volumes_published_with_deferred_ops_total 1",
             "reconstruct_volume_operations_total 2",
@@ -99,7 +99,7 @@ fn what_is_known_of_a_volume_is_told_once_and_as_long_as_it_is_there() {
         told("b", 50, None),
         told("a", 40, Some(true)),
     ]);
-    let text = metrics.text();
+    let text = metrics.page().body;
     let of = |claim: &str| format!("{{namespace=\"default\",persistentvolumeclaim=\"{claim}\"}}");
     let (a, b) = (of("a"), of("b"));
     assert_told(
@@ -119,9 +119,9 @@ fn what_is_known_of_a_volume_is_told_once_and_as_long_as_it_is_there() {
     // A claim of several pods: of one the condition isn't known.
     metrics.set_volume_stats(vec![told("a", 40, None), told("a", 40, Some(false))]);
     let well = format!("kubelet_volume_stats_health_status_abnormal{a} 0");
-    assert_told(&metrics.text(), &[&well]);
+    assert_told(&metrics.page().body, &[&well]);
     metrics.set_volume_stats(vec![told("b", 51, None)]);
-    let text = metrics.text();
+    let text = metrics.page().body;
     assert!(!text.contains(&a), "{text}");
     assert_told(&text, &[&format!("kubelet_volume_stats_used_bytes{b} 51")]);
 }
@@ -138,7 +138,7 @@ fn inodes_have_kubelets_names() {
     metrics.set_volume_stats(vec![stats]);
     let a = "{namespace=\"default\",persistentvolumeclaim=\"a\"}";
     assert_told(
-        &metrics.text(),
+        &metrics.page().body,
         &[
             &format!("kubelet_volume_stats_inodes{a} 10"),
             &format!("kubelet_volume_stats_inodes_free{a} 7"),
@@ -162,18 +162,18 @@ fn volumes_are_counted_by_their_plugin_and_state() {
     );
     let there = of("d", "actual_state_of_world");
     assert_told(
-        &metrics.text(),
+        &metrics.page().body,
         &[&format!("{d} 2"), &format!("{e} 1"), &format!("{there} 1")],
     );
     metrics.set_total_volumes([], ["d"]);
-    let text = metrics.text();
+    let text = metrics.page().body;
     assert!(!text.contains(&d) && text.contains(&there), "{text}");
 }
 
 #[tokio::test]
 async fn health_and_metrics_have_their_pages() {
     use crust_serve::http::Pages as _;
-    let told = page::Told(Arc::new(Metrics::new()));
+    let told = MetricsPages(Arc::new(Metrics::new()));
     let body = async |path| told.page(path).await.map(|page| page.body);
     assert_eq!(body("/healthz").await.as_deref(), Some("ok"));
     let metrics = body("/metrics").await.unwrap();
@@ -190,7 +190,7 @@ fn the_document_has_them_all() {
     // Without a sample they aren't told.
     metrics.csi_call("d", "/a/b", Code::Ok, Duration::ZERO);
     metrics.operation("d", Operation::Mount, true, Duration::ZERO);
-    let text = metrics.text();
+    let text = metrics.page().body;
     let types = text.lines().filter_map(|it| it.strip_prefix("# TYPE "));
     let mut count = 0;
     for (name, kind) in types.map(|it| it.split_once(' ').expect("a type")) {

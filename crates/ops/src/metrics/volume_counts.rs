@@ -1,4 +1,4 @@
-//! Counting the volumes for whoever asks: a thread waits for the node's files, and may wait for long.
+//! The numbers of volumes for the metrics. A thread reads the node's files for them, and may wait for long.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use tokio::time::timeout;
 
 use crate::node::Counts;
 
-/// What an answer waits for them; then it has the numbers that were last known.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer waits for a count. After that it has the numbers last known.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-type Counted = Result<Counts, String>;
+type CountResult = Result<Counts, String>;
 
-/// One count at a time, however many ask.
-pub(super) struct Counting {
-    start: Box<dyn Fn() -> JoinHandle<Counted> + Send + Sync>,
-    /// Whoever asks next waits for it too, if it was too slow for who began it.
-    under_way: Mutex<Option<JoinHandle<Counted>>>,
-    /// That it fails is logged once.
+/// Counts the volumes, once at a time however many ask.
+pub(super) struct VolumeCounts {
+    start: Box<dyn Fn() -> JoinHandle<CountResult> + Send + Sync>,
+    /// A count that was too slow for the one who began it. The next one waits for it too.
+    under_way: Mutex<Option<JoinHandle<CountResult>>>,
+    /// Whether the last count failed, which is logged once.
     failing: AtomicBool,
 }
 
-impl Counting {
-    pub(super) fn new(start: impl Fn() -> JoinHandle<Counted> + Send + Sync + 'static) -> Self {
+impl VolumeCounts {
+    pub(super) fn new(start: impl Fn() -> JoinHandle<CountResult> + Send + Sync + 'static) -> Self {
         Self {
             start: Box::new(start),
             under_way: Mutex::default(),
@@ -32,10 +32,10 @@ impl Counting {
         }
     }
 
-    /// The numbers, if they can be had soon.
-    pub(super) async fn count(&self) -> Option<Counts> {
-        let counted = timeout(PATIENCE, self.counted()).await;
-        let late = || Err(format!("not counted within {} s", PATIENCE.as_secs()));
+    /// Counts, and returns the numbers if they come in time.
+    pub(super) async fn latest(&self) -> Option<Counts> {
+        let counted = timeout(TIMEOUT, self.counted()).await;
+        let late = || Err(format!("not counted within {} s", TIMEOUT.as_secs()));
         match counted.unwrap_or_else(|_| late()) {
             Ok(counts) => {
                 self.failing.store(false, Ordering::Relaxed);
@@ -50,9 +50,9 @@ impl Counting {
         }
     }
 
-    async fn counted(&self) -> Counted {
+    async fn counted(&self) -> CountResult {
         let mut under_way = self.under_way.lock().await;
-        // One that nobody waited for tells of another time.
+        // One that nobody has waited for is of an earlier time.
         under_way.take_if(|task| task.is_finished());
         let counted = under_way.get_or_insert_with(&self.start).await;
         *under_way = None;
@@ -73,7 +73,7 @@ mod tests {
     async fn a_node_that_hangs_is_waited_for_once_and_not_for_long() {
         let (begun, hanging) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let (starts, goes_on) = (Arc::clone(&begun), Arc::clone(&hanging));
-        let counting = Counting::new(move || {
+        let counting = VolumeCounts::new(move || {
             starts.fetch_add(1, Ordering::Relaxed);
             let goes_on = Arc::clone(&goes_on);
             tokio::spawn(async move {
@@ -85,7 +85,7 @@ mod tests {
             })
         });
         for _ in 0..3 {
-            assert_eq!(counting.count().await, None);
+            assert_eq!(counting.latest().await, None);
         }
         assert_eq!(
             begun.load(Ordering::Relaxed),
@@ -93,14 +93,14 @@ mod tests {
             "one thread hangs, not three"
         );
         hanging.notify_one();
-        let counts = counting.count().await;
+        let counts = counting.latest().await;
         assert_eq!(counts.map(|counts| counts.staged), Some(2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_stops_to_ask_takes_nothing_with_him() {
-        let counting = Counting::new(|| tokio::spawn(std::future::pending()));
-        let asked = timeout(Duration::from_millis(1), counting.count()).await;
+        let counting = VolumeCounts::new(|| tokio::spawn(std::future::pending()));
+        let asked = timeout(Duration::from_millis(1), counting.latest()).await;
         assert!(asked.is_err());
         assert!(counting.under_way.lock().await.is_some());
     }
