@@ -1,4 +1,4 @@
-//! Kubernetes' amounts: `10Gi`, `1.5G`, `1e9`.
+//! Kubernetes quantities: `10Gi`, `1.5G`, `1e9`.
 
 use std::fmt;
 
@@ -7,29 +7,51 @@ use std::fmt;
 #[error("{0:?} is no amount of bytes, as 10Gi or 1500M is")]
 pub(crate) struct NotAQuantity(String);
 
-/// By what a suffix multiplies.
-const SUFFIXES: [(&str, u128); 13] = [
-    ("", 1),
-    ("k", 1000),
-    ("M", 1000_u128.pow(2)),
-    ("G", 1000_u128.pow(3)),
-    ("T", 1000_u128.pow(4)),
-    ("P", 1000_u128.pow(5)),
-    ("E", 1000_u128.pow(6)),
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("Pi", 1 << 50),
-    ("Ei", 1 << 60),
-];
+/// The suffixes of one base, each of which is the base times the one before.
+struct Suffixes {
+    base: i64,
+    names: [&'static str; 7],
+}
 
-/// So many bytes, rounded up as Kubernetes does; `1500m` are two.
+const DECIMAL: Suffixes = Suffixes {
+    base: 1000,
+    names: ["", "k", "M", "G", "T", "P", "E"],
+};
+
+const BINARY: Suffixes = Suffixes {
+    base: 1024,
+    names: ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"],
+};
+
+impl Suffixes {
+    /// Returns what a suffix multiplies by.
+    fn multiplier(&self, suffix: &str) -> Option<u128> {
+        let power = self.names.iter().position(|name| *name == suffix)?;
+        let base = u128::try_from(self.base).ok()?;
+        base.checked_pow(u32::try_from(power).ok()?)
+    }
+
+    /// Returns a number with the largest suffix that leaves no remainder.
+    fn write(&self, mut number: i64) -> String {
+        let mut names = self.names.iter().peekable();
+        let mut name = names.next().copied().unwrap_or_default();
+        while number != 0
+            && number % self.base == 0
+            && let Some(larger) = names.next()
+        {
+            number /= self.base;
+            name = larger;
+        }
+        format!("{number}{name}")
+    }
+}
+
+/// Parses an amount of bytes, and rounds it up as Kubernetes does: `1500m` is 2.
 pub(crate) fn bytes(text: &str) -> Result<i64, NotAQuantity> {
     read(text, 1).ok_or_else(|| NotAQuantity(text.to_owned()))
 }
 
-/// So many thousandths, rounded up: `1500m` and `1.5` are 1500. Processors are counted so.
+/// Parses an amount in thousandths, as processors are counted, and rounds it up: `1500m` and `1.5` are 1500.
 pub(crate) fn thousandths(text: &str) -> Option<i64> {
     read(text, 1000)
 }
@@ -54,28 +76,38 @@ fn read(text: &str, scale: u128) -> Option<i64> {
 }
 
 fn multiplier(suffix: &str) -> Option<u128> {
-    if let Some((_, times)) = SUFFIXES.iter().find(|(it, _)| *it == suffix) {
-        return Some(*times);
+    let named = DECIMAL.multiplier(suffix);
+    if let Some(times) = named.or_else(|| BINARY.multiplier(suffix)) {
+        return Some(times);
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     let exponent: u32 = exponent.parse().ok()?;
     10_u128.checked_pow(exponent).filter(|_| exponent <= 18)
 }
 
-/// Bytes as Kubernetes writes them: by the largest binary suffix that leaves none over.
+/// An amount of bytes as Kubernetes writes it, with the largest binary suffix that leaves no remainder.
 pub(crate) struct Bytes(pub(crate) i64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let binary = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-        let mut number = self.0;
-        let mut suffix = 0;
-        while number != 0 && number % 1024 == 0 && suffix + 1 < binary.len() {
-            number /= 1024;
-            suffix += 1;
-        }
-        write!(f, "{number}{}", binary[suffix])
+        f.write_str(&BINARY.write(self.0))
     }
+}
+
+/// Returns an amount of bytes as an API server writes it: with the largest suffix of its own base that leaves no
+/// remainder. Texts with an exponent or a fraction, and those that are no amounts, stay as they are.
+pub(crate) fn canonical(text: &str) -> String {
+    let Ok(bytes) = bytes(text) else {
+        return text.to_owned();
+    };
+    if text.ends_with('i') {
+        return BINARY.write(bytes);
+    }
+    let is_decimal = text.ends_with(|last: char| last.is_ascii_digit() || "kMGTPE".contains(last));
+    if !is_decimal || text.contains(['e', '.']) {
+        return text.to_owned();
+    }
+    DECIMAL.write(bytes)
 }
 
 #[cfg(test)]
@@ -143,6 +175,23 @@ mod tests {
         ] {
             assert_eq!(Bytes(number).to_string(), text);
             assert_eq!(bytes(text), Ok(number));
+        }
+    }
+
+    #[test]
+    fn amounts_are_as_an_api_server_writes_them() {
+        for (written, told) in [
+            ("1Gi", "1Gi"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("1000M", "1G"),
+            ("5000000000", "5G"),
+            ("1234567", "1234567"),
+            ("1e9", "1e9"),
+            ("0", "0"),
+            ("much", "much"),
+        ] {
+            assert_eq!(canonical(written), told, "{written}");
         }
     }
 }
