@@ -8,7 +8,6 @@
 mod document;
 mod edit;
 mod error;
-mod json;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod laws;
 mod object;
@@ -19,6 +18,8 @@ mod splice;
 #[cfg(test)]
 mod tests;
 mod value;
+
+use crust_state::json;
 
 pub(crate) use document::{Document, IdMapping, Mount, Namespace};
 pub(crate) use edit::Edit;

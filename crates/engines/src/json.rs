@@ -1,8 +1,8 @@
 //! JSON objects that are edited in place: order, blanks, and the form of every other value are kept.
 
-use std::fmt;
 use std::ops::Range;
 
+use crust_state::json::Json;
 use serde::Serialize as _;
 use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
@@ -22,17 +22,21 @@ impl<'a> Object<'a> {
     /// Parses a text. `Ok(None)`: it isn't an object.
     pub(crate) fn parse(text: &'a str) -> Result<Option<Self>, serde_json::Error> {
         let value: &RawValue = serde_json::from_str(text)?;
-        Ok(Self::at(text, span(text, value)))
+        Ok(Self::at(text, Json::of(value.get())))
     }
 
-    fn at(text: &'a str, span_: Range<usize>) -> Option<Self> {
-        let Members(members) = serde_json::from_str(&text[span_.clone()]).ok()?;
-        let members = members.into_iter();
-        let members = members.map(|(name, value)| (name, span(text, value)));
+    fn at(text: &'a str, object: Json<'a>) -> Option<Self> {
+        if !object.is_object() {
+            return None;
+        }
+        let members = object.members().map(|(name, value)| {
+            let name = serde_json::from_str(name.text()).ok()?;
+            Some((name, value.span(text)))
+        });
         Some(Self {
             text,
-            span: span_,
-            members: members.collect(),
+            span: object.span(text),
+            members: members.collect::<Option<_>>()?,
         })
     }
 
@@ -60,7 +64,10 @@ impl<'a> Object<'a> {
     /// Returns the members' names and values. A value that isn't an object is `None`.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&str, Option<Self>)> {
         let members = self.members.iter();
-        members.map(|(name, value)| (name.as_str(), Self::at(self.text, value.clone())))
+        members.map(|(name, value)| {
+            let value = Json::of(&self.text[value.clone()]);
+            (name.as_str(), Self::at(self.text, value))
+        })
     }
 
     /// Returns the text with another value for a member, which is added at the end if it isn't there. A new member has
@@ -158,35 +165,4 @@ fn pretty(value: &Value, indent: &str) -> String {
         |_| value.to_string(),
         |()| String::from_utf8_lossy(&bytes).into_owned(),
     )
-}
-
-/// Returns where a part of a text is in it.
-fn span(text: &str, part: &RawValue) -> Range<usize> {
-    let start = part.get().as_ptr() as usize - text.as_ptr() as usize;
-    start..start + part.get().len()
-}
-
-/// The members of an object in their order. A map of serde's would forget all but one of a name that occurs twice.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> serde::Deserialize<'de> for Members<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Members<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> Result<Self::Value, A::Error> {
-                let members = std::iter::from_fn(|| map.next_entry().transpose());
-                members.collect::<Result<_, _>>().map(Members)
-            }
-        }
-        from.deserialize_map(Visitor)
-    }
 }

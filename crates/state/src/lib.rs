@@ -12,6 +12,7 @@
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
 //! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`json`] | values in a JSON text that is edited in place |
 //! | [`printable`] | text for terminals |
 //! | [`check`] | what a check of the node finds |
 //! | [`trust`] | whether root alone can change what a path leads to |
@@ -28,6 +29,7 @@ pub mod files;
 pub mod foreign;
 pub mod hooked;
 pub mod info;
+pub mod json;
 pub mod limits;
 pub mod lock;
 pub mod logging;

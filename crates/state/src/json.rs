@@ -1,87 +1,100 @@
-//! Values in a text that is known to be JSON: their places, whatever is in them.
+//! Values in a JSON text, and where they are in it, for edits that keep every other byte.
 //!
-//! The text is checked once, as a whole; after that a value is found by its brackets and quotes.
-//! Nothing is built of it, and nothing recurses: how large a config is and how deep it goes costs
-//! time in proportion, and no memory.
+//! The text is checked once, as a whole. After that a value is found by its brackets and quotes. Nothing is allocated,
+//! and nothing recurses: the time is proportional to the length of the text, however deep it goes.
 
 use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What RFC 8259 calls white space; Rust's notion is wider.
-pub(super) const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+/// White space as RFC 8259 defines it. `char::is_whitespace` accepts more.
+pub const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// A value, as it is written.
+/// A value as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Json<'a>(&'a str);
+pub struct Json<'a>(&'a str);
 
 impl<'a> Json<'a> {
-    /// The first value of `text`; what comes after it is left alone.
-    pub(super) fn first_of(text: &'a str) -> Result<Self, serde_json::Error> {
+    /// Returns the first value of `text`, once that is checked. What comes after it is not read.
+    pub fn first_of(text: &'a str) -> Result<Self, serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let value = <&RawValue>::deserialize(&mut deserializer)?;
         Ok(Self(value.get()))
     }
 
-    /// A value that was checked.
-    pub(super) const fn of(text: &'a str) -> Self {
+    /// Wraps the text of one value that has been checked.
+    #[must_use]
+    pub const fn of(text: &'a str) -> Self {
         Self(text)
     }
 
-    /// As it is written.
-    pub(super) const fn text(self) -> &'a str {
+    /// Returns the text of the value.
+    #[must_use]
+    pub const fn text(self) -> &'a str {
         self.0
     }
 
-    /// Whether the two are one value in one text, and not only alike.
-    pub(super) fn is(self, other: Self) -> bool {
+    /// Returns whether the two are one value at one place of one text, and not only equal.
+    #[must_use]
+    pub fn is(self, other: Self) -> bool {
         std::ptr::eq(self.0, other.0)
     }
 
-    pub(super) fn is_null(self) -> bool {
+    /// Returns whether it is `null`.
+    #[must_use]
+    pub fn is_null(self) -> bool {
         self.0 == "null"
     }
 
-    pub(super) fn is_array(self) -> bool {
+    /// Returns whether it is an array.
+    #[must_use]
+    pub fn is_array(self) -> bool {
         self.0.starts_with('[')
     }
 
-    pub(super) fn is_object(self) -> bool {
+    /// Returns whether it is an object.
+    #[must_use]
+    pub fn is_object(self) -> bool {
         self.0.starts_with('{')
     }
 
-    /// Whether it is neither an array nor an object.
-    pub(super) fn is_scalar(self) -> bool {
+    /// Returns whether it is neither an array nor an object.
+    #[must_use]
+    pub fn is_scalar(self) -> bool {
         !self.is_array() && !self.is_object()
     }
 
-    /// What is between the quotes of a string; `None` of something else.
-    pub(super) fn quoted(self) -> Option<&'a str> {
+    /// Returns what is between the quotes of a string, still escaped. `None` is another value.
+    #[must_use]
+    pub fn quoted(self) -> Option<&'a str> {
         self.0.strip_prefix('"')?.strip_suffix('"')
     }
 
-    /// The elements of an array; none of something else.
-    pub(super) fn elements(self) -> Elements<'a> {
+    /// Returns the elements of an array. Another value has none.
+    #[must_use]
+    pub fn elements(self) -> Elements<'a> {
         Elements(self.0.strip_prefix('[').unwrap_or_default())
     }
 
-    /// The members of an object; none of something else.
-    pub(super) fn members(self) -> Members<'a> {
+    /// Returns the members of an object in their order, also those with equal keys. Another value has none.
+    #[must_use]
+    pub fn members(self) -> Members<'a> {
         Members(self.0.strip_prefix('{').unwrap_or_default())
     }
 
-    /// Where the value is in `text`, which it borrows from.
-    pub(super) fn span(self, text: &str) -> Range<usize> {
+    /// Returns the range of the value in `text`, which it borrows from.
+    #[must_use]
+    pub fn span(self, text: &str) -> Range<usize> {
         // Addresses only, nothing is read through them.
         let start = self.0.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
         start..start.wrapping_add(self.0.len())
     }
 }
 
-/// What is left of an array behind its bracket.
+/// The elements of an array.
 #[derive(Debug, Clone)]
-pub(super) struct Elements<'a>(&'a str);
+pub struct Elements<'a>(&'a str);
 
 impl<'a> Iterator for Elements<'a> {
     type Item = Json<'a>;
@@ -91,9 +104,9 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// What is left of an object behind its brace.
+/// The members of an object.
 #[derive(Debug, Clone)]
-pub(super) struct Members<'a>(&'a str);
+pub struct Members<'a>(&'a str);
 
 impl<'a> Iterator for Members<'a> {
     /// The key, a string, and the value.
@@ -105,7 +118,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// The value behind white space, commas and colons, up to the bracket that closes the list.
+/// Returns the next value after white space, commas and colons. `None` is the bracket that closes the list.
 fn next_value<'a>(rest: &mut &'a str) -> Option<Json<'a>> {
     let text = rest.trim_start_matches([' ', '\t', '\n', '\r', ',', ':']);
     let (value, behind) = text.split_at_checked(end_of_value(text.as_bytes()))?;
@@ -144,7 +157,7 @@ fn end_of_list(text: &[u8]) -> usize {
     at
 }
 
-/// Behind the quote that ends the string which begins at `start`.
+/// Returns the position after the quote that ends the string which begins at `start`.
 fn end_of_string(text: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(rest) = text.get(at..) {
@@ -160,8 +173,8 @@ fn end_of_string(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// Where the first quote or backslash is. Most of a config is the insides of strings: eight bytes are looked at
-/// at once. (memchr would first ask the processor what it can, which on a virtual machine is slower than this.)
+/// Returns the position of the first quote or backslash. Most bytes of a config are in strings, so eight bytes are
+/// compared at once. (memchr executes `cpuid` first, which takes longer than this in a virtual machine.)
 fn quote_or_escape(text: &[u8]) -> Option<usize> {
     let (words, rest) = text.as_chunks();
     for (index, word) in words.iter().enumerate() {
@@ -179,7 +192,7 @@ const fn repeated(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// The highest bit of each byte that is zero; above the first of them there may be others.
+/// Returns a word with the highest bit of each byte that is zero in `word`. Only the lowest such bit is exact.
 const fn zeroes(word: u64) -> u64 {
     word.wrapping_sub(repeated(1)) & !word & repeated(0x80)
 }
