@@ -1,4 +1,5 @@
-//! Directories that are looked at again when something changes in them.
+//! Watches directories by inotify(7), and wakes the task that reads them. `notify` isn't used:
+//! docs/adr/0013-one-of-each.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,25 +13,25 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{sleep, timeout};
 
-/// Whoever writes one file seldom makes one change: what comes within this is told as one.
+/// How long changes are collected that are reported as one. Writing one file makes several.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// How long at most nothing is told. inotify doesn't know of what others do on a network's file system.
+/// The longest time without a report. inotify doesn't see what other nodes change on a network file system.
 const RESCAN: Duration = Duration::from_secs(60);
 
-/// The same where a directory isn't there, which nobody tells when it comes.
+/// The longest time without a report while a directory is missing. inotify doesn't report that it was made.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Directories, each by its path, whatever is there by that name.
+/// A watch on directories by their paths. A directory that replaces another at its path is watched from then on.
 #[derive(Debug)]
 pub(crate) struct DirWatch {
     inotify: AsyncFd<OwnedFd>,
-    /// By which number the kernel watches it; none where it isn't there.
+    /// The kernel's watch descriptor of each path. `None` while nothing is there.
     watched: BTreeMap<PathBuf, Option<i32>>,
 }
 
 impl DirWatch {
-    /// All of them have to be there now. One that is replaced, or goes and comes back, is watched on.
+    /// Watches directories, all of which must exist now. One that is removed later is watched again once it is back.
     pub(crate) fn new(directories: &[PathBuf]) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         #[expect(
@@ -55,8 +56,8 @@ impl DirWatch {
         Ok(watch)
     }
 
-    /// Watches these, and no others any more. Whether one of them wasn't watched until now: what happened in
-    /// it before isn't told.
+    /// Watches these directories and no others. Returns whether one of them is watched only since now: earlier changes
+    /// in it aren't reported.
     pub(crate) fn set(&mut self, directories: &BTreeSet<PathBuf>) -> bool {
         let dropped: Vec<PathBuf> = self.watched.keys().cloned().collect();
         for directory in dropped.iter().filter(|it| !directories.contains(*it)) {
@@ -69,15 +70,15 @@ impl DirWatch {
         self.renew()
     }
 
-    /// Returns when something has changed in one of them, or might have; all changes of a moment at once. What
-    /// happens from then on is told by the next call, so whoever looks when this returns misses nothing.
+    /// Returns when something has changed in one of them, or may have. Changes within 50 ms are one. Later changes are
+    /// the next call's, so a caller that reads the directories when this returns misses nothing.
     pub(crate) async fn changed(&mut self) {
         if self.renew() {
             return;
         }
         let is_missing = self.watched.values().any(Option::is_none);
         let longest = if is_missing { RETRY } else { RESCAN };
-        // Whatever it fails by, to look again is right.
+        // After any error, too, the caller reads the directories again.
         if timeout(longest, self.inotify.readable()).await.is_ok() {
             sleep(SETTLE).await;
             self.drain();
@@ -85,19 +86,19 @@ impl DirWatch {
         self.renew();
     }
 
-    /// What the events say doesn't matter: who is told looks.
+    /// Discards the events: the caller reads the directories whatever they say.
     fn drain(&self) {
         let mut events = [0_u8; 4096];
         let mut read = |inotify: &OwnedFd| Ok(rustix::io::read(inotify, &mut events)?);
         while let Ok(1..) = self.inotify.try_io(Interest::READABLE, &mut read) {}
     }
 
-    /// Sees to it that what is there by each name now is watched; whether that is something new.
+    /// Watches what is at each path now. Returns whether there is something new.
     fn renew(&mut self) -> bool {
         let directories: Vec<PathBuf> = self.watched.keys().cloned().collect();
         let mut is_new = false;
         for directory in directories {
-            // The same directory again has the same number.
+            // A directory that is watched already keeps its descriptor.
             let number = self.add(&directory).ok();
             let before = self.watched.insert(directory, number).flatten();
             if before != number {
@@ -121,12 +122,12 @@ impl DirWatch {
         inotify::add_watch(&self.inotify, directory, what)
     }
 
-    /// Unless it is known by another name too.
+    /// Removes a watch, unless another path leads to the same directory.
     fn forget(&self, number: Option<i32>) {
         if let Some(number) = number
             && !self.watched.values().any(|it| *it == Some(number))
         {
-            // The kernel has done so where the directory is gone.
+            // Fails where the directory is gone: the kernel has removed the watch.
             let _ = inotify::remove_watch(&self.inotify, number);
         }
     }
