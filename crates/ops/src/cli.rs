@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
-use crust_serve::Held;
+use crust_serve::VolumeTurn;
 use crust_state::Digest;
 pub(crate) use runs::Runs;
 use serde::de::DeserializeOwned;
@@ -97,7 +97,7 @@ impl Policy {
         &self,
         runs: &Runs,
         asked: Asked<'_>,
-        turn: Option<Held<Digest>>,
+        turn: Option<VolumeTurn<Digest>>,
     ) -> Result<T, CliError> {
         let late = || CliError::Timeout {
             program: asked.program.to_owned(),

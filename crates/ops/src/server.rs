@@ -12,7 +12,7 @@ use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
 use crust_serve::http::Listener;
 use crust_serve::listen::{Activated, Connections};
 use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
-use crust_serve::{Limits, Servers, Volumes};
+use crust_serve::{Limits, Servers, VolumeTurns};
 use crust_volume::Report;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -48,8 +48,8 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     let shared = Shared {
         node: node.clone(),
         settings: current,
-        volumes: Volumes::default(),
-        asked: Volumes::default(),
+        volumes: VolumeTurns::default(),
+        asked: VolumeTurns::default(),
         runs: runs.clone(),
         metrics: Arc::clone(&metrics),
     };

@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crust_serve::{Held, Volumes};
+use crust_serve::{VolumeTurn, VolumeTurns};
 use crust_state::{Digest, TargetPath};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -57,9 +57,9 @@ pub(crate) struct Shared {
     pub(crate) node: watch::Receiver<StagingNode>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     /// Whose turn it is to change a volume.
-    pub(crate) volumes: Volumes<Digest>,
+    pub(crate) volumes: VolumeTurns<Digest>,
     /// And to be asked about it: a runtime that hangs is one process, however often it is asked.
-    pub(crate) asked: Volumes<Digest>,
+    pub(crate) asked: VolumeTurns<Digest>,
     pub(crate) runs: Runs,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -74,7 +74,7 @@ impl Shared {
         &self,
         asked: Asked<'_>,
         limit: Option<Duration>,
-        turn: Option<Held<Digest>>,
+        turn: Option<VolumeTurn<Digest>>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
@@ -88,10 +88,10 @@ impl Shared {
     /// A volume's turn, waited for as long as a call of it may take.
     async fn turn(
         &self,
-        volumes: &Volumes<Digest>,
+        volumes: &VolumeTurns<Digest>,
         target: &TargetPath,
         limit: Duration,
-    ) -> Result<Held<Digest>, Refusal> {
+    ) -> Result<VolumeTurn<Digest>, Refusal> {
         let turn = tokio::time::timeout(limit, volumes.turn(target.digest())).await;
         turn.map_err(|_| Refusal::Held {
             volume: target.volume_name(),

@@ -1,6 +1,6 @@
 //! Errors, as callers get them: mapped once, here.
 
-use crust_serve::Failure;
+use crust_serve::ErrorReply;
 use crust_state::TargetPath;
 use crust_volume::Code;
 use tonic::{Code as Grpc, Status};
@@ -40,7 +40,7 @@ impl Refusal {
             Self::Field { field, reason } => Some((*field, &**reason)),
             _ => None,
         };
-        let failure = Failure {
+        let failure = ErrorReply {
             code,
             reason,
             message: &text,

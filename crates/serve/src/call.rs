@@ -1,8 +1,6 @@
 //! A layer around all services that checks the caller, limits the number of calls, and counts and logs each.
 
-mod patience;
-mod stream;
-mod unseen;
+mod body;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,8 +16,8 @@ use tower::{Layer, Service};
 use tracing::{Instrument, Level};
 
 use crate::daemon::Daemon;
+use crate::errors::RefusedUnread;
 use crate::listen::Caller;
-use unseen::Unseen;
 
 /// Is told of every call, to count them. `()` does nothing.
 pub trait Observer: Debug + Send + Sync {
@@ -42,7 +40,7 @@ pub(crate) struct Calls {
     daemon: &'static Daemon,
     observer: Arc<dyn Observer>,
     /// One for each call that may be under way.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     most: usize,
     numbers: Arc<AtomicU64>,
 }
@@ -52,7 +50,7 @@ impl Calls {
         Self {
             daemon,
             observer,
-            places: Arc::new(Semaphore::new(most)),
+            permits: Arc::new(Semaphore::new(most)),
             most,
             numbers: Arc::default(),
         }
@@ -60,8 +58,8 @@ impl Calls {
 
     /// Refuses new calls, and waits for those under way.
     pub(crate) async fn end(&self) {
-        self.places.close();
-        while self.places.available_permits() < self.most {
+        self.permits.close();
+        while self.permits.available_permits() < self.most {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -110,7 +108,7 @@ where
         let span = tracing::info_span!("call", id, %method, uid, pid, command, volume);
         let daemon = self.calls.daemon;
         let observer = Arc::clone(&self.calls.observer);
-        let refused = |why: Unseen| {
+        let refused = |why: RefusedUnread| {
             self.calls.observer.refused(why.label());
             let status = why.status(daemon);
             span.in_scope(|| tracing::warn!("refused: {}", status.message()));
@@ -118,18 +116,18 @@ where
         };
         // The socket's mode says so already; this holds for one that systemd made, too.
         if uid != Some(0) {
-            let response = refused(Unseen::Caller);
+            let response = refused(RefusedUnread::Caller);
             return Box::pin(async move { Ok(response) });
         }
         // Whoever asks how it is mustn't be told that it is dead where it is busy.
         let is_about_itself = method.starts_with("grpc.health.");
-        let place = Arc::clone(&self.calls.places).try_acquire_owned().ok();
-        if place.is_none() && !is_about_itself {
-            let is_ending = self.calls.places.is_closed();
+        let permit = Arc::clone(&self.calls.permits).try_acquire_owned().ok();
+        if permit.is_none() && !is_about_itself {
+            let is_ending = self.calls.permits.is_closed();
             let response = refused(if is_ending {
-                Unseen::Ending
+                RefusedUnread::Ending
             } else {
-                Unseen::Busy
+                RefusedUnread::Busy
             });
             return Box::pin(async move { Ok(response) });
         }
@@ -139,12 +137,12 @@ where
         let is_ours = method.starts_with(daemon.methods);
         // gRPC's own methods, such as health's `Watch`, may go on for ever: they keep no connection open.
         let on_connection = caller.filter(|_| is_ours).map(|it| it.connection.call());
-        let limit = patience::of_caller(request.headers()).filter(|_| is_ours);
+        let limit = body::caller_timeout(request.headers()).filter(|_| is_ours);
         // Reflection is the one service whose requests are streams, which go on as long as its answers do.
         let request = if method.starts_with("grpc.reflection.") {
             request
         } else {
-            patience::soon(request)
+            body::timely(request)
         };
         let answered = async move {
             let name = method.rsplit('/').next().unwrap_or_default();
@@ -154,14 +152,14 @@ where
                 is_quiet: daemon.quiet.contains(&name),
                 method: Some(method),
                 began: Instant::now(),
-                _place: place,
+                _permit: permit,
             };
             let answer = inner.call(request);
             let answer = match limit {
                 None => answer.await,
                 Some(limit) => match tokio::time::timeout(limit, answer).await {
                     Ok(answer) => answer,
-                    Err(_) => Ok(patience::passed("the caller's").into_http()),
+                    Err(_) => Ok(body::deadline_passed("the caller's").into_http()),
                 },
             };
             if let Ok(response) = &answer {
@@ -172,7 +170,7 @@ where
             // Another answer is one message, and its call ends here: a client that never takes the message (RFC 9113,
             // section 5.2) would keep its connection open for good.
             match on_connection {
-                Some(call) if is_stream => answer.map(|answer| stream::with(call, answer)),
+                Some(call) if is_stream => answer.map(|answer| body::streamed(call, answer)),
                 _ => answer,
             }
         };
@@ -197,7 +195,7 @@ struct UnderWay {
     /// Until it has ended.
     method: Option<String>,
     began: Instant,
-    _place: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl UnderWay {
@@ -247,7 +245,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::tests::DAEMON;
-    use crate::listen::{Caps, Peer, Places, Room};
+    use crate::listen::{ConnectionLimits, ConnectionSlots, Peer, Room};
 
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<String>>);
@@ -322,20 +320,20 @@ mod tests {
                 pid: None,
                 command: None,
             };
-            let places = Arc::new(Places::new(Caps::new(1, None)));
-            let place = places.take(&peer).unwrap();
+            let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(1, None)));
+            let slot = slots.take(&peer).unwrap();
             let mut request = Request::builder().uri(method).body(Body::empty()).unwrap();
             request.extensions_mut().insert(Caller {
                 peer: peer.clone(),
-                connection: place.connection().clone(),
+                connection: slot.connection().clone(),
             });
             let calls = Calls::new(&DAEMON, Arc::new(()), 1);
             let answer = calls.layer(Endless).call(request).await.unwrap();
             if is_kept {
-                assert_eq!(places.make_room(&peer, context), Room::None, "{method}");
+                assert_eq!(slots.make_room(&peer, context), Room::None, "{method}");
                 drop(answer);
             }
-            let room = places.make_room(&peer, context);
+            let room = slots.make_room(&peer, context);
             assert_eq!(room, Room::Closing(peer), "{method}");
         }
     }
@@ -348,7 +346,7 @@ mod tests {
             observer: Arc::clone(&heard) as _,
             method: Some("ours.Node/Get".to_owned()),
             began: Instant::now(),
-            _place: None,
+            _permit: None,
         });
         assert_eq!(*heard.0.lock().unwrap(), ["ours.Node/Get Cancelled"]);
     }

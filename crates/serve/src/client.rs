@@ -15,7 +15,7 @@ use crate::go_code;
 /// How a call has failed: `FailedPrecondition: it is in use`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", go_code(self.code()), self.message())]
-pub enum Failure {
+pub enum CallFailure {
     /// Nobody listens, or takes a connection: nothing has been asked.
     Absent(String),
     /// The connection ended before an answer, or the call on it did. What became of the call nobody knows.
@@ -36,7 +36,7 @@ pub enum Failure {
 #[error("{0}")]
 struct Told(String);
 
-impl Failure {
+impl CallFailure {
     /// Of a call without a deadline of the client's own.
     #[must_use]
     pub fn of(status: &Status) -> Self {
@@ -83,7 +83,7 @@ pub async fn call<C, A, F>(
     deadline: Duration,
     request: C,
     method: impl FnOnce(Channel, Request<C>) -> F,
-) -> Result<A, Failure>
+) -> Result<A, CallFailure>
 where
     F: Future<Output = Result<Response<A>, Status>>,
 {
@@ -96,25 +96,25 @@ where
         answer.map(Response::into_inner).map_err(|status| {
             // The transport minds that, too, and tells of it as of a loss.
             let is_late = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
-            match Failure::of(&status) {
-                _ if is_late => Failure::Late(deadline),
-                Failure::Absent(reason) => absent(socket, &reason),
+            match CallFailure::of(&status) {
+                _ if is_late => CallFailure::Late(deadline),
+                CallFailure::Absent(reason) => absent(socket, &reason),
                 failure => failure,
             }
         })
     });
-    answered.await.unwrap_or(Err(Failure::Late(deadline)))
+    answered.await.unwrap_or(Err(CallFailure::Late(deadline)))
 }
 
-async fn connect(socket: &Path) -> Result<Channel, Failure> {
+async fn connect(socket: &Path) -> Result<Channel, CallFailure> {
     let failed = |error: tonic::transport::Error| absent(socket, &sentence(&error));
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(failed)?;
     endpoint.connect().await.map_err(failed)
 }
 
-fn absent(socket: &Path, reason: &str) -> Failure {
+fn absent(socket: &Path, reason: &str) -> CallFailure {
     let socket = socket.display();
-    Failure::Absent(format!(
+    CallFailure::Absent(format!(
         "{reason}; hint: does it run, and listen on {socket}? In a container, is that socket's directory mounted?"
     ))
 }
@@ -136,7 +136,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(120);
 
-    async fn failure(socket: &Path) -> Failure {
+    async fn failure(socket: &Path) -> CallFailure {
         let request = HealthCheckRequest {
             service: "ours.Node".to_owned(),
         };
@@ -153,7 +153,7 @@ mod tests {
         let socket = place.path().join("s");
         drop(Deaf::bind(&socket).unwrap());
         let failure = failure(&socket).await;
-        assert!(matches!(failure, Failure::Absent(_)), "{failure:?}");
+        assert!(matches!(failure, CallFailure::Absent(_)), "{failure:?}");
         let told = failure.to_string();
         assert!(told.starts_with("Unavailable: "), "{told}");
         let hint = format!("; hint: does it run, and listen on {}?", socket.display());
@@ -173,7 +173,7 @@ mod tests {
             }
         };
         let (failure, ()) = tokio::join!(failure(&socket), ends);
-        assert!(matches!(failure, Failure::Lost(_)), "{failure:?}");
+        assert!(matches!(failure, CallFailure::Lost(_)), "{failure:?}");
         assert_eq!(failure.code(), Code::Unavailable);
     }
 
@@ -183,7 +183,7 @@ mod tests {
         let socket = place.path().join("s");
         let _listener = Deaf::bind(&socket).unwrap();
         let failure = failure(&socket).await;
-        assert_eq!(failure, Failure::Late(DEADLINE));
+        assert_eq!(failure, CallFailure::Late(DEADLINE));
         assert_eq!(
             failure.to_string(),
             "DeadlineExceeded: no answer within 120 s"

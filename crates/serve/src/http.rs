@@ -2,11 +2,14 @@
 //! slowly, or doesn't read the answer, must not keep others out.
 
 mod host;
-mod listener;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -17,19 +20,67 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::AbortHandle;
 use tokio_stream::StreamExt as _;
 
-use crate::listen::Connections;
+use crate::daemon::Daemon;
+use crate::listen::{Accept, Connections, ListenError, unix};
 
 pub use host::{Hosts, is_host_name};
-pub use listener::{Io, Listener};
 
 /// Connections at once. One more ends the oldest, which had the most time to be answered.
 const MOST: usize = 64;
 
 /// The longest life of a connection.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// A port or a socket where pages are served.
+#[derive(Debug)]
+pub enum Listener {
+    /// A port, for requests that name a host which is accepted.
+    Tcp(TcpListener, Hosts),
+    /// A socket of root's alone.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Listens at a port. Requests may name its address, the loopback, and these host names.
+    pub async fn tcp(address: &SocketAddr, names: &[String]) -> Result<Self, ListenError> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(ListenError::of("bind", address))?;
+        Ok(Self::Tcp(listener, Hosts::Of(address.ip(), names.into())))
+    }
+
+    /// Returns the host names that requests to it may give.
+    fn hosts(&self) -> Hosts {
+        match self {
+            Self::Tcp(_, hosts) => hosts.clone(),
+            Self::Unix(_) => Hosts::Any,
+        }
+    }
+
+    /// Listens on a socket of root's alone.
+    pub fn unix(daemon: &Daemon, path: &Path) -> Result<Self, ListenError> {
+        Ok(Self::Unix(unix(daemon, path)?))
+    }
+}
+
+/// A connection to a listener.
+pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
+
+impl Accept for Listener {
+    type Io = Box<dyn Io>;
+
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Box<dyn Io>>> {
+        Poll::Ready(Ok(match self {
+            Self::Tcp(listener, _) => Box::new(ready!(listener.poll_accept(context))?.0),
+            Self::Unix(listener) => Box::new(ready!(listener.poll_accept(context))?.0),
+        }))
+    }
+}
 
 /// A page, as it is answered.
 #[derive(Debug)]
@@ -46,7 +97,7 @@ pub trait Pages: Send + Sync + 'static {
     fn page(&self, path: &str) -> impl Future<Output = Option<Page>> + Send;
 }
 
-/// Answers until the process ends. `of` is what, for the log.
+/// Answers requests until the process ends. `of` names the pages in the log.
 pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
     let pages = Arc::new(pages);
     let hosts = listener.hosts();
@@ -70,7 +121,7 @@ pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
     }
 }
 
-/// One request, for the next one can have a connection of its own.
+/// Answers one request. The next one needs a connection of its own.
 async fn answer(
     of: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin,

@@ -1,19 +1,18 @@
-//! What each gRPC daemon of ours on unix sockets needs, whatever it serves there.
+//! Serves gRPC on unix sockets, whatever the services are: what crust_ops, crust-csi and crustlet have in common.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
-//! | [`Daemon`] | what differs from one daemon to the next, in a few words |
+//! | [`Daemon`] | the names and texts in which one daemon differs from another |
 //! | [`process`] | threads, descriptors, signals, systemd |
-//! | [`log`] | standard error, or systemd's journal |
-//! | [`listen`] | sockets of root's alone, made or given by systemd, and their connections |
-//! | [`http`] | pages for whoever asks: metrics, health |
+//! | [`log`] | lines on standard error, or entries of systemd's journal |
+//! | [`listen`] | sockets of root's alone, made here or given by systemd, and their connections |
+//! | [`http`] | pages by HTTP: metrics, health |
 //! | [`metrics`] | the registration of metrics, and their page |
-//! | [`Servers`] | a gRPC server a socket, with its health, its description and its end |
-//! | `client` | a call of somebody else's service, and how it has failed |
-//! | [`Observer`], [`about`] | what every call goes through: who counts it, and what it is about |
-//! | [`Failure`] | an error, as a caller gets it |
-//! | [`check_length`] | a path of a request that none can be |
-//! | [`Volumes`] | one call at a time for a volume |
+//! | [`Servers`] | a gRPC server for each socket, with its health, its description and its end |
+//! | `client` | calls of another service, and how they fail |
+//! | [`Observer`], [`about`] | the layer around every call: who counts it, and the volume that it is about |
+//! | [`ErrorReply`], [`check_length`] | errors, as callers get them |
+//! | [`VolumeTurns`] | one call at a time for a volume |
 //!
 //! A daemon is run by [`process::main`], which starts its [`log`]: it takes the signals, opens its
 //! sockets, adds its services to [`Servers`], and serves until it is told to end.
@@ -24,19 +23,17 @@ mod call;
 #[cfg(feature = "client")]
 pub mod client;
 mod daemon;
-mod failure;
+mod errors;
 pub mod http;
 pub mod listen;
 pub mod log;
 pub mod metrics;
-mod path;
 pub mod process;
 mod servers;
-mod volumes;
+mod volume_turns;
 
 pub use call::{Observer, about};
 pub use daemon::{Daemon, KnownSockets};
-pub use failure::{Failure, go_code, proto_code};
-pub use path::{TooLong, check_length};
+pub use errors::{ErrorReply, TooLong, check_length, go_code, proto_code};
 pub use servers::{CONNECTIONS, Limits, ServeError, Servers};
-pub use volumes::{Held, Volumes};
+pub use volume_turns::{VolumeTurn, VolumeTurns};

@@ -5,8 +5,7 @@ mod client;
 mod clients;
 mod connections;
 mod peer;
-mod places;
-mod reminder;
+mod slots;
 mod warnings;
 
 use std::fs;
@@ -31,8 +30,8 @@ pub use connections::{Accept, Connections};
 #[cfg(test)]
 pub(crate) use peer::Peer;
 #[cfg(test)]
-pub(crate) use places::Room;
-pub(crate) use places::{CallUnderWay, Caps, Places};
+pub(crate) use slots::Room;
+pub(crate) use slots::{CallUnderWay, ConnectionLimits, ConnectionSlots};
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 1024;

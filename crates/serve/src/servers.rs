@@ -16,7 +16,9 @@ use tonic_health::server::HealthReporter;
 
 use crate::call::{Calls, Observer};
 use crate::daemon::Daemon;
-use crate::listen::{ACKNOWLEDGEMENT, Caps, Clients, Connections, KEEP_ALIVE, Places};
+use crate::listen::{
+    ACKNOWLEDGEMENT, Clients, ConnectionLimits, ConnectionSlots, Connections, KEEP_ALIVE,
+};
 
 /// What clients are given to close their connections at the end; one that is stopped never does.
 const PARTING: Duration = Duration::from_secs(1);
@@ -70,7 +72,7 @@ pub struct Servers {
     reporters: Vec<(HealthReporter, &'static str)>,
     calls: Calls,
     max_streams: u32,
-    places: Arc<Places>,
+    slots: Arc<ConnectionSlots>,
     /// Sockets are listened on until clients have parted: a call that its caller has hung up on may still be carried
     /// out when the others have ended, and whoever finds nobody is to find nobody at work, but for the process's last
     /// moment.
@@ -88,7 +90,9 @@ impl Servers {
             reporters: Vec::new(),
             calls: Calls::new(daemon, observer, limits.calls),
             max_streams: limits.streams,
-            places: Arc::new(Places::new(Caps::of_this_process(limits.connections))),
+            slots: Arc::new(ConnectionSlots::new(ConnectionLimits::of_this_process(
+                limits.connections,
+            ))),
             listening: Vec::new(),
             end: watch::Sender::new(false),
         }
@@ -110,7 +114,7 @@ impl Servers {
             // Whoever would say so is gone.
             let _ = end.wait_for(|end| *end).await;
         };
-        let clients = Clients::new(connections, Arc::clone(&self.places));
+        let clients = Clients::new(connections, Arc::clone(&self.slots));
         let server = Server::builder()
             .max_concurrent_streams(self.max_streams)
             .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -184,108 +188,4 @@ fn flat(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeErr
 }
 
 #[cfg(test)]
-mod alive;
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixStream;
-
-    use tokio::io::AsyncReadExt as _;
-    use tokio_stream::StreamExt as _;
-    use tonic::Code;
-    use tonic_health::pb::HealthCheckRequest;
-    use tonic_health::pb::health_check_response::ServingStatus as Answer;
-    use tonic_health::pb::health_client::HealthClient;
-    use tonic_reflection::pb::v1::ServerReflectionRequest;
-    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-
-    use super::*;
-    use crate::daemon::tests::DAEMON;
-
-    const NAMES: [&str; 2] = ["ours.Identity", "ours.Node"];
-
-    fn servers() -> Servers {
-        let limits = Limits {
-            connections: 8,
-            calls: 1,
-            streams: 1,
-        };
-        Servers::new(&DAEMON, limits, Arc::new(()))
-    }
-
-    async fn described() -> (Servers, Routes) {
-        let mut servers = servers();
-        let routes = servers.described(&NAMES, Routes::default()).await.unwrap();
-        (servers, routes)
-    }
-
-    async fn health(routes: &Routes, service: &str) -> Result<Answer, Code> {
-        let service = service.to_owned();
-        let answer = HealthClient::new(routes.clone())
-            .check(HealthCheckRequest { service })
-            .await;
-        answer
-            .map(|answer| answer.into_inner().status())
-            .map_err(|status| status.code())
-    }
-
-    #[tokio::test]
-    async fn each_service_of_a_socket_has_its_health_until_the_end() {
-        let (servers, routes) = described().await;
-        let names = || NAMES.into_iter().chain([""]);
-        for name in names() {
-            assert_eq!(health(&routes, name).await, Ok(Answer::Serving), "{name}");
-        }
-        assert_eq!(health(&routes, "another").await, Err(Code::NotFound));
-        servers.end(Duration::ZERO).await.unwrap();
-        for name in names() {
-            assert_eq!(
-                health(&routes, name).await,
-                Ok(Answer::NotServing),
-                "{name}"
-            );
-        }
-    }
-
-    /// A client that doesn't hear of the end has the servers wait.
-    #[tokio::test(start_paused = true)]
-    async fn sockets_are_listened_on_to_the_very_end() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("s");
-        let mut servers = servers();
-        let listener = UnixListener::bind(&socket).unwrap();
-        let connections = Connections::new("ours", listener);
-        let added = servers.add(&NAMES, Routes::default(), connections);
-        added.await.unwrap();
-        // It begins, is answered, and reads no more.
-        let mut deaf = alive::begun(&socket).await;
-        deaf.read_u8().await.unwrap();
-        let mut end = Box::pin(servers.end(Duration::ZERO));
-        let ended = timeout(PARTING / 2, &mut end).await;
-        assert!(ended.is_err(), "{ended:?}");
-        UnixStream::connect(&socket).unwrap();
-        end.await.unwrap();
-        let refused = UnixStream::connect(&socket).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    }
-
-    #[tokio::test]
-    async fn each_service_of_a_socket_is_listed() {
-        let (_servers, routes) = described().await;
-        let request = ServerReflectionRequest {
-            host: String::new(),
-            message_request: Some(MessageRequest::ListServices(String::new())),
-        };
-        let answers = ServerReflectionClient::new(routes)
-            .server_reflection_info(tokio_stream::once(request))
-            .await;
-        let answer = answers.unwrap().into_inner().next().await.unwrap().unwrap();
-        let Some(MessageResponse::ListServicesResponse(listed)) = answer.message_response else {
-            panic!("{answer:?}");
-        };
-        let mut listed: Vec<String> = listed.service.into_iter().map(|it| it.name).collect();
-        listed.sort_unstable();
-        assert_eq!(listed, ["grpc.health.v1.Health", NAMES[0], NAMES[1]]);
-    }
-}
+mod tests;

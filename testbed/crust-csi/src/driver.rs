@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crust_blockfs::device::Device;
 use crust_blockfs::loops::{self, Attached};
-use crust_serve::{Held, Volumes};
+use crust_serve::{VolumeTurn, VolumeTurns};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
 
@@ -67,7 +67,7 @@ pub(crate) struct Driver {
     /// Room is promised to one volume after the other.
     pub(crate) promising: Mutex<()>,
     /// And a target path is given to one.
-    targets: Volumes<TargetPath>,
+    targets: VolumeTurns<TargetPath>,
     #[expect(dead_code, reason = "the open file is the lock")]
     lock: File,
 }
@@ -104,7 +104,7 @@ impl Driver {
             images: Images::open(&data)?,
             crust: CrustDirectory::new(&config),
             promising: Mutex::new(()),
-            targets: Volumes::default(),
+            targets: VolumeTurns::default(),
             ops,
             lock,
             settings,
@@ -207,7 +207,7 @@ impl Driver {
         &self,
         id: &str,
         target: &TargetPath,
-    ) -> Result<Held<TargetPath>, Refusal> {
+    ) -> Result<VolumeTurn<TargetPath>, Refusal> {
         // One by whatever name.
         let turn = self
             .targets

@@ -10,7 +10,7 @@ use crust_proto::v1::{
     RuntimeGetVolumeStatsResponse, RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest,
     VolumeGroupChangePolicy, VolumeType, volume_group_change_policy, volume_type,
 };
-use crust_serve::client::{self, Failure};
+use crust_serve::client::{self, CallFailure};
 use crust_state::TargetPath;
 use tokio::runtime::Handle;
 use tonic::transport::Channel;
@@ -45,7 +45,7 @@ impl Ops {
         device: &Path,
         mount: &Mount,
         publication: &Publication,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CallFailure> {
         let request = stage_request(target, device, mount, publication);
         let stage =
             |mut client: Client, request| async move { client.runtime_stage_volume(request).await };
@@ -53,7 +53,7 @@ impl Ops {
     }
 
     /// `RuntimeUnstageVolume`.
-    pub(crate) fn unstage(&self, target: &TargetPath) -> Result<(), Failure> {
+    pub(crate) fn unstage(&self, target: &TargetPath) -> Result<(), CallFailure> {
         let request = RuntimeUnstageVolumeRequest {
             volume_target_path: text(target),
         };
@@ -67,7 +67,7 @@ impl Ops {
     pub(crate) fn stats(
         &self,
         target: &TargetPath,
-    ) -> Result<RuntimeGetVolumeStatsResponse, Failure> {
+    ) -> Result<RuntimeGetVolumeStatsResponse, CallFailure> {
         let request = RuntimeGetVolumeStatsRequest {
             volume_target_path: text(target),
         };
@@ -83,7 +83,7 @@ impl Ops {
         target: &TargetPath,
         least: i64,
         most: i64,
-    ) -> Result<i64, Failure> {
+    ) -> Result<i64, CallFailure> {
         let request = RuntimeExpandVolumeRequest {
             volume_target_path: text(target),
             capacity_range: Some(CapacityRange {
@@ -101,7 +101,7 @@ impl Ops {
         &self,
         request: C,
         method: impl FnOnce(Client, Request<C>) -> F,
-    ) -> Result<A, Failure>
+    ) -> Result<A, CallFailure>
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {

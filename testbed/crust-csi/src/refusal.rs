@@ -6,7 +6,7 @@ use crust_blockfs::device::DeviceError;
 use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::loops::LoopError;
 use crust_blockfs::resize::ResizeError;
-use crust_serve::{Failure, client};
+use crust_serve::{ErrorReply, client};
 use crust_state::files::FileError;
 use crust_state::sentence;
 use tonic::{Code, Status};
@@ -97,7 +97,7 @@ pub(crate) enum Refusal {
         /// The volume.
         volume: String,
         /// Its answer, or how it was missed.
-        failure: client::Failure,
+        failure: client::CallFailure,
     },
     /// A record or an image, of whichever volume.
     #[error(transparent)]
@@ -186,7 +186,7 @@ impl Refusal {
     }
 
     /// Of `crust_ops`.
-    pub(crate) fn ops(volume: &str) -> impl FnOnce(client::Failure) -> Self {
+    pub(crate) fn ops(volume: &str) -> impl FnOnce(client::CallFailure) -> Self {
         let volume = volume.to_owned();
         move |failure| Self::Ops { volume, failure }
     }
@@ -259,7 +259,7 @@ impl Refusal {
             Self::Field(FieldError { field, reason }) => Some((*field, reason.as_str())),
             _ => None,
         };
-        let failure = Failure {
+        let failure = ErrorReply {
             code,
             reason,
             message: &sentence(self),

@@ -6,7 +6,7 @@ mod node;
 
 use std::sync::Arc;
 
-use crust_serve::Volumes;
+use crust_serve::VolumeTurns;
 use tonic::{Response, Status};
 
 use crate::driver::Driver;
@@ -20,20 +20,20 @@ pub(crate) use node::NodeService;
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     driver: Arc<Driver>,
-    volumes: Volumes<String>,
+    volumes: VolumeTurns<String>,
     /// Who asks about a volume that may hang: one thread waits for it, however often it is asked about.
-    asked: Volumes<String>,
+    asked: VolumeTurns<String>,
     /// The same for its health, which is asked for beside its stats.
-    examined: Volumes<String>,
+    examined: VolumeTurns<String>,
 }
 
 impl Shared {
     pub(crate) fn new(driver: Driver) -> Self {
         Self {
             driver: Arc::new(driver),
-            volumes: Volumes::default(),
-            asked: Volumes::default(),
-            examined: Volumes::default(),
+            volumes: VolumeTurns::default(),
+            asked: VolumeTurns::default(),
+            examined: VolumeTurns::default(),
         }
     }
 
@@ -70,7 +70,7 @@ impl Shared {
 
     async fn in_turn<T: Send + 'static>(
         &self,
-        volumes: &Volumes<String>,
+        volumes: &VolumeTurns<String>,
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {

@@ -18,7 +18,7 @@ use crust_proto::crustlet::v1::{
     ApplyRequest, ApplyResponse, DeleteRequest, DeleteResponse, Event, EventsRequest, ExecRequest,
     ExecResponse, ListRequest, ListResponse, LogsRequest, LogsResponse,
 };
-use crust_serve::Failure;
+use crust_serve::ErrorReply;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -82,7 +82,7 @@ pub(crate) struct Api {
 
 /// What a call is refused with.
 fn refused(code: Code, reason: &str, message: &str) -> Status {
-    let failure = Failure {
+    let failure = ErrorReply {
         code,
         reason,
         message,

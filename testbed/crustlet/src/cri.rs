@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crust_proto::cri::v1::image_service_client::ImageServiceClient;
 use crust_proto::cri::v1::runtime_service_client::RuntimeServiceClient;
-use crust_serve::client::Failure;
+use crust_serve::client::CallFailure;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
@@ -55,7 +55,7 @@ pub(crate) struct Cri {
     socket: PathBuf,
     /// Whose pods are asked for.
     owner: String,
-    channel: Result<Channel, Failure>,
+    channel: Result<Channel, CallFailure>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -65,7 +65,7 @@ impl Cri {
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
         let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
         // A path that is no URL is told with the first call, as one that nobody listens on is.
-        let channel = channel.map_err(|error| Failure::Absent(crust_state::sentence(&error)));
+        let channel = channel.map_err(|error| CallFailure::Absent(crust_state::sentence(&error)));
         Self {
             socket: socket.to_owned(),
             owner: owner.to_owned(),
@@ -120,7 +120,7 @@ impl Cri {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let failed = |failure: Failure| CriError {
+        let failed = |failure: CallFailure| CriError {
             call,
             socket: self.socket.clone(),
             code: failure.code(),
@@ -131,10 +131,10 @@ impl Cri {
             None => work(channel).await,
             Some(deadline) => {
                 let answer = tokio::time::timeout(deadline, work(channel)).await;
-                answer.map_err(|_| failed(Failure::Late(deadline)))?
+                answer.map_err(|_| failed(CallFailure::Late(deadline)))?
             }
         };
-        let answer = answer.map_err(|status| failed(Failure::of(&status)))?;
+        let answer = answer.map_err(|status| failed(CallFailure::of(&status)))?;
         Ok(answer.into_inner())
     }
 }

@@ -13,7 +13,7 @@ use crust_proto::runtime::v1alpha1::{
     RuntimeGetSupportedFileSystemsRequest, RuntimeGetVolumeStatsRequest,
     RuntimePublishVolumeRequest,
 };
-use crust_serve::client::{self, Failure};
+use crust_serve::client::{self, CallFailure};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
@@ -42,7 +42,7 @@ pub(crate) enum RuntimeError {
         /// The call.
         method: &'static str,
         /// What it says.
-        failure: Failure,
+        failure: CallFailure,
     },
     /// It can't be asked.
     #[error("fsGroup {0} is more than a runtime can be told; hint: a gid is at most 2147483647")]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use crust_serve::Held;
+use crust_serve::VolumeTurn;
 use crust_state::Digest;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
@@ -45,7 +45,7 @@ pub(super) async fn run(
     runs: &Runs,
     asked: Asked<'_>,
     deadline: Instant,
-    turn: Option<Held<Digest>>,
+    turn: Option<VolumeTurn<Digest>>,
 ) -> Result<Option<Output>, CliError> {
     let program = asked.program.to_owned();
     let failed = |source| CliError::Start {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use super::peer::Peer;
-use super::places::{Connection, Place};
+use super::slots::{Connection, ConnectionSlot};
 use super::warnings::Warnings;
 
 /// How long a connection may be quiet before its client is sent a PING. A client that acknowledges it may be idle for
@@ -40,15 +40,15 @@ pub(crate) struct Caller {
     pub(crate) connection: Connection,
 }
 
-/// A connection of a gRPC client, with its place. Calls on it find the [`Caller`] among their extensions.
+/// A connection of a gRPC client, with its slot. Calls on it find the [`Caller`] among their extensions.
 ///
-/// Once its place is needed for another, it reads as if the client had closed it, and writes no more than the socket
+/// Once its slot is needed for another, it reads as if the client had closed it, and writes no more than the socket
 /// takes at once.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: UnixStream,
     peer: Peer,
-    place: Place,
+    slot: ConnectionSlot,
     warnings: Arc<Warnings>,
     /// The time at which the client's latest bytes were read, or the connection began.
     last_read: Instant,
@@ -62,13 +62,13 @@ impl Client {
     pub(super) fn new(
         stream: UnixStream,
         peer: Peer,
-        place: Place,
+        slot: ConnectionSlot,
         warnings: Arc<Warnings>,
     ) -> Self {
         Self {
             stream,
             peer,
-            place,
+            slot,
             warnings,
             last_read: Instant::now(),
             is_ended: false,
@@ -85,7 +85,7 @@ impl Client {
             self.full = None;
             return wrote;
         }
-        if self.place.poll_closed(context).is_ready() {
+        if self.slot.poll_closed(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let full = self.full.get_or_insert_with(|| Box::pin(sleep(UNREAD)));
@@ -101,7 +101,7 @@ impl Connected for Client {
     fn connect_info(&self) -> Caller {
         Caller {
             peer: self.peer.clone(),
-            connection: self.place.connection().clone(),
+            connection: self.slot.connection().clone(),
         }
     }
 }
@@ -112,7 +112,7 @@ impl AsyncRead for Client {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.place.poll_closed(context).is_ready() {
+        if self.slot.poll_closed(context).is_ready() {
             // The end of what there is to read.
             self.is_ended = true;
             return Poll::Ready(Ok(()));
@@ -168,7 +168,7 @@ impl AsyncWrite for Client {
 mod tests {
     use tokio::io::AsyncWriteExt as _;
 
-    use super::super::places::{Caps, Places};
+    use super::super::slots::{ConnectionLimits, ConnectionSlots};
     use super::*;
     use crate::log::tests::captured;
 
@@ -177,9 +177,9 @@ mod tests {
         let (log, _guard) = captured();
         let (stream, _deaf) = UnixStream::pair().unwrap();
         let peer = Peer::of(&stream).unwrap();
-        let places = Arc::new(Places::new(Caps::new(1, None)));
-        let place = places.take(&peer).unwrap();
-        let mut client = Client::new(stream, peer, place, Arc::new(Warnings::new("ours")));
+        let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(1, None)));
+        let slot = slots.take(&peer).unwrap();
+        let mut client = Client::new(stream, peer, slot, Arc::new(Warnings::new("ours")));
         let peer = client.peer.to_string();
         let error = client.write_all(&vec![0; 16 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

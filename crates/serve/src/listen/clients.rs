@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use super::Connections;
 use super::client::Client;
 use super::peer::Peer;
-use super::places::{Places, Room};
+use super::slots::{ConnectionSlots, Room};
 use super::warnings::Warnings;
 
 /// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
@@ -27,19 +27,19 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long a client may take to send the preface. Every gRPC library does so as soon as it is connected.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The connections of a socket on which a client has begun HTTP/2, each with a place of its own.
+/// The connections of a socket on which a client has begun HTTP/2, each with a slot of its own.
 ///
-/// A connection without that has no place yet. There are a limited number of them: one more closes the
-/// one that has been silent for longest. Where root's client has begun and all places are taken, the connection is
+/// A connection without that has no slot yet. There are a limited number of them: one more closes the
+/// one that has been silent for longest. Where root's client has begun and all slots are taken, the connection is
 /// closed that has been without a call for longest: a gRPC client connects again for its next call.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections: Connections<UnixListener>,
-    places: Arc<Places>,
+    slots: Arc<ConnectionSlots>,
     silent: JoinSet<Begun>,
     /// Tasks of `silent` and their clients, those that were connected first at the front.
     order: VecDeque<(AbortHandle, Peer)>,
-    /// A client that has begun, and waits for a place.
+    /// A client that has begun, and waits for a slot.
     begun: Option<(UnixStream, Peer)>,
     warnings: Arc<Warnings>,
 }
@@ -48,11 +48,11 @@ pub(crate) struct Clients {
 type Begun = (UnixStream, Peer, io::Result<()>);
 
 impl Clients {
-    pub(crate) fn new(connections: Connections<UnixListener>, places: Arc<Places>) -> Self {
+    pub(crate) fn new(connections: Connections<UnixListener>, slots: Arc<ConnectionSlots>) -> Self {
         let warnings = Arc::new(Warnings::new(connections.name()));
         Self {
             connections,
-            places,
+            slots,
             silent: JoinSet::new(),
             order: VecDeque::new(),
             begun: None,
@@ -78,7 +78,7 @@ impl Clients {
             Err(_) => return,
         }
         self.order.retain(|(task, _)| !task.is_finished());
-        let most = self.places.caps.silent;
+        let most = self.slots.limits.silent;
         if self.order.len() >= most
             && let Some((oldest, its_peer)) = self.order.pop_front()
         {
@@ -107,20 +107,20 @@ impl Clients {
         }
     }
 
-    /// Gives the client that has begun its place; `None` if there is no such client or no place for it. Is pending
+    /// Gives the client that has begun its slot; `None` if there is no such client or no slot for it. Is pending
     /// while another connection is closed for it.
     fn poll_placed(&mut self, context: &Context<'_>) -> Poll<Option<Client>> {
         let Some((stream, peer)) = self.begun.take() else {
             return Poll::Ready(None);
         };
-        let full = match self.places.take(&peer) {
-            Ok(place) => {
+        let full = match self.slots.take(&peer) {
+            Ok(slot) => {
                 let warnings = Arc::clone(&self.warnings);
-                return Poll::Ready(Some(Client::new(stream, peer, place, warnings)));
+                return Poll::Ready(Some(Client::new(stream, peer, slot, warnings)));
             }
             Err(full) => full,
         };
-        match self.places.make_room(&peer, context) {
+        match self.slots.make_room(&peer, context) {
             Room::None => {
                 self.warnings.full(&peer, full);
                 return Poll::Ready(None);
@@ -184,7 +184,7 @@ impl Stream for Clients {
                 continue;
             }
             // One that was aborted has its descriptor until it is joined.
-            if this.silent.len() > this.places.caps.silent {
+            if this.silent.len() > this.slots.limits.silent {
                 return Poll::Pending;
             }
             match Pin::new(&mut this.connections).poll_next(context) {

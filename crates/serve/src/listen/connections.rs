@@ -1,19 +1,18 @@
-//! Connections, as they come.
+//! The connections of a listener, as a stream.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 
-use super::reminder::Reminder;
-
-/// After an `accept` that failed. Out of descriptors, the next one fails as soon as it is called.
+/// The pause after an `accept` that failed. Without descriptors the next one would fail at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A source of connections.
@@ -99,5 +98,27 @@ impl<L: Accept> Stream for Connections<L> {
                 }
             }
         }
+    }
+}
+
+/// The shortest time between two lines.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Limits a log line to one a minute.
+#[derive(Debug, Default)]
+pub(super) struct Reminder {
+    told: Mutex<Option<Instant>>,
+}
+
+impl Reminder {
+    /// Returns whether the line is due. It counts as written then.
+    pub(super) fn is_due(&self) -> bool {
+        // Nothing panics while it is held.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = told.is_none_or(|told| told.elapsed() >= INTERVAL);
+        if is_due {
+            *told = Some(Instant::now());
+        }
+        is_due
     }
 }

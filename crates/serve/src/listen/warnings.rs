@@ -1,9 +1,9 @@
 //! Warnings about connections that the daemon closes.
 
 use super::client::{ACKNOWLEDGEMENT, UNREAD};
+use super::connections::Reminder;
 use super::peer::Peer;
-use super::places::Full;
-use super::reminder::Reminder;
+use super::slots::Full;
 
 /// The warnings of a socket about the connections that it closes, at most one a minute for each reason.
 #[derive(Debug)]

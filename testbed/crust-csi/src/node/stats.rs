@@ -9,7 +9,7 @@ use crust_proto::csi::v1::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage,
 };
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
-use crust_serve::client::Failure;
+use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
 use crust_volume::HealthQuestion;
 use crust_volume::bare::{self, Contents};
@@ -226,7 +226,7 @@ fn of_the_file_system(answers: bool, message: String) -> Problem {
 
 /// No runtime has the volume, and files are in its target directory: a pod runs under a handler without
 /// runcrust, and writes to the host's disk.
-fn astray(place: &TargetPath, failure: &Failure) -> Option<Problem> {
+fn astray(place: &TargetPath, failure: &CallFailure) -> Option<Problem> {
     let directory = place.as_path();
     if failure.code() != Code::FailedPrecondition || bare::contents(directory) != Contents::Files {
         return None;

@@ -2,7 +2,7 @@
 
 use crust_blockfs::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
-use crust_serve::client::Failure;
+use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
 
 use crate::driver::{Driver, key, path, required};
@@ -77,7 +77,7 @@ impl Driver {
         match self.ops.unstage(target) {
             // No stage outlives it, and what one has left is to be seen by now. (What one leaves in its last moment
             // `gc` finds: the target directory is gone by then.)
-            Err(Failure::Absent(_)) if !self.is_staged_for_a_runtime(id, target)? => Ok(()),
+            Err(CallFailure::Absent(_)) if !self.is_staged_for_a_runtime(id, target)? => Ok(()),
             unstaged => unstaged.map_err(Refusal::ops(id)),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crust_proto::csi::v1::{ControllerGetCapabilitiesRequest, NodeGetCapabilitiesRequest};
-use crust_serve::client::{self, Failure};
+use crust_serve::client::{self, CallFailure};
 use tonic::Code;
 
 use super::{Call, Capabilities, ControllerCapabilities};
@@ -38,7 +38,7 @@ impl fmt::Debug for Driver {
 pub(crate) struct CallError {
     driver: String,
     method: &'static str,
-    failure: Failure,
+    failure: CallFailure,
 }
 
 /// `NodeStageVolume`
@@ -47,7 +47,7 @@ fn short(method: &'static str) -> &'static str {
 }
 
 impl CallError {
-    /// What the driver says. Where there was no answer, it is as [`Failure`] has it.
+    /// What the driver says. Where there was no answer, it is as [`CallFailure`] has it.
     pub(crate) fn code(&self) -> Code {
         self.failure.code()
     }
@@ -100,7 +100,7 @@ impl Driver {
         } = &*self.0;
         let begun = Instant::now();
         let answer = client::call(socket, DEADLINE, request, C::on).await;
-        let code = answer.as_ref().err().map_or(Code::Ok, Failure::code);
+        let code = answer.as_ref().err().map_or(Code::Ok, CallFailure::code);
         metrics.csi_call(name, C::METHOD, code, begun.elapsed());
         answer.map_err(|failure| CallError {
             driver: name.clone(),

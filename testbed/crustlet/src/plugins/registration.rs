@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crust_proto::registration::v1::registration_client::RegistrationClient;
 use crust_proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
-use crust_serve::client::{self, Failure};
+use crust_serve::client::{self, CallFailure};
 use crust_serve::listen::{ListenError, trusted_directory};
 
 use crate::objects::manifest::is_driver;
@@ -44,7 +44,7 @@ pub(super) enum Unfit {
 }
 
 /// Asks who listens on a socket.
-pub(super) async fn ask(socket: &Path) -> Result<PluginInfo, Failure> {
+pub(super) async fn ask(socket: &Path) -> Result<PluginInfo, CallFailure> {
     let ask = |channel, request| async move {
         let mut client = RegistrationClient::new(channel);
         client.get_info(request).await
@@ -53,7 +53,7 @@ pub(super) async fn ask(socket: &Path) -> Result<PluginInfo, Failure> {
 }
 
 /// Tells it what became of its registration.
-pub(super) async fn tell(socket: &Path, refused: Option<String>) -> Result<(), Failure> {
+pub(super) async fn tell(socket: &Path, refused: Option<String>) -> Result<(), CallFailure> {
     let status = RegistrationStatus {
         plugin_registered: refused.is_none(),
         error: refused.unwrap_or_default(),

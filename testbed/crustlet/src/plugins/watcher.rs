@@ -16,7 +16,7 @@ use super::registration::{self, Unfit};
 use super::registry::{Found, Identity, look};
 use crate::volumes::backoff::Backoff;
 use crate::watch::DirWatch;
-use crust_serve::client::Failure;
+use crust_serve::client::CallFailure;
 
 /// Where the directory can't be watched, it is looked at so often.
 const UNWATCHED: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const UNWATCHED: Duration = Duration::from_secs(10);
 enum NotRegistered {
     /// It doesn't answer.
     #[error(transparent)]
-    Call(#[from] Failure),
+    Call(#[from] CallFailure),
     /// It is no driver that can be used.
     #[error(transparent)]
     Unfit(#[from] Unfit),

@@ -1,23 +1,26 @@
-//! How long a call is waited for: its caller's message, and by its caller.
+//! The bodies of a call's messages: a request that must come in time, and an answer that is a stream; and the deadlines
+//! of calls.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Response};
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::failure::unseen;
+use crate::errors::bare_status;
+use crate::listen::CallUnderWay;
 
-/// A message is some hundred bytes, from the same machine. It has a call's place while it comes.
-const MESSAGE: Duration = Duration::from_secs(10);
+/// How long a request's message may take. It is some hundred bytes, from the same machine, and meanwhile the call counts
+/// as under way.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The caller's own deadline (gRPC over HTTP2, "Timeout"): an integer and its unit. Somewhat earlier,
-/// for tonic gives up at that moment, with another code.
-pub(super) fn of_caller(headers: &HeaderMap) -> Option<Duration> {
+/// Returns the time that the caller gives the call (gRPC over HTTP2, "Timeout": an integer and its unit), less a
+/// twentieth or 50 ms: tonic ends the call at the caller's own deadline, with another code.
+pub(super) fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (amount, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let digits = amount.len() <= 8 && amount.bytes().all(|byte| byte.is_ascii_digit());
@@ -35,29 +38,29 @@ pub(super) fn of_caller(headers: &HeaderMap) -> Option<Duration> {
     Some(limit.saturating_sub(earlier))
 }
 
-/// The deadline has passed.
-pub(super) fn passed(whose: &str) -> Status {
+/// Returns the status of a call whose deadline has passed.
+pub(super) fn deadline_passed(whose: &str) -> Status {
     let message = format!("{whose} deadline has passed; hint: the call may be repeated");
-    unseen(Code::DeadlineExceeded, "DEADLINE", &message)
+    bare_status(Code::DeadlineExceeded, "DEADLINE", &message)
 }
 
-/// The request, whose message comes soon or not at all.
-pub(super) fn soon(request: Request<Body>) -> Request<Body> {
+/// Returns the request with a body that fails unless it comes in time.
+pub(super) fn timely(request: Request<Body>) -> Request<Body> {
     request.map(|body| {
-        Body::new(Soon {
+        Body::new(TimelyBody {
             body,
-            limit: Box::pin(sleep(MESSAGE)),
+            limit: Box::pin(sleep(MESSAGE_TIMEOUT)),
         })
     })
 }
 
 /// A body that fails when it takes too long.
-struct Soon {
+struct TimelyBody {
     body: Body,
     limit: Pin<Box<Sleep>>,
 }
 
-impl hyper::body::Body for Soon {
+impl hyper::body::Body for TimelyBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -69,7 +72,40 @@ impl hyper::body::Body for Soon {
             return Poll::Ready(frame);
         }
         ready!(self.limit.as_mut().poll(context));
-        Poll::Ready(Some(Err(passed("the request's message hasn't come: its"))))
+        Poll::Ready(Some(Err(deadline_passed(
+            "the request's message hasn't come: its",
+        ))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Returns the answer with a body that keeps the call under way until it has been sent, or is given up.
+pub(super) fn streamed(call: CallUnderWay, answer: Response<Body>) -> Response<Body> {
+    answer.map(|body| Body::new(StreamedBody { body, _call: call }))
+}
+
+/// A body with its call.
+struct StreamedBody {
+    body: Body,
+    _call: CallUnderWay,
+}
+
+impl hyper::body::Body for StreamedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -88,7 +124,7 @@ mod tests {
     fn of(text: &str) -> Option<Duration> {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-timeout", text.parse().unwrap());
-        of_caller(&headers)
+        caller_timeout(&headers)
     }
 
     #[test]
@@ -104,8 +140,8 @@ mod tests {
                 http::header::HeaderName::from_static("grpc-timeout"),
                 http::HeaderValue::from_bytes(wrong.as_bytes()).unwrap(),
             )]);
-            assert_eq!(of_caller(&headers), None, "{wrong}");
+            assert_eq!(caller_timeout(&headers), None, "{wrong}");
         }
-        assert_eq!(of_caller(&HeaderMap::new()), None);
+        assert_eq!(caller_timeout(&HeaderMap::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Errors, as callers get them.
+//! Errors, as callers get them, and the names of their codes.
 
 use std::collections::HashMap;
 
@@ -6,16 +6,18 @@ use crust_state::printable::printable;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-/// Of every `google.rpc.ErrorInfo`.
+use crate::daemon::Daemon;
+
+/// The `domain` of every `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "crust.dev";
 
-/// An error's texts travel in headers, of which some clients take no more than 8 KiB, and may repeat
-/// what was asked for. In bytes.
+/// The most bytes of an error's text. Texts may repeat the request and travel in headers, of which some clients take no
+/// more than 8 KiB.
 const LONGEST: usize = 1024;
 
 /// What a caller is told of a call that failed. Its texts become lines of a length that travels.
 #[derive(Debug, Clone, Copy)]
-pub struct Failure<'a> {
+pub struct ErrorReply<'a> {
     /// gRPC's code.
     pub code: Code,
     /// The `reason` of its `google.rpc.ErrorInfo`, which stays the same over versions: `BUSY`.
@@ -28,8 +30,8 @@ pub struct Failure<'a> {
     pub field: Option<(&'a str, &'a str)>,
 }
 
-impl Failure<'_> {
-    /// As it is sent.
+impl ErrorReply<'_> {
+    /// Returns the status that is sent.
     #[must_use]
     pub fn into_status(self) -> Status {
         let volume = self
@@ -44,9 +46,9 @@ impl Failure<'_> {
     }
 }
 
-/// Of a call that isn't looked at.
-pub(crate) fn unseen(code: Code, reason: &str, message: &str) -> Status {
-    let failure = Failure {
+/// Returns the status of a call whose request wasn't read: it names no volume and no field.
+pub(crate) fn bare_status(code: Code, reason: &str, message: &str) -> Status {
+    let failure = ErrorReply {
         code,
         reason,
         message,
@@ -56,7 +58,64 @@ pub(crate) fn unseen(code: Code, reason: &str, message: &str) -> Status {
     failure.into_status()
 }
 
-/// One line, of a length that travels: whoever is quoted could write lines of his own in the log.
+/// Why a call is refused unread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RefusedUnread {
+    Caller,
+    Busy,
+    Ending,
+}
+
+impl RefusedUnread {
+    /// Returns the label of the metrics.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Busy => "busy",
+            Self::Ending => "ending",
+        }
+    }
+
+    pub(crate) fn status(self, daemon: &Daemon) -> Status {
+        let name = daemon.name;
+        let (code, reason, message) = match self {
+            Self::Caller => (
+                Code::PermissionDenied,
+                "CALLER",
+                format!("only root may call {name}"),
+            ),
+            Self::Busy => (
+                Code::ResourceExhausted,
+                "BUSY",
+                format!("too many calls are under way; hint: {}", daemon.busy),
+            ),
+            Self::Ending => (
+                Code::Unavailable,
+                "ENDING",
+                format!("{name} is about to end; hint: try again, once it has been started again"),
+            ),
+        };
+        bare_status(code, reason, &message)
+    }
+}
+
+/// The kernel's `PATH_MAX`, which counts the NUL at the end: no system call takes a longer path.
+const PATH_MAX: usize = 4096;
+
+/// A path that no system call accepts.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("its {0} bytes are more than a path can have")]
+pub struct TooLong(usize);
+
+/// Refuses a path of a request that is too long for any system call, before it is written down anywhere.
+pub fn check_length(path: &str) -> Result<(), TooLong> {
+    match path.len() {
+        length if length < PATH_MAX => Ok(()),
+        length => Err(TooLong(length)),
+    }
+}
+
+/// Returns a text as one line of at most [`LONGEST`] bytes. A text that is quoted could else write lines of the log.
 fn shortened(text: &str) -> String {
     let text = printable(text);
     if text.len() <= LONGEST {
@@ -107,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_in_lines_of_a_length_that_travels() {
         let long = "ä\n".repeat(LONGEST);
-        let failure = Failure {
+        let failure = ErrorReply {
             code: Code::InvalidArgument,
             reason: "INVALID_FIELD",
             message: &long,
@@ -140,6 +199,12 @@ mod tests {
     }
 
     #[test]
+    fn the_nul_of_a_path_counts() {
+        assert_eq!(check_length(&"x".repeat(4095)), Ok(()));
+        assert_eq!(check_length(&"x".repeat(4096)), Err(TooLong(4096)));
+    }
+
+    #[test]
     fn codes_have_their_own_names() {
         for (number, (go, proto)) in (0..).zip(CODE_NAMES) {
             let code = Code::from(number);
@@ -156,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asked_about_is_not_told() {
-        let status = unseen(Code::Unavailable, "ENDING", "it ends");
+        let status = bare_status(Code::Unavailable, "ENDING", "it ends");
         let info = status.get_details_error_info().unwrap();
         assert!(info.metadata.is_empty(), "{info:?}");
         assert!(status.get_details_bad_request().is_none());

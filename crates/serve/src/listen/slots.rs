@@ -12,7 +12,7 @@ use super::peer::Peer;
 
 /// Limits on a daemon's connections, over all its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Caps {
+pub(crate) struct ConnectionLimits {
     /// Connections in all. Root may have as many.
     all: usize,
     /// Connections of other users together: the rest is reserved for root.
@@ -23,7 +23,7 @@ pub(crate) struct Caps {
     pub(crate) silent: usize,
 }
 
-impl Caps {
+impl ConnectionLimits {
     /// Derives the limits from the configured number of connections and the process's limit of
     /// descriptors, of which connections get no more than half: calls and the programs that they run
     /// need the others.
@@ -58,10 +58,10 @@ pub(crate) enum Full {
     Each(usize),
 }
 
-/// The places for connections, and the users that hold them.
+/// The slots for connections, and the users that hold them.
 #[derive(Debug)]
-pub(crate) struct Places {
-    pub(crate) caps: Caps,
+pub(crate) struct ConnectionSlots {
+    pub(crate) limits: ConnectionLimits,
     taken: Mutex<Taken>,
 }
 
@@ -75,7 +75,7 @@ struct Taken {
     closing: usize,
     /// Counts what happens: connections that open, and calls that begin or end.
     clock: u64,
-    /// Tasks that wait for a place.
+    /// Tasks that wait for a slot.
     waiting: Vec<Waker>,
 }
 
@@ -91,9 +91,9 @@ struct Open {
     close: Option<oneshot::Sender<()>>,
 }
 
-/// A connection's place; it is free again once this is dropped.
+/// A connection's slot; it is free again once this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     connection: Connection,
     closed: oneshot::Receiver<()>,
     is_closed: bool,
@@ -102,7 +102,7 @@ pub(crate) struct Place {
 /// A connection to which calls are counted.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
-    places: Arc<Places>,
+    slots: Arc<ConnectionSlots>,
     number: u64,
 }
 
@@ -113,37 +113,37 @@ pub(crate) struct CallUnderWay(Connection);
 /// An attempt to make room for a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// This client's connection was told to close. The task is woken when its place is free.
+    /// This client's connection was told to close. The task is woken when its slot is free.
     Closing(Peer),
-    /// Another connection is closing already. The task is woken when its place is free.
+    /// Another connection is closing already. The task is woken when its slot is free.
     Awaited,
     /// No connection may be closed for this one.
     None,
 }
 
-impl Places {
-    pub(crate) fn new(caps: Caps) -> Self {
+impl ConnectionSlots {
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
         Self {
-            caps,
+            limits,
             taken: Mutex::default(),
         }
     }
 
-    /// Takes a place for a client's connection.
-    pub(crate) fn take(self: &Arc<Self>, peer: &Peer) -> Result<Place, Full> {
+    /// Takes a slot for a client's connection.
+    pub(crate) fn take(self: &Arc<Self>, peer: &Peer) -> Result<ConnectionSlot, Full> {
         let mut taken = self.taken();
-        let (caps, uid) = (&self.caps, peer.uid);
+        let (limits, uid) = (&self.limits, peer.uid);
         if uid != 0 {
             let own = taken.others.get(&uid).copied().unwrap_or_default();
-            if own >= caps.each {
+            if own >= limits.each {
                 return Err(Full::Each(own));
             }
             let others = taken.others.values().sum();
-            if others >= caps.others {
+            if others >= limits.others {
                 return Err(Full::Others(others));
             }
         }
-        if taken.open.len() >= caps.all {
+        if taken.open.len() >= limits.all {
             return Err(Full::All(taken.open.len()));
         }
         if uid != 0 {
@@ -158,9 +158,9 @@ impl Places {
             close: Some(close),
         };
         taken.open.insert(number, open);
-        Ok(Place {
+        Ok(ConnectionSlot {
             connection: Connection {
-                places: Arc::clone(self),
+                slots: Arc::clone(self),
                 number,
             },
             closed,
@@ -168,7 +168,7 @@ impl Places {
         })
     }
 
-    /// Makes room for a connection of root's where all places are taken: the connection that has been without a call
+    /// Makes room for a connection of root's where all slots are taken: the connection that has been without a call
     /// for longest is told to close. One with a call under way stays, and nobody else's connection closes root's.
     pub(crate) fn make_room(&self, peer: &Peer, context: &Context<'_>) -> Room {
         if peer.uid != 0 {
@@ -183,7 +183,7 @@ impl Places {
                 return Room::None;
             };
             if let Some(close) = idle.close.take() {
-                // Whoever would hear it is about to free the place.
+                // Whoever would hear it is about to free the slot.
                 let _ = close.send(());
             }
             let peer = idle.peer.clone();
@@ -210,7 +210,7 @@ impl Taken {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Returns the connection, for calls on it.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
@@ -230,9 +230,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.connection.places.taken();
+        let mut taken = self.connection.slots.taken();
         let Some(open) = taken.open.remove(&self.connection.number) else {
             return;
         };
@@ -259,7 +259,7 @@ impl Connection {
     }
 
     fn changed(&self, change: impl FnOnce(&mut Open)) {
-        let mut taken = self.places.taken();
+        let mut taken = self.slots.taken();
         let now = taken.tick();
         if let Some(open) = taken.open.get_mut(&self.number) {
             open.last_used = now;
@@ -280,15 +280,15 @@ mod tests {
 
     #[test]
     fn connections_get_half_of_the_descriptors_at_most() {
-        let caps = |connections, descriptors| {
-            let caps = Caps::new(connections, descriptors);
-            (caps.all, caps.others, caps.each, caps.silent)
+        let limits = |connections, descriptors| {
+            let limits = ConnectionLimits::new(connections, descriptors);
+            (limits.all, limits.others, limits.each, limits.silent)
         };
-        assert_eq!(caps(512, None), (512, 128, 32, 256));
-        assert_eq!(caps(512, Some(1_048_576)), (512, 128, 32, 256));
-        assert_eq!(caps(512, Some(256)), (128, 32, 8, 32));
-        assert_eq!(caps(512, Some(3)), (1, 1, 1, 1));
-        assert_eq!(caps(1, None), (1, 1, 1, 256));
+        assert_eq!(limits(512, None), (512, 128, 32, 256));
+        assert_eq!(limits(512, Some(1_048_576)), (512, 128, 32, 256));
+        assert_eq!(limits(512, Some(256)), (128, 32, 8, 32));
+        assert_eq!(limits(512, Some(3)), (1, 1, 1, 1));
+        assert_eq!(limits(1, None), (1, 1, 1, 256));
     }
 
     fn peer(uid: u32) -> Peer {
@@ -301,44 +301,45 @@ mod tests {
 
     #[test]
     fn nobody_keeps_root_out_and_no_user_another() {
-        let places = Arc::new(Places::new(Caps::new(32, None)));
-        let take = |uid| places.take(&peer(uid));
-        let mut taken: Vec<Place> = (0..2).map(|_| take(1).unwrap()).collect();
+        let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(32, None)));
+        let take = |uid| slots.take(&peer(uid));
+        let mut taken: Vec<ConnectionSlot> = (0..2).map(|_| take(1).unwrap()).collect();
         assert_eq!(take(1).unwrap_err(), Full::Each(2));
         for uid in 2..=4 {
             taken.extend((0..2).map(|_| take(uid).unwrap()));
         }
         assert_eq!(take(5).unwrap_err(), Full::Others(8));
-        let roots: Vec<Place> = (0..24).map(|_| take(0).unwrap()).collect();
+        let roots: Vec<ConnectionSlot> = (0..24).map(|_| take(0).unwrap()).collect();
         assert_eq!(take(0).unwrap_err(), Full::All(32));
         taken.pop();
         assert!(take(5).is_ok(), "a place that is free again");
         drop((taken, roots));
-        assert!(places.taken().open.is_empty());
-        assert!(places.taken().others.is_empty());
+        assert!(slots.taken().open.is_empty());
+        assert!(slots.taken().others.is_empty());
     }
 
     #[test]
     fn the_connection_without_a_call_for_longest_is_closed_for_roots() {
-        let places = Arc::new(Places::new(Caps::new(3, None)));
+        let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(3, None)));
         let context = &mut Context::from_waker(Waker::noop());
-        let mut open: Vec<Place> = (0..3).map(|_| places.take(&peer(0)).unwrap()).collect();
-        assert_eq!(places.make_room(&peer(1), context), Room::None);
+        let mut open: Vec<ConnectionSlot> = (0..3).map(|_| slots.take(&peer(0)).unwrap()).collect();
+        assert_eq!(slots.make_room(&peer(1), context), Room::None);
         // The first has a call under way, the second has had one.
         let call = open[0].connection().call();
         drop(open[1].connection().call());
-        assert_eq!(places.make_room(&peer(0), context), Room::Closing(peer(0)));
-        assert_eq!(places.make_room(&peer(0), context), Room::Awaited);
-        let closed =
-            |place: &mut Place, context: &mut Context<'_>| place.poll_closed(context).is_ready();
+        assert_eq!(slots.make_room(&peer(0), context), Room::Closing(peer(0)));
+        assert_eq!(slots.make_room(&peer(0), context), Room::Awaited);
+        let closed = |slot: &mut ConnectionSlot, context: &mut Context<'_>| {
+            slot.poll_closed(context).is_ready()
+        };
         let are_closed: Vec<bool> = open.iter_mut().map(|it| closed(it, context)).collect();
         assert_eq!(are_closed, [false, false, true]);
-        assert!(places.take(&peer(0)).is_err(), "it isn't closed yet");
+        assert!(slots.take(&peer(0)).is_err(), "it isn't closed yet");
         drop(open.pop());
-        open.push(places.take(&peer(0)).unwrap());
+        open.push(slots.take(&peer(0)).unwrap());
         let _calls: Vec<CallUnderWay> = open.iter().map(|it| it.connection().call()).collect();
-        assert_eq!(places.make_room(&peer(0), context), Room::None);
+        assert_eq!(slots.make_room(&peer(0), context), Room::None);
         drop(call);
-        assert_eq!(places.make_room(&peer(0), context), Room::None);
+        assert_eq!(slots.make_room(&peer(0), context), Room::None);
     }
 }

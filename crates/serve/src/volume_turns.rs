@@ -1,4 +1,4 @@
-//! One call at a time for a volume, and as many volumes at a time as there are.
+//! Turns of calls: one at a time for a volume, and any number of volumes at a time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,53 +6,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-/// Whose turn it is, by volume: by whatever a daemon knows one from the other.
+/// The turns of calls by volume, whose keys are whatever a daemon tells volumes apart by.
 #[derive(Debug, Clone)]
-pub struct Volumes<K>(Arc<Mutex<Turns<K>>>);
+pub struct VolumeTurns<K>(Arc<Mutex<Turns<K>>>);
 
 type Turns<K> = HashMap<K, Arc<Turn<()>>>;
 
-/// A call's turn. It goes along with the call's work, which may outlast its caller: what a caller
-/// that has hung up asked for is done before the next call's, or not at all.
+/// A call's turn. The call's work holds it and may outlast the caller: what a caller that has hung up asked for is done
+/// before the next call's work, or not at all.
 #[derive(Debug)]
-pub struct Held<K: Eq + Hash> {
-    volumes: Volumes<K>,
+pub struct VolumeTurn<K: Eq + Hash> {
+    volumes: VolumeTurns<K>,
     volume: K,
     turn: Option<OwnedMutexGuard<()>>,
 }
 
-impl<K> Default for Volumes<K> {
+impl<K> Default for VolumeTurns<K> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K: Clone + Eq + Hash> Volumes<K> {
-    /// Waits for the calls before. (Those of other processes are waited for by the volume's lock
-    /// on the disk, which a thread would wait for.)
-    pub async fn turn(&self, volume: K) -> Held<K> {
+impl<K: Clone + Eq + Hash> VolumeTurns<K> {
+    /// Waits for the earlier calls of this process. (Other processes are kept out by the volume's lock on the disk.)
+    pub async fn turn(&self, volume: K) -> VolumeTurn<K> {
         let turn = Arc::clone(self.known().entry(volume.clone()).or_default());
-        // Before it waits: a caller that hangs up meanwhile is the last one, too, now and then.
+        // Made before the wait: a caller that hangs up meanwhile may be the last one, and its entry has to go, too.
         let mut held = self.held(volume, None);
         held.turn = Some(turn.lock_owned().await);
         held
     }
 
-    /// The turn, unless another call has it or waits for it.
+    /// Returns the turn, unless another call has it or waits for it.
     #[must_use]
-    pub fn try_turn(&self, volume: &K) -> Option<Held<K>> {
+    pub fn try_turn(&self, volume: &K) -> Option<VolumeTurn<K>> {
         let turn = {
-            // Kept for as long as this may be one more of those who would have it.
+            // Locked while there may be one more clone than calls.
             let mut known = self.known();
             let turn = Arc::clone(known.entry(volume.clone()).or_default());
-            // A turn that ends is at once that of whoever waits (tokio's `Mutex` is fair).
+            // A turn that ends goes to a waiting call at once (tokio's `Mutex` is fair).
             turn.try_lock_owned().ok()?
         };
         Some(self.held(volume.clone(), Some(turn)))
     }
 
-    fn held(&self, volume: K, turn: Option<OwnedMutexGuard<()>>) -> Held<K> {
-        Held {
+    fn held(&self, volume: K, turn: Option<OwnedMutexGuard<()>>) -> VolumeTurn<K> {
+        VolumeTurn {
             volumes: self.clone(),
             volume,
             turn,
@@ -60,18 +59,18 @@ impl<K: Clone + Eq + Hash> Volumes<K> {
     }
 }
 
-impl<K> Volumes<K> {
+impl<K> VolumeTurns<K> {
     fn known(&self) -> MutexGuard<'_, Turns<K>> {
-        // Nothing in here panics half way.
+        // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Eq + Hash> Drop for Held<K> {
+impl<K: Eq + Hash> Drop for VolumeTurn<K> {
     fn drop(&mut self) {
         let mut known = self.volumes.known();
         self.turn.take();
-        // One in the map: nobody has it, or waits.
+        // The map's own clone alone: no call has the turn, or waits for it.
         if known
             .get(&self.volume)
             .is_some_and(|turn| Arc::strong_count(turn) == 1)
@@ -87,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_volume_is_forgotten_with_its_last_call() {
-        let volumes = Volumes::default();
+        let volumes = VolumeTurns::default();
         let first = volumes.turn("a").await;
         let other = volumes.turn("b").await;
         let mut second = Box::pin(volumes.turn("a"));
@@ -107,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_does_not_wait_has_no_turn_while_others_have_it_or_wait() {
-        let volumes = Volumes::default();
+        let volumes = VolumeTurns::default();
         let first = volumes.try_turn(&"a").unwrap();
         assert!(volumes.try_turn(&"a").is_none());
         assert!(volumes.try_turn(&"b").is_some(), "another volume");
