@@ -1,10 +1,11 @@
-//! `crust_ops --check`.
-
-mod metrics;
+//! Checks the configuration and the node: `crust_ops --check`.
 
 use std::error::Error;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crust_serve::listen::trusted_directory;
 use crust_state::Config;
@@ -13,10 +14,10 @@ use crust_state::socket::{Occupant, occupant};
 use crust_volume::capabilities;
 use rustix::fs::{Access, access};
 
-use crate::cli::{Asked, Capabilities, Policy, Runs};
-use crate::settings::Settings;
+use crate::cli::{Capabilities, CliCall, Policy, Runs};
+use crate::settings::{MetricsAddress, Settings};
 
-/// Prints what is right and what isn't, a line each; fails where anything isn't. It makes nothing.
+/// Prints a line for each check, and returns a failure if one of them failed. Makes nothing.
 pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
     let mut all_right = true;
     let mut tell = |finding: Finding| {
@@ -39,18 +40,18 @@ pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
         runtimes_own(&settings, config)
             .into_iter()
             .for_each(&mut tell);
-        // What it says to everything where its configuration is wrong was told.
+        // With a wrong configuration every answer of the runtime is an error, which was printed above.
         if crate::cli::check(&settings.runtime, &policy.allowed).is_ok() {
             tell(runtime(&settings.runtime, &policy));
         }
     }
-    for socket in [&settings.listen, &settings.crust_listen] {
-        if !socket.as_os_str().is_empty() {
-            tell(place_for("socket", socket));
+    for path in [&settings.listen, &settings.crust_listen] {
+        if !path.as_os_str().is_empty() {
+            tell(socket("socket", path));
         }
     }
     if let Ok(Some(address)) = settings.metrics() {
-        tell(metrics::place_for(&address));
+        tell(metrics_address(&address));
     }
     if all_right {
         ExitCode::SUCCESS
@@ -79,7 +80,7 @@ fn source(config: &Config) -> String {
     source.map_or_else(|| "the defaults".to_owned(), shown)
 }
 
-/// What the runtime's configuration names. Where it names no delegate, the runtime looks for one.
+/// Checks what the runtime's configuration names. Where it names no delegate, the runtime looks for one.
 fn runtimes_own(settings: &Settings, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(delegate) = &config.delegate {
@@ -100,7 +101,7 @@ fn runtimes_own(settings: &Settings, config: &Config) -> Vec<Finding> {
     found
 }
 
-/// Whether volumes can be staged below a match root. In a container of its own, `crust_ops` sees only what is
+/// Checks whether volumes can be staged below a match root. In a container of its own, `crust_ops` sees only what is
 /// mounted there.
 fn match_root(root: &Path) -> Finding {
     const WHAT: &str = "match root";
@@ -116,7 +117,7 @@ fn match_root(root: &Path) -> Finding {
     Finding::warn(WHAT, found, fix)
 }
 
-/// What the runtime itself finds on this host.
+/// Checks what the runtime itself finds on this host.
 fn runtime(program: &Path, policy: &Policy) -> Finding {
     const WHAT: &str = "runtime";
     let found = match ask(program, policy) {
@@ -138,7 +139,7 @@ fn ask(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> 
     let threads = threads.enable_all().build()?;
     let answer = threads.block_on(policy.ask(
         &Runs::default(),
-        Asked {
+        CliCall {
             program,
             arguments: &["capabilities".into()],
             is_left_alone: false,
@@ -148,13 +149,13 @@ fn ask(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> 
     Ok(answer?)
 }
 
-/// Whether a socket can be made there.
-fn place_for(what: &'static str, socket: &Path) -> Finding {
-    if let Err(error) = trusted_directory(socket) {
+/// Checks whether a socket can be made at a path.
+fn socket(what: &'static str, path: &Path) -> Finding {
+    if let Err(error) = trusted_directory(path) {
         return Finding::failed(what, &error);
     }
-    let place = socket.display();
-    match occupant(socket) {
+    let place = path.display();
+    match occupant(path) {
         Err(error) => Finding::failed(what, &error),
         Ok(Occupant::Other) => Finding::fail(
             what,
@@ -166,7 +167,7 @@ fn place_for(what: &'static str, socket: &Path) -> Finding {
             format!("{place}, where somebody listens already: systemd, or a crust_ops"),
         ),
         Ok(Occupant::Nobody | Occupant::Left) => {
-            let directory = socket.ancestors().skip(1).find(|part| part.exists());
+            let directory = path.ancestors().skip(1).find(|part| part.exists());
             let directory = directory.unwrap_or(Path::new("/"));
             match access(directory, Access::WRITE_OK) {
                 Ok(()) => Finding::pass(what, place.to_string()),
@@ -178,4 +179,43 @@ fn place_for(what: &'static str, socket: &Path) -> Finding {
             }
         }
     }
+}
+
+/// How long another process may take to answer at the port of the metrics.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Checks whether metrics can be shown at an address.
+fn metrics_address(address: &MetricsAddress) -> Finding {
+    const WHAT: &str = "metrics";
+    let address = match address {
+        MetricsAddress::Unix(path) => return socket(WHAT, path),
+        MetricsAddress::Tcp(address) => address,
+    };
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::pass(WHAT, address.to_string()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_ours(address) => {
+            let found = format!("{address}, where a crust_ops answers already");
+            Finding::pass(WHAT, found)
+        }
+        Err(error) => Finding::fail(
+            WHAT,
+            format!("bind {address}: {error}"),
+            "another port in `metrics_listen`; `ss -lntp` tells whose it is",
+        ),
+    }
+}
+
+/// Returns whether a crust_ops answers at a port. A check beside a daemon that runs finds the port taken, and all is well.
+fn is_ours(address: &SocketAddr) -> bool {
+    let asked = || {
+        let mut stream = TcpStream::connect_timeout(address, ANSWER_TIMEOUT)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.take(1024 * 1024).read_to_end(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = asked().unwrap_or_default();
+    String::from_utf8_lossy(&answer).contains("\ncrust_ops_staged_volumes ")
 }

@@ -3,9 +3,8 @@
 mod answer;
 pub(crate) mod attendant;
 #[cfg(feature = "fuzzing")]
-pub(crate) mod laws;
+pub(crate) mod properties;
 mod run;
-mod runs;
 mod trust;
 
 use std::ffi::OsString;
@@ -15,22 +14,22 @@ use std::time::Duration;
 pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
 use crust_serve::VolumeTurn;
 use crust_state::Digest;
-pub(crate) use runs::Runs;
+pub(crate) use run::Runs;
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 pub(crate) use trust::{Untrusted, check};
 
-/// What of it may be run, and for how long.
+/// The programs that may be run, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    /// The only programs.
+    /// The paths of the programs.
     pub(crate) allowed: Vec<PathBuf>,
-    /// After that its process group is killed.
+    /// The time after which a program's process group is killed.
     pub(crate) timeout: Duration,
 }
 
-/// Why there is no answer.
+/// An error of the CLI.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// Whoever could change it could have root run anything.
@@ -58,10 +57,10 @@ pub(crate) enum CliError {
         /// The limit.
         after: Duration,
     },
-    /// We end before it does.
+    /// The daemon ends before the program does.
     #[error("crust_ops is about to end; hint: try again, once it has been started again")]
     Ending,
-    /// It said why not.
+    /// The program answered with an error.
     #[error("{message}")]
     Refused {
         /// A gRPC code.
@@ -82,12 +81,12 @@ pub(crate) enum CliError {
     },
 }
 
-/// What is asked of whom.
+/// A call of the CLI.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct CliCall<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [OsString],
-    /// It changes something, and comes to its end also where nobody waits for it any more.
+    /// Whether the call changes something: it then comes to its end also when its caller hangs up.
     pub(crate) is_left_alone: bool,
 }
 
@@ -96,25 +95,25 @@ impl Policy {
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         runs: &Runs,
-        asked: Asked<'_>,
+        call: CliCall<'_>,
         turn: Option<VolumeTurn<Digest>>,
     ) -> Result<T, CliError> {
         let late = || CliError::Timeout {
-            program: asked.program.to_owned(),
+            program: call.program.to_owned(),
             after: self.timeout,
         };
         let began = Instant::now();
-        // Apart, and with the turn: a file system that hangs keeps this one thread.
+        // On a thread of its own, and with the turn: a file system that hangs holds up this one thread.
         let trusted = {
-            let (program, allowed) = (asked.program.to_owned(), self.allowed.clone());
+            let (program, allowed) = (call.program.to_owned(), self.allowed.clone());
             spawn_blocking(move || (trust::check(&program, &allowed), turn))
         };
         let trusted = timeout(self.timeout, trusted).await.map_err(|_| late())?;
         let (trusted, turn) = trusted.map_err(|_| CliError::Ending)?;
         trusted?;
         let deadline = began + self.timeout;
-        let output = run::run(runs, asked, deadline, turn).await?;
+        let output = run::run(runs, call, deadline, turn).await?;
         let output = output.ok_or_else(late)?;
-        answer::read(asked.program, &output)
+        answer::read(call.program, &output)
     }
 }

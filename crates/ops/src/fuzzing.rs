@@ -1,6 +1,6 @@
-//! The laws of private rooms, for whatever bytes `fuzz/` comes up with. No release has this.
+//! Properties of private modules, for the bytes that `fuzz/` makes up. No release has this.
 
-/// What a runtime's CLI prints.
+/// The output of a runtime's CLI.
 pub fn answer(bytes: &[u8]) {
-    crate::cli::laws::hold(bytes);
+    crate::cli::properties::check(bytes);
 }

@@ -15,8 +15,7 @@ mod refusal;
 mod server;
 mod services;
 mod settings;
-mod status;
-mod tally;
+mod staging_limits;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +30,7 @@ use node::StagingNode;
 use server::Configured;
 use settings::Settings;
 
-/// This daemon, as what it has in common with others has to know it.
+/// What differs between this daemon and the others.
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     methods: "crust.",
@@ -58,7 +57,7 @@ struct Cli {
     check: bool,
 }
 
-/// All that the program does; what it returns is the exit code.
+/// Runs the program and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);

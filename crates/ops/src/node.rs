@@ -15,7 +15,7 @@ use crust_volume::{Context, Mode, Report};
 use tokio::sync::Semaphore;
 
 use crate::refusal::{NodeError, Refusal};
-use crate::tally::{Caps, Taker, Tally};
+use crate::staging_limits::{StagedTotals, StagingLimits, TakenRoom};
 
 /// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
 /// whose device hangs holds up no other until there are so many.
@@ -45,19 +45,19 @@ pub(crate) struct StagingNode {
     looks: Arc<Semaphore>,
     /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
     reconciling: Arc<Semaphore>,
-    tally: Arc<Tally>,
+    totals: Arc<StagedTotals>,
     /// Opened by a worker thread, since that may wait for a disk.
-    places: Arc<Mutex<Option<Arc<Places>>>>,
+    directories: Arc<Mutex<Option<Arc<NodeDirectories>>>>,
 }
 
 /// The crust and state directories, opened once and kept for as long as their paths lead to them.
 #[derive(Debug)]
-struct Places {
+struct NodeDirectories {
     crust: CrustDirectory,
     state: StateDirectory,
 }
 
-impl Places {
+impl NodeDirectories {
     fn open(config: &Config) -> Result<Self, Refusal> {
         Ok(Self {
             crust: CrustDirectory::new(config),
@@ -92,8 +92,8 @@ impl StagingNode {
             threads: Arc::new(Semaphore::new(THREADS)),
             looks: Arc::new(Semaphore::new(LOOKS)),
             reconciling: Arc::new(Semaphore::new(1)),
-            tally: Arc::default(),
-            places: Arc::default(),
+            totals: Arc::default(),
+            directories: Arc::default(),
         }
     }
 
@@ -101,8 +101,8 @@ impl StagingNode {
     pub(crate) fn with(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),
-            tally: Arc::default(),
-            places: Arc::default(),
+            totals: Arc::default(),
+            directories: Arc::default(),
             ..self.clone()
         }
     }
@@ -113,15 +113,15 @@ impl StagingNode {
         turn: VolumeTurn<Digest>,
         target: TargetPath,
         info: MountInfo,
-        caps: Caps,
+        limits: StagingLimits,
     ) -> Result<(), Refusal> {
-        if let Some(staged) = self.stage_at_once(&target, &info, caps) {
+        if let Some(staged) = self.stage_at_once(&target, &info, limits) {
             return staged;
         }
-        let taker = Taker::new(&self.tally, caps);
+        let taken = TakenRoom::new(&self.totals, limits);
         self.work(&self.threads, STAGE, move |context| {
             let _turn = turn;
-            let room = |growth, crust: Option<&_>| taker.take(growth, crust);
+            let room = |growth, crust: Option<&_>| taken.take(growth, crust);
             // Most are new, and that is the short way.
             match crust_volume::stage_at_once(context, &target, &info, &room, true) {
                 Some(staged) => Ok(staged?),
@@ -136,13 +136,13 @@ impl StagingNode {
         &self,
         target: &TargetPath,
         info: &MountInfo,
-        caps: Caps,
+        limits: StagingLimits,
     ) -> Option<Result<(), Refusal>> {
-        let places = held(&self.places)?;
+        let directories = held(&self.directories)?;
         let neighbours = Neighbours::default();
-        let context = places.context(&self.config, STAGE, &neighbours);
-        let taker = Taker::new(&self.tally, caps);
-        let room = |growth, crust: Option<&_>| taker.take(growth, crust);
+        let context = directories.context(&self.config, STAGE, &neighbours);
+        let taken = TakenRoom::new(&self.totals, limits);
+        let room = |growth, crust: Option<&_>| taken.take(growth, crust);
         let staged = crust_volume::stage_at_once(&context, target, info, &room, false)?;
         Some(staged.map_err(Refusal::from))
     }
@@ -153,13 +153,13 @@ impl StagingNode {
         &self,
         target: TargetPath,
         info: MountInfo,
-        caps: Caps,
-    ) -> Result<Taker, Refusal> {
-        let taker = Taker::new(&self.tally, caps);
+        limits: StagingLimits,
+    ) -> Result<TakenRoom, Refusal> {
+        let taken = TakenRoom::new(&self.totals, limits);
         self.work(&self.looks, STAGE, move |context| {
-            let room = |growth, crust: Option<&_>| taker.take(growth, crust);
+            let room = |growth, crust: Option<&_>| taken.take(growth, crust);
             crust_volume::admit(context, &target, &info, &room)?;
-            Ok(taker)
+            Ok(taken)
         })
         .await
     }
@@ -254,19 +254,19 @@ impl StagingNode {
     ) -> Result<T, Refusal> {
         let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
         let thread = thread.map_err(|_| Refusal::Hangs { after: limit })?;
-        let (config, known) = (Arc::clone(&self.config), Arc::clone(&self.places));
+        let (config, known) = (Arc::clone(&self.config), Arc::clone(&self.directories));
         // What is logged there is of this call as well.
         let call = tracing::Span::current();
         let worked = tokio::task::spawn_blocking(move || {
             let _call = call.enter();
             // It goes on when nobody waits for it any more, and counts as long as that.
             let _thread = thread;
-            let places = match held(&known) {
-                Some(places) => places,
-                None => Arc::new(Places::open(&config)?),
+            let directories = match held(&known) {
+                Some(directories) => directories,
+                None => Arc::new(NodeDirectories::open(&config)?),
             };
-            let worked = work(&places.context(&config, limit, &Neighbours::default()));
-            *lock(&known) = Some(places);
+            let worked = work(&directories.context(&config, limit, &Neighbours::default()));
+            *lock(&known) = Some(directories);
             worked
         });
         let worked = tokio::time::timeout(limit + GRACE, worked).await;
@@ -285,9 +285,9 @@ fn is_used_by(context: &Context<'_>, target: &TargetPath, sandbox: &str) -> Resu
 }
 
 /// Returns the directories that were opened before, unless they have moved.
-fn held(places: &Mutex<Option<Arc<Places>>>) -> Option<Arc<Places>> {
-    let known = lock(places).clone();
-    known.filter(|places| places.are_still_there())
+fn held(directories: &Mutex<Option<Arc<NodeDirectories>>>) -> Option<Arc<NodeDirectories>> {
+    let known = lock(directories).clone();
+    known.filter(|directories| directories.are_still_there())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -11,7 +11,7 @@ use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::
 use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
 use crust_serve::http::Listener;
 use crust_serve::listen::{Activated, Connections};
-use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
+use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
 use crust_serve::{Limits, Servers, VolumeTurns};
 use crust_volume::Report;
 use tokio::net::UnixListener;
@@ -82,8 +82,8 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     loop {
         tokio::select! {
             told = signals.next() => match told {
-                Told::Reload => reload(&configured, &loaded, &nodes),
-                Told::End(name) => {
+                SignalEvent::Reload => reload(&configured, &loaded, &nodes),
+                SignalEvent::End(name) => {
                     tracing::info!("{name}: finishes what is under way");
                     break;
                 }

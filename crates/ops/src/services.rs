@@ -41,12 +41,12 @@ use crust_state::{Digest, TargetPath};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::cli::{Asked, CliError, Runs};
+use crate::cli::{CliCall, CliError, Runs};
 use crate::metrics::Metrics;
 use crate::node::{STAGE, StagingNode};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
-use crate::tally::Caps;
+use crate::staging_limits::StagingLimits;
 
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
@@ -72,13 +72,13 @@ impl Shared {
     /// Asks a program, and counts those that don't answer.
     async fn ask<T: DeserializeOwned>(
         &self,
-        asked: Asked<'_>,
+        call: CliCall<'_>,
         limit: Option<Duration>,
         turn: Option<VolumeTurn<Digest>>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
-        let answer = policy.ask(&self.runs, asked, turn).await;
+        let answer = policy.ask(&self.runs, call, turn).await;
         if matches!(answer, Err(CliError::Timeout { .. })) {
             self.metrics.timeout();
         }
@@ -107,8 +107,8 @@ impl Shared {
         self.settings.borrow().runtime.clone()
     }
 
-    fn caps(&self) -> Caps {
-        self.settings.borrow().caps()
+    fn staging_limits(&self) -> StagingLimits {
+        self.settings.borrow().staging_limits()
     }
 
     fn unstage_timeout(&self) -> Duration {

@@ -199,8 +199,8 @@ impl Settings {
     }
 
     /// How much may be staged over the sockets.
-    pub(crate) fn caps(&self) -> crate::tally::Caps {
-        crate::tally::Caps {
+    pub(crate) fn staging_limits(&self) -> crate::staging_limits::StagingLimits {
+        crate::staging_limits::StagingLimits {
             volumes: self.max_staged,
             bytes: self.max_staged_bytes,
         }

@@ -81,9 +81,9 @@ pub struct Signals {
     interrupt: Signal,
 }
 
-/// What a signal tells.
+/// What a signal asks of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum SignalEvent {
     /// SIGHUP: to read the configuration again.
     Reload,
     /// To end, by the signal of this name.
@@ -107,11 +107,11 @@ impl Signals {
     }
 
     /// Waits for the next one. None is lost where that is given up.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
-            _ = self.reload.recv() => Told::Reload,
-            _ = self.terminate.recv() => Told::End("SIGTERM"),
-            _ = self.interrupt.recv() => Told::End("SIGINT"),
+            _ = self.reload.recv() => SignalEvent::Reload,
+            _ = self.terminate.recv() => SignalEvent::End("SIGTERM"),
+            _ = self.interrupt.recv() => SignalEvent::End("SIGINT"),
         }
     }
 }

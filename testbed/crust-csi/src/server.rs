@@ -8,7 +8,7 @@ use crust_proto::csi::v1::controller_server::{ControllerServer, SERVICE_NAME as 
 use crust_proto::csi::v1::identity_server::{IdentityServer, SERVICE_NAME as IDENTITY};
 use crust_proto::csi::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
 use crust_serve::listen::{self, Connections};
-use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
+use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
 use crust_serve::{CONNECTIONS, Daemon, KnownSockets, Limits, Servers};
 use tokio::runtime::Handle;
 use tonic::service::Routes;
@@ -77,8 +77,8 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
         tokio::select! {
             told = signals.next() => match told {
                 // There is no configuration but the command line.
-                Told::Reload => {}
-                Told::End(name) => {
+                SignalEvent::Reload => {}
+                SignalEvent::End(name) => {
                     tracing::info!("{name}: finishes what is under way");
                     break;
                 }

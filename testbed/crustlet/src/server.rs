@@ -7,7 +7,7 @@ use anyhow::Result;
 use crust_proto::crustlet::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
 use crust_serve::http::Listener;
 use crust_serve::listen::{self, Connections};
-use crust_serve::process::{Signals, Told, tell_ready, tell_stopping};
+use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
 use crust_serve::{CONNECTIONS, Daemon, KnownSockets, Limits, Servers};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
@@ -96,8 +96,8 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
         tokio::select! {
             told = signals.next() => match told {
                 // There is no configuration but the command line.
-                Told::Reload => {}
-                Told::End(name) => {
+                SignalEvent::Reload => {}
+                SignalEvent::End(name) => {
                     tracing::info!("{name}: ends; pods go on");
                     break;
                 }

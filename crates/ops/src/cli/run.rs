@@ -1,10 +1,11 @@
-//! Running the CLI: without a shell, in an environment of its own, bounded in time and output.
+//! Runs the CLI: without a shell, in an environment of its own, bounded in time and output.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crust_serve::VolumeTurn;
@@ -12,29 +13,28 @@ use crust_state::Digest;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::attendant::{ATTEND, Word};
-use super::runs::Runs;
-use super::{Asked, CliError};
+use super::{CliCall, CliError};
 
-/// What is read of each stream; an answer is some hundred bytes.
+/// The most bytes that are read of each stream. An answer has some hundred.
 const LONGEST: u64 = 64 * 1024;
 
 /// What is left to be read when the program has ended is there already: whoever still holds its
 /// streams is killed. So is one that was killed gone, unless the kernel has it.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 
-/// What a program said.
+/// The output of a program.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) success: bool,
-    /// For people.
+    /// The exit status in words.
     pub(super) status: String,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
-    /// More than is read.
+    /// Whether there was more than is read.
     pub(super) too_long: bool,
 }
 
@@ -43,25 +43,25 @@ pub(super) struct Output {
 /// in the kernel is all there is of that volume.
 pub(super) async fn run(
     runs: &Runs,
-    asked: Asked<'_>,
+    call: CliCall<'_>,
     deadline: Instant,
     turn: Option<VolumeTurn<Digest>>,
 ) -> Result<Option<Output>, CliError> {
-    let program = asked.program.to_owned();
+    let program = call.program.to_owned();
     let failed = |source| CliError::Start {
         program: program.clone(),
         source,
     };
-    let mut place = runs.begin().ok_or(CliError::Ending)?;
-    let mut running = Running::start(asked.program, asked.arguments).map_err(failed)?;
-    let is_left = asked.is_left_alone;
+    let mut run = runs.begin().ok_or(CliError::Ending)?;
+    let mut running = Running::start(call.program, call.arguments).map_err(failed)?;
+    let is_left = call.is_left_alone;
     let (mut answer, told) = oneshot::channel();
     tokio::spawn(async move {
         let _turn = turn;
         let ended = tokio::select! {
             ended = running.hear(deadline) => ended,
             () = answer.closed(), if !is_left => Ended::Late,
-            () = place.ending() => Ended::Cut,
+            () = run.ending() => Ended::Cut,
         };
         let is_gone = running.end().await;
         // Whoever asked may be gone.
@@ -86,24 +86,24 @@ enum Ended {
     Said(Output),
     Failed(io::Error),
     Late,
-    /// We end.
+    /// The daemon ends.
     Cut,
 }
 
 /// A program that runs.
 struct Running {
     attendant: Child,
-    /// The attendant's end is its end.
+    /// The socket to the attendant. Closed, it ends the program.
     word: Option<UnixStream>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-/// More than is read.
+/// A program that said more than is read.
 struct TooLong;
 
 impl Running {
-    /// Ourselves, whom no file system keeps from starting: the program may be on one that hangs.
+    /// Starts the attendant, which is this program: the other may be on a file system that hangs.
     fn start(program: &Path, arguments: &[OsString]) -> io::Result<Self> {
         let (word, theirs) = UnixStream::pair()?;
         let theirs = OwnedFd::from(theirs.into_std()?);
@@ -172,7 +172,7 @@ impl Running {
         })
     }
 
-    /// Has everything end, and waits for that a moment. Whether it has.
+    /// Ends the program and all that it has left, and waits for that a moment. Returns whether they have ended.
     async fn end(&mut self) -> bool {
         self.word = None;
         timeout(AFTERWARDS, self.attendant.wait()).await.is_ok()
@@ -203,4 +203,48 @@ async fn all_of(stream: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> R
         return Err(TooLong);
     }
     Ok(())
+}
+
+/// How long killed programs are waited for. Later they are gone, unless they hang in the kernel.
+const KILLED_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The programs that run, which are all ended with the daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Runs {
+    ending: Arc<watch::Sender<bool>>,
+}
+
+/// A program that runs, among [`Runs`].
+pub(super) struct Run(watch::Receiver<bool>);
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            ending: Arc::new(watch::Sender::new(false)),
+        }
+    }
+}
+
+impl Runs {
+    /// Notes that a program begins. `None` once the daemon is ending.
+    pub(super) fn begin(&self) -> Option<Run> {
+        let run = Run(self.ending.subscribe());
+        // Subscribed before the check, so that an end that comes between is seen.
+        let is_ending = *run.0.borrow();
+        (!is_ending).then_some(run)
+    }
+
+    /// Ends all programs, and lets none begin.
+    pub(crate) async fn end(&self) {
+        self.ending.send_replace(true);
+        let _ = tokio::time::timeout(KILLED_TIMEOUT, self.ending.closed()).await;
+    }
+}
+
+impl Run {
+    /// Returns when the program has to end.
+    pub(super) async fn ending(&mut self) {
+        // Fails once the daemon has dropped `Runs`.
+        let _ = self.0.wait_for(|ending| *ending).await;
+    }
 }

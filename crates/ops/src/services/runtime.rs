@@ -16,7 +16,7 @@ use crust_state::{MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, required, target_path};
-use crate::cli::{Asked, Capacity, Stats};
+use crate::cli::{Capacity, CliCall, Stats};
 use crate::refusal::Refusal;
 
 /// The service.
@@ -34,7 +34,10 @@ impl Runtime for RuntimeService {
         let staged = async {
             let (target, info) = mount_info(request)?;
             let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
-            self.0.node().stage(turn, target, info, self.0.caps()).await
+            self.0
+                .node()
+                .stage(turn, target, info, self.0.staging_limits())
+                .await
         };
         answer(&path, staged.await, RuntimeStageVolumeResponse {})
     }
@@ -102,7 +105,7 @@ impl Shared {
         let cli = cli.ok_or_else(|| Refusal::NotInUse(volume.clone()))?;
         // Not one with those that change it: a device grows for minutes.
         let turn = self.turn(&self.asked, &target, self.cli_timeout()).await?;
-        let asked = Asked {
+        let asked = CliCall {
             program: &cli,
             arguments: &["stats".into(), target.as_path().into()],
             is_left_alone: false,
@@ -124,7 +127,7 @@ impl Shared {
         let turn = turn.await?;
         let cli = self.node().runtime_cli(target.clone()).await?;
         let cli = cli.unwrap_or_else(|| self.runtime());
-        let asked = Asked {
+        let asked = CliCall {
             program: &cli,
             arguments: &[
                 "resize".into(),

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
 use super::{STAGE, Shared, a_path, bytes, is_about, required, target_path};
-use crate::cli::{Asked, Capabilities};
+use crate::cli::{Capabilities, CliCall};
 use crate::refusal::Refusal;
 
 /// A publish applies fsGroup: as long as a container's create may take, and a little.
@@ -126,7 +126,7 @@ impl StorageService {
     /// As the runtime finds them on this host.
     async fn capabilities(&self) -> Result<Capabilities, Refusal> {
         let runtime = self.0.runtime();
-        let asked = Asked {
+        let asked = CliCall {
             program: &runtime,
             arguments: &["capabilities".into()],
             is_left_alone: false,
@@ -153,9 +153,11 @@ impl StorageService {
         let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
         // The runtime's own command stages anything: whoever has this socket may not.
         let node = self.0.node();
-        let _taker = node.admit(target.clone(), info, self.0.caps()).await?;
+        let _taken = node
+            .admit(target.clone(), info, self.0.staging_limits())
+            .await?;
         let runtime = self.0.runtime();
-        let asked = Asked {
+        let asked = CliCall {
             program: &runtime,
             arguments: &arguments,
             // Killed between its steps, it would have staged what isn't mounted.

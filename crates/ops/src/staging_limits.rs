@@ -1,5 +1,5 @@
-//! An account of the staged volumes, kept from call to call: a listing for each stage would cost more than
-//! the stage.
+//! Limits on what is staged over the sockets. The totals are kept from call to call: a listing for each stage would cost
+//! more than the stage.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ const BETWEEN: u32 = 256;
 
 /// Limits on what is staged over the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Caps {
+pub(crate) struct StagingLimits {
     /// The setting `max_staged`, in volumes.
     pub(crate) volumes: u64,
     /// The setting `max_staged_bytes`, in bytes.
@@ -22,7 +22,7 @@ pub(crate) struct Caps {
 /// An estimate of the number and size of the entries: the last count, plus what calls have taken since. Unstages aren't
 /// subtracted, so before a volume is refused the entries are counted anew.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(Mutex<State>);
+pub(crate) struct StagedTotals(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -38,54 +38,54 @@ struct State {
 /// The room taken by one call. A count of the entries misses those that calls under way have yet to write, so the room
 /// counts as taken until this is dropped at the end of the call.
 #[derive(Debug)]
-pub(crate) struct Taker {
-    tally: Arc<Tally>,
-    caps: Caps,
+pub(crate) struct TakenRoom {
+    totals: Arc<StagedTotals>,
+    limits: StagingLimits,
     taken: Mutex<Amount>,
 }
 
-impl Taker {
-    pub(crate) fn new(tally: &Arc<Tally>, caps: Caps) -> Self {
+impl TakenRoom {
+    pub(crate) fn new(totals: &Arc<StagedTotals>, limits: StagingLimits) -> Self {
         Self {
-            tally: Arc::clone(tally),
-            caps,
+            totals: Arc::clone(totals),
+            limits,
             taken: Mutex::default(),
         }
     }
 
-    /// Takes room for what a stage adds: see [`Tally::take`].
+    /// Takes room for what a stage adds: see [`StagedTotals::take`].
     pub(crate) fn take(
         &self,
         growth: Amount,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), Denied> {
-        self.tally.take(self.caps, growth, crust)?;
+        self.totals.take(self.limits, growth, crust)?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken = sum(*taken, growth);
         Ok(())
     }
 }
 
-impl Drop for Taker {
+impl Drop for TakenRoom {
     fn drop(&mut self) {
         let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.tally.state();
+        let mut state = self.totals.state();
         state.ended = sum(state.ended, taken);
     }
 }
 
-impl Tally {
+impl StagedTotals {
     /// Takes room for what a stage adds. Fails with [`Denied::Unknown`] where `crust` would have to be
     /// counted for that and isn't given, and with [`Denied::Uncounted`] where it can't be counted: no limit
     /// would hold otherwise.
     fn take(
         &self,
-        caps: Caps,
+        limits: StagingLimits,
         growth: Amount,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), Denied> {
         if self
-            .try_take(caps, growth)
+            .try_take(limits, growth)
             .is_some_and(|taken| taken.is_ok())
         {
             return Ok(());
@@ -93,17 +93,17 @@ impl Tally {
         let crust = crust.ok_or(Denied::Unknown)?;
         let ended = self.state().ended;
         self.counted(crust.amount().map_err(Denied::Uncounted)?, ended);
-        self.try_take(caps, growth).unwrap_or(Ok(()))
+        self.try_take(limits, growth).unwrap_or(Ok(()))
     }
 
     /// Takes room by the estimate; `None` where that is too old.
-    fn try_take(&self, caps: Caps, growth: Amount) -> Option<Result<(), Denied>> {
+    fn try_take(&self, limits: StagingLimits, growth: Amount) -> Option<Result<(), Denied>> {
         let mut state = self.state();
         if state.since >= BETWEEN {
             return None;
         }
         let with = sum(state.known?, growth);
-        if let Err(full) = caps.allow(growth, with) {
+        if let Err(full) = limits.allow(growth, with) {
             return Some(Err(full));
         }
         state.known = Some(with);
@@ -137,7 +137,7 @@ fn sum(one: Amount, other: Amount) -> Amount {
     }
 }
 
-impl Caps {
+impl StagingLimits {
     /// Checks the amount that there is with a stage's growth. What root staged by hand may exceed a limit, which
     /// then refuses only what grows in its unit.
     fn allow(self, growth: Amount, with: Amount) -> Result<(), Denied> {
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    const CAPS: Caps = Caps {
+    const LIMITS: StagingLimits = StagingLimits {
         volumes: 3,
         bytes: 1000,
     };
@@ -185,29 +185,29 @@ mod tests {
 
     #[test]
     fn an_estimate_is_taken_from_until_it_is_old_or_exhausted() {
-        let tally = Tally::default();
-        let take = |caps, bytes| tally.take(caps, amount(1, bytes), None);
-        let unknown = take(CAPS, 1);
+        let totals = StagedTotals::default();
+        let take = |limits, bytes| totals.take(limits, amount(1, bytes), None);
+        let unknown = take(LIMITS, 1);
         assert!(
             matches!(unknown, Err(Denied::Unknown)),
             "it was never counted"
         );
         let nothing = Amount::default();
-        tally.counted(amount(1, 0), nothing);
-        assert!(take(CAPS, 999).is_ok());
-        let full = take(CAPS, 2);
+        totals.counted(amount(1, 0), nothing);
+        assert!(take(LIMITS, 999).is_ok());
+        let full = take(LIMITS, 2);
         assert!(matches!(full, Err(Denied::Unknown)), "not without a count");
-        assert!(take(CAPS, 1).is_ok());
-        let all = tally.state().taken;
-        tally.counted(nothing, all);
-        let caps = Caps {
+        assert!(take(LIMITS, 1).is_ok());
+        let all = totals.state().taken;
+        totals.counted(nothing, all);
+        let limits = StagingLimits {
             volumes: u64::MAX,
-            ..CAPS
+            ..LIMITS
         };
         for _ in 0..BETWEEN {
-            assert!(take(caps, 1).is_ok());
+            assert!(take(limits, 1).is_ok());
         }
-        let old = take(caps, 1);
+        let old = take(limits, 1);
         assert!(matches!(old, Err(Denied::Unknown)));
     }
 
@@ -220,12 +220,12 @@ mod tests {
             ..Config::default()
         };
         let crust = CrustDirectory::new(&config);
-        let tally = Arc::new(Tally::default());
+        let totals = Arc::new(StagedTotals::default());
         let call = || {
-            let taker = Taker::new(&tally, CAPS);
+            let taker = TakenRoom::new(&totals, LIMITS);
             taker.take(amount(1, 1), Some(&crust)).map(|()| taker)
         };
-        let mut under_way: Vec<Taker> = (0..CAPS.volumes).map(|_| call().unwrap()).collect();
+        let mut under_way: Vec<TakenRoom> = (0..LIMITS.volumes).map(|_| call().unwrap()).collect();
         let full = call().map(drop);
         assert!(matches!(full, Err(Denied::Full { .. })), "{full:?}");
         // One that ends without having written anything gives its room back.
@@ -242,8 +242,8 @@ mod tests {
             ..Config::default()
         };
         let crust = CrustDirectory::new(&config);
-        let tally = Tally::default();
-        let take = || tally.take(CAPS, amount(1, 1), Some(&crust));
+        let totals = StagedTotals::default();
+        let take = || totals.take(LIMITS, amount(1, 1), Some(&crust));
         std::fs::write(&config.crust_root, "no directory").unwrap();
         let refused = take();
         assert!(matches!(refused, Err(Denied::Uncounted(_))), "{refused:?}");
@@ -277,7 +277,7 @@ mod tests {
                 ),
             ),
         ] {
-            let told = CAPS
+            let told = LIMITS
                 .allow(growth, with)
                 .err()
                 .map(|error| error.to_string());

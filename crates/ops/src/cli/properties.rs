@@ -1,4 +1,4 @@
-//! What holds of whatever a CLI says.
+//! Properties of the parser of answers, for any bytes that a CLI may print.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use super::CliError;
 use super::answer::{Capabilities, Capacity, Stats, read};
 use super::run::Output;
 
-/// More than any sentence, with the start of what was said in it.
+/// More bytes than any sentence has, with the start of the output that it quotes.
 const LONGEST: usize = 4096;
 
-/// Panics where a law doesn't hold of `said`, as an answer or as an error.
-pub(crate) fn hold(said: &[u8]) {
+/// Panics where a property doesn't hold of `said`, as an answer or as an error.
+pub(crate) fn check(said: &[u8]) {
     let answered = output(true, said);
     let value: Option<Value> = serde_json::from_slice(said).ok();
     let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_i64);
