@@ -1,6 +1,6 @@
 //! Volumes' storage: made, grown, listed and destroyed.
 
-mod size;
+mod capacity_range;
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -16,14 +16,14 @@ use crust_proto::csi::v1::{
     VolumeCapability, list_volumes_response,
 };
 
+use crate::capability::{Capability, Parameters};
 use crate::driver::{Driver, required};
 use crate::features::Feature;
-use crate::field::FieldError;
 use crate::images::{FileSystemRoom, ImageError};
+use crate::refusal::FieldError;
 use crate::refusal::Refusal;
-use crate::store::{Life, Record, id_of, is_id};
-use crate::usage::{Parameters, Usage};
-use size::Range;
+use crate::store::{Lifecycle, Record, id_of, is_id};
+use capacity_range::Range;
 
 /// The label by which a node is known.
 pub(crate) const TOPOLOGY: &str = "topology.crust.dev/node";
@@ -62,7 +62,7 @@ impl Driver {
         self.check_topology(request)?;
         let id = id_of(&request.name);
         match self.store.load(&id)? {
-            Some(record) if record.life == Life::Ready => {
+            Some(record) if record.life == Lifecycle::Ready => {
                 let record = self.as_large_as_it_is(&id, record);
                 check_same(&id, &record, &request.name, range, &parameters)?;
                 check_fits(&id, &record, &usages)?;
@@ -78,7 +78,7 @@ impl Driver {
         self.promise(size, || {
             self.store.save(&id, &record).map_err(Refusal::from)
         })?;
-        record.life = Life::Ready;
+        record.life = Lifecycle::Ready;
         let made = self.images.make(&id, size).map_err(Refusal::from);
         let made = made.and_then(|()| Ok(self.store.save(&id, &record)?));
         if made.is_err() {
@@ -112,7 +112,7 @@ impl Driver {
                 );
             }
         }
-        record.life = Life::Deleting;
+        record.life = Lifecycle::Deleting;
         if let Err(error) = self.store.save(id, &record) {
             // On a full disk, which the image's end makes less full: where this ends half way, the record is
             // one without an image, and nobody is given that.
@@ -182,7 +182,7 @@ impl Driver {
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
             // One that is being made or deleted is none.
-            let Some(record) = record.filter(|it| it.life == Life::Ready) else {
+            let Some(record) = record.filter(|it| it.life == Lifecycle::Ready) else {
                 continue;
             };
             if most != 0 && entries.len() == most {
@@ -228,7 +228,7 @@ impl Driver {
         let mut response = ControllerListVolumeHealthResponse::default();
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
-            let Some(record) = record.filter(|it| it.life == Life::Ready) else {
+            let Some(record) = record.filter(|it| it.life == Lifecycle::Ready) else {
                 continue;
             };
             let health = self.image_health(&id, &record)?;
@@ -265,7 +265,7 @@ impl Driver {
         Ok(GetCapacityResponse {
             available_capacity: available,
             maximum_volume_size: Some(available),
-            minimum_volume_size: Some(signed(size::least(&usages))),
+            minimum_volume_size: Some(signed(capacity_range::least(&usages))),
         })
     }
 
@@ -360,14 +360,14 @@ impl Driver {
         })
     }
 
-    fn usages(&self, capabilities: &[VolumeCapability]) -> Result<Vec<Usage>, FieldError> {
+    fn usages(&self, capabilities: &[VolumeCapability]) -> Result<Vec<Capability>, FieldError> {
         let field = "volume_capabilities";
         if capabilities.is_empty() {
             return Err(FieldError::new(field, "how the volume is used is required"));
         }
         let usages = capabilities.iter();
         usages
-            .map(|it| Usage::of(field, Some(it), &self.features))
+            .map(|it| Capability::of(field, Some(it), &self.features))
             .collect()
     }
 
@@ -463,8 +463,8 @@ fn check_same(
 }
 
 /// Whether what is there can be used so.
-fn check_fits(id: &str, record: &Record, usages: &[Usage]) -> Result<(), Refusal> {
-    let least = size::least(usages);
+fn check_fits(id: &str, record: &Record, usages: &[Capability]) -> Result<(), Refusal> {
+    let least = capacity_range::least(usages);
     if record.capacity < least {
         let what = format!(
             "{:?} is there, with {} bytes, and what is asked for takes {least}",

@@ -1,6 +1,6 @@
 //! What the calls work with: volumes' records and images, and who mounts.
 
-mod live;
+mod publications;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use crust_serve::{VolumeTurn, VolumeTurns};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
 
-use crate::clear::clear;
-use crate::data::DataError;
 use crate::features::{Feature, Features};
 use crate::images::{ImageError, Images};
-use crate::kubelet::default_quarantine;
+use crate::kubelet_paths::default_quarantine;
 use crate::ops::Ops;
+use crate::refusal::DataError;
 use crate::refusal::Refusal;
 use crate::settings::{LONGEST_LABEL, Settings};
-use crate::store::{Life, Record, Store};
+use crate::store::{Lifecycle, Record, Store};
+use crate::target_cleanup::clear;
 
 /// In the data directory: held as long as the driver runs.
 const LOCK: &str = "lock";
@@ -120,7 +120,7 @@ impl Driver {
             tracing::warn!("{}", crust_state::sentence(&error));
         }
         for (id, record) in self.store.all().map_err(DataError::from)? {
-            let is_ready = record.is_none_or(|record| record.life == Life::Ready);
+            let is_ready = record.is_none_or(|record| record.life == Lifecycle::Ready);
             let cleared = if is_ready {
                 self.images.abandon(&id).map_err(DataError::from)
             } else {
@@ -143,7 +143,7 @@ impl Driver {
     /// Returns a volume's record; `None` where there is no such volume, or where it is being made or deleted.
     pub(crate) fn known(&self, id: &str) -> Result<Option<Record>, Refusal> {
         let record = self.store.load(id)?;
-        let ready = record.filter(|record| record.life == Life::Ready);
+        let ready = record.filter(|record| record.life == Lifecycle::Ready);
         Ok(ready.map(|record| self.as_large_as_it_is(id, record)))
     }
 

@@ -1,47 +1,45 @@
 //! `crust-csi`: a CSI driver on loop devices that can defer mounts to the container runtime (KEP-2857).
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
 //! | `settings`, `features` | the command line, and what the driver can do by it |
 //! | `services` | the gRPC services: one call at a time for a volume |
-//! | `driver` | what they work with |
+//! | `driver` | the state that they share, and the publications that really exist |
 //! | `controller` | volumes' storage |
 //! | `node` | volumes on this node: staged, published, measured, grown |
-//! | `usage` | how a volume is to be used: capabilities, parameters, contexts |
-//! | `store`, `images`, `data` | a record and an image file for each volume |
-//! | `text` | how records have what has a text of its own |
+//! | `capability` | how a volume is to be used: capabilities, parameters, contexts |
+//! | `store`, `images` | a record and an image file for each volume |
+//! | `serde_text` | serialisation by `Display` and `FromStr` |
 //! | `format` | fsck, and mkfs where there is nothing to lose |
-//! | `mounts`, `clear` | mounts on the host; a target path that is given back |
-//! | `kubelet` | which paths are kubelet's |
+//! | `mounts`, `target_cleanup` | mounts on the host; a target path that is given back |
+//! | `kubelet_paths` | the forms of kubelet's paths |
 //! | `ops` | the client of `crust_ops` |
 //! | `health` | what is wrong with a volume, or with the storage of all |
-//! | `field`, `refusal` | what is wrong with a request; why a call isn't carried out |
+//! | `refusal` | why a call isn't carried out, and its status |
 //!
 //! Images become loop devices in [`crust_blockfs::loops`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-mod clear;
+mod capability;
 mod controller;
-mod data;
 mod driver;
 mod features;
-mod field;
 mod format;
 mod health;
 mod images;
-mod kubelet;
+mod kubelet_paths;
 mod mounts;
 mod node;
 mod ops;
 mod refusal;
+mod serde_text;
 mod server;
 mod services;
 mod settings;
 mod store;
-mod text;
-mod usage;
+mod target_cleanup;
 
 use std::process::ExitCode;
 
@@ -49,10 +47,10 @@ use clap::{CommandFactory, Parser};
 
 use settings::Settings;
 
-/// What its users know it by.
+/// The driver's name in logs and errors.
 const NAME: &str = "crust-csi";
 
-/// All that the program does; what it returns is the exit code.
+/// Runs the program and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let settings = Settings::parse();

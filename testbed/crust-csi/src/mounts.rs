@@ -24,8 +24,8 @@ use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree,
 };
 
+use crate::capability::MountCapability;
 use crate::store::Publication;
-use crate::usage::Mount;
 
 /// kubelet waits two minutes for a call of CSI's; a walk that takes longer goes on at the next.
 const FSGROUP: std::time::Duration = std::time::Duration::from_secs(110);
@@ -94,7 +94,7 @@ impl MountsError {
 /// Mounts a volume's file system at a target path. It is there whole, with its owners, or it isn't.
 pub(crate) fn mount(
     device: &Device,
-    mount: &Mount,
+    mount: &MountCapability,
     publication: &Publication,
     target: &Path,
 ) -> Result<(), MountsError> {
@@ -131,7 +131,10 @@ pub(crate) fn mount(
 }
 
 /// A volume's file system, mounted nowhere, as it is to be written to.
-pub(crate) fn detached(device: &DeviceFacts, mount: &Mount) -> Result<OwnedFd, MountsError> {
+pub(crate) fn detached(
+    device: &DeviceFacts,
+    mount: &MountCapability,
+) -> Result<OwnedFd, MountsError> {
     let mut options = options::parse(&mount.options)?;
     options.read_only = false;
     instantiate(device, mount, &options)
@@ -139,7 +142,7 @@ pub(crate) fn detached(device: &DeviceFacts, mount: &Mount) -> Result<OwnedFd, M
 
 fn instantiate(
     device: &DeviceFacts,
-    mount: &Mount,
+    mount: &MountCapability,
     options: &MountOptions,
 ) -> Result<OwnedFd, MountsError> {
     let request = Request {

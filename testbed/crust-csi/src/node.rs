@@ -6,7 +6,6 @@ mod health;
 mod publish;
 mod stage;
 mod stats;
-mod unknown;
 mod unpublish;
 
 use std::time::Duration;

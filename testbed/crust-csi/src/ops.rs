@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
+use crate::capability::MountCapability;
 use crate::store::Publication;
-use crate::usage::Mount;
 
 /// kubelet waits two minutes for a call of CSI's, and an unstage waits for the pod's mounts to go.
 const DEADLINE: Duration = Duration::from_secs(110);
@@ -43,7 +43,7 @@ impl Ops {
         &self,
         target: &TargetPath,
         device: &Path,
-        mount: &Mount,
+        mount: &MountCapability,
         publication: &Publication,
     ) -> Result<(), CallFailure> {
         let request = stage_request(target, device, mount, publication);
@@ -114,7 +114,7 @@ impl Ops {
 fn stage_request(
     target: &TargetPath,
     device: &Path,
-    mount: &Mount,
+    mount: &MountCapability,
     publication: &Publication,
 ) -> RuntimeStageVolumeRequest {
     use volume_group_change_policy::Policy;

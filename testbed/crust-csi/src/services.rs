@@ -1,19 +1,26 @@
-//! The gRPC services: each call, once its volume has no other under way, on a thread that may wait.
+//! The gRPC services. Each call runs on a thread that may wait, once no other call of its volume is under way.
 
 mod controller;
-mod identity;
 mod node;
 
 use std::sync::Arc;
 
+use crust_proto::csi::v1::identity_server::Identity;
+use crust_proto::csi::v1::plugin_capability::service::Type as ServiceType;
+use crust_proto::csi::v1::plugin_capability::volume_expansion::Type as ExpansionType;
+use crust_proto::csi::v1::plugin_capability::{Service, Type, VolumeExpansion};
+use crust_proto::csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
+    GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse,
+};
 use crust_serve::VolumeTurns;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 use crate::driver::Driver;
+use crate::features::Feature;
 use crate::refusal::Refusal;
 
 pub(crate) use controller::ControllerService;
-pub(crate) use identity::IdentityService;
 pub(crate) use node::NodeService;
 
 /// What the services share.
@@ -21,9 +28,9 @@ pub(crate) use node::NodeService;
 pub(crate) struct Shared {
     driver: Arc<Driver>,
     volumes: VolumeTurns<String>,
-    /// Who asks about a volume that may hang: one thread waits for it, however often it is asked about.
+    /// The calls for statistics. However many ask about a volume that hangs, one thread waits for it.
     asked: VolumeTurns<String>,
-    /// The same for its health, which is asked for beside its stats.
+    /// The calls for health, which come beside those for statistics.
     examined: VolumeTurns<String>,
 }
 
@@ -37,8 +44,8 @@ impl Shared {
         }
     }
 
-    /// A call that changes a volume. Another one meanwhile is told so, and not made to wait: CSI has a code
-    /// for it, and orchestrators try again.
+    /// Runs a call that changes a volume. Another call meanwhile fails with CSI's code for that (`ABORTED`), after which
+    /// orchestrators try again.
     async fn change<T: Send + 'static>(
         &self,
         volume: &str,
@@ -48,7 +55,7 @@ impl Shared {
         self.in_turn(&self.volumes, volume, work).await
     }
 
-    /// A call that asks about what is mounted.
+    /// Runs a call for a volume's statistics.
     async fn measure<T: Send + 'static>(
         &self,
         volume: &str,
@@ -58,7 +65,7 @@ impl Shared {
         self.in_turn(&self.asked, volume, work).await
     }
 
-    /// A call that asks how it fares.
+    /// Runs a call for a volume's health.
     async fn examine<T: Send + 'static>(
         &self,
         volume: &str,
@@ -84,7 +91,7 @@ impl Shared {
         .await
     }
 
-    /// A call that only asks about a volume.
+    /// Runs a call that only reads about a volume.
     async fn ask<T: Send + 'static>(
         &self,
         volume: &str,
@@ -94,7 +101,7 @@ impl Shared {
         self.run(Some(volume), work).await
     }
 
-    /// A call, about one volume or none.
+    /// Runs a call that is about one volume or none.
     async fn run<T: Send + 'static>(
         &self,
         volume: Option<&str>,
@@ -108,5 +115,55 @@ impl Shared {
             Some(volume) => refusal.into_status_about(volume),
             None => refusal.into_status(),
         })
+    }
+}
+
+/// `csi.v1.Identity`.
+#[derive(Debug)]
+pub(crate) struct IdentityService(pub(crate) Shared);
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse {
+            name: self.0.driver.settings.driver_name.clone(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..GetPluginInfoResponse::default()
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let service = |of: ServiceType| Type::Service(Service { r#type: of.into() });
+        let online = Type::VolumeExpansion(VolumeExpansion {
+            r#type: ExpansionType::Online.into(),
+        });
+        let can_grow = self.0.driver.features.has(Feature::ExpandVolume);
+        let capabilities = [
+            Some(service(ServiceType::ControllerService)),
+            Some(service(ServiceType::VolumeAccessibilityConstraints)),
+            can_grow.then_some(online),
+        ];
+        let capabilities = capabilities.into_iter().flatten();
+        let capabilities = capabilities.map(|it| PluginCapability { r#type: Some(it) });
+        Ok(Response::new(GetPluginCapabilitiesResponse {
+            capabilities: capabilities.collect(),
+        }))
+    }
+
+    /// Answers as ready if the data directory can be read. `crust_ops` is needed only for some volumes.
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        self.0
+            .run(None, |driver| {
+                driver.images.check()?;
+                driver.store.ids()?;
+                Ok(ProbeResponse { ready: Some(true) })
+            })
+            .await
     }
 }

@@ -9,8 +9,8 @@ use crust_state::record::Version;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::capability::{Capability, Parameters};
 use crate::format::Fstype;
-use crate::usage::{Parameters, Usage};
 
 /// By a path of requests, each in one spelling.
 pub(crate) type ByPath<T> = BTreeMap<String, T>;
@@ -21,7 +21,7 @@ const VOLUMES: &str = "volumes";
 /// At the end of a record's name.
 const SUFFIX: &str = ".json";
 
-/// What is known of a volume.
+/// The record of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: Version<1>,
@@ -32,23 +32,23 @@ pub(crate) struct Record {
     /// What it was created with.
     pub(crate) parameters: Parameters,
     /// Whether its image is whole.
-    pub(crate) life: Life,
+    pub(crate) life: Lifecycle,
     /// The file system that it was given, which is never made anew.
     #[serde(default)]
     pub(crate) holds: Option<Fstype>,
     /// By staging path.
     #[serde(default)]
-    pub(crate) staged: ByPath<Usage>,
+    pub(crate) staged: ByPath<Capability>,
     /// By target path. Written before anything is done there, and so maybe of something that never was:
     /// what is mounted or staged there tells.
     #[serde(default)]
     pub(crate) published: ByPath<Publication>,
 }
 
-/// Where a volume is between its creation and its end.
+/// The state of a volume between its creation and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Life {
+pub(crate) enum Lifecycle {
     /// Its image is about to be made: there are no data.
     Creating,
     /// It is there.
@@ -57,24 +57,24 @@ pub(crate) enum Life {
     Deleting,
 }
 
-/// What a pod has.
+/// A publication of a volume for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Publication {
     /// As what, and by whom.
-    pub(crate) usage: Usage,
+    pub(crate) usage: Capability,
     /// It can only be read.
     pub(crate) read_only: bool,
     /// Who mounts it.
-    pub(crate) by: By,
+    pub(crate) by: Mounter,
     /// What the driver could do then, and so what it understood of the request.
     #[serde(default)]
     pub(crate) features: Vec<String>,
 }
 
-/// Who mounts a volume.
+/// The program that mounts a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum By {
+pub(crate) enum Mounter {
     /// The driver, on the host.
     Driver,
     /// The container runtime, which finds it staged (KEP-2857).
@@ -87,9 +87,9 @@ impl Publication {
     /// In a sentence.
     pub(crate) fn describe(&self) -> String {
         let by = match self.by {
-            By::Driver => "mounted by the driver",
-            By::Runtime => "deferred to the container runtime",
-            By::Kubelet => "left to kubelet and the container runtime",
+            Mounter::Driver => "mounted by the driver",
+            Mounter::Runtime => "deferred to the container runtime",
+            Mounter::Kubelet => "left to kubelet and the container runtime",
         };
         let read_only = if self.read_only { ", read-only" } else { "" };
         format!("{by}: {}{read_only}", self.usage.describe())
@@ -104,7 +104,7 @@ impl Record {
             name: name.to_owned(),
             capacity,
             parameters,
-            life: Life::Creating,
+            life: Lifecycle::Creating,
             holds: None,
             staged: ByPath::new(),
             published: ByPath::new(),
@@ -112,7 +112,7 @@ impl Record {
     }
 }
 
-/// A record can't be had.
+/// A record can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     /// Its file.
@@ -137,7 +137,7 @@ const SPARE: &str = "spare";
 /// In bytes.
 const ROOM: usize = 64 * 1024;
 
-/// All records.
+/// The records of all volumes.
 #[derive(Debug)]
 pub(crate) struct Store {
     records: Directory,

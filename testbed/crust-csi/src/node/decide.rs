@@ -3,7 +3,7 @@
 use crust_state::info::{Access, AccessMode};
 
 use crate::refusal::Refusal;
-use crate::store::{By, Publication};
+use crate::store::{Mounter, Publication};
 
 /// What is to be done about a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,11 +91,11 @@ const fn kind(publication: &Publication) -> &'static str {
     }
 }
 
-const fn who(by: By) -> &'static str {
+const fn who(by: Mounter) -> &'static str {
     match by {
-        By::Driver => "the driver",
-        By::Runtime => "the container runtime",
-        By::Kubelet => "the container runtime, on kubelet's behalf,",
+        Mounter::Driver => "the driver",
+        Mounter::Runtime => "the container runtime",
+        Mounter::Kubelet => "the container runtime, on kubelet's behalf,",
     }
 }
 
@@ -114,14 +114,14 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::capability::{Capability, MountCapability};
     use crate::format::known;
-    use crate::usage::{Mount, Usage};
 
-    fn publication(mode: AccessMode, by: By) -> Publication {
+    fn publication(mode: AccessMode, by: Mounter) -> Publication {
         Publication {
-            usage: Usage {
+            usage: Capability {
                 mode,
-                mount: Some(Mount {
+                mount: Some(MountCapability {
                     fstype: known("ext4"),
                     options: Vec::new(),
                     group: None,
@@ -161,8 +161,8 @@ mod tests {
             ),
         ];
         for (there, wanted, expected) in cases {
-            let there = publication(there, By::Driver);
-            let wanted = publication(wanted, By::Driver);
+            let there = publication(there, Mounter::Driver);
+            let wanted = publication(wanted, Mounter::Driver);
             assert_eq!(
                 of(&wanted, &[("/there", &there)]),
                 expected,
@@ -174,26 +174,26 @@ mod tests {
     #[test]
     fn the_same_target_is_the_same_publication_or_another() {
         let mode = AccessMode::SingleNodeSingleWriter;
-        let there = publication(mode, By::Runtime);
+        let there = publication(mode, Mounter::Runtime);
         assert_eq!(of(&there, &[("/here", &there)]), Ok(Step::Again(&there)));
         assert_eq!(of(&there, &[]), Ok(Step::New));
         let read_only = Publication {
             read_only: true,
             ..there.clone()
         };
-        let older = publication(AccessMode::SingleNodeWriter, By::Runtime);
+        let older = publication(AccessMode::SingleNodeWriter, Mounter::Runtime);
         for newer in [
             AccessMode::SingleNodeMultiWriter,
             AccessMode::SingleNodeSingleWriter,
         ] {
-            let newer = publication(newer, By::Runtime);
+            let newer = publication(newer, Mounter::Runtime);
             let step = of(&newer, &[("/here", &older)]);
             assert_eq!(step, Ok(Step::Again(&older)), "a newer name");
         }
         let others = [
             read_only,
-            publication(mode, By::Driver),
-            publication(AccessMode::SingleNodeMultiWriter, By::Runtime),
+            publication(mode, Mounter::Driver),
+            publication(AccessMode::SingleNodeMultiWriter, Mounter::Runtime),
         ];
         for other in others {
             assert_eq!(
@@ -207,8 +207,8 @@ mod tests {
     #[test]
     fn a_driver_of_other_features_has_understood_the_same_request_otherwise() {
         let mode = AccessMode::SingleNodeWriter;
-        let there = publication(mode, By::Runtime);
-        let mut wanted = publication(mode, By::Driver);
+        let there = publication(mode, Mounter::Runtime);
+        let mut wanted = publication(mode, Mounter::Driver);
         wanted.usage.mount.as_mut().unwrap().group = Some(7);
         assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
         wanted.features = vec!["VOLUME_MOUNT_GROUP".to_owned()];
@@ -224,12 +224,12 @@ mod tests {
     #[test]
     fn pods_of_a_node_have_a_volume_in_the_same_way() {
         let mode = AccessMode::SingleNodeMultiWriter;
-        let there = publication(mode, By::Driver);
+        let there = publication(mode, Mounter::Driver);
         let mut block = there.clone();
         block.usage.mount = None;
         for wanted in [
-            publication(mode, By::Runtime),
-            publication(mode, By::Kubelet),
+            publication(mode, Mounter::Runtime),
+            publication(mode, Mounter::Kubelet),
             block,
         ] {
             let refused = of(&wanted, &[("/there", &there)]);

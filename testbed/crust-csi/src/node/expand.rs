@@ -9,13 +9,13 @@ use crust_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest, NodeExpandVol
 use crust_state::TargetPath;
 
 use super::not_there;
+use crate::capability::{Capability, MountCapability};
 use crate::controller::signed;
 use crate::driver::{Driver, key, path, required, volume_path};
 use crate::features::Feature;
 use crate::mounts;
 use crate::refusal::Refusal;
-use crate::store::{By, Publication, Record};
-use crate::usage::{Mount, Usage};
+use crate::store::{Mounter, Publication, Record};
 
 impl Driver {
     /// `NodeExpandVolume`.
@@ -51,7 +51,7 @@ impl Driver {
         match here.or(writable).or(live.first()) {
             Some((target, publication)) => {
                 let target = path_again(target)?;
-                if publication.by == By::Kubelet {
+                if publication.by == Mounter::Kubelet {
                     if !request.runtime_supports_expand {
                         return Err(not_the_runtimes(id));
                     }
@@ -66,11 +66,11 @@ impl Driver {
                 self.grow_in_use(published, &device, range)?;
             }
             None => {
-                if let Some(Usage {
+                if let Some(Capability {
                     mount: Some(mount), ..
                 }) = staged
                 {
-                    if staged.is_some_and(Usage::is_read_only) {
+                    if staged.is_some_and(Capability::is_read_only) {
                         return Err(read_only(id));
                     }
                     grow_detached(id, &device, mount)?;
@@ -94,7 +94,7 @@ impl Driver {
         let Some(mount) = &publication.usage.mount else {
             return Ok(());
         };
-        if publication.by == By::Runtime {
+        if publication.by == Mounter::Runtime {
             self.can_defer(id)?;
             let expanded = self
                 .ops
@@ -133,13 +133,18 @@ fn read_only(id: &str) -> Refusal {
 }
 
 /// Grows a file system through a mount that is attached nowhere.
-fn grow_detached(id: &str, device: &Device, mount: &Mount) -> Result<(), Refusal> {
+fn grow_detached(id: &str, device: &Device, mount: &MountCapability) -> Result<(), Refusal> {
     let device = DeviceFacts::from(device.clone());
     let detached = mounts::detached(&device, mount).map_err(Refusal::node(id))?;
     grow(id, &detached, &device, mount)
 }
 
-fn grow(id: &str, root: &OwnedFd, device: &DeviceFacts, mount: &Mount) -> Result<(), Refusal> {
+fn grow(
+    id: &str,
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    mount: &MountCapability,
+) -> Result<(), Refusal> {
     let root = mounts::readable(root, device.path()).map_err(Refusal::node(id))?;
     // Limits are the volume's, and were looked at: a file system is a little smaller.
     let all = Limits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;

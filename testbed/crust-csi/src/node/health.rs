@@ -12,7 +12,7 @@ use crate::driver::{Driver, key, required, volume_path};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
 use crate::refusal::Refusal;
-use crate::store::{By, Record};
+use crate::store::{Mounter, Record};
 
 impl Driver {
     /// `NodeGetVolumeHealth`. Without a target path, all of the volume's are looked at.
@@ -59,7 +59,7 @@ impl Driver {
         let by = record.published.get(&key(place)).map(|it| it.by);
         match self.look(id, &record, place, false) {
             // The mount is gone since a boot, or somebody has unmounted it.
-            Err(Refusal::NotThere { .. }) if by == Some(By::Driver) => Ok(Problem {
+            Err(Refusal::NotThere { .. }) if by == Some(Mounter::Driver) => Ok(Problem {
                 status: VolumeHealthErrorType::Inaccessible,
                 reason: "NotMounted",
                 message: format!(

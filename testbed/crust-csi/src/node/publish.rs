@@ -12,14 +12,14 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 
 use super::decide::{Step, decide};
-use crate::clear::is_vacant;
+use crate::capability::{Capability, MountCapability, Parameters};
 use crate::driver::{Driver, key, path, required};
 use crate::features::Feature;
-use crate::kubelet;
+use crate::kubelet_paths;
 use crate::mounts;
 use crate::refusal::Refusal;
-use crate::store::{By, Publication};
-use crate::usage::{Mount, Parameters, Usage};
+use crate::store::{Mounter, Publication};
+use crate::target_cleanup::is_vacant;
 
 impl Driver {
     /// `NodePublishVolume`.
@@ -62,7 +62,7 @@ impl Driver {
             self.check_vacant(id, &device, &target, &wanted)?;
         }
         tracing::info!("volume {id}: {target:?}: {}", wanted.describe());
-        if wanted.by == By::Kubelet {
+        if wanted.by == Mounter::Kubelet {
             // It is there once kubelet has the answer, and the record alone says so: none is left of a failure.
             let given = self.give(id, &device, &target, &wanted)?;
             self.store.save(id, &record)?;
@@ -91,7 +91,7 @@ impl Driver {
     /// The publication that a request asks for.
     fn wanted(&self, request: &NodePublishVolumeRequest) -> Result<Publication, Refusal> {
         let capability = request.volume_capability.as_ref();
-        let mut usage = Usage::of("volume_capability", capability, &self.features)?;
+        let mut usage = Capability::of("volume_capability", capability, &self.features)?;
         let parameters = Parameters::of_context(&request.volume_context)?;
         let runtimes = &request.runtime_supported_filesystems;
         let by = match &mut usage.mount {
@@ -99,16 +99,16 @@ impl Driver {
                 let reason = "a block volume has no file system that could be deferred";
                 return Err(Refusal::field("defer_fs_ops", reason));
             }
-            None => By::Driver,
+            None => Mounter::Driver,
             Some(mount) => {
                 mount.change_policy = mount.change_policy.or(parameters.change_policy);
                 let can_defer = self.features.has(Feature::DeferFsOps);
                 if can_defer && (request.defer_fs_ops || parameters.defer) {
-                    By::Runtime
+                    Mounter::Runtime
                 } else if runtimes.iter().any(|it| *it == mount.fstype.to_string()) {
-                    By::Kubelet
+                    Mounter::Kubelet
                 } else {
-                    By::Driver
+                    Mounter::Driver
                 }
             }
         };
@@ -135,20 +135,20 @@ impl Driver {
                     self.bind_block(id, device, path, wanted)?;
                 }
             }
-            (Some(mount), By::Driver) => {
+            (Some(mount), Mounter::Driver) => {
                 if !mounts::has(slice::from_ref(device), path).map_err(Refusal::node(id))? {
                     mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
                 }
             }
             // An earlier driver has deferred it, before a downgrade, and it is there.
-            (_, By::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
-            (Some(mount), By::Runtime) => {
+            (_, Mounter::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
+            (Some(mount), Mounter::Runtime) => {
                 keep_empty(id, path)?;
                 self.ops
                     .stage(target, device.path(), mount, wanted)
                     .map_err(Refusal::ops(id))?;
             }
-            (Some(mount), By::Kubelet) => {
+            (Some(mount), Mounter::Kubelet) => {
                 keep_empty(id, path)?;
                 response.runtime_mount_info = Some(mount_info(device, mount, wanted));
             }
@@ -169,7 +169,7 @@ impl Driver {
         let devices = slice::from_ref(device);
         let is_anothers = match self.is_another_staged(id, devices, target) {
             // Whoever doesn't defer has no need of the crust directory.
-            Err(_) if wanted.by != By::Runtime => false,
+            Err(_) if wanted.by != Mounter::Runtime => false,
             other => other?,
         };
         if is_anothers {
@@ -181,7 +181,7 @@ impl Driver {
         }
         // A subPath's directory of kubelet's is one in kubelet's place; what a pod wrote there is kept at the end.
         let is_block = wanted.usage.mount.is_none();
-        if (kubelet::is_target(target) && !is_block) || is_vacant(path, is_block) {
+        if (kubelet_paths::is_target(target) && !is_block) || is_vacant(path, is_block) {
             return Ok(());
         }
         // The volume itself, of which the record is an older copy.
@@ -232,7 +232,11 @@ fn keep_empty(id: &str, target: &Path) -> Result<(), Refusal> {
 }
 
 /// What a runtime is to mount, for kubelet to tell it (KEP-2857's earlier draft).
-fn mount_info(device: &Device, mount: &Mount, wanted: &Publication) -> FileSystemMountInfo {
+fn mount_info(
+    device: &Device,
+    mount: &MountCapability,
+    wanted: &Publication,
+) -> FileSystemMountInfo {
     let mut options: HashMap<String, String> = HashMap::new();
     for option in mount.options.iter().flat_map(|options| options.split(',')) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));

@@ -6,11 +6,11 @@ use crust_proto::csi::v1::{
     NodeUnstageVolumeResponse,
 };
 
+use crate::capability::{Capability, Parameters};
 use crate::driver::{Driver, key, path, required};
 use crate::format::{self, Fstype, Make, Next, Wanted};
 use crate::refusal::Refusal;
 use crate::store::Record;
-use crate::usage::{Parameters, Usage};
 
 impl Driver {
     /// `NodeStageVolume`.
@@ -22,7 +22,7 @@ impl Driver {
         required("volume_id", id)?;
         let staging = key(&path("staging_target_path", &request.staging_target_path)?);
         let capability = request.volume_capability.as_ref();
-        let usage = Usage::of("volume_capability", capability, &self.features)?;
+        let usage = Capability::of("volume_capability", capability, &self.features)?;
         Parameters::of_context(&request.volume_context)?;
         let mut record = self.record(id)?;
         if self.attached(id)?.is_none() {
@@ -126,8 +126,8 @@ impl Driver {
 fn conflicting<'r>(
     record: &'r Record,
     staging: &str,
-    usage: &Usage,
-) -> Option<(&'r str, &'r Usage)> {
+    usage: &Capability,
+) -> Option<(&'r str, &'r Capability)> {
     let mut staged = record.staged.iter();
     let found = staged.find(|(path, there)| {
         let is_other_kind = there.mount.is_none() != usage.mount.is_none();

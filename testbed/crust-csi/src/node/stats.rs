@@ -23,7 +23,7 @@ use crate::health::{Health, Problem};
 use crate::images::ImageError;
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
-use crate::store::{By, Publication, Record};
+use crate::store::{Mounter, Publication, Record};
 
 /// Usage and health of a volume at a target or staging path.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Driver {
         let place = volume_path(id, &request.volume_path)?;
         let published = record.published.get(&key(&place));
         let by = published.map(|publication| publication.by);
-        if by == Some(By::Kubelet) && request.runtime_supported_stats {
+        if by == Some(Mounter::Kubelet) && request.runtime_supported_stats {
             let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
             return Ok(NodeGetVolumeStatsResponse {
                 source: device.path().display().to_string(),
@@ -75,7 +75,7 @@ impl Driver {
     ) -> Result<UsageAndHealth, Refusal> {
         let published = record.published.get(&key(place));
         let by = published.map(|publication| publication.by);
-        if by == Some(By::Runtime) {
+        if by == Some(Mounter::Runtime) {
             self.can_defer(id)?;
         }
         if self.is_the_runtimes(id, place, by, defer_fs_ops)? {
@@ -131,13 +131,13 @@ impl Driver {
         &self,
         id: &str,
         place: &TargetPath,
-        by: Option<By>,
+        by: Option<Mounter>,
         said: bool,
     ) -> Result<bool, Refusal> {
-        if !self.features.has(Feature::DeferFsOps) || by == Some(By::Driver) {
+        if !self.features.has(Feature::DeferFsOps) || by == Some(Mounter::Driver) {
             return Ok(false);
         }
-        Ok(said || by == Some(By::Runtime) || self.is_staged_for_a_runtime(id, place)?)
+        Ok(said || by == Some(Mounter::Runtime) || self.is_staged_for_a_runtime(id, place)?)
     }
 }
 

@@ -1,4 +1,9 @@
-//! `NodeUnpublishVolume`: the pod has ended.
+//! `NodeUnpublishVolume`: the pod has ended. And what `NodeUnpublishVolume` and `NodeUnstageVolume` do for a volume that
+//! doesn't exist any more, because it was deleted while its pod was being removed by force, or the node was down.
+//!
+//! CSI has `NOT_FOUND` for such a volume, after which kubelet asks again for ever, and the pod's directory stays. So it is
+//! given back by what is found at the path. What is mounted there and isn't provably this volume's stays, and is an
+//! error.
 
 use crust_blockfs::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
@@ -7,10 +12,10 @@ use crust_state::TargetPath;
 
 use crate::driver::{Driver, key, path, required};
 use crate::features::Feature;
-use crate::kubelet;
+use crate::kubelet_paths;
 use crate::mounts;
 use crate::refusal::Refusal;
-use crate::store::{By, Publication, Record};
+use crate::store::{Mounter, Publication, Record, is_id};
 
 impl Driver {
     /// `NodeUnpublishVolume`.
@@ -32,7 +37,7 @@ impl Driver {
         if published.is_none() {
             // It was given back before, or its record is an older copy: kubelet's own paths are looked at, and
             // none that another volume has.
-            if !kubelet::is_target(&target) {
+            if !kubelet_paths::is_target(&target) {
                 return Ok(NodeUnpublishVolumeResponse {});
             }
             self.check_nobody_elses(id, &target)?;
@@ -49,8 +54,8 @@ impl Driver {
             return Ok(NodeUnpublishVolumeResponse {});
         }
         // The runtime goes first: until then a pod may still use it.
-        if by != Some(By::Driver) && self.features.has(Feature::DeferFsOps) {
-            let is_said = request.defer_fs_ops || by == Some(By::Runtime);
+        if by != Some(Mounter::Driver) && self.features.has(Feature::DeferFsOps) {
+            let is_said = request.defer_fs_ops || by == Some(Mounter::Runtime);
             self.unstage_for_the_runtime(id, &target, is_said)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
@@ -83,8 +88,8 @@ impl Driver {
     }
 
     /// Of what is left to kubelet the record alone is believed; elsewhere it may say too much.
-    fn forget_less(&self, id: &str, record: &Record, by: Option<By>) -> Result<(), Refusal> {
-        if by == Some(By::Kubelet) {
+    fn forget_less(&self, id: &str, record: &Record, by: Option<Mounter>) -> Result<(), Refusal> {
+        if by == Some(Mounter::Kubelet) {
             return Ok(self.store.save_less(id, record)?);
         }
         self.save_less(id, record);
@@ -100,10 +105,73 @@ impl Driver {
         published: Option<&Publication>,
     ) -> Result<bool, Refusal> {
         match published {
-            Some(publication) if publication.by != By::Kubelet => {
+            Some(publication) if publication.by != Mounter::Kubelet => {
                 self.is_live(id, devices, &key(target), publication)
             }
             _ => Ok(false),
+        }
+    }
+}
+
+impl Driver {
+    /// Answers `NodeUnpublishVolume` of a volume that doesn't exist.
+    pub(super) fn unpublish_unknown(
+        &self,
+        id: &str,
+        target: &TargetPath,
+        defer_fs_ops: bool,
+    ) -> Result<(), Refusal> {
+        let _turn = self.turn_at(id, target)?;
+        let devices = self.devices_of_unknown(id)?;
+        self.check_nobody_elses(id, target)?;
+        if self.is_another_staged(id, &devices, target)? {
+            let what = format!(
+                "{}: another driver's device is staged there for a container runtime; hint: `runcrust crust list` \
+                 shows which",
+                target.as_path().display()
+            );
+            return Err(Refusal::state(id, what));
+        }
+        if self.features.has(Feature::DeferFsOps) {
+            self.unstage_for_the_runtime(id, target, defer_fs_ops)?;
+        }
+        self.give_back_unknown(id, &devices, target)
+    }
+
+    /// Answers `NodeUnstageVolume` of a volume that doesn't exist.
+    pub(super) fn unstage_unknown(&self, id: &str, staging: &TargetPath) -> Result<(), Refusal> {
+        let _turn = self.turn_at(id, staging)?;
+        let path = key(staging);
+        for (other, record) in self.store.all()? {
+            if record.is_some_and(|it| it.staged.contains_key(&path)) {
+                let what = format!("{path} is the staging path of volume {other}");
+                return Err(Refusal::state(id, what));
+            }
+        }
+        let devices = self.devices_of_unknown(id)?;
+        self.give_back_unknown(id, &devices, staging)
+    }
+
+    fn give_back_unknown(
+        &self,
+        id: &str,
+        devices: &[Device],
+        place: &TargetPath,
+    ) -> Result<(), Refusal> {
+        mounts::unmount(devices, None, place.as_path()).map_err(Refusal::node(id))?;
+        if kubelet_paths::directory(place, &self.settings.driver_name).is_some() {
+            self.clear(id, place)?;
+        }
+        tracing::info!("volume {id}: there is none, and nothing of it is left at {place:?}");
+        Ok(())
+    }
+
+    /// Returns the loop devices of the volume's image, which was unlinked. Other drivers' ids are no names of images.
+    fn devices_of_unknown(&self, id: &str) -> Result<Vec<Device>, Refusal> {
+        if is_id(id) {
+            self.devices(id)
+        } else {
+            Ok(Vec::new())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How records have what has a text of its own: by that.
+//! Serialisation of values by their text (`Display` and `FromStr`), for the records.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same of what may be missing.
+/// The same for values that may be missing.
 pub(crate) mod or_none {
     use serde::Serialize as _;
 

@@ -1,12 +1,12 @@
-//! How large a volume is to be.
+//! The size of a new or grown volume: the limits of `capacity_range`, and what its file system needs.
 
 use crust_proto::csi::v1::CapacityRange;
 
+use crate::capability::Capability;
 use crate::images::MEBIBYTE;
 use crate::refusal::Refusal;
-use crate::usage::Usage;
 
-/// Where nothing is said.
+/// The size of a volume without limits, in bytes.
 const DEFAULT: u64 = 1 << 30;
 
 /// Limits of a size, in bytes; 0 is none.
@@ -17,7 +17,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// A request's.
+    /// Reads the limits of a request.
     pub(super) fn of(range: Option<&CapacityRange>) -> Result<Self, Refusal> {
         let range = range.copied().unwrap_or_default();
         let bytes = |name, value: i64| {
@@ -40,7 +40,7 @@ impl Range {
     }
 
     /// A new volume's size: no larger than it has to be, or a usual one.
-    pub(super) fn size(self, usages: &[Usage]) -> Result<u64, Refusal> {
+    pub(super) fn size(self, usages: &[Capability]) -> Result<u64, Refusal> {
         let floor = least(usages);
         let wanted = if self.least == 0 {
             let usual = if self.most == 0 {
@@ -88,8 +88,8 @@ impl Range {
 }
 
 /// What a volume has at least, to be used so.
-pub(super) fn least(usages: &[Usage]) -> u64 {
-    let of_one = |usage: &Usage| {
+pub(super) fn least(usages: &[Capability]) -> u64 {
+    let of_one = |usage: &Capability| {
         usage
             .mount
             .as_ref()
@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    fn block() -> [Usage; 1] {
-        [Usage {
+    fn block() -> [Capability; 1] {
+        [Capability {
             mode: AccessMode::SingleNodeWriter,
             mount: None,
         }]

@@ -1,4 +1,4 @@
-//! How a volume is to be used: what capabilities, parameters and contexts come to.
+//! How a volume is to be used, as capabilities, parameters and contexts of requests say it.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -12,33 +12,33 @@ use crust_state::info::AccessMode;
 use serde::{Deserialize, Serialize};
 
 use crate::features::{Feature, Features};
-use crate::field::FieldError;
 use crate::format::{DEFAULT, Fstype};
-use crate::text;
+use crate::refusal::FieldError;
+use crate::serde_text;
 
-/// Of a `StorageClass`'s parameter and a volume's context: the runtime is to mount the volume, whatever
-/// kubelet knows of it.
+/// A key of a `StorageClass`'s parameters and of a volume's context: the runtime mounts the volume, whatever kubelet knows
+/// of that.
 pub(crate) const DEFER: &str = "crust.dev/defer";
 
-/// The same: `Always` or `OnRootMismatch`, which a kubelet without KEP-2857 doesn't hand on.
+/// Another such key: `Always` or `OnRootMismatch`, which a kubelet without KEP-2857 doesn't hand on.
 pub(crate) const CHANGE_POLICY: &str = "crust.dev/fsgroup-change-policy";
 
-/// Before those keys that are ours: others are other people's.
+/// The prefix of the driver's own keys. Others are ignored.
 const OURS: &str = "crust.dev/";
 
-/// What a volume is created with, and what each call on a node is told of it again.
+/// The parameters that a volume is created with. Each call on a node gets them again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameters {
     /// [`DEFER`].
     pub(crate) defer: bool,
     /// [`CHANGE_POLICY`].
-    #[serde(with = "text::or_none")]
+    #[serde(with = "serde_text::or_none")]
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
 impl Parameters {
-    /// A `StorageClass`'s. What csi-provisioner adds, `csi.storage.k8s.io/…`, is left alone.
+    /// Reads a `StorageClass`'s parameters. What csi-provisioner adds, `csi.storage.k8s.io/…`, is ignored.
     pub(crate) fn of_class(parameters: &HashMap<String, String>) -> Result<Self, FieldError> {
         let field = "parameters";
         let is_known =
@@ -49,7 +49,7 @@ impl Parameters {
         Self::read(field, parameters)
     }
 
-    /// A volume's context, in which others than the driver may have keys.
+    /// Reads a volume's context, in which others than the driver may have keys.
     pub(crate) fn of_context(context: &HashMap<String, String>) -> Result<Self, FieldError> {
         Self::read("volume_context", context)
     }
@@ -89,19 +89,19 @@ fn not_ours(key: &str) -> String {
     format!("{key:?} isn't known; known are {DEFER} and {CHANGE_POLICY}")
 }
 
-/// A capability: as what, and by whom, a volume is used.
+/// A volume capability of CSI: as what, and by how many, a volume is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Usage {
+pub(crate) struct Capability {
     /// By whom.
-    #[serde(with = "text")]
+    #[serde(with = "serde_text")]
     pub(crate) mode: AccessMode,
     /// As a file system; `None`: as a block device.
-    pub(crate) mount: Option<Mount>,
+    pub(crate) mount: Option<MountCapability>,
 }
 
-/// A use as a file system.
+/// A capability of a volume with a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mount {
+pub(crate) struct MountCapability {
     /// Its type.
     pub(crate) fstype: Fstype,
     /// As in `mount -o`.
@@ -109,11 +109,11 @@ pub(crate) struct Mount {
     /// fsGroup, by whichever field it came.
     pub(crate) group: Option<u32>,
     /// When it is applied.
-    #[serde(with = "text::or_none")]
+    #[serde(with = "serde_text::or_none")]
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
-impl Usage {
+impl Capability {
     /// What a request's capability says, which has to be there.
     pub(crate) fn of(
         field: &'static str,
@@ -125,7 +125,7 @@ impl Usage {
         let access = capability.access_type.as_ref();
         let mount = match access.ok_or_else(|| missing("block or mount"))? {
             AccessType::Block(_) => None,
-            AccessType::Mount(mount) => Some(Mount::of(field, mount)?),
+            AccessType::Mount(mount) => Some(MountCapability::of(field, mount)?),
         };
         let mode = capability.access_mode.as_ref();
         let mode = mode.ok_or_else(|| missing("access_mode"))?.mode;
@@ -175,7 +175,7 @@ impl Usage {
     }
 }
 
-impl Mount {
+impl MountCapability {
     fn of(field: &'static str, mount: &MountVolume) -> Result<Self, FieldError> {
         let wrong =
             |name: &str, reason: String| FieldError::new(field, format!("{name}: {reason}"));
@@ -221,7 +221,7 @@ impl Mount {
     }
 }
 
-impl Mount {
+impl MountCapability {
     /// The options in one spelling: kubelet asks again after each restart, and what it asks with may
     /// have been written anew. As they are where they can't be understood.
     fn meant_options(&self) -> Vec<String> {
@@ -287,8 +287,8 @@ mod tests {
         }
     }
 
-    fn of(capability: &VolumeCapability) -> Result<Usage, String> {
-        Usage::of("c", Some(capability), &all()).map_err(|error| error.to_string())
+    fn of(capability: &VolumeCapability) -> Result<Capability, String> {
+        Capability::of("c", Some(capability), &all()).map_err(|error| error.to_string())
     }
 
     fn keys(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -336,14 +336,14 @@ mod tests {
             let error = of(&capability).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(Usage::of("c", None, &all()).is_err());
+        assert!(Capability::of("c", None, &all()).is_err());
     }
 
     #[test]
     fn several_nodes_are_too_many_and_an_older_driver_knows_fewer_modes() {
         let of_mode = |mode, features: &Features| {
             let capability = mount(MountVolume::default(), mode);
-            Usage::of("c", Some(&capability), features)
+            Capability::of("c", Some(&capability), features)
                 .map(|usage| usage.mode)
                 .ok()
         };
@@ -397,6 +397,6 @@ mod tests {
         };
         let usage = of(&mount(volume, Mode::SingleNodeMultiWriter)).unwrap();
         let written = serde_json::to_string(&usage).unwrap();
-        assert_eq!(serde_json::from_str::<Usage>(&written).unwrap(), usage);
+        assert_eq!(serde_json::from_str::<Capability>(&written).unwrap(), usage);
     }
 }

@@ -1,6 +1,6 @@
-//! A target path is given back: what a runtime made there goes, and what a workload wrote is kept.
+//! Gives a target path back: removes what a runtime made there, and keeps what a workload wrote.
 //!
-//! What stands there is looked at, and no record believed. kubelets without KEP-2857 make the
+//! The path itself is read, and no record is believed. kubelets without KEP-2857 make the
 //! directories of subPaths in a deferred volume's target, and runtimes those of missing bind sources: they are
 //! empty. A pod that ran under a handler without runcrust has written to the host's disk instead: nobody
 //! else has those files, and kubelet's own rmdir would fail for ever.
@@ -233,7 +233,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::kubelet::default_quarantine;
+    use crate::kubelet_paths::default_quarantine;
 
     struct Scene {
         _place: tempfile::TempDir,

@@ -1,7 +1,5 @@
-//! What of the records is true: who really is at a target path.
-//!
-//! A record is written before anything is done, and mounts don't outlast a boot: the mount table and the
-//! crust directory tell.
+//! The publications that really exist. A record is written before anything is done, and mounts don't outlast a boot: so
+//! the mount table and the crust directory are read.
 
 use crust_blockfs::device::Device;
 use crust_blockfs::loops;
@@ -11,9 +9,9 @@ use crust_state::info::MountInfo;
 use super::{Driver, key};
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
-use crate::store::{By, Publication, Record};
+use crate::store::{Mounter, Publication, Record};
 
-/// Whether the device of something that was staged shows another disk by now, so that nobody has that entry any more.
+/// Returns whether the device of a staged volume shows another disk by now, so that its entry is stale.
 fn is_another_disk(staged: &MountInfo) -> bool {
     let now = Device::open(&staged.device).and_then(|device| device.disk_seq());
     match (staged.disk_seq, now) {
@@ -140,16 +138,16 @@ impl Driver {
             return Ok(false);
         };
         match publication.by {
-            By::Driver => match mounts::has(devices, target.as_path()) {
+            Mounter::Driver => match mounts::has(devices, target.as_path()) {
                 // Whose it is doesn't matter here, if it isn't a device that was detached by hand.
                 Err(MountsError::Occupied { .. }) => {
                     mounts::is_left(publication, target.as_path()).map_err(Refusal::node(id))
                 }
                 other => other.map_err(Refusal::node(id)),
             },
-            By::Runtime => self.is_staged_as(id, devices, &target),
+            Mounter::Runtime => self.is_staged_as(id, devices, &target),
             // Nobody tells us; it is kubelet's until it says otherwise.
-            By::Kubelet => Ok(true),
+            Mounter::Kubelet => Ok(true),
         }
     }
 }
