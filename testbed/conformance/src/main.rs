@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         }
     };
     if options.output == Output::List {
-        report::list(&options.wanted);
+        report::list(&options.selection);
         return ExitCode::SUCCESS;
     }
     if let Err(why) = runner::can_run_here(&options.suite) {

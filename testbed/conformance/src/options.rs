@@ -45,12 +45,12 @@ pub(crate) enum Output {
 pub(crate) struct Options {
     pub(crate) suite: Suite,
     pub(crate) output: Output,
-    pub(crate) wanted: Wanted,
+    pub(crate) selection: Selection,
 }
 
 /// The requirements in their groups, or those that `ONLY` names.
 #[derive(Debug)]
-pub(crate) struct Wanted(Vec<String>);
+pub(crate) struct Selection(Vec<String>);
 
 /// What can't be understood.
 #[derive(Debug)]
@@ -92,12 +92,12 @@ impl Options {
                 limit: Duration::from_secs(seconds),
             },
             output,
-            wanted: Wanted::read(&variable("ONLY").unwrap_or_default())?,
+            selection: Selection::read(&variable("ONLY").unwrap_or_default())?,
         })
     }
 }
 
-impl Wanted {
+impl Selection {
     fn read(only: &str) -> Result<Self, Usage> {
         let names = only.split([',', ' ']).filter(|name| !name.is_empty());
         let names: Vec<String> = names.map(str::to_owned).collect();

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::options::{Options, Output, Wanted};
+use crate::options::{Options, Output, Selection};
 use crate::requirement::{Group, Level, Requirement};
 use crate::runner::Outcome;
 
@@ -108,8 +108,8 @@ impl Report {
 }
 
 /// The table itself.
-pub(crate) fn list(wanted: &Wanted) {
-    for (_, requirement) in wanted.requirements() {
+pub(crate) fn list(selection: &Selection) {
+    for (_, requirement) in selection.requirements() {
         println!(
             "{:32}  {:8}  {:6}  {}  [{}]",
             requirement.id,

@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::options::{Options, Suite};
 use crate::requirement::{Group, Requirement};
-use crate::scene::{Places, Scene};
+use crate::scene::{Scene, SharedDirectories};
 
 /// What came of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub(crate) fn run(
     options: &Options,
     mut tell: impl FnMut((&'static Group, &'static Requirement), Outcome),
 ) {
-    let _places = Places::prepare(&options.suite);
-    let wanted: Vec<_> = options.wanted.requirements().collect();
+    let _directories = SharedDirectories::prepare(&options.suite);
+    let wanted: Vec<_> = options.selection.requirements().collect();
     let requirements = wanted.iter().map(|(_, requirement)| *requirement);
     let (alone, together): (Vec<_>, Vec<_>) = requirements.partition(|it| it.alone);
     let looked_at = alone.iter().map(|it| (it.id, look_at(it, &options.suite)));

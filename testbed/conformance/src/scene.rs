@@ -1,26 +1,26 @@
-//! What a requirement is looked at with: a directory, volumes, pods and their containers.
+//! What a requirement is checked with: a directory, volumes, pods and their containers.
 
 mod cli;
 mod container;
 mod entry;
-mod places;
 mod pod;
 mod volume;
 
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::{Bundle, TestDir, comes_true};
 
 pub(crate) use self::cli::{Cli, answer, is_error};
 pub(crate) use self::container::Container;
 pub(crate) use self::entry::Entry;
-pub(crate) use self::places::Places;
 pub(crate) use self::pod::Pod;
 pub(crate) use self::volume::Volume;
 use crate::options::Suite;
 
-/// One requirement's own: nothing in it is another's. Declare it first.
+/// The scene of one requirement, which shares nothing with another's. To be declared first, so that it is dropped last.
 #[derive(Debug)]
 pub(crate) struct Scene<'s> {
     suite: &'s Suite,
@@ -43,7 +43,7 @@ impl<'s> Scene<'s> {
         &self.dir
     }
 
-    /// A device with an ext4 that has a mark on it.
+    /// Makes a device with an ext4 that has a mark on it.
     pub(crate) fn volume(&self) -> Volume {
         Volume::new(&self.dir, "ext4")
     }
@@ -52,12 +52,12 @@ impl<'s> Scene<'s> {
         Volume::new(&self.dir, fstype)
     }
 
-    /// A pod of which nothing is there yet but kubelet's directory.
+    /// Makes a pod of which there is only kubelet's directory yet.
     pub(crate) fn pod(&self) -> Pod<'_> {
         Pod::new(self)
     }
 
-    /// The bundle of a container without a pod.
+    /// Returns the bundle of a container without a pod.
     pub(crate) fn plain(&self) -> Bundle {
         Bundle::plain(&self.dir)
     }
@@ -70,7 +70,7 @@ impl<'s> Scene<'s> {
         container
     }
 
-    /// No container of the bundle's comes to be, and nothing of it; what the runtime says.
+    /// Asserts that the runtime refuses the bundle's container and leaves nothing of it. Returns what it says.
     #[track_caller]
     pub(crate) fn refuses(&self, bundle: Bundle) -> String {
         let container = Container::new(self.suite, &bundle.write());
@@ -86,7 +86,7 @@ impl<'s> Scene<'s> {
         run.stderr
     }
 
-    /// Waits as long as the suite waits for anything.
+    /// Waits for a condition, no longer than the suite's limit.
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, condition: impl FnMut() -> bool) {
         let limit = self.suite.limit;
@@ -94,7 +94,7 @@ impl<'s> Scene<'s> {
     }
 }
 
-/// The files below a directory, or what isn't a directory itself; none where there is nothing.
+/// Returns the files below a path, or the path if it isn't a directory. Nothing if there is none.
 pub(crate) fn files_below(at: &Path) -> Vec<PathBuf> {
     match fs::read_dir(at) {
         Ok(entries) => {
@@ -106,8 +106,46 @@ pub(crate) fn files_below(at: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// What was seen is what had to be.
+/// Asserts that something is as it has to be.
 #[track_caller]
 pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, wanted: &T) {
     assert!(seen == wanted, "{what}: {seen:?}, expected {wanted:?}");
+}
+
+/// The machine's crust directory and kubelet directory. Those that were missing are removed at the end, unless something
+/// was put there meanwhile.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct SharedDirectories {
+    _made: Vec<Cleanup>,
+}
+
+impl SharedDirectories {
+    pub(crate) fn prepare(suite: &Suite) -> Self {
+        let kubelet = suite.kubelet_dir.join("pods");
+        let mut made = make(&suite.crust_root, 0o700);
+        made.extend(make(&kubelet, 0o755));
+        Self { _made: made }
+    }
+}
+
+/// Makes a directory with its parents. Returns the guards of those that were missing, to be dropped in their order.
+fn make(directory: &Path, mode: u32) -> Vec<Cleanup> {
+    let ancestors = directory.ancestors().map(Path::to_owned);
+    let missing: Vec<PathBuf> = ancestors.take_while(|at| !at.exists()).collect();
+    let mut guards = Vec::new();
+    for at in missing.into_iter().rev() {
+        let mode = if at == directory { mode } else { 0o755 };
+        DirBuilder::new()
+            .mode(mode)
+            .recursive(true)
+            .create(&at)
+            .unwrap_or_else(|error| panic!("mkdir {}: {error}", at.display()));
+        guards.push(Cleanup::register(move || {
+            let _ = fs::remove_dir(&at);
+            Vec::new()
+        }));
+    }
+    guards.reverse();
+    guards
 }
