@@ -1,34 +1,29 @@
-//! The command line, and what asks a running agent: it knows the agent's interface, and nothing else of it.
+//! The command line, and the commands that ask a running agent over its interface.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
-//! | `args` | what may be said |
-//! | `get`, `run`, `events`, `logs`, `exec`, `delete` | the commands |
+//! | `args` | the arguments of the commands |
+//! | `get`, `run`, `events`, `container`, `delete`, `admit` | the commands; `container` has `logs` and `exec` |
 //! | `client` | the agent, over its socket |
-//! | `print`, `table`, `age` | objects as kubectl prints them, of documents alone |
-//! | `resource`, `wanted`, `pod` | kinds and objects as people type them |
-//! | `event`, `manifests`, `output` | events as objects; files; standard output |
+//! | `print`, `table`, `age` | objects as kubectl prints them |
+//! | `resource`, `selection` | kinds and objects as people type them |
+//! | `io` | manifests, standard output, standard error |
 
 mod admit;
 mod age;
 mod args;
 mod client;
+mod container;
 mod delete;
-mod event;
 mod events;
-mod exec;
 mod get;
-mod logs;
-mod manifests;
-mod output;
-mod pod;
+mod io;
 mod print;
 mod resource;
 mod run;
+mod selection;
 mod table;
-mod wanted;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -40,7 +35,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::settings::{SOCKET, Settings, socket};
 use args::Asked;
 use client::Client;
-use output::OutputError;
+use io::OutputError;
 
 /// A node agent that does kubelet's part of deferred mounts (KEP-2857), without an API server
 #[derive(Debug, Parser)]
@@ -53,7 +48,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What can be asked for.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the agent
@@ -64,7 +59,7 @@ pub(crate) enum Command {
     Ask(Asked),
 }
 
-/// Asks the agent that listens there.
+/// Runs a command that asks the agent at a socket.
 pub(crate) fn ask(asked: Asked, socket: &Path) -> ExitCode {
     let ended = match runtime() {
         Ok(runtime) => runtime.block_on(answer(asked, socket)),
@@ -74,7 +69,7 @@ pub(crate) fn ask(asked: Asked, socket: &Path) -> ExitCode {
         Ok(code) => code,
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::tell(format!("crustlet: {}\n", sentence(error.as_ref())));
+            io::tell(format!("crustlet: {}\n", sentence(error.as_ref())));
             ExitCode::FAILURE
         }
     }
@@ -82,14 +77,14 @@ pub(crate) fn ask(asked: Asked, socket: &Path) -> ExitCode {
 
 /// Returns a runtime with a thread for the connection. A command waits for whoever reads its output, a pager or a
 /// terminal (Ctrl-S), on the main thread; the agent closes connections whose clients don't answer HTTP/2's pings.
-fn runtime() -> io::Result<Runtime> {
+fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
 }
 
-/// Who has read enough of it misses nothing.
+/// Returns whether an error is the end of the output's reader, which has read what it wanted.
 fn is_unread(error: &anyhow::Error) -> bool {
     let output = error.downcast_ref::<OutputError>();
     output.is_some_and(OutputError::is_unread)
@@ -99,15 +94,15 @@ async fn answer(asked: Asked, socket: &Path) -> Result<ExitCode> {
     if let Asked::Exec(asked) = &asked
         && (asked.stdin || asked.tty)
     {
-        return Err(exec::Interactive.into());
+        return Err(container::Interactive.into());
     }
     let client = Client::connect(socket).await?;
     match asked {
         Asked::Get(asked) => get::get(&asked, &client).await?,
         Asked::Run(asked) => run::run(&asked, &client).await?,
         Asked::Events(asked) => events::events(&asked, &client).await?,
-        Asked::Logs(asked) => logs::logs(asked, &client).await?,
-        Asked::Exec(asked) => return exec::exec(asked, &client).await,
+        Asked::Logs(asked) => container::logs(asked, &client).await?,
+        Asked::Exec(asked) => return container::exec(asked, &client).await,
         Asked::Delete(asked) => delete::delete(&asked, &client).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -132,12 +127,12 @@ mod tests {
     const ACKNOWLEDGES: u8 = 1;
 
     /// Serves one connection as far as a PING, which is sent when `due` says so, and its acknowledgement.
-    fn ping(listener: &UnixListener, due: &mpsc::Receiver<()>) -> io::Result<()> {
+    fn ping(listener: &UnixListener, due: &mpsc::Receiver<()>) -> std::io::Result<()> {
         let (mut stream, _) = listener.accept()?;
         stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])?;
         // The preface (RFC 9113, section 3.4).
         stream.read_exact(&mut [0; 24])?;
-        due.recv().map_err(io::Error::other)?;
+        due.recv().map_err(std::io::Error::other)?;
         stream.write_all(&[0, 0, 8, PING, 0, 0, 0, 0, 0])?;
         stream.write_all(b"anything")?;
         loop {

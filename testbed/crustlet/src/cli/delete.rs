@@ -10,10 +10,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::args::Delete;
 use super::client::{Client, ClientError};
 use super::get::missing;
-use super::manifests;
-use super::output::print;
+use super::io::{print, read_manifest};
 use super::resource::Resource;
-use super::wanted::{Wanted, wanted};
+use super::selection::{Selection, select};
 use crate::objects::manifest;
 use crate::objects::{Kind, Name};
 
@@ -103,7 +102,7 @@ pub(super) async fn delete(asked: &Delete, client: &Client) -> Result<()> {
 fn named(asked: &Delete) -> Result<Vec<(Kind, Name)>> {
     let mut objects = Vec::new();
     for path in &asked.files {
-        let text = manifests::read(path)?;
+        let text = read_manifest(path)?;
         let read = manifest::read(&text).map_err(|source| DeleteError::Manifest {
             path: path.display().to_string(),
             source,
@@ -113,10 +112,10 @@ fn named(asked: &Delete) -> Result<Vec<(Kind, Name)>> {
     if !asked.files.is_empty() {
         return Ok(objects);
     }
-    let named = match wanted(&asked.objects)? {
-        Wanted::All(resource) => return Err(DeleteError::Which(resource).into()),
-        Wanted::Named(resource, names) => names.into_iter().map(|it| (resource, it)).collect(),
-        Wanted::Mixed(named) => named,
+    let named = match select(&asked.objects)? {
+        Selection::All(resource) => return Err(DeleteError::Which(resource).into()),
+        Selection::Named(resource, names) => names.into_iter().map(|it| (resource, it)).collect(),
+        Selection::Mixed(named) => named,
     };
     for (resource, name) in named {
         let Resource::Object(kind) = resource else {

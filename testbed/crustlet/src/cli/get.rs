@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::args::{Get, Output, Scope};
 use super::client::Client;
-use super::event;
-use super::output::{print, tell};
+use super::events::document;
+use super::io::{print, tell};
 use super::print::{self, Form, documents};
 use super::resource::Resource;
+use super::selection::{Selection, select};
 use super::table::Table;
-use super::wanted::{Wanted, wanted};
 
 /// Objects that can't be shown.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) fn missing(resource: Resource, names: &[String]) -> String {
 
 /// Shows objects.
 pub(super) async fn get(asked: &Get, client: &Client) -> Result<()> {
-    let (resource, names) = one_kind(wanted(&asked.objects)?)?;
+    let (resource, names) = one_kind(select(&asked.objects)?)?;
     if asked.scope.all_namespaces && !names.is_empty() && resource.is_namespaced() {
         return Err(GetError::AllNamespaces.into());
     }
@@ -71,11 +71,11 @@ pub(super) async fn get(asked: &Get, client: &Client) -> Result<()> {
     }
 }
 
-fn one_kind(wanted: Wanted) -> Result<(Resource, Vec<String>), GetError> {
-    match wanted {
-        Wanted::All(resource) => Ok((resource, Vec::new())),
-        Wanted::Named(resource, names) => Ok((resource, names)),
-        Wanted::Mixed(named) => {
+fn one_kind(selection: Selection) -> Result<(Resource, Vec<String>), GetError> {
+    match selection {
+        Selection::All(resource) => Ok((resource, Vec::new())),
+        Selection::Named(resource, names) => Ok((resource, names)),
+        Selection::Mixed(named) => {
             let kinds = named.into_iter().map(|(resource, _)| resource.many());
             let mut kinds: Vec<String> = kinds.collect();
             kinds.sort();
@@ -85,7 +85,7 @@ fn one_kind(wanted: Wanted) -> Result<(Resource, Vec<String>), GetError> {
     }
 }
 
-/// Empty is all, and that of kinds without.
+/// Returns the namespace of a request. Empty stands for all, and for kinds without namespaces.
 fn namespace(resource: Resource, scope: &Scope) -> &str {
     if resource.is_namespaced() {
         scope.namespace()
@@ -110,7 +110,7 @@ async fn list(
     let mut events = client.events(request).await?;
     let mut found = Vec::new();
     while let Some(event) = events.next().await? {
-        let document = event::document(&event);
+        let document = document(&event);
         if name.is_empty() || document["metadata"]["name"] == name {
             found.push(document);
         }

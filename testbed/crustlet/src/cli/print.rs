@@ -1,14 +1,11 @@
-//! Objects as kubectl prints them. What is known here are the agent's documents, and no agent.
+//! Objects as kubectl prints them. The input is the agent's documents; the agent itself isn't asked.
 
 mod cells;
-mod claims;
 mod classes;
 pub(super) mod documents;
 pub(super) mod events;
-mod persistent;
-mod pods;
-pub(super) mod status;
-mod volumes;
+pub(super) mod pods;
+mod storage;
 
 use std::time::SystemTime;
 
@@ -26,56 +23,56 @@ pub(super) struct PrintError {
     source: serde_json::Error,
 }
 
-/// When a column is shown.
+/// Whether a column is always shown, or only with `-o wide`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum Column {
     Always,
     Wide,
 }
 
-/// Cells, one a column.
+/// A row of cells.
 type Row = Vec<String>;
 
-/// How a kind is printed.
-struct Kinds {
-    columns: &'static [(&'static str, Shown)],
+/// The table of a kind.
+struct KindTable {
+    columns: &'static [(&'static str, Column)],
     rows: fn(&Value, SystemTime) -> Result<Vec<Row>, serde_json::Error>,
 }
 
-const fn kinds(resource: Resource) -> Kinds {
+const fn table_of(resource: Resource) -> KindTable {
     match resource {
         Resource::Object(Kind::Pod) => pods::PODS,
-        Resource::Object(Kind::PersistentVolumeClaim) => claims::CLAIMS,
-        Resource::Object(Kind::PersistentVolume) => persistent::VOLUMES,
+        Resource::Object(Kind::PersistentVolumeClaim) => storage::CLAIMS,
+        Resource::Object(Kind::PersistentVolume) => storage::PERSISTENT_VOLUMES,
         Resource::Object(Kind::StorageClass) => classes::STORAGE,
         Resource::Object(Kind::RuntimeClass) => classes::RUNTIME,
         Resource::Object(Kind::CSIDriver) => classes::DRIVERS,
         Resource::Object(Kind::Secret) => classes::SECRETS,
-        Resource::Volume => volumes::VOLUMES,
+        Resource::Volume => storage::NODE_VOLUMES,
         Resource::Event => events::EVENTS,
     }
 }
 
-/// What of objects is shown.
+/// How objects are shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
-    /// With the columns that not everybody wants.
+    /// Whether with the columns of `-o wide`.
     pub(super) wide: bool,
-    /// With the namespace before them.
+    /// Whether with a column for the namespace.
     pub(super) namespaces: bool,
-    /// With a line above that says what they are.
+    /// Whether with a line of headers.
     pub(super) headers: bool,
 }
 
-/// Rows of objects of a kind, at a moment.
+/// Returns the rows of objects of a kind at a moment.
 pub(super) fn rows(
     resource: Resource,
     documents: &[Value],
     form: Form,
     now: SystemTime,
 ) -> Result<Vec<Row>, PrintError> {
-    let Kinds { columns, rows } = kinds(resource);
-    let is_shown = |shown: Shown| form.wide || shown == Shown::Always;
+    let KindTable { columns, rows } = table_of(resource);
+    let is_shown = |shown: Column| form.wide || shown == Column::Always;
     let namespaces = form.namespaces && resource.is_namespaced();
     let mut table = Vec::new();
     if form.headers {
@@ -106,7 +103,7 @@ pub(super) fn rows(
     Ok(table)
 }
 
-/// An object as Kubernetes has it.
+/// Returns a document as Kubernetes' own type.
 fn typed<T: DeserializeOwned>(document: &Value) -> Result<T, serde_json::Error> {
     T::deserialize(document)
 }

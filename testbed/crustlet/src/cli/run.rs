@@ -11,8 +11,7 @@ use crust_proto::crustlet::v1::apply_response::applied::Outcome;
 
 use super::args::Run;
 use super::client::Client;
-use super::manifests;
-use super::output::print;
+use super::io::{print, read_manifest};
 use super::resource::Resource;
 use crate::objects::{Kind, Name};
 
@@ -20,7 +19,7 @@ use crate::objects::{Kind, Name};
 pub(super) async fn run(asked: &Run, client: &Client) -> Result<()> {
     let since = SystemTime::now();
     // All are read before anything is changed.
-    let texts = asked.files.iter().map(|path| manifests::read(path));
+    let texts = asked.files.iter().map(|path| read_manifest(path));
     let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
     let mut pods = Vec::new();
     for (path, text) in asked.files.iter().zip(texts) {

@@ -9,54 +9,54 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::cells::{UNSET, name, or};
-use super::{Kinds, Row, Shown, typed};
+use super::{Column, KindTable, Row, typed};
 use crate::cli::age;
 
 /// kubectl's columns.
-pub(super) const STORAGE: Kinds = Kinds {
+pub(super) const STORAGE: KindTable = KindTable {
     columns: &[
-        ("NAME", Shown::Always),
-        ("PROVISIONER", Shown::Always),
-        ("RECLAIMPOLICY", Shown::Always),
-        ("VOLUMEBINDINGMODE", Shown::Always),
-        ("ALLOWVOLUMEEXPANSION", Shown::Always),
-        ("AGE", Shown::Always),
+        ("NAME", Column::Always),
+        ("PROVISIONER", Column::Always),
+        ("RECLAIMPOLICY", Column::Always),
+        ("VOLUMEBINDINGMODE", Column::Always),
+        ("ALLOWVOLUMEEXPANSION", Column::Always),
+        ("AGE", Column::Always),
     ],
     rows: storage,
 };
 
 /// kubectl's columns.
-pub(super) const RUNTIME: Kinds = Kinds {
+pub(super) const RUNTIME: KindTable = KindTable {
     columns: &[
-        ("NAME", Shown::Always),
-        ("HANDLER", Shown::Always),
-        ("AGE", Shown::Always),
+        ("NAME", Column::Always),
+        ("HANDLER", Column::Always),
+        ("AGE", Column::Always),
     ],
     rows: runtime,
 };
 
 /// kubectl's columns.
-pub(super) const DRIVERS: Kinds = Kinds {
+pub(super) const DRIVERS: KindTable = KindTable {
     columns: &[
-        ("NAME", Shown::Always),
-        ("ATTACHREQUIRED", Shown::Always),
-        ("PODINFOONMOUNT", Shown::Always),
-        ("STORAGECAPACITY", Shown::Always),
-        ("TOKENREQUESTS", Shown::Always),
-        ("REQUIRESREPUBLISH", Shown::Always),
-        ("MODES", Shown::Always),
-        ("AGE", Shown::Always),
+        ("NAME", Column::Always),
+        ("ATTACHREQUIRED", Column::Always),
+        ("PODINFOONMOUNT", Column::Always),
+        ("STORAGECAPACITY", Column::Always),
+        ("TOKENREQUESTS", Column::Always),
+        ("REQUIRESREPUBLISH", Column::Always),
+        ("MODES", Column::Always),
+        ("AGE", Column::Always),
     ],
     rows: driver,
 };
 
 /// kubectl's columns.
-pub(super) const SECRETS: Kinds = Kinds {
+pub(super) const SECRETS: KindTable = KindTable {
     columns: &[
-        ("NAME", Shown::Always),
-        ("TYPE", Shown::Always),
-        ("DATA", Shown::Always),
-        ("AGE", Shown::Always),
+        ("NAME", Column::Always),
+        ("TYPE", Column::Always),
+        ("DATA", Column::Always),
+        ("AGE", Column::Always),
     ],
     rows: secret,
 };

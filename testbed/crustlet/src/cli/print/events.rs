@@ -5,23 +5,23 @@ use std::time::SystemTime;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 
-use super::{Kinds, PrintError, Row, Shown, typed};
+use super::{Column, KindTable, PrintError, Row, typed};
 use crate::cli::age;
 use crate::cli::resource::Resource;
 
 /// kubectl's columns of `get`.
-pub(super) const EVENTS: Kinds = Kinds {
+pub(super) const EVENTS: KindTable = KindTable {
     columns: &[
-        ("LAST SEEN", Shown::Always),
-        ("TYPE", Shown::Always),
-        ("REASON", Shown::Always),
-        ("OBJECT", Shown::Always),
-        ("SUBOBJECT", Shown::Wide),
-        ("SOURCE", Shown::Wide),
-        ("MESSAGE", Shown::Always),
-        ("FIRST SEEN", Shown::Wide),
-        ("COUNT", Shown::Wide),
-        ("NAME", Shown::Wide),
+        ("LAST SEEN", Column::Always),
+        ("TYPE", Column::Always),
+        ("REASON", Column::Always),
+        ("OBJECT", Column::Always),
+        ("SUBOBJECT", Column::Wide),
+        ("SOURCE", Column::Wide),
+        ("MESSAGE", Column::Always),
+        ("FIRST SEEN", Column::Wide),
+        ("COUNT", Column::Wide),
+        ("NAME", Column::Wide),
     ],
     rows,
 };

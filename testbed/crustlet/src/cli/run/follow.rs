@@ -11,9 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::progress::Progress;
 use crate::cli::age::moment;
 use crate::cli::client::{Client, ClientError};
-use crate::cli::event::type_of;
-use crate::cli::output::{print, tell};
-use crate::cli::print::status;
+use crate::cli::events::type_of;
+use crate::cli::io::{print, tell};
+use crate::cli::print::pods;
 use crate::cli::table::Table;
 use crate::objects::{Kind, Name};
 
@@ -66,7 +66,7 @@ impl Followed {
             Some(pod) => {
                 self.uid = Some(pod.metadata.uid.clone().unwrap_or_default());
                 self.progress = Progress::of(pod);
-                self.status = status::of(pod, now).status;
+                self.status = pods::summary(pod, now).status;
             }
             // One that was never seen is still to come.
             None if self.uid.is_none() => {}

@@ -1,22 +1,22 @@
-//! `KIND`, `KIND NAME…` and `KIND/NAME…`: which objects a command line is about.
+//! The objects that a command line selects: `KIND`, `KIND NAME…` or `KIND/NAME…`.
 
 use super::resource::{Resource, UnknownResource};
 
 /// Objects of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum Selection {
     /// All of a kind.
     All(Resource),
-    /// Those of a kind.
+    /// Some of a kind, by name.
     Named(Resource, Vec<String>),
-    /// Those, of several kinds.
+    /// Some of several kinds.
     Mixed(Vec<(Resource, String)>),
 }
 
 /// Words that name no objects.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum WantedError {
-    /// No kind.
+pub(super) enum SelectionError {
+    /// There is no such kind.
     #[error(transparent)]
     Unknown(#[from] UnknownResource),
     /// Some words have a kind before a slash, and others don't.
@@ -27,8 +27,8 @@ pub(super) enum WantedError {
     Slash(String),
 }
 
-/// What the words name. There is one at least.
-pub(super) fn wanted(words: &[String]) -> Result<Wanted, WantedError> {
+/// Returns the objects that words select. There must be one word at least.
+pub(super) fn select(words: &[String]) -> Result<Selection, SelectionError> {
     let (first, rest) = words.split_first().map_or(("", words), |(a, b)| (a, b));
     if first.contains('/') {
         let (resource, _) = one(first)?;
@@ -37,27 +37,27 @@ pub(super) fn wanted(words: &[String]) -> Result<Wanted, WantedError> {
             .map(|word| one(word))
             .collect::<Result<_, _>>()?;
         if named.iter().any(|(other, _)| *other != resource) {
-            return Ok(Wanted::Mixed(named));
+            return Ok(Selection::Mixed(named));
         }
         let words = named.into_iter().map(|(_, name)| name);
-        return Ok(Wanted::Named(resource, words.collect()));
+        return Ok(Selection::Named(resource, words.collect()));
     }
     let resource: Resource = first.parse()?;
     if let Some(word) = rest.iter().find(|word| word.contains('/')) {
-        return Err(WantedError::Mixed(word.clone()));
+        return Err(SelectionError::Mixed(word.clone()));
     }
     Ok(match rest {
-        [] => Wanted::All(resource),
-        names => Wanted::Named(resource, names.to_vec()),
+        [] => Selection::All(resource),
+        names => Selection::Named(resource, names.to_vec()),
     })
 }
 
-fn one(word: &str) -> Result<(Resource, String), WantedError> {
+fn one(word: &str) -> Result<(Resource, String), SelectionError> {
     let Some((kind, name)) = word.split_once('/') else {
-        return Err(WantedError::Mixed(word.to_owned()));
+        return Err(SelectionError::Mixed(word.to_owned()));
     };
     if name.is_empty() || name.contains('/') {
-        return Err(WantedError::Slash(word.to_owned()));
+        return Err(SelectionError::Slash(word.to_owned()));
     }
     Ok((kind.parse()?, name.to_owned()))
 }
@@ -70,23 +70,23 @@ mod tests {
     const POD: Resource = Resource::Object(Kind::Pod);
     const CLAIM: Resource = Resource::Object(Kind::PersistentVolumeClaim);
 
-    fn of(line: &str) -> Result<Wanted, WantedError> {
+    fn of(line: &str) -> Result<Selection, SelectionError> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        wanted(&words)
+        select(&words)
     }
 
     #[test]
     fn a_line_names_all_of_a_kind_or_some_objects() {
         let pods = |names: &[&str]| {
             let names = names.iter().map(|&it| it.to_owned());
-            Ok(Wanted::Named(POD, names.collect()))
+            Ok(Selection::Named(POD, names.collect()))
         };
-        assert_eq!(of("pods"), Ok(Wanted::All(POD)));
+        assert_eq!(of("pods"), Ok(Selection::All(POD)));
         assert_eq!(of("pod web"), pods(&["web"]));
         assert_eq!(of("po a b"), pods(&["a", "b"]));
         assert_eq!(of("pod/a pods/b"), pods(&["a", "b"]));
         let mixed = vec![(POD, "a".to_owned()), (CLAIM, "b".to_owned())];
-        assert_eq!(of("pod/a pvc/b"), Ok(Wanted::Mixed(mixed)));
+        assert_eq!(of("pod/a pvc/b"), Ok(Selection::Mixed(mixed)));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn pod(init: &[&Value], containers: &[&Value], phase: &str) -> Value {
 }
 
 fn summary(pod: &Value) -> Summary {
-    of(&serde_json::from_value(pod.clone()).unwrap(), now())
+    super::summary(&serde_json::from_value(pod.clone()).unwrap(), now())
 }
 
 #[track_caller]

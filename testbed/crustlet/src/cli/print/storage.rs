@@ -1,0 +1,164 @@
+//! The tables of claims, persistent volumes, and a node's volumes.
+
+use std::time::SystemTime;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::cells::{MODE, NONE, UNSET, access_modes, capacity, name, or, storage_class};
+use super::{Column, KindTable, Row, typed};
+use crate::cli::age;
+use crate::volumes::shown::{ShownMount, ShownVolume};
+
+/// kubectl's columns of claims.
+pub(super) const CLAIMS: KindTable = KindTable {
+    columns: &[
+        ("NAME", Column::Always),
+        ("STATUS", Column::Always),
+        ("VOLUME", Column::Always),
+        ("CAPACITY", Column::Always),
+        ("ACCESS MODES", Column::Always),
+        ("STORAGECLASS", Column::Always),
+        ("VOLUMEATTRIBUTESCLASS", Column::Always),
+        ("AGE", Column::Always),
+        ("VOLUMEMODE", Column::Wide),
+    ],
+    rows: claims,
+};
+
+fn claims(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
+    let claim: PersistentVolumeClaim = typed(document)?;
+    let metadata = &claim.metadata;
+    let spec = claim.spec.unwrap_or_default();
+    let status = claim.status.unwrap_or_default();
+    let phase = status.phase.as_deref();
+    let phase = metadata
+        .deletion_timestamp
+        .as_ref()
+        .map_or(phase, |_| Some("Terminating"));
+    let volume = or(spec.volume_name.as_deref(), "");
+    // The size of the volume, and not the size that is asked for.
+    let (size, modes) = if volume.is_empty() {
+        (String::new(), String::new())
+    } else {
+        let modes = access_modes(status.access_modes.as_deref());
+        (capacity(status.capacity.as_ref()), modes)
+    };
+    Ok(vec![vec![
+        name(metadata),
+        or(phase, ""),
+        volume,
+        size,
+        modes,
+        storage_class(metadata, spec.storage_class_name.as_deref()),
+        or(spec.volume_attributes_class_name.as_deref(), UNSET),
+        age::since(now, metadata.creation_timestamp.as_ref()),
+        or(spec.volume_mode.as_deref(), MODE),
+    ]])
+}
+
+/// kubectl's columns of persistent volumes.
+pub(super) const PERSISTENT_VOLUMES: KindTable = KindTable {
+    columns: &[
+        ("NAME", Column::Always),
+        ("CAPACITY", Column::Always),
+        ("ACCESS MODES", Column::Always),
+        ("RECLAIM POLICY", Column::Always),
+        ("STATUS", Column::Always),
+        ("CLAIM", Column::Always),
+        ("STORAGECLASS", Column::Always),
+        ("VOLUMEATTRIBUTESCLASS", Column::Always),
+        ("REASON", Column::Always),
+        ("AGE", Column::Always),
+        ("VOLUMEMODE", Column::Wide),
+    ],
+    rows: persistent_volumes,
+};
+
+fn persistent_volumes(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
+    let volume: PersistentVolume = typed(document)?;
+    let metadata = &volume.metadata;
+    let spec = volume.spec.unwrap_or_default();
+    let status = volume.status.unwrap_or_default();
+    let phase = status.phase.as_deref();
+    let phase = metadata
+        .deletion_timestamp
+        .as_ref()
+        .map_or(phase, |_| Some("Terminating"));
+    let claim = spec.claim_ref.as_ref().map(|it| {
+        let part = |it: &Option<String>| it.clone().unwrap_or_default();
+        format!("{}/{}", part(&it.namespace), part(&it.name))
+    });
+    let policy = spec.persistent_volume_reclaim_policy.as_deref();
+    Ok(vec![vec![
+        name(metadata),
+        capacity(spec.capacity.as_ref()),
+        access_modes(spec.access_modes.as_deref()),
+        // What it is where a manifest doesn't say.
+        or(policy, "Retain"),
+        or(phase, ""),
+        claim.unwrap_or_default(),
+        storage_class(metadata, spec.storage_class_name.as_deref()),
+        or(spec.volume_attributes_class_name.as_deref(), UNSET),
+        or(status.reason.as_deref(), ""),
+        age::since(now, metadata.creation_timestamp.as_ref()),
+        or(spec.volume_mode.as_deref(), MODE),
+    ]])
+}
+
+/// The columns of a node's volumes, a kind that kubectl doesn't know. Each mount has a row, and so has a volume without
+/// any.
+pub(super) const NODE_VOLUMES: KindTable = KindTable {
+    columns: &[
+        ("NAME", Column::Always),
+        ("DRIVER", Column::Always),
+        ("STAGED", Column::Always),
+        ("POD", Column::Always),
+        ("MOUNTED-BY", Column::Always),
+        ("STATE", Column::Always),
+        ("OPERATION", Column::Always),
+        ("HANDLE", Column::Wide),
+        ("TARGET PATH", Column::Wide),
+        ("MESSAGE", Column::Wide),
+    ],
+    rows: node_volumes,
+};
+
+fn node_volumes(document: &Value, _: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
+    let volume: ShownVolume = typed(document)?;
+    if volume.status.mounts.is_empty() {
+        return Ok(vec![node_volume(&volume, None)]);
+    }
+    let mounts = volume.status.mounts.iter();
+    Ok(mounts
+        .map(|mount| node_volume(&volume, Some(mount)))
+        .collect())
+}
+
+fn node_volume(volume: &ShownVolume, mount: Option<&ShownMount>) -> Row {
+    let status = &volume.status;
+    let pod = mount.map(|it| it.pod.as_deref().unwrap_or(&it.pod_uid));
+    let mounter = mount.and_then(|it| it.mounter).map(word);
+    let state = mount.map(|it| word(it.state));
+    let of_mount = mount.and_then(|it| it.message.as_deref());
+    let message = of_mount.or(status.message.as_deref());
+    vec![
+        volume.metadata.name.clone(),
+        volume.spec.driver.clone(),
+        word(status.staged),
+        or(pod, NONE),
+        or(mounter.as_deref(), NONE),
+        or(state.as_deref(), NONE),
+        or(status.operation.as_deref(), NONE),
+        volume.spec.volume_handle.clone(),
+        or(mount.map(|it| it.target_path.as_str()), NONE),
+        or(message, NONE),
+    ]
+}
+
+/// Returns a value's text in the document.
+fn word(value: impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
