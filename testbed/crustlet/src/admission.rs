@@ -11,7 +11,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Volume};
 use serde_json::Value;
 
-use crate::claims::class;
+use crate::claims::request::class_of;
 use crate::objects::{Kind, Name, Objects, Pod, defer, manifest};
 
 pub(crate) use asks::Ask;
@@ -262,7 +262,7 @@ fn of_claim(
             None => Err(Reason::NotCsi(name.clone())),
         })
         .transpose()?;
-    match (class::of(objects, claim), driver) {
+    match (class_of(objects, claim), driver) {
         (Some(class), _) => Ok(Storage::Class(class.to_owned())),
         (None, Some(driver)) => Ok(Storage::Driver(driver)),
         (None, None) => Err(Reason::NoStorage(name)),

@@ -28,7 +28,8 @@ use tonic::{Code, Request, Response, Status};
 use crate::cri::Cri;
 use crate::events::{self, Events};
 use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
-use crate::objects::{Kind, Name, uid};
+use crate::objects::name::new_uid;
+use crate::objects::{Kind, Name};
 use crate::sources::{self, Directories, Outcome, Standing, WriteError};
 
 /// What the agent is asked.
@@ -271,7 +272,7 @@ impl Node for Api {
                 loaded,
                 begun: &begun,
             };
-            let applied = sources::apply(directory, standing, &text, &now, &mut uid::new);
+            let applied = sources::apply(directory, standing, &text, &now, &mut new_uid);
             applied.map(|applied| (applied, None))
         });
         let objects = applied.await?.into_iter().map(|it| Applied {

@@ -16,16 +16,15 @@
 //! back as what is to be written.
 
 mod binding;
-pub(crate) mod class;
 mod ephemeral;
 mod expansion;
 mod parameters;
 mod provision;
 mod reclaim;
 mod records;
+pub(crate) mod request;
 pub(crate) mod status;
 mod store;
-mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

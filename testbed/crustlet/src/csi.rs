@@ -1,11 +1,76 @@
-//! What CSI drivers are asked.
+//! CSI drivers: their capabilities, and the calls of them.
 
 mod call;
-mod capabilities;
 mod client;
 mod request;
 
+use crust_proto::csi::v1::controller_service_capability::Type as ControllerType;
+use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
+use crust_proto::csi::v1::node_service_capability::Type;
+use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
+use crust_proto::csi::v1::{ControllerGetCapabilitiesResponse, NodeGetCapabilitiesResponse};
+
 pub(crate) use call::Call;
-pub(crate) use capabilities::{Abilities, Capabilities, ControllerCapabilities};
 pub(crate) use client::{CallError, Driver};
 pub(crate) use request::{Lacks, Publish, capability, context, mode};
+
+/// The capabilities of a service of a driver. The driver is asked each time, for it may have been replaced meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Capabilities<R = Rpc>(Vec<R>);
+
+/// The capabilities of a driver's controller service. A driver without one has none.
+pub(crate) type ControllerCapabilities = Capabilities<ControllerRpc>;
+
+/// The capabilities of both services.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// For volumes' storage.
+    pub(crate) controller: ControllerCapabilities,
+    /// For volumes on a node.
+    pub(crate) node: Capabilities,
+}
+
+impl<R: Copy + PartialEq> Capabilities<R> {
+    /// Returns whether the service has a capability.
+    pub(crate) fn has(&self, capability: R) -> bool {
+        self.0.contains(&capability)
+    }
+}
+
+impl<R> Default for Capabilities<R> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// Sorts the capabilities, and drops those that a driver gives twice.
+impl<R: Copy + Into<i32>> FromIterator<R> for Capabilities<R> {
+    fn from_iter<T: IntoIterator<Item = R>>(capabilities: T) -> Self {
+        let mut capabilities: Vec<R> = capabilities.into_iter().collect();
+        capabilities.sort_by_key(|it| (*it).into());
+        capabilities.dedup_by_key(|it| (*it).into());
+        Self(capabilities)
+    }
+}
+
+/// Leaves out the capabilities that crustlet doesn't know.
+impl From<NodeGetCapabilitiesResponse> for Capabilities {
+    fn from(response: NodeGetCapabilitiesResponse) -> Self {
+        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
+        let rpcs = types.filter_map(|it| match it {
+            Type::Rpc(rpc) => Rpc::try_from(rpc.r#type).ok(),
+        });
+        rpcs.collect()
+    }
+}
+
+/// Leaves out the capabilities that crustlet doesn't know.
+impl From<ControllerGetCapabilitiesResponse> for ControllerCapabilities {
+    fn from(response: ControllerGetCapabilitiesResponse) -> Self {
+        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
+        let rpcs = types.filter_map(|it| match it {
+            ControllerType::Rpc(rpc) => ControllerRpc::try_from(rpc.r#type).ok(),
+        });
+        rpcs.collect()
+    }
+}

@@ -4,10 +4,9 @@
 
 mod culprit;
 pub(crate) mod manifest;
-mod name;
+pub(crate) mod name;
 mod pod;
 pub(crate) mod quantity;
-pub(crate) mod uid;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

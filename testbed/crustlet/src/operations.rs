@@ -1,28 +1,27 @@
-//! What is done to volumes: a driver's calls, and what has to stand on the disk around them.
+//! Operations on volumes: a driver's calls, and the directories and records around them.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
-//! | `stage`, `publish` | a volume on its way to a pod, and back |
-//! | `place`, `record` | directories and records |
-//! | `reconstruct`, `orphan`, `tree` | what is found on the disk, and what nobody has any more |
-//! | `runtime`, `stats` | what the runtime handler is told and asked, and the driver |
-//! | `paths` | where a container's volumes are |
-//! | `storage`, `expand` | volumes that are made, grow and are destroyed |
-//! | `group`, `subpath` | what a kubelet does to a file system that the driver has mounted |
+//! | `stage`, `publish` | staging and publishing a volume, and the other way |
+//! | `published` | usage, health and growth of a published volume |
+//! | `controller` | the driver's controller service: volumes are made, grown and deleted |
+//! | `runtime` | a runtime handler that mounts volumes after the sandbox exists |
+//! | `directories`, `pod_record` | the directories and records of volumes and pods |
+//! | `reconstruct`, `tree` | what is found on the disk after a restart, and removed |
+//! | `paths` | the paths that containers get |
+//! | `group`, `subpath` | kubelet's part for a file system that the driver has mounted |
 
+mod controller;
+mod directories;
 mod error;
-mod expand;
 mod group;
-mod orphan;
 mod paths;
-mod place;
+mod pod_record;
 mod publish;
+mod published;
 mod reconstruct;
-mod record;
 mod runtime;
 mod stage;
-mod stats;
-mod storage;
 mod subpath;
 mod tree;
 
@@ -37,20 +36,18 @@ use crate::plugins::Drivers;
 use crate::volumes::layout::Layout;
 use crate::volumes::spec::VolumeId;
 
+pub(crate) use controller::{abilities, create, delete, grow};
+pub(crate) use directories::{directory as make_directory, remove_pod};
 pub(crate) use error::{Attempt, OperationError};
-pub(crate) use expand::{Expansion, expand};
-pub(crate) use orphan::remove_pod;
 pub(crate) use paths::{Place, Wanted, paths};
-pub(crate) use place::directory as make_directory;
+pub(crate) use pod_record::record;
 pub(crate) use publish::{Publication, Published, publish, unpublish};
+pub(crate) use published::{Expansion, expand, stats};
 pub(crate) use reconstruct::{Broken, Found, FoundPod, clean, reconstruct};
-pub(crate) use record::record;
 pub(crate) use runtime::{Late, Telling, tell};
 pub(crate) use stage::{stage, unstage};
-pub(crate) use stats::stats;
-pub(crate) use storage::{abilities, create, delete, grow};
 
-/// What operations work with.
+/// The state that operations share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     /// Where things are.

@@ -9,7 +9,7 @@ use crust_state::files::{Directory, FileError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::objects::uid::{self, UidError, is_uid};
+use crate::objects::name::{UidError, is_uid, new_uid};
 
 /// Says whose the directory is. In it is the id by which the container runtime's pods are known as its.
 const LOCK: &str = "crustlet.lock";
@@ -170,7 +170,7 @@ fn id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootError> {
         let path = lock.to_owned();
         return Err(RootError::Id { path, id: there });
     }
-    let made = uid::new()?;
+    let made = new_uid()?;
     writeln!(file, "{made}").map_err(failed("write", lock))?;
     file.sync_all().map_err(failed("fsync", lock))?;
     let directory = File::open(root).map_err(failed("open", root))?;

@@ -1,13 +1,14 @@
 //! A runtime handler's own interface for storage, where its `RuntimeClass` names one in `fsMgmtSocket`
 //! (KEP-2857's earlier draft): what kubelet asks it once the driver has left a volume to it.
 
-mod capabilities;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crust_proto::csi::v1::FileSystemMountInfo;
+use crust_proto::runtime::v1alpha1::RuntimeGetCapabilitiesResponse;
 use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_client::RuntimeAssistedStorageManagementClient as Client;
+use crust_proto::runtime::v1alpha1::runtime_capability::Type;
+use crust_proto::runtime::v1alpha1::runtime_capability::rpc::Type as Rpc;
 use crust_proto::runtime::v1alpha1::{
     RuntimeExpandVolumeRequest, RuntimeGetCapabilitiesRequest,
     RuntimeGetSupportedFileSystemsRequest, RuntimeGetVolumeStatsRequest,
@@ -19,8 +20,6 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::volumes::spec::MountSpec;
 use crate::volumes::stats::Stats;
-
-pub(crate) use capabilities::RuntimeCapabilities;
 
 /// A publish applies fsGroup; it is given what a driver's would be.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -196,6 +195,48 @@ fn publish_request(
         fsgroup_policy: policy.unwrap_or_default(),
         readonly: mount.read_only || mount.volume.read_only,
     })
+}
+
+/// The capabilities of a runtime, which is asked each time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RuntimeCapabilities(Vec<Rpc>);
+
+impl RuntimeCapabilities {
+    /// Returns whether the runtime has a capability.
+    pub(crate) fn has(&self, capability: Rpc) -> bool {
+        self.0.contains(&capability)
+    }
+
+    /// Returns a capability that the pod's volume needs after the mount and the runtime lacks: then the driver mounts the
+    /// volume (the draft's story 2).
+    pub(crate) fn lacks(&self, mount: &MountSpec) -> Option<&'static str> {
+        let group = match mount.change_policy.as_deref() {
+            _ if mount.fs_group.is_none() => None,
+            Some("OnRootMismatch") => Some(Rpc::FsGroupChangePolicyRootMismatch),
+            _ => Some(Rpc::FsGroupChangePolicyAlways),
+        };
+        let subpath = mount.has_subpath.then_some(Rpc::Subpath);
+        let mut needed = [group, subpath].into_iter().flatten();
+        let lacking = needed.find(|it| !self.has(*it));
+        lacking.as_ref().map(Rpc::as_str_name)
+    }
+}
+
+impl FromIterator<Rpc> for RuntimeCapabilities {
+    fn from_iter<T: IntoIterator<Item = Rpc>>(capabilities: T) -> Self {
+        Self(capabilities.into_iter().collect())
+    }
+}
+
+/// Leaves out the capabilities that crustlet doesn't know.
+impl From<RuntimeGetCapabilitiesResponse> for RuntimeCapabilities {
+    fn from(response: RuntimeGetCapabilitiesResponse) -> Self {
+        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
+        let rpcs = types.filter_map(|it| match it {
+            Type::Rpc(rpc) => Rpc::try_from(rpc.r#type).ok(),
+        });
+        rpcs.collect()
+    }
 }
 
 #[cfg(test)]

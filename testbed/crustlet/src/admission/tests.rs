@@ -264,7 +264,7 @@ fn a_claim_that_says_no_class_has_the_default_one() {
     let objects = objects(&text);
     let class = |claim: &str| {
         let claim = &objects.claims[&Name::new("default", claim)];
-        class::of(&objects, claim.spec.as_ref().expect("a spec"))
+        class_of(&objects, claim.spec.as_ref().expect("a spec"))
     };
     assert_eq!(class("unsaid"), Some("fast-storage"));
     assert_eq!(class("slow"), Some("slow"));

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
-use super::wanted::Wanted;
+use super::request::ClaimRequest;
 use super::{Notice, World};
 use crate::csi::Abilities;
 use crate::events::Type;
@@ -50,7 +50,7 @@ pub(super) fn decide<'o>(
     claim: &PersistentVolumeClaim,
 ) -> Binding<'o> {
     let wait = |kind, reason, message| Binding::Wait(Notice::of_claim(kind, name, reason, message));
-    let wanted = match Wanted::of(world.objects, claim) {
+    let wanted = match ClaimRequest::of(world.objects, claim) {
         Ok(wanted) => wanted,
         Err(error) => {
             let message = format!("resources.requests.storage: {error}");
@@ -105,7 +105,7 @@ fn to_named<'o>(
     taken: &BTreeSet<&str>,
     name: &Name,
     claim: &PersistentVolumeClaim,
-    wanted: &Wanted<'_>,
+    wanted: &ClaimRequest<'_>,
 ) -> Option<Binding<'o>> {
     let volume = volume_of(claim)?;
     let warn =
@@ -139,7 +139,11 @@ fn to_named<'o>(
 }
 
 /// The smallest that fits, of those that are nobody's.
-fn best<'o>(world: &World<'o>, taken: &BTreeSet<&str>, wanted: &Wanted<'_>) -> Option<&'o str> {
+fn best<'o>(
+    world: &World<'o>,
+    taken: &BTreeSet<&str>,
+    wanted: &ClaimRequest<'_>,
+) -> Option<&'o str> {
     let volumes = world.objects.volumes.iter();
     let free = volumes.filter(|(name, volume)| {
         claim_of(volume).is_none()

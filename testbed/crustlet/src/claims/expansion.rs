@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 use tonic::Code;
 
+use super::request::requested;
 use super::status::{ClaimStatus, Progress};
-use super::wanted::requested;
 use super::{Notice, Step, World, Write};
 use crate::csi::{Abilities, mode};
 use crate::events::Type;

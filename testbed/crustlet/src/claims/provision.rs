@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::binding::reference;
 use super::parameters::{Parameters, Tokens};
-use super::wanted::requested;
+use super::request::requested;
 use super::{Notice, Write};
 use crate::csi::{ControllerCapabilities, mode};
 use crate::events::Type;

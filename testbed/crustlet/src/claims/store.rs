@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Records, Write};
 use crate::objects::manifest::{self, DocumentError};
-use crate::objects::uid::{self, UidError};
+use crate::objects::name::{UidError, new_uid};
 use crate::objects::{Kind, Name};
 
 /// Below the root directory.
@@ -84,7 +84,7 @@ impl Store {
 
     /// Has it on the disk when it returns. Whether it changes anything: what is there already isn't written.
     pub(crate) fn write(&mut self, write: &Write) -> Result<bool, StoreError> {
-        let uid = uid::new()?;
+        let uid = new_uid()?;
         let uid = || uid;
         let now = || humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let Some(record) = self.records.next(write, uid, now) else {

@@ -1,6 +1,10 @@
-//! How objects are told apart.
+//! Names and UIDs, by which objects are told apart.
 
 use std::fmt;
+use std::io;
+use std::path::Path;
+
+use crust_blockfs::bounded;
 
 /// What objects are of. The names are those that people type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +97,49 @@ impl fmt::Display for Name {
             f.write_str(&self.name)
         } else {
             write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// The kernel's file with a new random UUID at each read (random(4)).
+const SOURCE: &str = "/proc/sys/kernel/random/uuid";
+
+/// The kernel gives no UUID.
+#[derive(Debug, thiserror::Error)]
+#[error("read {SOURCE}: {0}; hint: is /proc mounted?")]
+pub(crate) struct UidError(#[source] io::Error);
+
+/// Returns a new UID.
+pub(crate) fn new_uid() -> Result<String, UidError> {
+    let made = bounded::read_to_string(Path::new(SOURCE), bounded::KERNELS_WORD);
+    Ok(made.map_err(UidError)?.trim().to_owned())
+}
+
+/// Returns whether a text has the form of a UID that was made here (RFC 9562, section 4).
+pub(crate) fn is_uid(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+    let is_hex = |byte: u8| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase();
+    lengths == [8, 4, 4, 4, 12] && parts.iter().all(|part| part.bytes().all(is_hex))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_gives_is_one_and_no_other() {
+        let (one, other) = (new_uid().unwrap(), new_uid().unwrap());
+        assert!(is_uid(&one) && is_uid(&other), "{one} {other}");
+        assert_ne!(one, other);
+        for text in [
+            "",
+            "node-1",
+            &one[1..],
+            &one.to_uppercase(),
+            &format!("{one}-"),
+        ] {
+            assert!(!is_uid(text), "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Gid, Mode, OFlags, fchmod, fchown, openat};
 
-use super::{OperationError, place, subpath};
+use super::{OperationError, directories, subpath};
 use crate::volumes::layout::Layout;
 
 /// What a pod's volume is on the host.
@@ -132,7 +132,7 @@ fn empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
     // Volumes' names have no dot.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(format!(".{name}"));
-    place::directory(&unfinished)?;
+    directories::directory(&unfinished)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = openat(CWD, &unfinished, flags, Mode::empty())
         .map_err(OperationError::system("open", &unfinished))?;

@@ -9,7 +9,9 @@ use crust_proto::csi::v1::{
     FileSystemMountInfo, NodePublishVolumeRequest, NodeUnpublishVolumeRequest,
 };
 
-use super::{Attempt, Context, OperationError, blocking, group, place, runtime, secret, subpath};
+use super::{
+    Attempt, Context, OperationError, blocking, directories, group, runtime, secret, subpath,
+};
 use crate::csi::{Driver, Publish, capability, context as volume_context};
 use crate::objects::{Objects, Pod};
 use crate::volumes::actual::Mounter;
@@ -73,8 +75,8 @@ pub(crate) async fn publish(
     );
     let (place, record) = (directory.clone(), data.clone());
     let prepared = blocking(move || {
-        place::check(&place, &record)?;
-        place::prepare(&place, &record)
+        directories::check(&place, &record)?;
+        directories::prepare(&place, &record)
     });
     let is_new = prepared.await.map_err(Attempt::preparing)?;
     let is_staged =
@@ -100,7 +102,7 @@ pub(crate) async fn publish(
         Err(error) if is_new && error.is_final() => {
             // Nothing is there, and nothing needs to say that there may be.
             let place = target.clone();
-            return match blocking(move || place::clear(&directory, &place)).await {
+            return match blocking(move || directories::clear(&directory, &place)).await {
                 Ok(()) => Err(Attempt::before(error)),
                 Err(_) => Err(Attempt::within(error)),
             };
@@ -109,7 +111,7 @@ pub(crate) async fn publish(
     };
     if publish.defer_fs_ops || answer.runtime_mount_info.is_some() {
         let place = target.clone();
-        let is_mounted = blocking(move || place::is_mount_root(&place)).await;
+        let is_mounted = blocking(move || directories::is_mount_root(&place)).await;
         if is_mounted.map_err(Attempt::within)? {
             return Err(take_back(&driver, &data, target, directory, is_new).await);
         }
@@ -127,7 +129,7 @@ pub(crate) async fn publish(
     };
     if data.mounter() != mounter {
         // Before anybody acts on it: whoever is started anew does as it says.
-        let written = blocking(move || place::prepare(&directory, &data.by(mounter)));
+        let written = blocking(move || directories::prepare(&directory, &data.by(mounter)));
         written.await.map_err(Attempt::within)?;
     }
     if let Some(late) = answer.runtime_mount_info {
@@ -174,7 +176,7 @@ async fn take_back(
     };
     if is_gone {
         let (directory, target) = (directory.clone(), target);
-        if blocking(move || place::clear(&directory, &target))
+        if blocking(move || directories::clear(&directory, &target))
             .await
             .is_ok()
         {
@@ -183,7 +185,7 @@ async fn take_back(
     }
     // Whoever is started anew is not to take it for deferred.
     let by_the_driver = data.by(Mounter::Driver);
-    let written = blocking(move || place::prepare(&directory, &by_the_driver)).await;
+    let written = blocking(move || directories::prepare(&directory, &by_the_driver)).await;
     if let Err(error) = written {
         tracing::warn!("{}", crust_state::sentence(&error));
     }
@@ -246,5 +248,5 @@ pub(crate) async fn unpublish(
     };
     driver.call(request).await?;
     let volume = Arc::new(layout.volume(pod, directory));
-    blocking(move || place::clear(&volume, &target)).await
+    blocking(move || directories::clear(&volume, &target)).await
 }

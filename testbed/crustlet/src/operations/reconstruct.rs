@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use crust_blockfs::mountinfo;
 
 use super::OperationError;
-use super::place::clear;
+use super::directories::clear;
+use super::pod_record::recorded;
 use super::publish::Publication;
-use super::record::recorded;
 use super::subpath::{detach, unbind};
 use crate::objects::Pod;
 use crate::objects::manifest::{BLOCK_VOLUMES, is_driver};

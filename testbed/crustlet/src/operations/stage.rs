@@ -3,7 +3,7 @@
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 
-use super::{Attempt, Context, OperationError, blocking, place, secret};
+use super::{Attempt, Context, OperationError, blocking, directories, secret};
 use crate::csi::{Capabilities, Publish, capability, context as volume_context};
 use crate::objects::Objects;
 use crate::volumes::actual::Mounter;
@@ -44,8 +44,8 @@ pub(crate) async fn stage(
     );
     let places = (directory.clone(), staging.clone());
     let prepared = blocking(move || {
-        let is_new = place::prepare(&places.0, &data)?;
-        place::directory(&places.1)?;
+        let is_new = directories::prepare(&places.0, &data)?;
+        directories::directory(&places.1)?;
         Ok(is_new)
     });
     let is_new = prepared.await.map_err(Attempt::within)?;
@@ -61,7 +61,7 @@ pub(crate) async fn stage(
         Ok(_) => Ok(()),
         Err(error) if is_new && error.is_final() => {
             // Nothing is there, and nothing needs to say that there may be.
-            match blocking(move || place::clear(&directory, &staging)).await {
+            match blocking(move || directories::clear(&directory, &staging)).await {
                 Ok(()) => Err(Attempt::before(error)),
                 Err(_) => Err(Attempt::within(error)),
             }
@@ -106,5 +106,5 @@ pub(crate) async fn unstage(context: &Context, id: &VolumeId) -> Result<(), Oper
         };
         driver.call(request).await?;
     }
-    blocking(move || place::clear(&directory, &staging)).await
+    blocking(move || directories::clear(&directory, &staging)).await
 }

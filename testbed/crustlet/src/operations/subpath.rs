@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use super::OperationError;
-use super::place::{directory, gone};
+use super::directories::{directory, gone};
 
 /// Binds what a subPath leads to in a volume.
 pub(crate) fn bind(volume: &Path, subpath: &Path, place: &Path) -> Result<(), OperationError> {

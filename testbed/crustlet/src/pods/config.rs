@@ -2,11 +2,9 @@
 
 mod container;
 mod env;
-pub(crate) mod image;
 pub(crate) mod resources;
 mod sandbox;
 mod security;
-mod subpath;
 mod unsupported;
 
 use std::path::{Path, PathBuf};
@@ -14,9 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::objects::{Name, Objects, Pod};
 use crate::settings::Settings;
 
-pub(crate) use container::{NewContainer, container};
+pub(crate) use container::{NewContainer, container, subpath};
 pub(crate) use sandbox::sandbox;
-pub(crate) use subpath::subpath;
 pub(crate) use unsupported::ignored;
 
 /// Something that a pod asks can't be.

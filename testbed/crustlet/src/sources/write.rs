@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::trusted::Untrusted;
 use super::{LARGEST, Loaded, Origin};
 use crate::objects::manifest::{self, DocumentError, Manifest, ManifestError, Object};
-use crate::objects::uid::UidError;
+use crate::objects::name::UidError;
 use crate::objects::{Kind, Name, Pod};
 
 /// A manifest can't be written or taken away.

@@ -1,4 +1,4 @@
-//! A container's image.
+//! The images of containers, and when they are pulled.
 
 use std::time::Instant;
 
@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::{StepError, Worker};
 use crate::objects::Pod;
-use crate::pods::config::image::PullPolicy;
 
 impl Worker {
-    /// The image, pulled where its policy says so.
+    /// Returns a container's image, which is pulled if its policy says so.
     pub(super) async fn ensure_image(
         &self,
         pod: &Pod,
@@ -60,5 +59,70 @@ impl Worker {
             image: name.to_owned(),
             source,
         })
+    }
+}
+
+/// `imagePullPolicy`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PullPolicy {
+    /// Pull before each start.
+    Always,
+    /// Pull unless the image is there.
+    IfNotPresent,
+    /// Don't pull.
+    Never,
+}
+
+impl PullPolicy {
+    /// Returns a container's policy. Without one it is what the API server would set by the image's tag.
+    fn of(container: &Container) -> Self {
+        match container.image_pull_policy.as_deref() {
+            Some("Always") => Self::Always,
+            Some("Never") => Self::Never,
+            Some("IfNotPresent") => Self::IfNotPresent,
+            _ if is_latest(container.image.as_deref().unwrap_or_default()) => Self::Always,
+            _ => Self::IfNotPresent,
+        }
+    }
+}
+
+/// Returns whether an image's tag is `latest`, which it is without a tag and a digest.
+fn is_latest(image: &str) -> bool {
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, None), |(name, digest)| (name, Some(digest)));
+    // A colon before the last slash is of a registry's port.
+    let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
+    match last.rsplit_once(':') {
+        Some((_, tag)) => tag == "latest",
+        None => digest.is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_goes_by_the_tag() {
+        let digest = format!("app@sha256:{}", "0".repeat(64));
+        for (image, said, expected) in [
+            ("app", None, PullPolicy::Always),
+            ("app:latest", None, PullPolicy::Always),
+            ("app:1", None, PullPolicy::IfNotPresent),
+            ("registry:5000/app", None, PullPolicy::Always),
+            ("registry:5000/app:1", None, PullPolicy::IfNotPresent),
+            (&digest, None, PullPolicy::IfNotPresent),
+            ("app", Some("Never"), PullPolicy::Never),
+            ("app", Some("IfNotPresent"), PullPolicy::IfNotPresent),
+            ("app:1", Some("Always"), PullPolicy::Always),
+        ] {
+            let container = Container {
+                image: Some(image.to_owned()),
+                image_pull_policy: said.map(str::to_owned),
+                ..Container::default()
+            };
+            assert_eq!(PullPolicy::of(&container), expected, "{image} {said:?}");
+        }
     }
 }

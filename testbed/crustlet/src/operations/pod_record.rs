@@ -5,7 +5,7 @@ use crust_state::files::{Directory, FileError};
 use crust_state::sentence;
 
 use super::OperationError;
-use super::place::directory;
+use super::directories::directory;
 use crate::objects::Pod;
 use crate::objects::manifest::{self, Object};
 use crate::volumes::layout::Layout;

@@ -1,0 +1,101 @@
+//! What a claim asks of a volume, and its storage class.
+
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+};
+
+use crate::objects::quantity::{NotAQuantity, bytes};
+use crate::objects::{Objects, StorageClass};
+use crate::volumes::spec::{capacity, storage_class};
+
+/// The properties by which a volume is chosen, or made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClaimRequest<'c> {
+    /// `resources.requests.storage`; 0 where it doesn't say.
+    pub(super) bytes: i64,
+    /// The access modes, all of which the volume has to have.
+    pub(super) access_modes: &'c [String],
+    /// Whether the volume is used as a raw device.
+    pub(super) block: bool,
+    /// The storage class.
+    pub(super) class: Option<&'c str>,
+}
+
+impl<'c> ClaimRequest<'c> {
+    /// Returns the request of a claim.
+    pub(super) fn of(
+        objects: &'c Objects,
+        claim: &'c PersistentVolumeClaim,
+    ) -> Result<Self, NotAQuantity> {
+        let spec = claim.spec.as_ref();
+        Ok(Self {
+            bytes: requested(claim)?,
+            access_modes: spec
+                .and_then(|it| it.access_modes.as_deref())
+                .unwrap_or(&[]),
+            block: is_block(spec.and_then(|it| it.volume_mode.as_deref())),
+            class: spec.and_then(|it| class_of(objects, it)),
+        })
+    }
+
+    /// Returns why a volume doesn't match, in Kubernetes' words.
+    pub(super) fn mismatch(&self, volume: &PersistentVolume) -> Option<&'static str> {
+        let spec = volume.spec.as_ref();
+        let modes = spec
+            .and_then(|it| it.access_modes.as_deref())
+            .unwrap_or(&[]);
+        if capacity(volume).is_some_and(|it| it < self.bytes) {
+            Some("requested PV is too small")
+        } else if storage_class(volume) != self.class {
+            Some("storageClassName does not match")
+        } else if is_block(spec.and_then(|it| it.volume_mode.as_deref())) != self.block {
+            Some("incompatible volumeMode")
+        } else if !self.access_modes.iter().all(|it| modes.contains(it)) {
+            Some("incompatible accessMode")
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns `resources.requests.storage` of a claim in bytes, and 0 if it doesn't say.
+pub(super) fn requested(claim: &PersistentVolumeClaim) -> Result<i64, NotAQuantity> {
+    let resources = claim.spec.as_ref().and_then(|it| it.resources.as_ref());
+    let storage = resources.and_then(|it| it.requests.as_ref()?.get("storage"));
+    storage.map_or(Ok(0), |it| bytes(&it.0))
+}
+
+fn is_block(mode: Option<&str>) -> bool {
+    mode == Some("Block")
+}
+
+/// The annotation of the class of claims that name none.
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// Returns the storage class of a claim: the one that it names, or that of its volume, or the default one. A claim that
+/// names `""` has none.
+pub(crate) fn class_of<'o>(
+    objects: &'o Objects,
+    claim: &'o PersistentVolumeClaimSpec,
+) -> Option<&'o str> {
+    let bound = claim.volume_name.as_deref().filter(|it| !it.is_empty());
+    match (&claim.storage_class_name, bound) {
+        (Some(class), _) => Some(class.as_str()).filter(|it| !it.is_empty()),
+        (None, Some(bound)) => storage_class(objects.volumes.get(bound)?),
+        (None, None) => default_class(objects),
+    }
+}
+
+/// Returns the default class, of several the first by name.
+fn default_class(objects: &Objects) -> Option<&str> {
+    let is_default = |class: &StorageClass| {
+        let annotations = class.object.metadata.annotations.as_ref();
+        annotations
+            .and_then(|it| it.get(DEFAULT_CLASS))
+            .map(String::as_str)
+            == Some("true")
+    };
+    let mut classes = objects.storage_classes.iter();
+    let (name, _) = classes.find(|(_, class)| is_default(class))?;
+    Some(name)
+}
