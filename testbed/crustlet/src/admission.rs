@@ -3,8 +3,8 @@
 //! The KEP leaves it to a webhook or a scheduler's plugin, which knows the triples of storage class, runtime class
 //! and what the two can do after the mount. Here it is a file that is asked when a pod comes.
 
-mod asks;
 mod policy;
+mod post_mount;
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use serde_json::Value;
 use crate::claims::request::class_of;
 use crate::objects::{Kind, Name, Objects, Pod, defer, manifest};
 
-pub(crate) use asks::Ask;
 pub(crate) use policy::Policy;
 use policy::{Rule, Storage};
+pub(crate) use post_mount::PostMountStep;
 
 /// What a policy makes of a pod.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ pub(crate) struct Admission {
     pub(crate) decisions: Vec<Decision>,
 }
 
-/// What was decided about a volume of a pod's.
+/// The decision about a volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// Its name in the pod.
@@ -43,11 +43,11 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Whether a volume is deferred.
+/// Whether a volume is deferred, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is.
-    Deferred(By),
+    Deferred(DeferredBy),
     /// It is left as it was.
     Left(Reason),
 }
@@ -61,12 +61,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Who has it deferred.
+/// Who has deferred a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum By {
-    /// Whoever wrote the pod: `true` never goes back, whatever the policy says.
+pub(crate) enum DeferredBy {
+    /// The pod's manifest, whatever the policy says.
     Pod,
-    /// A rule of the policy's.
+    /// A rule of the policy.
     Rule {
         /// What it is of.
         storage: Storage,
@@ -75,7 +75,7 @@ pub(crate) enum By {
     },
 }
 
-impl fmt::Display for By {
+impl fmt::Display for DeferredBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod => f.write_str("the pod says so"),
@@ -122,7 +122,7 @@ pub(crate) enum Reason {
     /// KEP-2857, stories 2 and 3.
     #[error(
         "the pod asks for {}, which the rule of {storage} with runtime class {runtime_class} doesn't have in its postMount",
-        asks::sentence(lacks)
+        post_mount::sentence(lacks)
     )]
     Unsupported {
         /// The rule's.
@@ -130,7 +130,7 @@ pub(crate) enum Reason {
         /// The rule's.
         runtime_class: String,
         /// What it doesn't have.
-        lacks: Vec<Ask>,
+        lacks: Vec<PostMountStep>,
     },
 }
 
@@ -145,13 +145,13 @@ pub(crate) fn admit(policy: &Policy, objects: &Objects, pod: &Pod, document: &Va
     let decisions = volumes
         .map(|volume| {
             let verdict = if pod.deferred.contains(&volume.name) {
-                Verdict::Deferred(By::Pod)
+                Verdict::Deferred(DeferredBy::Pod)
             } else if started {
                 Verdict::Left(Reason::Started)
             } else {
                 judge(policy, objects, pod, volume).map_or_else(Verdict::Left, Verdict::Deferred)
             };
-            if matches!(verdict, Verdict::Deferred(By::Rule { .. })) {
+            if matches!(verdict, Verdict::Deferred(DeferredBy::Rule { .. })) {
                 defer(&mut document, &volume.name);
             }
             Decision {
@@ -193,7 +193,12 @@ fn is_started(document: &Value) -> bool {
     })
 }
 
-fn judge(policy: &Policy, objects: &Objects, pod: &Pod, volume: &Volume) -> Result<By, Reason> {
+fn judge(
+    policy: &Policy,
+    objects: &Objects,
+    pod: &Pod,
+    volume: &Volume,
+) -> Result<DeferredBy, Reason> {
     let storage = storage(objects, pod, volume)?;
     let runtime_class = pod.spec.runtime_class_name.clone();
     let runtime_class = runtime_class
@@ -205,10 +210,10 @@ fn judge(policy: &Policy, objects: &Objects, pod: &Pod, volume: &Volume) -> Resu
             runtime_class,
         });
     };
-    let asks = asks::of(pod, volume).into_iter();
-    let lacks: Vec<Ask> = asks.filter(|ask| !post_mount.has(ask)).collect();
+    let asks = post_mount::of(pod, volume).into_iter();
+    let lacks: Vec<PostMountStep> = asks.filter(|ask| !post_mount.has(ask)).collect();
     if lacks.is_empty() {
-        Ok(By::Rule {
+        Ok(DeferredBy::Rule {
             storage,
             runtime_class,
         })

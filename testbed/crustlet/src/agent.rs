@@ -1,4 +1,4 @@
-//! The one task that knows what is wanted and what there is, and begins what is to be done between the two.
+//! The task that knows the desired and the actual state, and begins the steps from one to the other.
 //!
 //! It never waits for anything but the next thing that happens: manifests that change, drivers that come and go,
 //! what the container runtime says, operations that end, questions. Whatever takes time is a task of its own, at
@@ -6,10 +6,10 @@
 
 mod claims;
 mod deferral;
-mod drivers;
+mod driver_warnings;
+mod listing;
 mod pods;
 mod restart;
-mod shown;
 mod stats;
 mod step;
 mod volumes;
@@ -37,11 +37,11 @@ use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
-use drivers::Ignored;
+use driver_warnings::DriverWarnings;
+use listing::{ListingInputs, documents};
 use pods::{Ages, Pods, Swept};
 use restart::Restart;
-use shown::{ShownInputs, documents};
-use stats::Measuring;
+use stats::Measurements;
 use step::PodDone;
 use volumes::{VolumeDone, Volumes};
 
@@ -89,12 +89,12 @@ pub(crate) struct Agent {
     /// When manifests are to be read again though nobody tells of a change.
     again: Option<Instant>,
     told: Vec<SourceError>,
-    ignored: Ignored,
+    ignored: DriverWarnings,
     pods: Pods,
     volumes: Volumes,
     restart: Restart,
     is_listing: bool,
-    measuring: Measuring,
+    measuring: Measurements,
     period: Duration,
     questions: mpsc::UnboundedReceiver<Question>,
     done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
@@ -131,11 +131,11 @@ impl Agent {
             claims: Claims::open(&context, done.0.clone())?,
             again: None,
             told: Vec::new(),
-            ignored: Ignored::default(),
+            ignored: DriverWarnings::default(),
             volumes,
             restart,
             is_listing: false,
-            measuring: Measuring::default(),
+            measuring: Measurements::default(),
             period: settings.volume_stats_agg_period,
             context,
             cri,
@@ -264,7 +264,7 @@ impl Agent {
             }
             Question::List(listed, answer) => {
                 self.pods.show(&self.runtime);
-                let look = ShownInputs {
+                let look = ListingInputs {
                     loaded: &self.loaded,
                     objects: &self.objects,
                     records: self.claims.records(),

@@ -1,4 +1,4 @@
-//! `crustlet.v1`: what `crustlet get`, `run` and the others ask.
+//! `crustlet.v1`, the service that the commands (`crustlet get`, `run`, …) call.
 //!
 //! Objects are shown by the agent, which has them. Manifests are written here, one call at a time, and the agent
 //! reads them before the caller is answered.
@@ -30,7 +30,7 @@ use crate::events::{self, Events};
 use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
 use crate::objects::name::new_uid;
 use crate::objects::{Kind, Name};
-use crate::sources::{self, Directories, Outcome, Standing, WriteError};
+use crate::sources::{self, Directories, Outcome, WriteError, Written};
 
 /// What the agent is asked.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl Node for Api {
             name,
         } = request.into_inner();
         let kind = match kind.as_str() {
-            crate::volumes::shown::KIND => None,
+            crate::volumes::view::KIND => None,
             kind => Some(of_kind(kind)?),
         };
         let listed = Listed {
@@ -268,7 +268,7 @@ impl Node for Api {
         let now = now();
         let applied = self.write(move |directories, loaded| {
             let directory = directories.first().map_or(Path::new("/"), PathBuf::as_path);
-            let standing = Standing {
+            let standing = Written {
                 loaded,
                 begun: &begun,
             };

@@ -1,5 +1,5 @@
-//! Claims, and the volumes that are made for them: what kube-controller-manager, external-provisioner and
-//! external-resizer do elsewhere, on one node and without an API server.
+//! Claims, and the volumes that are made for them: the part of kube-controller-manager, external-provisioner and
+//! external-resizer, on one node and without an API server.
 //!
 //! | room | what is there |
 //! |---|---|
@@ -37,7 +37,7 @@ use crate::csi::Abilities;
 use crate::events::{Events, Regarding, Type};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::volumes::actual::Actual;
-use crate::volumes::bound::{BIND_COMPLETED, Held, held, is_deleted, was_bound};
+use crate::volumes::claim_ref::{BIND_COMPLETED, ClaimRef, held, is_deleted, was_bound};
 use crate::volumes::layout::Layout;
 use crate::volumes::spec::{capacity, ephemeral_claim};
 use binding::Binding;
@@ -329,7 +329,7 @@ fn of_volume(world: &World<'_>, plan: &mut Plan, name: &str, volume: &Persistent
             plan.notices.push(notice);
             plan.steps.push(Step::Forget(Kind::PersistentVolume, of));
         }
-        Reclaim::Held(notice) => plan.notices.push(notice),
+        Reclaim::ClaimRef(notice) => plan.notices.push(notice),
         Reclaim::Wait(notice) => plan.waiting.push(notice),
     }
 }
@@ -395,7 +395,7 @@ fn bind(
     volume: &PersistentVolume,
 ) -> impl Iterator<Item = Write> {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let to = (held(volume, name, uid) != Held::This).then(|| {
+    let to = (held(volume, name, uid) != ClaimRef::This).then(|| {
         let patch = json!({"spec": {"claimRef": binding::reference(name, uid)}});
         Write::volume(volume_name, patch)
     });

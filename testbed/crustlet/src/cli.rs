@@ -33,7 +33,7 @@ use crust_state::sentence;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::settings::{SOCKET, Settings, socket};
-use args::Asked;
+use args::AgentCommand;
 use client::Client;
 use io::OutputError;
 
@@ -56,11 +56,11 @@ pub(crate) enum Command {
     /// Show which volumes of pods a policy has deferred, without an agent
     Admit(admit::Admit),
     #[command(flatten)]
-    Ask(Asked),
+    Ask(AgentCommand),
 }
 
 /// Runs a command that asks the agent at a socket.
-pub(crate) fn ask(asked: Asked, socket: &Path) -> ExitCode {
+pub(crate) fn ask(asked: AgentCommand, socket: &Path) -> ExitCode {
     let ended = match runtime() {
         Ok(runtime) => runtime.block_on(answer(asked, socket)),
         Err(error) => Err(error.into()),
@@ -90,20 +90,20 @@ fn is_unread(error: &anyhow::Error) -> bool {
     output.is_some_and(OutputError::is_unread)
 }
 
-async fn answer(asked: Asked, socket: &Path) -> Result<ExitCode> {
-    if let Asked::Exec(asked) = &asked
+async fn answer(asked: AgentCommand, socket: &Path) -> Result<ExitCode> {
+    if let AgentCommand::Exec(asked) = &asked
         && (asked.stdin || asked.tty)
     {
         return Err(container::Interactive.into());
     }
     let client = Client::connect(socket).await?;
     match asked {
-        Asked::Get(asked) => get::get(&asked, &client).await?,
-        Asked::Run(asked) => run::run(&asked, &client).await?,
-        Asked::Events(asked) => events::events(&asked, &client).await?,
-        Asked::Logs(asked) => container::logs(asked, &client).await?,
-        Asked::Exec(asked) => return container::exec(asked, &client).await,
-        Asked::Delete(asked) => delete::delete(&asked, &client).await?,
+        AgentCommand::Get(asked) => get::get(&asked, &client).await?,
+        AgentCommand::Run(asked) => run::run(&asked, &client).await?,
+        AgentCommand::Events(asked) => events::events(&asked, &client).await?,
+        AgentCommand::Logs(asked) => container::logs(asked, &client).await?,
+        AgentCommand::Exec(asked) => return container::exec(asked, &client).await,
+        AgentCommand::Delete(asked) => delete::delete(&asked, &client).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! The container runtime, asked over the CRI.
+//! The client of the container runtime (CRI).
 
 mod calls;
 mod listing;
@@ -13,7 +13,7 @@ use crust_serve::client::CallFailure;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
-use listing::Seen;
+use listing::SeenBefore;
 
 /// kubelet's `--runtime-request-timeout`.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -56,7 +56,7 @@ pub(crate) struct Cri {
     /// Whose pods are asked for.
     owner: String,
     channel: Result<Channel, CallFailure>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<SeenBefore>>,
 }
 
 impl Cri {

@@ -12,7 +12,7 @@ use crust_proto::csi::v1::{ControllerGetCapabilitiesResponse, NodeGetCapabilitie
 
 pub(crate) use call::Call;
 pub(crate) use client::{CallError, Driver};
-pub(crate) use request::{Lacks, Publish, capability, context, mode};
+pub(crate) use request::{LacksCapability, Publish, capability, context, mode};
 
 /// The capabilities of a service of a driver. The driver is asked each time, for it may have been replaced meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What happens to objects, told in words: kept a while, and to whoever watches.
+//! Events of objects, which are kept for a while and sent to watchers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

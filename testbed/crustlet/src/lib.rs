@@ -1,27 +1,27 @@
 //! `crustlet`: what a kubelet does about deferred mounts (KEP-2857, 3756, 2485, 2317), on one node and without an
 //! API server.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
-//! | `cli`, `settings` | the command line; what asks a running agent |
-//! | `server`, `root` | a running agent, from its root directory to its end |
-//! | `agent` | the one task that knows what is wanted and what there is |
-//! | `api` | what a running agent is asked |
-//! | `admission` | which volumes of a pod are deferred, by a policy |
-//! | `claims` | what binds claims to volumes, and makes, grows and destroys those |
-//! | `operations` | what is done to volumes |
-//! | `pods` | what there is of pods, and the next step of each |
-//! | `worker` | that step, carried out |
-//! | `volumes` | what is wanted of volumes, what there is, and the next step from one to the other |
-//! | `objects` | what people write: pods, claims, volumes, classes, drivers |
-//! | `sources` | directories of manifests: what is wanted |
-//! | `cri` | the container runtime, asked |
-//! | `csi` | what a driver is asked, by what it can do |
-//! | `plugins` | drivers that are there |
-//! | `runtime_assist` | a runtime handler, asked about storage (KEP-2857's earlier draft) |
-//! | `events` | what happens, told in words |
-//! | `metrics` | what is counted, for Prometheus, and whether it is well |
-//! | `watch` | directories that are looked at again when something changes |
+//! | `cli`, `settings` | the command line, and the commands that ask a running agent |
+//! | `server`, `root` | runs the agent, from the opening of its root directory to its end |
+//! | `agent` | the task that begins the steps from the actual to the desired state |
+//! | `api` | the service that the commands call |
+//! | `admission` | decides which volumes of a pod are deferred, by a policy |
+//! | `claims` | binds claims to volumes, and makes, grows and deletes those |
+//! | `operations` | operations on volumes |
+//! | `pods` | the state, the next step and the status of pods |
+//! | `worker` | carries out that step |
+//! | `volumes` | the desired and the actual volumes, and the next step of each |
+//! | `objects` | the objects of manifests: pods, claims, volumes, classes, drivers, secrets |
+//! | `sources` | the directories of manifests |
+//! | `cri` | the client of the container runtime |
+//! | `csi` | the client of drivers, and their capabilities |
+//! | `plugins` | the drivers that there are |
+//! | `runtime_assist` | the client of a runtime handler's storage interface (KEP-2857's earlier draft) |
+//! | `events` | the events of objects |
+//! | `metrics` | metrics for Prometheus, and the health page |
+//! | `watch` | the watch on directories |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -54,10 +54,10 @@ use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 
-/// What its users know it by.
+/// The program's name in logs and errors.
 const NAME: &str = "crustlet";
 
-/// All that the program does; what it returns is the exit code.
+/// Runs the program and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let Cli { socket, command } = Cli::parse();

@@ -1,12 +1,12 @@
-//! What people write and Kubernetes knows: pods, claims, volumes, classes, drivers.
+//! The objects of manifests: pods, claims, volumes, classes, drivers, secrets.
 //!
 //! The types are Kubernetes' own, with the fields that the KEPs add beside them.
 
-mod culprit;
 pub(crate) mod manifest;
 pub(crate) mod name;
 mod pod;
 pub(crate) mod quantity;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -39,12 +39,12 @@ use crate::volumes::spec::VolumeId;
 pub(crate) use controller::{abilities, create, delete, grow};
 pub(crate) use directories::{directory as make_directory, remove_pod};
 pub(crate) use error::{Attempt, OperationError};
-pub(crate) use paths::{Place, Wanted, paths};
+pub(crate) use paths::{PathRequest, VolumeKind, paths};
 pub(crate) use pod_record::record;
 pub(crate) use publish::{Publication, Published, publish, unpublish};
 pub(crate) use published::{Expansion, expand, stats};
 pub(crate) use reconstruct::{Broken, Found, FoundPod, clean, reconstruct};
-pub(crate) use runtime::{Late, Telling, tell};
+pub(crate) use runtime::{LateMount, MountingRuntime, tell};
 pub(crate) use stage::{stage, unstage};
 
 /// The state that operations share.

@@ -1,13 +1,13 @@
-//! Which drivers there are: those that were named, and those that register as they do with kubelet.
+//! The drivers: those of the command line, and those that register as with a kubelet.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
 //! | `registry` | the sockets in the directory where plugins register |
-//! | `registration` | what a plugin says of itself, and whether that is a driver's word |
-//! | `known` | which driver has which name |
-//! | `watcher` | each socket attended to as long as it is there |
+//! | `registration` | a plugin's registration, and its check |
+//! | `names` | the drivers by their names |
+//! | `watcher` | attends to each socket as long as it exists |
 
-mod known;
+mod names;
 mod registration;
 mod registry;
 mod watcher;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::csi::Driver;
 use crate::metrics::Metrics;
 
-use known::{Changes, Known, Refused};
+use names::{Changes, DriverNames, Refused};
 use registration::Registration;
 use registry::{Identity, Sockets};
 use watcher::Watcher;
@@ -32,7 +32,7 @@ pub(crate) struct Drivers(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    known: Mutex<Known>,
+    known: Mutex<DriverNames>,
     changes: watch::Sender<Changed>,
     metrics: Arc<Metrics>,
 }
@@ -58,7 +58,7 @@ impl Drivers {
             (name.clone(), driver)
         };
         Self(Arc::new(Inner {
-            known: Mutex::new(Known::new(given.iter().map(driver).collect())),
+            known: Mutex::new(DriverNames::new(given.iter().map(driver).collect())),
             changes: watch::Sender::default(),
             metrics,
         }))
@@ -108,7 +108,7 @@ impl Drivers {
         changes.send_modify(|it| *it.0.entry(name.to_owned()).or_default() += 1);
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut DriverNames) -> T) -> T {
         act(&mut self.0.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -1,4 +1,4 @@
-//! The root directory, which one crustlet has, and no kubelet.
+//! The root directory, which belongs to one crustlet and to no kubelet.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The agent, from its root directory to its end.
+//! Runs the agent, from the opening of its root directory to its end.
 
 use std::sync::Arc;
 use std::time::Duration;

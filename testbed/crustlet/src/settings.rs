@@ -1,4 +1,4 @@
-//! What `crustlet serve` is told by its command line. The flags are kubelet's, where kubelet has them.
+//! The command line of `crustlet serve`. Flags have kubelet's names where kubelet has them.
 
 mod gates;
 

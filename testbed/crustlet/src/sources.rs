@@ -1,4 +1,4 @@
-//! Directories of manifests: what is wanted, as kubelet's static pods are.
+//! The directories of manifests, which say what is desired, as for kubelet's static pods.
 
 mod file;
 mod trusted;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::objects::{Kind, Name, Objects};
 
-use file::Known;
+use file::ManifestFile;
 
-pub(crate) use write::{Outcome, Standing, WriteError, apply, delete, remove, tidy};
+pub(crate) use write::{Outcome, WriteError, Written, apply, delete, remove, tidy};
 
 /// In bytes: the API server's own limit is 1.5 MiB an object.
 const LARGEST: u64 = 3 << 20;
@@ -71,7 +71,7 @@ struct Directory {
     is_known: bool,
     /// Its device's number and its own.
     place: Option<(u64, u64)>,
-    files: BTreeMap<PathBuf, Known>,
+    files: BTreeMap<PathBuf, ManifestFile>,
 }
 
 impl Directories {
@@ -157,7 +157,7 @@ impl Directory {
             !known.is_gone()
         });
         loaded.again = again;
-        self.is_known |= self.files.values().all(Known::was_read);
+        self.is_known |= self.files.values().all(ManifestFile::was_read);
     }
 
     fn names(&mut self) -> Result<Vec<PathBuf>, String> {

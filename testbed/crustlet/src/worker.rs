@@ -1,4 +1,4 @@
-//! Carries out a step, and tells of it as kubelet does.
+//! Carries out a pod's step in the container runtime, with kubelet's events.
 
 mod error;
 mod images;

@@ -1,4 +1,4 @@
-//! The policy: a file of rules, read strictly. Whoever has it wrong would have volumes mounted by the wrong one.
+//! The policy: a file of rules, read strictly. With a wrong policy the wrong program would mount volumes.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use crust_blockfs::bounded;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::Ask;
+use super::PostMountStep;
 
 const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 const KIND: &str = "DeferPolicy";
@@ -76,15 +76,15 @@ impl ChangePolicy {
 
 impl PostMount {
     /// Whether it is among them.
-    pub(super) fn has(&self, ask: &Ask) -> bool {
+    pub(super) fn has(&self, ask: &PostMountStep) -> bool {
         match ask {
-            Ask::FsGroup => self.fs_group,
-            Ask::FsGroupChangePolicy(policy) => {
+            PostMountStep::FsGroup => self.fs_group,
+            PostMountStep::FsGroupChangePolicy(policy) => {
                 let mut known = self.fs_group_change_policy.iter();
                 known.any(|it| it.as_str() == policy)
             }
-            Ask::SubPath => self.sub_path,
-            Ask::SeLinuxRelabel => self.se_linux_relabel,
+            PostMountStep::SubPath => self.sub_path,
+            PostMountStep::SeLinuxRelabel => self.se_linux_relabel,
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         let driver = Storage::Driver("csi.example".to_owned());
         let rule = policy.rule(&driver, "crust").expect("a rule");
         assert_eq!(rule.post_mount, PostMount::default());
-        assert!(!rule.post_mount.has(&Ask::SubPath));
+        assert!(!rule.post_mount.has(&PostMountStep::SubPath));
         assert_eq!(policy.rule(&driver, "other"), None);
         let class = Storage::Class("csi.example".to_owned());
         assert_eq!(policy.rule(&class, "crust"), None);

@@ -1,7 +1,7 @@
-//! Claims: bound to volumes that are made, grow and are destroyed, as what is decided about them is kept.
+//! Claims: binds them to volumes that are made, grown and deleted, and keeps the records of that.
 
-mod asking;
 mod call;
+mod driver_abilities;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ use crate::sources::{self, Loaded};
 use crate::volumes::backoff::Backoff;
 use crate::volumes::spec::VolumeId;
 
-use asking::{ASK_AGAIN, Asking, ask};
 use call::{Call, OnNode};
+use driver_abilities::{ASK_AGAIN, DriverAbilities, ask};
 
 /// Steps follow from one another: made, bound, written. More than so many at a time are a mistake of ours.
 const ROUNDS: usize = 16;
@@ -37,7 +37,7 @@ pub(crate) struct Claims {
     context: Context,
     done: mpsc::UnboundedSender<Done>,
     store: Store,
-    asking: Asking,
+    asking: DriverAbilities,
     backoff: Backoff<Key>,
     /// Drivers that came or went since the last look.
     changed: BTreeSet<String>,
@@ -90,7 +90,7 @@ impl Claims {
             store: Store::open(context.layout.root())?,
             context: context.clone(),
             done,
-            asking: Asking::default(),
+            asking: DriverAbilities::default(),
             backoff: Backoff::default(),
             changed: BTreeSet::new(),
             gone: Vec::new(),

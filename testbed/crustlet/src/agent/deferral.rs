@@ -1,5 +1,5 @@
-//! Which volumes of a pod are deferred: as it says, and once it has begun as they are (KEP-2857, "`DeferFSMount` field
-//! in Pod Spec").
+//! The deferred volumes of a pod: those that its manifest names, and once it has begun those that are mounted so
+//! (KEP-2857, "`DeferFSMount` field in Pod Spec").
 
 use std::collections::{BTreeMap, BTreeSet};
 

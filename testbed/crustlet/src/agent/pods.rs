@@ -1,6 +1,6 @@
-//! Pods: which there are, and the next step of each.
+//! The pods, and the next step of each.
 
-mod known;
+mod pod;
 mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
 use super::Done;
-use super::step::{Begun, PodDone, begin};
+use super::step::{PodDone, StartedStep, begin};
 use super::volumes::Volumes;
 use crate::api::Container;
 use crate::cri::{Cri, CriError};
 use crate::objects::{Name, Objects, Pod};
-use crate::operations::{Context, Telling};
+use crate::operations::{Context, MountingRuntime};
 use crate::pods::config::{self, NodeFacts};
-use crate::pods::decide::{Next, Wanted, next};
+use crate::pods::decide::{Next, PodGoal, next};
 use crate::pods::observed::{Container as Observable, Observed};
 use crate::pods::status::{StatusInputs, status};
 use crate::pods::{End, PodStep, Subject};
@@ -28,9 +28,9 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::worker::Worker;
 
-use known::At;
+use pod::PodProgress;
 
-pub(crate) use known::Known;
+pub(crate) use pod::KnownPod;
 pub(crate) use sweep::Swept;
 
 /// All pods of the node.
@@ -42,7 +42,7 @@ pub(crate) struct Pods {
     node: Arc<NodeFacts>,
     done: mpsc::UnboundedSender<Done>,
     /// By their uids.
-    all: BTreeMap<String, Known>,
+    all: BTreeMap<String, KnownPod>,
     /// Those of them that are written down, or were.
     written: BTreeMap<String, Arc<Pod>>,
     /// Those whose uids others have, which were told so.
@@ -85,7 +85,7 @@ impl Pods {
     }
 
     /// All, by their uids.
-    pub(crate) const fn known(&self) -> &BTreeMap<String, Known> {
+    pub(crate) const fn known(&self) -> &BTreeMap<String, KnownPod> {
         &self.all
     }
 
@@ -172,9 +172,9 @@ impl Pods {
 
     /// Those whose processes may be there, or are being made.
     pub(crate) fn running(&self) -> BTreeSet<String> {
-        let is_running = |known: &Known| {
+        let is_running = |known: &KnownPod| {
             let observed = known.observed.as_ref();
-            let is_at_it = matches!(known.at, At::Step | At::Unseen);
+            let is_at_it = matches!(known.at, PodProgress::Step | PodProgress::Unseen);
             is_at_it || observed.is_some_and(|it| !it.is_stopped())
         };
         let running = self.all.iter().filter(|(_, known)| is_running(known));
@@ -209,9 +209,9 @@ impl Pods {
             let observed = listed.remove(uid);
             // Who wasn't known then was nobody's step.
             let age = ages.get(uid).copied().unwrap_or_default();
-            if age == known.age && matches!(known.at, At::Rest | At::Unseen) {
+            if age == known.age && matches!(known.at, PodProgress::Rest | PodProgress::Unseen) {
                 known.observed = observed;
-                known.at = At::Rest;
+                known.at = PodProgress::Rest;
             }
         }
         // Who was known then has ended since.
@@ -234,7 +234,7 @@ impl Pods {
         let Some(known) = self.all.get_mut(&done.uid) else {
             return;
         };
-        known.at = At::Unseen;
+        known.at = PodProgress::Unseen;
         known.age += 1;
         match done.result {
             Ok(()) => known.failures.succeed(&done.subject),
@@ -243,7 +243,7 @@ impl Pods {
         known.told.extend(done.told);
         if let Ok(observed) = done.observed {
             known.observed = observed;
-            known.at = At::Rest;
+            known.at = PodProgress::Rest;
         }
     }
 
@@ -286,7 +286,7 @@ impl Pods {
         let mut pause: Option<Duration> = None;
         let mut ended = Vec::new();
         for (uid, known) in &mut self.all {
-            if known.at != At::Rest {
+            if known.at != PodProgress::Rest {
                 if let Some(end) = known.hasten() {
                     let (worker, pod) = (self.worker.clone(), known.regarding(uid));
                     // What came of it is told by the step that is under way.
@@ -300,7 +300,7 @@ impl Pods {
             let next = match &known.pod {
                 Some(pod) if is_to_run => {
                     let late = volumes.has_late(uid);
-                    let wanted = Wanted::Run {
+                    let wanted = PodGoal::Run {
                         pod,
                         volumes_ready: volumes.are_ready(pod),
                         told: late.then_some(&known.told),
@@ -311,7 +311,7 @@ impl Pods {
                 _ if !known.is_written && !is_known => continue,
                 _ => {
                     let grace = known.grace();
-                    next(Wanted::End { grace }, known.observed.as_ref(), &held, now)
+                    next(PodGoal::End { grace }, known.observed.as_ref(), &held, now)
                 }
             };
             let are_gone = volumes.are_gone(uid);
@@ -321,7 +321,7 @@ impl Pods {
                 Next::Step(step) => {
                     known.is_ending |= !is_to_run;
                     known.begin(&step);
-                    let begun = Begun {
+                    let begun = StartedStep {
                         objects: Arc::clone(objects),
                         regarding: known.regarding(uid),
                         pod: known.pod.clone(),
@@ -348,7 +348,7 @@ impl Pods {
             self.sweep(&uid);
         }
         let mut over = Vec::new();
-        for (uid, known) in self.all.iter().filter(|(_, it)| it.at == At::Over) {
+        for (uid, known) in self.all.iter().filter(|(_, it)| it.at == PodProgress::Over) {
             match known.failures.held(clock).0.get(&Subject::End) {
                 Some(wait) => pause = Some(pause.map_or(*wait, |it| it.min(*wait))),
                 None => over.push(uid.clone()),
@@ -361,14 +361,19 @@ impl Pods {
     }
 
     /// The runtime handler that has a pod's volume mounted, where it was told to (KEP-2857's earlier draft).
-    pub(crate) fn telling(&self, uid: &str, spec: &MountSpec, mounter: Mounter) -> Option<Telling> {
+    pub(crate) fn telling(
+        &self,
+        uid: &str,
+        spec: &MountSpec,
+        mounter: Mounter,
+    ) -> Option<MountingRuntime> {
         let socket = spec
             .runtime
             .as_ref()
             .filter(|_| mounter == Mounter::Runtime)?;
         let observed = self.all.get(uid)?.observed.as_ref()?;
         let sandbox = observed.sandboxes.iter().find(|it| it.is_ready)?;
-        Some(Telling::new(socket, &sandbox.id))
+        Some(MountingRuntime::new(socket, &sandbox.id))
     }
 
     /// A container of a pod's, for whoever wants to look into it: by its name, or the first.

@@ -1,4 +1,4 @@
-//! Volumes that pods use, measured now and then.
+//! Periodic measurements of the volumes that pods use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,24 +10,24 @@ use super::volumes::Volumes;
 use crate::events::Regarding;
 use crate::metrics::VolumeStats;
 use crate::objects::Name;
-use crate::operations::{Context, Publication, Telling, stats};
+use crate::operations::{Context, MountingRuntime, Publication, stats};
 use crate::volumes::actual::Certainty;
 
-/// What is measured.
+/// A volume that is measured.
 #[derive(Debug)]
-struct Measured {
+struct MeasuredVolume {
     publication: Publication,
     claim: Name,
-    runtime: Option<Telling>,
+    runtime: Option<MountingRuntime>,
     /// The pod; `None` if its manifest isn't known.
     regarding: Option<Regarding>,
     /// The abnormal condition that was reported last, so that it isn't reported again.
     before: Option<String>,
 }
 
-/// What was measured, and who is being asked. Each driver for itself: one that hangs holds up no other.
+/// The last measurements, and the drivers that are being asked. Each is asked by itself: one that hangs holds up no other.
 #[derive(Debug, Default)]
-pub(super) struct Measuring {
+pub(super) struct Measurements {
     /// What each has told last.
     told: BTreeMap<String, Vec<VolumeStats>>,
     /// The abnormal condition that was reported last of each claim in each pod (by its uid).
@@ -35,7 +35,7 @@ pub(super) struct Measuring {
     under_way: BTreeSet<String>,
 }
 
-impl Measuring {
+impl Measurements {
     /// Asks each driver that isn't being asked still, for one volume after another.
     pub(super) fn begin(
         &mut self,
@@ -63,7 +63,7 @@ impl Measuring {
     }
 
     /// Of claims that somebody uses: what is told of others is over.
-    fn keep(&mut self, measured: &BTreeMap<String, Vec<Measured>>) {
+    fn keep(&mut self, measured: &BTreeMap<String, Vec<MeasuredVolume>>) {
         self.told.retain(|driver, told| {
             let used = measured.get(driver).map_or(&[][..], Vec::as_slice);
             told.retain(|it| used.iter().any(|used| used.claim == it.claim));
@@ -97,9 +97,9 @@ impl Measuring {
     }
 }
 
-async fn measure(context: &Context, measured: Vec<Measured>) -> Vec<VolumeStats> {
+async fn measure(context: &Context, measured: Vec<MeasuredVolume>) -> Vec<VolumeStats> {
     let mut told = Vec::new();
-    for Measured {
+    for MeasuredVolume {
         publication,
         claim,
         runtime,
@@ -134,8 +134,8 @@ async fn measure(context: &Context, measured: Vec<Measured>) -> Vec<VolumeStats>
 
 /// Volumes of claims in pods that run, by their drivers. A deferred one can't be measured before its pod's sandbox is
 /// there.
-fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Measured>> {
-    let mut measured: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
+fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<MeasuredVolume>> {
+    let mut measured: BTreeMap<String, Vec<MeasuredVolume>> = BTreeMap::new();
     for (id, volume) in &volumes.desired().volumes {
         for (uid, spec) in &volume.mounts {
             let mount = volumes.actual().mount(id, uid);
@@ -151,7 +151,7 @@ fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Measured>> {
             measured
                 .entry(id.driver.clone())
                 .or_default()
-                .push(Measured {
+                .push(MeasuredVolume {
                     publication: Publication {
                         id: id.clone(),
                         pod: uid.clone(),

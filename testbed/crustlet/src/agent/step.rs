@@ -1,4 +1,4 @@
-//! A pod's step, carried out by a task of its own.
+//! Carries out a pod's step in a task of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::Done;
 use crate::cri::{Cri, CriError};
 use crate::events::Regarding;
 use crate::objects::{Objects, Pod};
-use crate::operations::{self, Context, Late, OperationError, Place, Wanted};
+use crate::operations::{self, Context, LateMount, OperationError, PathRequest, VolumeKind};
 use crate::pods::config::{self, NodeFacts, Source};
 use crate::pods::failures::Failure;
 use crate::pods::observed::Observed;
@@ -18,16 +18,16 @@ use crate::volumes::actual::{Mount, Mounter};
 use crate::volumes::spec::{Resolved, VolumeId, resolve};
 use crate::worker::Worker;
 
-/// A step of a pod, with all that it is carried out by.
+/// A started step of a pod, with all that it needs.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct StartedStep {
     pub(super) objects: Arc<Objects>,
     pub(super) regarding: Regarding,
     pub(super) pod: Option<Arc<Pod>>,
     pub(super) node: Arc<NodeFacts>,
     pub(super) step: PodStep,
     /// What the runtime handler is to be told of.
-    pub(super) late: Vec<Late>,
+    pub(super) late: Vec<LateMount>,
     /// The pod's volumes that are there.
     pub(super) mounted: BTreeMap<VolumeId, Mount>,
 }
@@ -48,7 +48,7 @@ pub(super) fn begin(
     context: Context,
     cri: Cri,
     worker: Worker,
-    begun: Begun,
+    begun: StartedStep,
     done: mpsc::UnboundedSender<Done>,
 ) {
     tokio::spawn(async move {
@@ -71,8 +71,8 @@ pub(super) fn begin(
     });
 }
 
-async fn carry_out(context: &Context, worker: &Worker, begun: &Begun) -> Result<(), Failure> {
-    let Begun {
+async fn carry_out(context: &Context, worker: &Worker, begun: &StartedStep) -> Result<(), Failure> {
+    let StartedStep {
         objects,
         regarding,
         pod,
@@ -130,7 +130,7 @@ async fn sources(
     objects: &Arc<Objects>,
     pod: &Arc<Pod>,
     name: &str,
-    begun: &Begun,
+    begun: &StartedStep,
 ) -> Result<Vec<Source>, OperationError> {
     let container = pod.containers().find(|it| it.name == name);
     let missing = || OperationError::Task(format!("there is no container {name:?}"));
@@ -147,13 +147,13 @@ async fn sources(
                 let there = begun.mounted.get(id);
                 let there = there.filter(|it| it.directory == spec.volume.directory);
                 let there = there.ok_or_else(|| OperationError::NotThere(id.clone()))?;
-                Place::Csi {
+                VolumeKind::Csi {
                     by_runtime: there.mounter != Mounter::Driver,
                     read_only: spec.read_only || spec.volume.read_only,
                     directory: spec.volume.directory,
                 }
             }
-            Some(Resolved::EmptyDir) => Place::EmptyDir {
+            Some(Resolved::EmptyDir) => VolumeKind::EmptyDir {
                 name: mount.name.clone(),
                 group: pod
                     .spec
@@ -161,7 +161,7 @@ async fn sources(
                     .as_ref()
                     .and_then(|it| it.fs_group),
             },
-            Some(Resolved::HostPath(path)) => Place::HostPath {
+            Some(Resolved::HostPath(path)) => VolumeKind::HostPath {
                 path,
                 kind: volume
                     .and_then(|it| it.host_path.as_ref()?.type_.clone())
@@ -171,7 +171,7 @@ async fn sources(
             None => continue,
         };
         let subpath = config::subpath(pod, &begun.node, container, mount)?;
-        wanted.push(Wanted { place, subpath });
+        wanted.push(PathRequest { place, subpath });
     }
     let (layout, uid, name) = (context.layout.clone(), pod.uid.clone(), name.to_owned());
     let given = operations::blocking(move || operations::paths(&layout, &uid, &name, &wanted));

@@ -1,8 +1,8 @@
-//! Volumes: what is wanted, what there is, and the operations between the two.
+//! The desired and the actual volumes, and the operations from one to the other.
 
-mod asked;
 mod begin;
-mod ended;
+mod outcomes;
+mod queries;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,20 +45,20 @@ pub(crate) struct Volumes {
     /// Why the last operation of a volume failed.
     failed: BTreeMap<(VolumeId, Step), String>,
     /// What pods were told already.
-    told: BTreeMap<(String, String), Told>,
+    told: BTreeMap<(String, String), ReportedProblem>,
     /// Who may have which volume, though it isn't known.
     suspected: Holders,
 }
 
 /// What a pod's volume lacks, and whether the pod was told.
 #[derive(Debug)]
-struct Told {
+struct ReportedProblem {
     problem: Problem,
     since: Instant,
     is_done: bool,
 }
 
-impl Told {
+impl ReportedProblem {
     fn new(problem: &Problem, since: Instant) -> Self {
         Self {
             problem: problem.clone(),
@@ -192,9 +192,9 @@ impl Volumes {
             let problems = self.desired.problems.get(&pod.uid);
             for (volume, problem) in problems.into_iter().flatten() {
                 let told = self.told.entry((pod.uid.clone(), volume.clone()));
-                let told = told.or_insert_with(|| Told::new(problem, now));
+                let told = told.or_insert_with(|| ReportedProblem::new(problem, now));
                 if told.problem != *problem {
-                    *told = Told::new(problem, now);
+                    *told = ReportedProblem::new(problem, now);
                 }
                 if told.is_due(now) {
                     let message =

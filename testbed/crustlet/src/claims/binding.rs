@@ -1,4 +1,4 @@
-//! Which volume a claim gets: the rules of kube-controller-manager's binder.
+//! Chooses the volume of a claim, by the rules of kube-controller-manager's binder.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Notice, World};
 use crate::csi::Abilities;
 use crate::events::Type;
 use crate::objects::{Name, StorageClass};
-use crate::volumes::bound::{Held, claim_of, held, volume_of, was_bound};
+use crate::volumes::claim_ref::{ClaimRef, claim_of, held, volume_of, was_bound};
 use crate::volumes::spec::capacity;
 
 /// Of classes whose volumes people make.
@@ -63,11 +63,11 @@ pub(super) fn decide<'o>(
     }
     let volumes = world.objects.volumes.iter();
     let mut meant =
-        volumes.filter(|(_, it)| matches!(held(it, name, uid), Held::Meant | Held::This));
+        volumes.filter(|(_, it)| matches!(held(it, name, uid), ClaimRef::Meant | ClaimRef::This));
     if let Some((volume_name, volume)) = meant.next() {
         // One that it has already may have been made before the claim asked for more.
         return match wanted.mismatch(volume) {
-            Some(why) if held(volume, name, uid) == Held::Meant => {
+            Some(why) if held(volume, name, uid) == ClaimRef::Meant => {
                 wait(Type::Warning, "VolumeMismatch", mismatch(volume_name, why))
             }
             _ => Binding::Bind(volume_name),
@@ -121,9 +121,10 @@ fn to_named<'o>(
         });
     };
     Some(match held(found, name, uid) {
-        Held::This if was_bound(claim) => Binding::Bound(volume_name),
-        Held::This => Binding::Bind(volume_name),
-        Held::Free | Held::Meant if !taken.contains(volume) => match wanted.mismatch(found) {
+        ClaimRef::This if was_bound(claim) => Binding::Bound(volume_name),
+        ClaimRef::This => Binding::Bind(volume_name),
+        ClaimRef::Free | ClaimRef::Meant if !taken.contains(volume) => match wanted.mismatch(found)
+        {
             None => Binding::Bind(volume_name),
             Some(why) => warn("VolumeMismatch", mismatch(volume_name, why)),
         },

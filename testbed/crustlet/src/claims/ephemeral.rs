@@ -1,4 +1,4 @@
-//! Claims that pods bring: made of their `ephemeral` volumes' templates, and gone with the pod.
+//! The claims of pods' `ephemeral` volumes, which are made of a template and go with the pod.
 
 use k8s_openapi::api::core::v1::Volume;
 use serde_json::json;

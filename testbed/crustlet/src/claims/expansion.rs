@@ -1,4 +1,4 @@
-//! Volumes grow as their claims ask for more: the controller's part, which external-resizer has, then kubelet's.
+//! Grows volumes whose claims ask for more: the controller's part, as external-resizer, then kubelet's.
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
@@ -158,7 +158,7 @@ pub(super) fn next(
 ) -> Option<Result<Step, Notice>> {
     let volume = world.objects.volumes.get(volume_name)?;
     let key = (Kind::PersistentVolumeClaim, name.clone());
-    let of = Of {
+    let of = BoundVolume {
         world,
         name,
         volume_name,
@@ -176,7 +176,8 @@ pub(super) fn next(
     }
 }
 
-struct Of<'o> {
+/// A bound volume with its claim.
+struct BoundVolume<'o> {
     world: &'o World<'o>,
     name: &'o Name,
     volume_name: &'o str,
@@ -184,7 +185,7 @@ struct Of<'o> {
     status: ClaimStatus,
 }
 
-impl<'o> Of<'o> {
+impl<'o> BoundVolume<'o> {
     fn warn(&self, reason: &'static str, message: String) -> Notice {
         Notice::of_claim(Type::Warning, self.name, reason, message)
     }

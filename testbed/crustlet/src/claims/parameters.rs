@@ -1,4 +1,4 @@
-//! A storage class's parameters: those that are the driver's, and those that external-provisioner reads.
+//! The parameters of a storage class: the driver's, and those that external-provisioner reads.
 
 use std::collections::BTreeMap;
 

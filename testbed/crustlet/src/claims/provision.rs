@@ -1,5 +1,5 @@
-//! A volume is made for a claim: what the driver is asked, and the `PersistentVolume` that its answer comes to, as
-//! external-provisioner has them.
+//! Makes a volume for a claim: the request to the driver, and the `PersistentVolume` of its answer, as
+//! external-provisioner writes them.
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};

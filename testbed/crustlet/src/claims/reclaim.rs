@@ -1,4 +1,4 @@
-//! Volumes that were made for claims that are gone.
+//! Reclaims volumes whose claims are gone.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::provision::DELETION_SECRET;
 use super::{Notice, Records, Step, World, Write};
 use crate::events::Type;
 use crate::objects::{Kind, Name};
-use crate::volumes::bound::{RELEASED, claim_of, was_released};
+use crate::volumes::claim_ref::{RELEASED, claim_of, was_released};
 use crate::volumes::spec::VolumeId;
 
 const FAILED: &str = "VolumeFailedDelete";
@@ -80,7 +80,7 @@ pub(super) enum Reclaim {
     /// Somebody has deleted it, and what is stored is to be kept: it isn't known any more.
     Forget(Notice),
     /// Nothing yet, and nobody here can hasten it.
-    Held(Notice),
+    ClaimRef(Notice),
     /// Nothing yet; a driver may.
     Wait(Notice),
 }
@@ -107,7 +107,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
             let message = format!(
                 "it goes when persistentvolumeclaim {claim}, which has it, has gone; hint: delete that"
             );
-            Reclaim::Held(notice(Type::Normal, "VolumeInUse", message))
+            Reclaim::ClaimRef(notice(Type::Normal, "VolumeInUse", message))
         });
     }
     if !was_released(volume) {
@@ -120,7 +120,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
         return Reclaim::Keep;
     }
     if let Some(why) = held(world, name, &id) {
-        return Reclaim::Held(notice(Type::Warning, FAILED, why));
+        return Reclaim::ClaimRef(notice(Type::Warning, FAILED, why));
     }
     let VolumeId { driver, handle } = &id;
     if !is_to_go || is_anothers {

@@ -1,4 +1,4 @@
-//! What was decided about objects, laid over what people wrote of them.
+//! The records of decisions about objects, which are merged into their manifests.
 //!
 //! A record is a part of an object, in that object's own shape: a claim's uid, `volumeName` and `status`, a volume's
 //! `claimRef`. Objects that were made here have nobody else who writes them, and are records whole; what somebody says
@@ -13,7 +13,7 @@ use super::provision::PROVISIONED_BY;
 use super::{World, Write};
 use crate::objects::manifest;
 use crate::objects::{Kind, Name, Objects};
-use crate::volumes::bound;
+use crate::volumes::claim_ref;
 
 /// All of them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -80,7 +80,7 @@ impl Records {
             Kind::PersistentVolumeClaim => {
                 let claim = world.objects.claims.get(name);
                 is_deleted(record)
-                    && claim.map_or_else(|| !world.is_used(name), |it| !bound::is_deleted(it))
+                    && claim.map_or_else(|| !world.is_used(name), |it| !claim_ref::is_deleted(it))
             }
             // Who had it is known as long as that one is there: the volume's manifest may come back.
             Kind::PersistentVolume if !is_whole(*kind, record) => {
@@ -94,7 +94,7 @@ impl Records {
     /// Whether what was decided is about a claim that went, and not about the one by its name that there is.
     pub(super) fn are_over(&self, name: &Name, claim: &PersistentVolumeClaim) -> bool {
         let record = self.get(Kind::PersistentVolumeClaim, name);
-        record.is_some_and(is_deleted) && !bound::is_deleted(claim)
+        record.is_some_and(is_deleted) && !claim_ref::is_deleted(claim)
     }
 
     /// Claims whose manifest is away without a word, and the volume that is kept for each.

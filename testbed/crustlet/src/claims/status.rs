@@ -1,4 +1,4 @@
-//! How claims and volumes are, as Kubernetes tells it.
+//! The status of claims and volumes, in Kubernetes' form.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Records;
 use super::reclaim::is_released;
 use crate::objects::quantity::{Bytes, bytes};
 use crate::objects::{Kind, Name, Objects};
-use crate::volumes::bound::{claim_of, is_bound, volume_of, was_bound};
+use crate::volumes::claim_ref::{claim_of, is_bound, volume_of, was_bound};
 
 const STORAGE: &str = "storage";
 

@@ -1,4 +1,4 @@
-//! Records on the disk: a file each below the root directory, the object's own JSON.
+//! The records on the disk: one file for each below the root directory, in the object's own JSON.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -1,10 +1,10 @@
-//! Claims from their manifests to their volumes, and back.
+//! Tests of claims, from their manifests to their volumes and back.
 
 mod binding;
-mod changed;
-mod going;
+mod deletion;
+mod edits;
 mod growth;
-mod made;
+mod provisioning;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;

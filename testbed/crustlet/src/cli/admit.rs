@@ -1,4 +1,4 @@
-//! `crustlet admit`: what a policy makes of pods, without an agent.
+//! `crustlet admit`: applies a policy to pods, without an agent.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! How long ago something was, as kubectl says it: two or three digits of it.
+//! Ages as kubectl prints them, with two or three digits.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What may be said to the commands that ask a running agent.
+//! The arguments of the commands that ask a running agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::objects::manifest::DEFAULT_NAMESPACE;
 
 /// What can be asked of a running agent.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Asked {
+pub(crate) enum AgentCommand {
     /// Show objects: pods, claims, volumes on this node, and others
     Get(Get),
     /// Apply manifests, and wait until their pods run
@@ -234,10 +234,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(subcommand)]
-        asked: Asked,
+        asked: AgentCommand,
     }
 
-    fn parse(line: &str) -> Result<Asked, String> {
+    fn parse(line: &str) -> Result<AgentCommand, String> {
         let words = ["crustlet"].into_iter().chain(line.split_whitespace());
         let line = Line::try_parse_from(words);
         line.map(|line| line.asked)
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn all_namespaces_count_before_one() {
         let namespace = |line: &str| match parse(line) {
-            Ok(Asked::Get(get)) => get.scope.namespace().to_owned(),
+            Ok(AgentCommand::Get(get)) => get.scope.namespace().to_owned(),
             other => panic!("{other:?}"),
         };
         assert_eq!(namespace("get pods"), "default");
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn what_is_run_in_a_container_comes_after_two_dashes() {
-        let Ok(Asked::Exec(exec)) = parse("exec -it web -c app -- sh -c true -i") else {
+        let Ok(AgentCommand::Exec(exec)) = parse("exec -it web -c app -- sh -c true -i") else {
             panic!();
         };
         assert!(exec.stdin && exec.tty);
@@ -278,7 +278,7 @@ mod tests {
             ("delete --wait pod web", true),
             ("delete pod web --wait=false", false),
         ] {
-            let Ok(Asked::Delete(delete)) = parse(line) else {
+            let Ok(AgentCommand::Delete(delete)) = parse(line) else {
                 panic!("{line}");
             };
             assert_eq!(delete.wait, expected, "{line}");

@@ -1,4 +1,4 @@
-//! The agent, over its socket.
+//! The client of a running agent.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};

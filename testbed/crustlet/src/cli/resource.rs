@@ -1,9 +1,9 @@
-//! Kinds as people type and read them.
+//! The names of kinds, as people type and read them.
 
 use std::str::FromStr;
 
 use crate::objects::Kind;
-use crate::volumes::shown;
+use crate::volumes::view;
 
 /// What can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Resource {
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Object(kind) => kind.as_str(),
-            Self::Volume => shown::KIND,
+            Self::Volume => view::KIND,
             Self::Event => "Event",
         }
     }
@@ -60,7 +60,7 @@ impl Resource {
     fn api_version(self) -> &'static str {
         match self {
             Self::Object(kind) => kind.api_version(),
-            Self::Volume => shown::API_VERSION,
+            Self::Volume => view::API_VERSION,
             Self::Event => "v1",
         }
     }

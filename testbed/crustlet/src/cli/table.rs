@@ -1,4 +1,4 @@
-//! Rows in columns, as kubectl lays them out.
+//! Tables, laid out as kubectl lays them out.
 
 use crust_state::printable::{Columns, printable};
 

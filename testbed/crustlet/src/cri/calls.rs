@@ -1,4 +1,4 @@
-//! The calls, each by its short name.
+//! The calls of the CRI.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What there is of pods.
+//! Lists pods, with their sandboxes and containers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::PoisonError;
@@ -14,9 +14,9 @@ use super::{Cri, CriError, DEADLINE};
 use crate::pods::labels;
 use crate::pods::observed::{Observed, gather};
 
-/// What was asked before and is no other the next time: a list doesn't say it, and each is a call of its own.
+/// Answers of earlier calls that don't change: a list doesn't have them, and each takes a call of its own.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenBefore {
     /// Of containers that ran, or had ended. It holds as long as they are listed in that state.
     containers: HashMap<String, ContainerStatus>,
     /// Of sandboxes that are ready: their addresses, or none.
@@ -156,7 +156,7 @@ impl Cri {
         });
     }
 
-    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+    fn seen<T>(&self, look: impl FnOnce(&mut SeenBefore) -> T) -> T {
         look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

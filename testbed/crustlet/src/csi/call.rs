@@ -1,4 +1,4 @@
-//! The calls of CSI that are made here.
+//! The calls of CSI that crustlet makes.
 
 use crust_proto::csi::v1::controller_client::ControllerClient;
 use crust_proto::csi::v1::identity_client::IdentityClient;

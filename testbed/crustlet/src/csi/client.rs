@@ -1,4 +1,4 @@
-//! A driver, as whoever has a volume of its calls it.
+//! The client of a driver.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

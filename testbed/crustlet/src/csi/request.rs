@@ -1,4 +1,4 @@
-//! What a driver is asked, by what it can do (KEP-2857, 2485, 2317).
+//! The fields of requests that depend on a driver's capabilities (KEP-2857, 2485, 2317).
 
 use std::collections::HashMap;
 
@@ -41,18 +41,18 @@ pub(crate) struct Publish {
     pub(crate) change_policy: Option<String>,
 }
 
-/// Why a volume can't be deferred: the driver lacks something (KEP-2857, "Enhancements to Kubelet").
+/// A capability that the driver of a deferred volume lacks (KEP-2857, "Enhancements to Kubelet").
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "driver {driver} lacks the capability {capability}, and the pod asks for deferFSMount{with}; hint: upgrade the driver, or take deferFSMount out of the pod"
 )]
-pub(crate) struct Lacks {
+pub(crate) struct LacksCapability {
     driver: String,
     capability: &'static str,
     with: &'static str,
 }
 
-impl Lacks {
+impl LacksCapability {
     /// Of a volume that is deferred already, whose driver was replaced by one that doesn't (KEP-2857, story 5).
     pub(crate) fn deferral(driver: &str) -> Self {
         Self {
@@ -65,9 +65,12 @@ impl Lacks {
 
 impl Publish {
     /// Of a mount, by what its driver can do.
-    pub(crate) fn of(mount: &MountSpec, capabilities: &Capabilities) -> Result<Self, Lacks> {
+    pub(crate) fn of(
+        mount: &MountSpec,
+        capabilities: &Capabilities,
+    ) -> Result<Self, LacksCapability> {
         let has = |capability| capabilities.has(capability);
-        let lacks = |capability, with| Lacks {
+        let lacks = |capability, with| LacksCapability {
             driver: mount.volume.id.driver.clone(),
             capability,
             with,

@@ -1,4 +1,4 @@
-//! kubelet's labels.
+//! The labels of metrics, which are kubelet's.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

@@ -1,4 +1,4 @@
-//! What is told of the volumes that there are at a moment: nothing is left of those that are gone.
+//! Metrics of the volumes that exist at a moment. Those of volumes that are gone go with them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,12 +85,12 @@ fn is_abnormal(stats: &Stats) -> Option<bool> {
 }
 
 /// What is told of a claim's volume: by what name, what that means, and its value where it is known.
-type Told = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
+type VolumeGauge = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
 
 const ABNORMAL: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
 
 /// The first seven are kubelet's, the last is KEP-2857's name for the one before.
-const TOLD: [Told; 8] = [
+const VOLUME_GAUGES: [VolumeGauge; 8] = [
     (
         "kubelet_volume_stats_capacity_bytes",
         "Capacity in bytes of the volume",
@@ -134,7 +134,7 @@ const TOLD: [Told; 8] = [
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         self.with(|now| {
-            for (name, help, value) in TOLD {
+            for (name, help, value) in VOLUME_GAUGES {
                 let stats = now.stats.iter();
                 let known = stats.filter_map(|(claim, stats)| Some((claim, value(stats)?)));
                 gauge(&mut encoder, name, help, known)?;

@@ -1,4 +1,4 @@
-//! YAML as people know it, read into objects.
+//! Reads the YAML of manifests into objects.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::culprit::culprit;
 use super::name::{Kind, Name};
+use super::unreadable::unreadable_field;
 use super::{Pod, RuntimeClass, StorageClass};
 
 /// The namespace of objects that don't say.
@@ -222,7 +222,7 @@ fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
 }
 
 pub(super) fn plain<T: DeserializeOwned>(document: &Value) -> Result<T, String> {
-    T::deserialize(document).map_err(|error| match culprit::<T>(document).as_str() {
+    T::deserialize(document).map_err(|error| match unreadable_field::<T>(document).as_str() {
         "" => error.to_string(),
         field => format!("{field}: {error}"),
     })

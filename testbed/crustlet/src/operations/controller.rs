@@ -1,4 +1,4 @@
-//! Volumes' storage, by a driver's controller service.
+//! A driver's controller service: makes, grows and deletes volumes.
 
 use crust_proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateVolumeRequest,

@@ -1,4 +1,4 @@
-//! Why an operation failed, and whether it may have done something.
+//! Errors of operations, and whether one may have done something.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crust_blockfs::subpath::SubpathError;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use rustix::io::Errno;
 
-use crate::csi::{CallError, Lacks};
+use crate::csi::{CallError, LacksCapability};
 use crate::objects::Name;
 use crate::pods::config::ConfigError;
 use crate::runtime_assist::RuntimeError;
@@ -34,7 +34,7 @@ pub(crate) enum OperationError {
     Call(#[from] CallError),
     /// It can't be deferred.
     #[error(transparent)]
-    Lacks(#[from] Lacks),
+    LacksCapability(#[from] LacksCapability),
     /// The runtime handler answered so, or not at all.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),

@@ -1,4 +1,4 @@
-//! Where a container's volumes are on the host: what the container runtime is told.
+//! The paths of a container's volumes on the host, for the container runtime.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -10,9 +10,9 @@ use rustix::fs::{CWD, Gid, Mode, OFlags, fchmod, fchown, openat};
 use super::{OperationError, directories, subpath};
 use crate::volumes::layout::Layout;
 
-/// What a pod's volume is on the host.
+/// The kind of a pod's volume, by which its path on the host is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum VolumeKind {
     /// A CSI volume's target path.
     Csi {
         /// The volume's directory in the pod's.
@@ -38,31 +38,31 @@ pub(crate) enum Place {
     },
 }
 
-/// A mount of a container's.
+/// A request for the path of a container's mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Of what.
-    pub(crate) place: Place,
-    /// Which part of it.
+pub(crate) struct PathRequest {
+    /// The volume.
+    pub(crate) place: VolumeKind,
+    /// The part of the volume, or `None` for all of it.
     pub(crate) subpath: Option<PathBuf>,
 }
 
-/// What a container is given.
+/// The source of a container's mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Given {
-    /// On the host.
+pub(crate) struct MountSource {
+    /// The path on the host.
     pub(crate) path: PathBuf,
-    /// Whatever the container asks for.
+    /// Whether it is mounted read-only whatever the container asks for.
     pub(crate) read_only: bool,
 }
 
-/// Where a container's mounts are, in their order; made where they have to be.
+/// Returns the sources of a container's mounts in their order. Makes those that have to be made.
 pub(crate) fn paths(
     layout: &Layout,
     pod: &str,
     container: &str,
-    wanted: &[Wanted],
-) -> Result<Vec<Given>, OperationError> {
+    wanted: &[PathRequest],
+) -> Result<Vec<MountSource>, OperationError> {
     let given = wanted.iter().enumerate().map(|(index, wanted)| {
         let (path, read_only) = base(layout, pod, &wanted.place)?;
         let path = match (&wanted.subpath, &wanted.place) {
@@ -70,15 +70,15 @@ pub(crate) fn paths(
             // KEP-2857, "Enhancements to Kubelet": no probing, no bind.
             (
                 Some(subpath),
-                Place::Csi {
+                VolumeKind::Csi {
                     by_runtime: true, ..
                 },
             ) => path.join(subpath),
             (Some(part), place) => {
                 let name = match place {
-                    Place::Csi { directory, .. } => directory.as_str(),
-                    Place::EmptyDir { name, .. } => name,
-                    Place::HostPath { .. } => "hostpath",
+                    VolumeKind::Csi { directory, .. } => directory.as_str(),
+                    VolumeKind::EmptyDir { name, .. } => name,
+                    VolumeKind::HostPath { .. } => "hostpath",
                 };
                 let binds = layout.subpaths(pod).join(name).join(container);
                 let place = binds.join(index.to_string());
@@ -86,34 +86,34 @@ pub(crate) fn paths(
                 place
             }
         };
-        Ok(Given { path, read_only })
+        Ok(MountSource { path, read_only })
     });
     given.collect()
 }
 
 /// A host's path may be a link, as for kubelet, which looks for subPaths where it leads. Ours are none.
-fn real(path: PathBuf, place: &Place) -> Result<PathBuf, OperationError> {
+fn real(path: PathBuf, place: &VolumeKind) -> Result<PathBuf, OperationError> {
     match place {
-        Place::HostPath { .. } => {
+        VolumeKind::HostPath { .. } => {
             fs::canonicalize(&path).map_err(OperationError::io("realpath", &path))
         }
-        Place::Csi { .. } | Place::EmptyDir { .. } => Ok(path),
+        VolumeKind::Csi { .. } | VolumeKind::EmptyDir { .. } => Ok(path),
     }
 }
 
-fn base(layout: &Layout, pod: &str, place: &Place) -> Result<(PathBuf, bool), OperationError> {
+fn base(layout: &Layout, pod: &str, place: &VolumeKind) -> Result<(PathBuf, bool), OperationError> {
     match place {
-        Place::Csi {
+        VolumeKind::Csi {
             directory,
             read_only,
             ..
         } => Ok((layout.target(pod, directory), *read_only)),
-        Place::EmptyDir { name, group } => {
+        VolumeKind::EmptyDir { name, group } => {
             let path = layout.empty_dirs(pod).join(name);
             empty_dir(&path, *group)?;
             Ok((path, false))
         }
-        Place::HostPath { path, kind } => {
+        VolumeKind::HostPath { path, kind } => {
             host_path(path, kind)?;
             Ok((path.clone(), false))
         }
@@ -193,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    fn csi(by_runtime: bool) -> Place {
-        Place::Csi {
+    fn csi(by_runtime: bool) -> VolumeKind {
+        VolumeKind::Csi {
             directory: "pv-1".to_owned(),
             by_runtime,
             read_only: true,
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_deferred_volumes_subpath_is_its_target_path_and_the_rest() {
         let layout = Layout::new(Path::new("/nowhere"));
-        let wanted = [None, Some(PathBuf::from("a/b"))].map(|subpath| Wanted {
+        let wanted = [None, Some(PathBuf::from("a/b"))].map(|subpath| PathRequest {
             place: csi(true),
             subpath,
         });
@@ -219,8 +219,8 @@ mod tests {
     fn an_empty_dir_is_made_once_for_all() {
         let place = tempfile::tempdir().unwrap();
         let layout = Layout::new(place.path());
-        let wanted = Wanted {
-            place: Place::EmptyDir {
+        let wanted = PathRequest {
+            place: VolumeKind::EmptyDir {
                 name: "scratch".to_owned(),
                 group: Some(77),
             },
@@ -241,8 +241,8 @@ mod tests {
         let layout = Layout::new(place.path());
         let wanted = |group| {
             let name = "scratch".to_owned();
-            let place = Place::EmptyDir { name, group };
-            [Wanted {
+            let place = VolumeKind::EmptyDir { name, group };
+            [PathRequest {
                 place,
                 subpath: None,
             }]

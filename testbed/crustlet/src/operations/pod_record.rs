@@ -1,5 +1,5 @@
-//! A pod as it was when it began, in its directory: whoever is started anew goes by that, whatever was written since. It
-//! says which volumes the pod's processes have, and who has mounted them.
+//! The record of a pod in its directory: the pod as it was when it began, with its volumes and who has mounted them. A
+//! restarted crustlet goes by that, whatever the manifest says by then.
 
 use crust_state::files::{Directory, FileError};
 use crust_state::sentence;

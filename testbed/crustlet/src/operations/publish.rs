@@ -1,4 +1,4 @@
-//! A volume in a pod.
+//! Publishes a volume for a pod, and unpublishes it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -5,8 +5,8 @@ use crust_proto::csi::v1::{
     CapacityRange, NodeExpandVolumeRequest, NodeGetVolumeHealthRequest, NodeGetVolumeStatsRequest,
 };
 
-use super::{Context, OperationError, Publication, Telling, secret};
-use crate::csi::{Lacks, Publish, capability};
+use super::{Context, MountingRuntime, OperationError, Publication, secret};
+use crate::csi::{LacksCapability, Publish, capability};
 use crate::objects::Objects;
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::VolumeSpec;
@@ -17,7 +17,7 @@ use crate::volumes::stats::{Condition, Stats};
 pub(crate) async fn stats(
     context: &Context,
     publication: &Publication,
-    runtime: Option<&Telling>,
+    runtime: Option<&MountingRuntime>,
 ) -> Result<Option<Stats>, OperationError> {
     let Publication {
         id, pod, directory, ..
@@ -29,7 +29,7 @@ pub(crate) async fn stats(
     }
     let defer_fs_ops = publication.mounter == Mounter::Deferred;
     if defer_fs_ops && !capabilities.has(Rpc::DeferFsOps) {
-        return Err(Lacks::deferral(&id.driver).into());
+        return Err(LacksCapability::deferral(&id.driver).into());
     }
     let supported = match runtime {
         Some(runtime) => runtime.tells_stats().await?,
@@ -74,7 +74,7 @@ pub(crate) struct Expansion<'a> {
     /// The new size in bytes.
     pub(crate) size: i64,
     /// The runtime handler that has it mounted.
-    pub(crate) runtime: Option<&'a Telling>,
+    pub(crate) runtime: Option<&'a MountingRuntime>,
 }
 
 /// Calls the driver's `NodeExpandVolume`.
@@ -96,7 +96,7 @@ pub(crate) async fn expand(
     let capabilities = driver.node_capabilities().await?;
     let defer_fs_ops = publication.mounter == Mounter::Deferred;
     if defer_fs_ops && !capabilities.has(Rpc::DeferFsOps) {
-        return Err(Lacks::deferral(&id.driver).into());
+        return Err(LacksCapability::deferral(&id.driver).into());
     }
     let runtime_supports_expand = match runtime {
         Some(runtime) => runtime.expands().await?,

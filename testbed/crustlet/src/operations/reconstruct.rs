@@ -1,5 +1,5 @@
-//! What is on the disk after a restart (KEP-3756): which volumes may be staged and published, by the records that
-//! stand beside them, and what has none that can be read.
+//! Reads the disk after a restart (KEP-3756): which volumes may be staged and published by their records, and what has
+//! no readable record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,4 @@
-//! A pod's runtime handler that mounts volumes when it is told to, after the sandbox is there (KEP-2857's earlier
-//! draft).
+//! A runtime handler that mounts a pod's volumes on request, once the sandbox exists (KEP-2857's earlier draft).
 
 use std::path::PathBuf;
 
@@ -12,9 +11,9 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::volumes::stats::Stats;
 
-/// What a runtime is told of.
+/// A volume that a runtime is to mount once the sandbox exists.
 #[derive(Debug, Clone)]
-pub(crate) struct Late {
+pub(crate) struct LateMount {
     /// `host_target_path`
     pub(crate) target: PathBuf,
     /// The driver's answer.
@@ -58,8 +57,8 @@ pub(super) async fn file_systems(
 }
 
 /// Tells a runtime of a pod's volumes, each of which it may know already.
-pub(crate) async fn tell(sandbox: &str, late: &[Late]) -> Result<(), OperationError> {
-    for Late {
+pub(crate) async fn tell(sandbox: &str, late: &[LateMount]) -> Result<(), OperationError> {
+    for LateMount {
         target,
         info,
         mount,
@@ -75,12 +74,12 @@ pub(crate) async fn tell(sandbox: &str, late: &[Late]) -> Result<(), OperationEr
 
 /// A runtime that has a pod's volume mounted.
 #[derive(Debug, Clone)]
-pub(crate) struct Telling {
+pub(crate) struct MountingRuntime {
     storage: RuntimeStorage,
     sandbox: String,
 }
 
-impl Telling {
+impl MountingRuntime {
     /// By the pod's runtime class, and its sandbox.
     pub(crate) fn new(socket: &std::path::Path, sandbox: &str) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A volume on the node, before and after its pods.
+//! Stages a volume on the node, and unstages it.
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};

@@ -1,4 +1,4 @@
-//! A tree that a workload has written, removed.
+//! Removes a tree that a workload has written.
 //!
 //! By descriptors, never by a path that somebody has written: no link is followed, and no mount is entered, whoever
 //! made it and whatever is behind it (openat2(2), `RESOLVE_NO_XDEV`). However deep it is, it takes three descriptors:

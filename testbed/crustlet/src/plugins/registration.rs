@@ -1,4 +1,4 @@
-//! What a plugin says of itself, and whether that is a driver's word.
+//! Asks a plugin for its registration, and checks that.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

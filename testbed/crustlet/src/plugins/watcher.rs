@@ -1,4 +1,4 @@
-//! Each socket attended to as long as it is there: kubelet's plugin watcher and plugin manager.
+//! Attends to each socket as long as it exists, as kubelet's plugin watcher and plugin manager do.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::Drivers;
-use super::known::{Gone, Refused};
+use super::names::{Gone, Refused};
 use super::registration::{self, Unfit};
 use super::registry::{Found, Identity, look};
 use crate::volumes::backoff::Backoff;

@@ -1,4 +1,4 @@
-//! What the container runtime is asked for: a pod's sandbox and its containers, as kubelet asks for them.
+//! The CRI's configuration of a pod's sandbox and containers, as kubelet writes it.
 
 mod container;
 mod env;

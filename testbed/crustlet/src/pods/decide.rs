@@ -1,11 +1,11 @@
-//! From what there is of a pod to what is wanted: one step.
+//! Decides the next step of a pod, from its actual to its desired state.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::core::v1;
 
-use super::failures::Held;
+use super::failures::RetryDelays;
 use super::observed::{Container, Observed, Sandbox, State};
 use super::restart::{Policy, next_backoff, outcome, remaining};
 use super::{End, PodStep, RunSandbox, StartContainer};
@@ -14,9 +14,9 @@ use crate::objects::Pod;
 /// From one sandbox of a pod's to the next.
 const BETWEEN: Duration = Duration::from_secs(2);
 
-/// What is wanted of a pod.
+/// The desired state of a pod.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum PodGoal<'a> {
     /// It is to run.
     Run {
         /// What it is.
@@ -34,22 +34,22 @@ pub(crate) enum Wanted<'a> {
     },
 }
 
-/// What comes next for a pod.
+/// The next step of a pod, or how long there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// This is to be done.
+    /// The step to take now.
     Step(PodStep),
-    /// Nothing before so long.
+    /// No step for this long.
     Wait(Duration),
-    /// Nothing before something changes.
+    /// No step before something changes.
     Idle,
 }
 
-/// What comes next for a pod. `observed` was seen after its last step had ended; `held` is what failed lately.
+/// Decides the next step of a pod. `observed` was read after its last step had ended; `held` has the steps that failed.
 pub(crate) fn next(
-    wanted: Wanted<'_>,
+    wanted: PodGoal<'_>,
     observed: Option<&Observed>,
-    held: &Held,
+    held: &RetryDelays,
     now: SystemTime,
 ) -> Next {
     let mut choice = Choice {
@@ -58,10 +58,10 @@ pub(crate) fn next(
         wait: None,
     };
     let step = match (wanted, observed) {
-        (Wanted::End { .. }, None) => None,
-        (Wanted::End { grace }, Some(observed)) => choice.end(observed, grace),
+        (PodGoal::End { .. }, None) => None,
+        (PodGoal::End { grace }, Some(observed)) => choice.end(observed, grace),
         (
-            Wanted::Run {
+            PodGoal::Run {
                 pod,
                 volumes_ready,
                 told,
@@ -77,7 +77,7 @@ pub(crate) fn next(
 }
 
 struct Choice<'a> {
-    held: &'a Held,
+    held: &'a RetryDelays,
     now: SystemTime,
     wait: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! What failed of a pod, and how long it is left alone.
+//! The failed steps of a pod, and the delays before they are retried.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -45,9 +45,9 @@ impl Default for Failures {
     }
 }
 
-/// What isn't tried, and how long.
+/// The steps that have failed, with the time before each is retried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held(pub(crate) BTreeMap<Subject, Duration>);
+pub(crate) struct RetryDelays(pub(crate) BTreeMap<Subject, Duration>);
 
 impl Failures {
     /// It failed (again).
@@ -74,12 +74,12 @@ impl Failures {
     }
 
     /// What isn't tried now.
-    pub(crate) fn held(&self, now: Instant) -> Held {
+    pub(crate) fn held(&self, now: Instant) -> RetryDelays {
         let subjects = self.told.keys().filter_map(|subject| {
             let remaining = [&self.steps, &self.pulls].map(|it| it.remaining(subject, now));
             Some((subject.clone(), remaining.into_iter().flatten().max()?))
         });
-        Held(subjects.collect())
+        RetryDelays(subjects.collect())
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
         assert!(failures.of(&other).is_some(), "it didn't work yet");
         failures.succeed(&app);
         failures.succeed(&other);
-        assert_eq!(failures.held(now), Held::default());
+        assert_eq!(failures.held(now), RetryDelays::default());
         assert_eq!(failures.of(&app), None);
     }
 }

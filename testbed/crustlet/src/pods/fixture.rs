@@ -1,4 +1,4 @@
-//! Pods, wanted and seen, in few words.
+//! Pods for tests, desired and observed.
 
 use std::time::{Duration, SystemTime};
 

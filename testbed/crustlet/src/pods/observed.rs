@@ -1,4 +1,4 @@
-//! What there is of a pod, as the container runtime tells it.
+//! The state of a pod, as the container runtime reports it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Whether what ended is started again, and when.
+//! Decides whether a container that has ended is started again, and when.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What a pod looks like: `status`, as kubelet writes it.
+//! The `status` of a pod, as kubelet writes it.
 
 mod conditions;
 mod container;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::config::resources;
-use super::failures::{Failures, Held};
+use super::failures::{Failures, RetryDelays};
 use super::observed::{Container, Observed, State};
 use super::restart::{Outcome, outcome};
 use crate::objects::Pod;
@@ -25,7 +25,7 @@ pub(crate) struct StatusInputs<'a> {
     /// What doesn't come to be.
     pub(crate) failures: &'a Failures,
     /// What of that isn't tried at the moment.
-    pub(crate) held: &'a Held,
+    pub(crate) held: &'a RetryDelays,
     /// Whether it was asked to end: nothing of it is started again.
     pub(crate) is_ending: bool,
     /// The container runtime's name, which is part of containers' ids.

@@ -1,4 +1,4 @@
-//! What can be done for a pod.
+//! The steps of a pod.
 
 use std::time::{Duration, SystemTime};
 

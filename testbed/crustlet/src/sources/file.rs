@@ -1,4 +1,4 @@
-//! One file of manifests, from one look at it to the next.
+//! One file of manifests, which is read again when it changes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -17,9 +17,9 @@ use crate::objects::{Kind, Name};
 /// How long a file has to be less than it was before that is believed.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// What is known of it.
+/// What is known of a file of manifests.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ManifestFile {
     /// The state that was looked at last.
     stamp: Option<Stamp>,
     /// When it was written last.
@@ -28,13 +28,13 @@ pub(super) struct Known {
     manifests: Option<Arc<[Manifest]>>,
     error: Option<String>,
     /// What it may come to, and since when it looks so.
-    less: Option<(Less, Instant)>,
+    less: Option<(Loss, Instant)>,
     is_gone: bool,
 }
 
-/// A state of a file that has less than the one before.
+/// A state of a file in which objects are missing that it had before.
 #[derive(Debug, Clone)]
-enum Less {
+enum Loss {
     /// There is none.
     Gone,
     /// It has no object, or not all of those that it had.
@@ -57,7 +57,7 @@ impl Stamp {
     }
 }
 
-impl Known {
+impl ManifestFile {
     /// Looks at it; when to look again, if it is less than it was.
     pub(super) fn look(&mut self, path: &Path, now: Instant) -> Option<Duration> {
         let failed = match fs::symlink_metadata(path) {
@@ -75,8 +75,8 @@ impl Known {
                 // As it comes back it is read, whatever it looks like.
                 self.stamp = None;
                 match self.less {
-                    Some((Less::Gone, _)) => {}
-                    _ => self.less = Some((Less::Gone, now)),
+                    Some((Loss::Gone, _)) => {}
+                    _ => self.less = Some((Loss::Gone, now)),
                 }
                 return self.settle(now);
             }
@@ -94,7 +94,7 @@ impl Known {
         match read.and_then(|text| manifest::read(&text).map_err(|error| error.to_string())) {
             Ok(manifests) => {
                 if manifests.is_empty() || !self.names().is_subset(&names(&manifests)) {
-                    self.less = Some((Less::Fewer(manifests.into()), now));
+                    self.less = Some((Loss::Fewer(manifests.into()), now));
                 } else {
                     self.error = None;
                     self.manifests = Some(manifests.into());
@@ -114,8 +114,8 @@ impl Known {
             return Some(remaining);
         }
         match less {
-            Less::Gone => self.is_gone = true,
-            Less::Fewer(manifests) => self.manifests = Some(Arc::clone(manifests)),
+            Loss::Gone => self.is_gone = true,
+            Loss::Fewer(manifests) => self.manifests = Some(Arc::clone(manifests)),
         }
         self.less = None;
         self.error = None;
@@ -146,8 +146,8 @@ impl Known {
     pub(super) fn doubts(&self, kind: Kind, name: &Name) -> bool {
         match &self.less {
             None => false,
-            Some((Less::Gone, _)) => true,
-            Some((Less::Fewer(left), _)) => !names(left).contains(&(kind, name)),
+            Some((Loss::Gone, _)) => true,
+            Some((Loss::Fewer(left), _)) => !names(left).contains(&(kind, name)),
         }
     }
 

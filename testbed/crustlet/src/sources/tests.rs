@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::write::Outcome;
-use super::{Directories, Loaded, Standing, apply, delete, remove};
+use super::{Directories, Loaded, Written, apply, delete, remove};
 use crate::objects::{Kind, Name};
 
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app}]}\n";
@@ -217,7 +217,7 @@ fn applied_while(
 ) -> Result<Vec<Outcome>, String> {
     let mut uid = || Ok("given".to_owned());
     let loaded = &loaded(directory);
-    let standing = Standing { loaded, begun };
+    let standing = Written { loaded, begun };
     let applied = apply(directory, standing, text, NOW, &mut uid);
     let applied = applied.map_err(|error| error.to_string())?;
     Ok(applied.into_iter().map(|it| it.outcome).collect())
@@ -407,7 +407,7 @@ fn what_was_written_before_the_disk_failed_is_told() {
     fs::create_dir(place.path().join("pod_default_web.yaml")).unwrap();
     let text = format!("{CLAIM}---\n{POD}");
     let (loaded, begun) = (&loaded(place.path()), &BTreeMap::new());
-    let standing = Standing { loaded, begun };
+    let standing = Written { loaded, begun };
     let mut uid = || Ok("given".to_owned());
     let error = apply(place.path(), standing, &text, NOW, &mut uid).unwrap_err();
     let told = crust_state::sentence(&error);

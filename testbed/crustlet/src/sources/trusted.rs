@@ -1,4 +1,4 @@
-//! Whether root alone says what is wanted: whoever writes a manifest has what it likes run as root.
+//! Checks that only root can write manifests: what is in one runs as root.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Manifests that are written for somebody: by `crustlet run`, and when something is deleted.
+//! Writes manifests, for `crustlet run` and `crustlet delete`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -101,12 +101,12 @@ impl WriteError {
     }
 }
 
-/// What there is, before something is written.
+/// The state before a manifest is written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing<'a> {
-    /// What is written.
+pub(crate) struct Written<'a> {
+    /// The manifests.
     pub(crate) loaded: &'a Loaded,
-    /// Which volumes are deferred of the pods that were begun.
+    /// The deferred volumes of the pods that have begun.
     pub(crate) begun: &'a BTreeMap<Name, BTreeSet<String>>,
 }
 
@@ -149,7 +149,7 @@ struct Change {
 /// Either all can be written, or none is. `uid` makes those of new pods, `now` is when they were made.
 pub(crate) fn apply(
     directory: &Path,
-    standing: Standing<'_>,
+    standing: Written<'_>,
     text: &str,
     now: &str,
     uid: &mut dyn FnMut() -> Result<String, UidError>,
@@ -182,7 +182,7 @@ pub(crate) fn apply(
 
 fn change(
     directory: &Path,
-    Standing { loaded, begun }: Standing<'_>,
+    Written { loaded, begun }: Written<'_>,
     manifest: Manifest,
     now: &str,
     uid: &mut dyn FnMut() -> Result<String, UidError>,

@@ -1,4 +1,4 @@
-//! What there is, as far as it is known (KEP-3756, "Introduction": `ActualStateOfWorld`).
+//! The actual volumes, as far as they are known (KEP-3756, "Introduction": `ActualStateOfWorld`).
 
 use std::collections::BTreeMap;
 

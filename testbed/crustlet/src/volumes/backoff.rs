@@ -1,4 +1,4 @@
-//! Who failed waits longer each time.
+//! Delays that grow with each failure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! What is wanted (KEP-3756, "Introduction": `DesiredStateOfWorld`): the volumes of the pods that there are.
+//! The desired volumes, which are those of the pods (KEP-3756, "Introduction": `DesiredStateOfWorld`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::bound::is_deleted;
+use super::claim_ref::is_deleted;
 use super::spec::{MountSpec, Resolved, Unresolved, VolumeId, resolve};
 use crate::objects::{Name, Objects, Pod};
 

@@ -1,4 +1,4 @@
-//! Where things are below the root directory: where kubelet has them, to the byte.
+//! The paths below the root directory, which are kubelet's.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! From what there is to what is wanted, step by step.
+//! Decides the next step of a volume, from its actual to its desired state.
 
 use std::collections::BTreeSet;
 

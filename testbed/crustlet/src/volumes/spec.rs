@@ -1,4 +1,4 @@
-//! What a pod's volume comes to: which driver has it, under which handle, and how the pod wants it.
+//! Resolves a pod's volume: its driver, its handle, and how the pod wants it mounted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::bound::{Held, claim_of, held, is_bound, volume_of};
+use super::claim_ref::{ClaimRef, claim_of, held, is_bound, volume_of};
 use crate::objects::manifest::is_driver;
 use crate::objects::{Name, Objects, Pod};
 
@@ -270,7 +270,7 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
         })?;
     if !is_bound(&name, claim, bound, volume) {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        let holder = claim_of(volume).filter(|_| held(volume, &name, uid) == Held::Other);
+        let holder = claim_of(volume).filter(|_| held(volume, &name, uid) == ClaimRef::Other);
         return Err(match holder {
             Some((other, _)) => Unresolved::Others(name, bound.to_owned(), other),
             None => Unresolved::Unbound(name),

@@ -1,4 +1,4 @@
-//! How full a volume is and how it fares, whoever tells it: a driver or a runtime.
+//! The usage and health of a volume, as a driver or a runtime reports them.
 
 use crust_proto::csi::v1::{self as csi, NodeGetVolumeStatsResponse, VolumeHealth};
 use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsResponse};

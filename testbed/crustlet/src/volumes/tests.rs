@@ -1,4 +1,4 @@
-//! What is wanted, and what is done about it.
+//! Tests of the desired volumes and of their steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

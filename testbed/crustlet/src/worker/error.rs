@@ -1,4 +1,4 @@
-//! Why a step of a pod's didn't come off.
+//! Errors of a pod's steps.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where containers' logs are.
+//! The directories of containers' logs.
 
 use std::fs;
 use std::io;

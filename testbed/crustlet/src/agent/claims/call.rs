@@ -1,4 +1,4 @@
-//! What takes time: drivers' calls for claims and their volumes.
+//! The drivers' calls for claims and their volumes, each a task of its own.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::claims::{Create, Delete, Grow, GrowOnNode, Notice, Step, Unprovisiona
 use crate::csi::Abilities;
 use crate::metrics::Operation;
 use crate::objects::Objects;
-use crate::operations::{self, Context, OperationError, Publication, Telling};
+use crate::operations::{self, Context, MountingRuntime, OperationError, Publication};
 use crate::volumes::spec::{VolumeId, VolumeSpec};
 
 /// What takes time.
@@ -29,7 +29,7 @@ pub(super) struct OnNode {
     pub(super) grow: GrowOnNode,
     publication: Publication,
     volume: VolumeSpec,
-    runtime: Option<Telling>,
+    runtime: Option<MountingRuntime>,
 }
 
 impl OnNode {

@@ -1,8 +1,8 @@
-//! What is left of a pod that nobody has any more.
+//! Removes what is left of a pod that is gone.
 
 use std::path::PathBuf;
 
-use super::known::{At, Known};
+use super::pod::{KnownPod, PodProgress};
 use super::{Done, Pods};
 use crate::objects::{Kind, Name};
 use crate::operations;
@@ -23,7 +23,7 @@ impl Pods {
         let Some(known) = self.all.get_mut(uid) else {
             return;
         };
-        known.at = At::Step;
+        known.at = PodProgress::Step;
         known.age += 1;
         known.is_ending = true;
         let (layout, worker) = (self.context.layout.clone(), self.worker.clone());
@@ -50,18 +50,18 @@ impl Pods {
         known.age += 1;
         match &swept.result {
             Ok(()) => {
-                known.at = At::Over;
+                known.at = PodProgress::Over;
                 known.failures.succeed(&Subject::End);
             }
             Err(message) => {
-                known.at = At::Rest;
+                known.at = PodProgress::Rest;
                 let regarding = known.regarding(&swept.uid);
                 let events = &self.context.events;
                 events.warning(regarding, "FailedCleanup", message.clone());
                 known.fail(message.clone());
             }
         }
-        let is_stuck = |known: &&Known| known.failures.of(&Subject::End).is_some();
+        let is_stuck = |known: &&KnownPod| known.failures.of(&Subject::End).is_some();
         let stuck = self.all.values().filter(is_stuck).count();
         self.context.metrics.orphans_swept(stuck);
     }
@@ -82,7 +82,7 @@ impl Pods {
         let known = self.all.get_mut(uid)?;
         if known.is_written && !known.is_deleted {
             // It is wanted again, or another one by its uid.
-            *known = Known::default();
+            *known = KnownPod::default();
             return None;
         }
         let Some(name) = known.name().filter(|_| known.is_written) else {

@@ -1,4 +1,4 @@
-//! Operations of volumes, each a task of its own.
+//! Begins operations on volumes, each as a task of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

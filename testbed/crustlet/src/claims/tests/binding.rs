@@ -1,4 +1,4 @@
-//! Which volume a claim gets.
+//! Tests of the choice of a claim's volume.
 
 use super::*;
 

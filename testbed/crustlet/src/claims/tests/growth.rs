@@ -1,4 +1,4 @@
-//! Volumes that grow.
+//! Tests of volumes that grow.
 
 use crust_proto::csi::v1::ControllerExpandVolumeResponse;
 use tonic::Code;

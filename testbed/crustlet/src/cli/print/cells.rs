@@ -1,4 +1,4 @@
-//! What stands in cells of several kinds.
+//! The cells that several tables have.
 
 use std::collections::BTreeMap;
 

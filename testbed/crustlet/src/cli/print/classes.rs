@@ -1,4 +1,4 @@
-//! Tables of what the administrator of a cluster writes: classes, drivers, secrets.
+//! The tables of objects that an administrator writes: classes, drivers, secrets.
 
 use std::time::SystemTime;
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::cells::{MODE, NONE, UNSET, access_modes, capacity, name, or, storage_class};
 use super::{Column, KindTable, Row, typed};
 use crate::cli::age;
-use crate::volumes::shown::{ShownMount, ShownVolume};
+use crate::volumes::view::{MountView, VolumeView};
 
 /// kubectl's columns of claims.
 pub(super) const CLAIMS: KindTable = KindTable {
@@ -126,7 +126,7 @@ pub(super) const NODE_VOLUMES: KindTable = KindTable {
 };
 
 fn node_volumes(document: &Value, _: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
-    let volume: ShownVolume = typed(document)?;
+    let volume: VolumeView = typed(document)?;
     if volume.status.mounts.is_empty() {
         return Ok(vec![node_volume(&volume, None)]);
     }
@@ -136,7 +136,7 @@ fn node_volumes(document: &Value, _: SystemTime) -> Result<Vec<Row>, serde_json:
         .collect())
 }
 
-fn node_volume(volume: &ShownVolume, mount: Option<&ShownMount>) -> Row {
+fn node_volume(volume: &VolumeView, mount: Option<&MountView>) -> Row {
     let status = &volume.status;
     let pod = mount.map(|it| it.pod.as_deref().unwrap_or(&it.pod_uid));
     let mounter = mount.and_then(|it| it.mounter).map(word);

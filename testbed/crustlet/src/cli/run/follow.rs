@@ -1,4 +1,4 @@
-//! Waiting for pods to run, with what happens to them meanwhile.
+//! Waits for pods to run, and prints their events meanwhile.
 
 use std::time::{Duration, SystemTime};
 

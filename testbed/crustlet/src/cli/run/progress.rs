@@ -1,4 +1,4 @@
-//! How far a pod is, for who waits until it runs.
+//! The progress of a pod that is waited for.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 

@@ -1,4 +1,4 @@
-//! The configuration that the runtime is asked for a container with.
+//! The configuration of a container, and the subPaths of its mounts.
 
 use std::path::{Component, Path, PathBuf};
 

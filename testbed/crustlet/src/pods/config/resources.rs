@@ -1,4 +1,4 @@
-//! How much a container gets, as kubelet computes it.
+//! The resources of a container, as kubelet computes them.
 
 use crust_proto::cri::v1::LinuxContainerResources;
 use k8s_openapi::api::core::v1::Container;

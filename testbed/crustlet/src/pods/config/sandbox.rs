@@ -1,4 +1,4 @@
-//! A pod's sandbox, as the runtime is asked for it.
+//! The configuration of a pod's sandbox.
 
 use std::collections::HashMap;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Who a pod's processes are, and what they may.
+//! The users and privileges of a pod's processes.
 
 use crust_proto::cri::v1::security_profile::ProfileType;
 use crust_proto::cri::v1::{

@@ -1,4 +1,4 @@
-//! What kubelet would ask of the runtime.
+//! Tests of the configurations, against what kubelet would write.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What a pod may ask, and crustlet doesn't do.
+//! Fields of a pod that crustlet doesn't support.
 
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EnvVarSource, PodSpec, VolumeMount,
@@ -7,28 +7,28 @@ use k8s_openapi::api::core::v1::{
 use super::ConfigError;
 use crate::objects::Pod;
 
-/// What becomes of it.
+/// The consequence of an unsupported field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The pod would run wrongly without: it isn't run.
+    /// The pod would run wrongly without it, and isn't run.
     Refused,
-    /// The pod runs without, and that is told.
+    /// The pod runs without it, after a warning.
     Ignored,
 }
 
 use Verdict::{Ignored, Refused};
 
-/// Who may ask for it.
+/// The object whose field it is.
 #[derive(Clone, Copy)]
-enum Asked {
+enum FieldOf {
     Pod(fn(&PodSpec) -> bool),
     Container(fn(&Container) -> bool),
 }
 
-struct Row {
+struct UnsupportedField {
     /// The field.
     what: &'static str,
-    asked: Asked,
+    asked: FieldOf,
     verdict: Verdict,
     why: &'static str,
 }
@@ -38,10 +38,10 @@ const fn pod(
     asked: fn(&PodSpec) -> bool,
     verdict: Verdict,
     why: &'static str,
-) -> Row {
-    Row {
+) -> UnsupportedField {
+    UnsupportedField {
         what,
-        asked: Asked::Pod(asked),
+        asked: FieldOf::Pod(asked),
         verdict,
         why,
     }
@@ -52,10 +52,10 @@ const fn container(
     asked: fn(&Container) -> bool,
     verdict: Verdict,
     why: &'static str,
-) -> Row {
-    Row {
+) -> UnsupportedField {
+    UnsupportedField {
         what,
-        asked: Asked::Container(asked),
+        asked: FieldOf::Container(asked),
         verdict,
         why,
     }
@@ -63,7 +63,7 @@ const fn container(
 
 /// All of it. What only schedulers and controllers read isn't here: on a node it means nothing.
 #[rustfmt::skip]
-const TABLE: [Row; 38] = [
+const TABLE: [UnsupportedField; 38] = [
     pod("hostUsers: false", |it| it.host_users == Some(false), Refused, "crustlet makes no user namespaces"),
     pod("restartPolicy", |it| !among(it.restart_policy.as_deref(), &["Always", "OnFailure", "Never"]), Refused, "there are Always, OnFailure and Never"),
     pod("initContainers.restartPolicy", |it| it.init_containers.iter().flatten().any(|it| it.restart_policy.is_some()), Refused, "crustlet has no sidecars; hint: an ordinary container"),
@@ -160,11 +160,11 @@ pub(crate) fn ignored(pod: &Pod) -> Vec<String> {
 fn asked(pod: &Pod, verdict: Verdict) -> Vec<String> {
     let mut told = Vec::new();
     for row in TABLE.iter().filter(|row| row.verdict == verdict) {
-        let Row { what, why, .. } = row;
+        let UnsupportedField { what, why, .. } = row;
         match row.asked {
-            Asked::Pod(asked) if asked(&pod.spec) => told.push(format!("spec.{what}: {why}")),
-            Asked::Pod(_) => {}
-            Asked::Container(asked) => {
+            FieldOf::Pod(asked) if asked(&pod.spec) => told.push(format!("spec.{what}: {why}")),
+            FieldOf::Pod(_) => {}
+            FieldOf::Container(asked) => {
                 let containers = pod.containers().filter(|it| asked(it));
                 told.extend(containers.map(|it| format!("container {:?}: {what}: {why}", it.name)));
             }
@@ -183,7 +183,7 @@ mod tests {
         let (_, rest) = document.split_once("\n| refused |").expect("a table");
         let (refused, rest) = rest.split_once("\n| ignored |").expect("another");
         let (ignored, _) = rest.split_once("\n\n").expect("its end");
-        for Row { what, verdict, .. } in TABLE {
+        for UnsupportedField { what, verdict, .. } in TABLE {
             let (right, wrong) = match verdict {
                 Refused => (refused, ignored),
                 Ignored => (ignored, refused),

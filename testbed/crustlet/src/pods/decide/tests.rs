@@ -1,4 +1,4 @@
-//! What kubelet would do.
+//! Tests of the steps, against what kubelet would do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,12 +55,12 @@ fn told(next: &Next) -> String {
 }
 
 fn run(spec: &str, observed: Option<&Observed>) -> String {
-    run_at(now(), spec, observed, &Held::default())
+    run_at(now(), spec, observed, &RetryDelays::default())
 }
 
-fn run_at(now: SystemTime, spec: &str, observed: Option<&Observed>, held: &Held) -> String {
+fn run_at(now: SystemTime, spec: &str, observed: Option<&Observed>, held: &RetryDelays) -> String {
     let pod = pod(spec);
-    let wanted = Wanted::Run {
+    let wanted = PodGoal::Run {
         pod: &pod,
         volumes_ready: true,
         told: None,
@@ -75,12 +75,12 @@ fn with(spec: &str, policy: &str) -> String {
 #[test]
 fn a_sandbox_comes_first_and_volumes_before_it() {
     let pod = pod(APP);
-    let wanted = |volumes_ready| Wanted::Run {
+    let wanted = |volumes_ready| PodGoal::Run {
         pod: &pod,
         volumes_ready,
         told: None,
     };
-    let held = Held::default();
+    let held = RetryDelays::default();
     assert_eq!(next(wanted(false), None, &held, now()), Next::Idle);
     let first = next(wanted(true), None, &held, now());
     assert_eq!(told(&first), "sandbox 0 after []");
@@ -102,12 +102,12 @@ fn the_runtime_is_told_of_volumes_between_the_sandbox_and_its_containers() {
         (of(&["s0"]), "publish to s1"),
         (of(&["s0", "s1"]), "start app-0 in s1, then 0"),
     ] {
-        let wanted = Wanted::Run {
+        let wanted = PodGoal::Run {
             pod: &pod,
             volumes_ready: true,
             told: Some(&published),
         };
-        let next = next(wanted, Some(&sandboxes), &Held::default(), now());
+        let next = next(wanted, Some(&sandboxes), &RetryDelays::default(), now());
         assert_eq!(told(&next), expected, "{published:?}");
     }
 }
@@ -226,7 +226,7 @@ fn who_crashes_waits_twice_as_long_each_time_and_who_ran_long_does_not() {
         let crashed = container("app", 7, exited_after(1, ran)).backing_off(backoff);
         let observed = observed([sandbox(0, true)], [crashed]);
         let now = at(100 + ran + later);
-        let told = run_at(now, APP, Some(&observed), &Held::default());
+        let told = run_at(now, APP, Some(&observed), &RetryDelays::default());
         assert_eq!(told, expected, "{backoff} {ran} {later}");
     }
 }
@@ -235,7 +235,7 @@ fn who_crashes_waits_twice_as_long_each_time_and_who_ran_long_does_not() {
 fn a_clock_that_was_put_back_makes_no_pause_longer() {
     let crashed = container("app", 1, exited(1)).backing_off(10);
     let observed = observed([sandbox(0, true)], [crashed]);
-    let told = run_at(at(50), APP, Some(&observed), &Held::default());
+    let told = run_at(at(50), APP, Some(&observed), &RetryDelays::default());
     assert_eq!(told, "wait 10");
 }
 
@@ -247,13 +247,13 @@ fn a_dead_sandbox_is_followed_by_another_after_all_in_it_was_stopped() {
     let stopped = observed(dead.clone(), [container("app", 0, exited(137))]);
     assert_eq!(run(APP, Some(&stopped)), "sandbox 1 after [s0]");
     let step = next(
-        Wanted::Run {
+        PodGoal::Run {
             pod: &pod(APP),
             volumes_ready: true,
             told: None,
         },
         Some(&stopped),
-        &Held::default(),
+        &RetryDelays::default(),
         now(),
     );
     let Next::Step(PodStep::RunSandbox(step)) = step else {
@@ -278,7 +278,8 @@ fn a_dead_sandbox_is_followed_by_another_after_all_in_it_was_stopped() {
 
 #[test]
 fn sandboxes_that_die_at_once_are_neither_many_nor_soon() {
-    let told = |now, observed: &Observed| run_at(at(now), APP, Some(observed), &Held::default());
+    let told =
+        |now, observed: &Observed| run_at(at(now), APP, Some(observed), &RetryDelays::default());
     let two = observed([sandbox(1, false), sandbox(0, false)], []);
     assert_eq!(told(3, &two), "remove s0");
     let second = observed([sandbox(1, false)], []);
@@ -336,7 +337,8 @@ fn of_what_ended_the_last_of_each_name_stays() {
 
 #[test]
 fn what_failed_lately_is_left_alone_and_the_rest_goes_on() {
-    let of = |subject, seconds| Held(BTreeMap::from([(subject, Duration::from_secs(seconds))]));
+    let of =
+        |subject, seconds| RetryDelays(BTreeMap::from([(subject, Duration::from_secs(seconds))]));
     let app = of(Subject::Container("app".to_owned()), 7);
     let empty = observed([sandbox(0, true)], []);
     let expected = "start other-0 in s0, then 0";
@@ -371,9 +373,9 @@ fn what_ends_is_stopped_then_removed_and_nothing_is_started() {
     let end = |observed: Option<&Observed>| {
         let grace = Duration::from_secs(2);
         told(&next(
-            Wanted::End { grace },
+            PodGoal::End { grace },
             observed,
-            &Held::default(),
+            &RetryDelays::default(),
             now(),
         ))
     };

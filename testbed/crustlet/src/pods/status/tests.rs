@@ -1,4 +1,4 @@
-//! What kubelet would say of a pod.
+//! Tests of the status, against what kubelet would write.
 
 use std::slice;
 use std::time::{Duration, Instant};
@@ -20,10 +20,20 @@ fn with(spec: &str, policy: &str) -> String {
 }
 
 fn of(spec: &str, observed: Option<&Observed>) -> PodStatus {
-    failing(spec, observed, &Failures::default(), &Held::default())
+    failing(
+        spec,
+        observed,
+        &Failures::default(),
+        &RetryDelays::default(),
+    )
 }
 
-fn failing(spec: &str, observed: Option<&Observed>, failures: &Failures, held: &Held) -> PodStatus {
+fn failing(
+    spec: &str,
+    observed: Option<&Observed>,
+    failures: &Failures,
+    held: &RetryDelays,
+) -> PodStatus {
     status(&StatusInputs {
         pod: &pod(spec),
         observed,
@@ -214,8 +224,8 @@ fn what_does_not_come_to_be_is_told_where_it_is_waited_for() {
         failures.fail(subject, failure, Instant::now());
         failures
     };
-    let held = Held([(app(), Duration::from_secs(1))].into());
-    let free = Held::default();
+    let held = RetryDelays([(app(), Duration::from_secs(1))].into());
+    let free = RetryDelays::default();
     for (subject, reason, is_pull, held, expected) in [
         (app(), "ErrImagePull", true, &held, "ImagePullBackOff"),
         (app(), "ErrImagePull", true, &free, "ErrImagePull"),
@@ -295,7 +305,7 @@ fn conditions_say_who_is_not_ready() {
 fn what_has_not_changed_is_as_old_as_it_was() {
     let wanted = pod(APP);
     let runs = in_a_sandbox(vec![container("app", 0, running())]);
-    let (failures, held) = (Failures::default(), Held::default());
+    let (failures, held) = (Failures::default(), RetryDelays::default());
     let look = StatusInputs {
         pod: &wanted,
         observed: Some(&runs),
@@ -332,7 +342,7 @@ fn what_has_not_changed_is_as_old_as_it_was() {
 fn what_ends_waits_for_nothing() {
     let wanted = pod(APP);
     let ended = in_a_sandbox(vec![container("app", 1, exited(137)).backing_off(10)]);
-    let (failures, held) = (Failures::default(), Held::default());
+    let (failures, held) = (Failures::default(), RetryDelays::default());
     let status = status(&StatusInputs {
         pod: &wanted,
         observed: Some(&ended),

@@ -1,4 +1,4 @@
-//! Which driver has which name.
+//! The drivers by their names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use super::registry::{Identity, Sockets};
 use crate::csi::Driver;
 
-/// Those that were named, and the sockets that others register by.
+/// The drivers of the command line, and the sockets by which others register.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct DriverNames {
     given: BTreeMap<String, Driver>,
-    sockets: BTreeMap<PathBuf, Seen>,
+    sockets: BTreeMap<PathBuf, KnownSocket>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct KnownSocket {
     identity: Identity,
-    /// Once it has registered.
+    /// The driver that has registered by it.
     driver: Option<Driver>,
 }
 
-/// What is other than it was.
+/// The changes since the last look at the directory.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Nobody registers by these any more. One that is another's now is here and below.
@@ -68,7 +68,7 @@ pub(super) enum Refused {
     Replaced,
 }
 
-impl Known {
+impl DriverNames {
     /// Those that are there always.
     pub(super) fn new(given: BTreeMap<String, Driver>) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Known {
             self.sockets.entry(socket.clone()).or_insert_with(|| {
                 changes.new.push((socket.clone(), identity));
                 let driver = None;
-                Seen { identity, driver }
+                KnownSocket { identity, driver }
             });
         }
         changes
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn who_was_asked_at_a_socket_that_is_anothers_now_is_not_taken_in() {
         let [was, is] = ["/proc", "/sys"].map(|path| Identity::of(Path::new(path)).unwrap().1);
-        let mut known = Known::new(BTreeMap::new());
+        let mut known = DriverNames::new(BTreeMap::new());
         known.see(&sockets(&[("/r", was)]));
         let changes = known.see(&sockets(&[("/r", is)]));
         assert_eq!(changes.new, [(PathBuf::from("/r"), is)]);

@@ -1,4 +1,4 @@
-//! Volumes that are made, and destroyed.
+//! Tests of volumes that are made and deleted.
 
 use crust_proto::csi::v1::volume_capability::AccessType;
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;

@@ -1,16 +1,16 @@
-//! What pods want to know of their volumes, and who counts them.
+//! Queries about volumes, for the steps of pods and for metrics.
 
 use std::collections::BTreeMap;
 
 use super::{Busy, Volumes};
 use crate::objects::Pod;
-use crate::operations::Late;
+use crate::operations::LateMount;
 use crate::volumes::actual::{Certainty, Mount};
 use crate::volumes::plan::Step;
 use crate::volumes::spec::VolumeId;
 
 impl Volumes {
-    /// Tells how many there are.
+    /// Reports the numbers of volumes to the metrics.
     pub(crate) fn count(&self) {
         let (desired, actual) = (self.desired.volumes.keys(), self.actual.volumes.keys());
         let metrics = &self.context.metrics;
@@ -20,7 +20,7 @@ impl Volumes {
         );
     }
 
-    /// Whether a pod has all of its volumes.
+    /// Returns whether all volumes of a pod are mounted.
     pub(crate) fn are_ready(&self, pod: &Pod) -> bool {
         let mut wanted = self.desired.of_pod(&pod.uid);
         !self.desired.problems.contains_key(&pod.uid)
@@ -30,12 +30,12 @@ impl Volumes {
             })
     }
 
-    /// What a pod's runtime handler is to be told of, once the sandbox is there.
-    pub(crate) fn late(&self, uid: &str) -> Vec<Late> {
+    /// Returns the volumes that a pod's runtime handler is to mount, once the sandbox exists.
+    pub(crate) fn late(&self, uid: &str) -> Vec<LateMount> {
         let wanted = self.desired.of_pod(uid);
         let late = wanted.filter_map(|(id, mount)| {
             let there = self.actual.mount(id, uid)?;
-            Some(Late {
+            Some(LateMount {
                 target: self.context.layout.target(uid, &there.directory),
                 info: there.late.clone()?,
                 mount: mount.clone(),
@@ -44,7 +44,7 @@ impl Volumes {
         late.collect()
     }
 
-    /// Whether a pod's runtime handler has to be told of something.
+    /// Returns whether a pod's runtime handler has to mount a volume.
     pub(crate) fn has_late(&self, uid: &str) -> bool {
         let mut wanted = self.desired.of_pod(uid);
         wanted.any(|(id, _)| {
@@ -54,7 +54,7 @@ impl Volumes {
         })
     }
 
-    /// A pod's volumes that are there.
+    /// Returns the mounted volumes of a pod.
     pub(crate) fn mounted(&self, uid: &str) -> BTreeMap<VolumeId, Mount> {
         let mounts = self.actual.volumes.iter();
         let mounts = mounts.filter_map(|(id, volume)| Some((id, volume.mounts.get(uid)?)));
@@ -64,17 +64,17 @@ impl Volumes {
             .collect()
     }
 
-    /// Whether a pod wants a volume.
+    /// Returns whether a pod wants a volume.
     pub(crate) fn are_wanted(&self, id: &VolumeId) -> bool {
         self.desired.volumes.contains_key(id)
     }
 
-    /// Whether nothing of a pod's volumes is there, or being made.
+    /// Returns whether a pod has no volume that is mounted or being mounted.
     pub(crate) fn are_gone(&self, uid: &str) -> bool {
         !self.actual.has_mounts_of(uid) && !self.is_coming(uid)
     }
 
-    /// Whether a pod's volume is being unpublished.
+    /// Returns whether a pod's volume is being unpublished.
     pub(crate) fn is_going(&self, id: &VolumeId, uid: &str) -> bool {
         let busy = self.under_way.get(id);
         matches!(busy, Some(Busy::Step(Step::Unpublish(pod))) if pod == uid)

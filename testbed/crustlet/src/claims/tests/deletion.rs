@@ -1,4 +1,4 @@
-//! Claims and volumes that are to go.
+//! Tests of claims and volumes that are deleted.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Drivers, asked what they can do. Each for itself: one that hangs holds up nobody else's claims.
+//! The capabilities of drivers. Each is asked by itself: one that hangs holds up nobody else's claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use crate::agent::Done;
 use crate::csi::Abilities;
 use crate::operations::{self, Context};
 
-/// How long what a driver has said that it can do counts where something waits for it.
+/// How long a driver's answer counts while a claim waits for a capability.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What drivers can do, as far as they have said.
+/// The capabilities of drivers, as far as they have answered.
 #[derive(Debug, Default)]
-pub(super) struct Asking {
+pub(super) struct DriverAbilities {
     known: BTreeMap<String, Abilities>,
     asked: BTreeMap<String, Instant>,
     /// Whose answer is to come, and since when.
     awaited: BTreeMap<String, Instant>,
 }
 
-impl Asking {
-    /// By the drivers' names.
+impl DriverAbilities {
+    /// Returns the capabilities by the drivers' names.
     pub(super) const fn known(&self) -> &BTreeMap<String, Abilities> {
         &self.known
     }
 
-    /// Drivers came or went: all are asked anew.
+    /// Has all drivers asked again, after some came or went.
     pub(super) fn drivers_changed(&mut self) {
         self.asked.clear();
     }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_driver_is_asked_once_at_a_time_and_again_where_something_waits() {
-        let mut asking = Asking::default();
+        let mut asking = DriverAbilities::default();
         let names = ["a", "b"].map(str::to_owned).into();
         let start = Instant::now();
         let later = |times: u32| start + (ASK_AGAIN + Duration::from_millis(1)) * times;

@@ -1,4 +1,4 @@
-//! One pod, as far as it is known.
+//! What is known of one pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::pods::observed::Observed;
 use crate::pods::restart::{Outcome, Policy, outcome};
 use crate::pods::{End, PodStep, Subject};
 
-/// A pod.
+/// What is known of a pod.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "what is written, what was told and what was begun know nothing of each other"
 )]
-pub(crate) struct Known {
+pub(crate) struct KnownPod {
     /// As it was written; one that runs stays so, whatever is written since.
     pub(crate) pod: Option<Arc<Pod>>,
     /// Whether that was found on the disk: it had begun then.
@@ -38,7 +38,7 @@ pub(crate) struct Known {
     pub(crate) failures: Failures,
     /// The sandboxes for which the runtime handler was told of volumes.
     pub(super) told: BTreeSet<String>,
-    pub(super) at: At,
+    pub(super) at: PodProgress,
     /// Counts steps' beginnings and ends: what is listed meanwhile is old.
     pub(super) age: u64,
     /// Since when its manifest isn't there.
@@ -53,9 +53,9 @@ pub(crate) struct Known {
     pub(super) is_ending: bool,
 }
 
-/// How far a pod is.
+/// The progress of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum At {
+pub(super) enum PodProgress {
     /// What was observed is what there is.
     #[default]
     Rest,
@@ -67,7 +67,7 @@ pub(super) enum At {
     Over,
 }
 
-impl Known {
+impl KnownPod {
     /// What is written of it now.
     pub(super) fn take(&mut self, pod: &Arc<Pod>, said: BTreeSet<String>, events: &Events) {
         self.is_deleted = pod.is_deleted();
@@ -122,7 +122,7 @@ impl Known {
     /// Whether the container runtime has something of it, which may run or not: how its volumes are mounted is fixed
     /// since (KEP-2857, "`DeferFSMount` field in Pod Spec").
     pub(crate) fn has_begun(&self) -> bool {
-        self.is_restored || self.at != At::Rest || self.observed.is_some()
+        self.is_restored || self.at != PodProgress::Rest || self.observed.is_some()
     }
 
     /// Whether it ends by itself.
@@ -169,7 +169,7 @@ impl Known {
 
     /// A step is begun.
     pub(super) fn begin(&mut self, step: &PodStep) {
-        self.at = At::Step;
+        self.at = PodProgress::Step;
         self.age += 1;
         self.stop = match step {
             PodStep::End(end @ End::StopPod { .. }) => Some(end.clone()),
@@ -181,7 +181,7 @@ impl Known {
     /// sandboxes go as they were to, after the containers.
     pub(super) fn hasten(&mut self) -> Option<End> {
         let now = self.grace();
-        let is_under_way = self.at == At::Step && self.is_ending;
+        let is_under_way = self.at == PodProgress::Step && self.is_ending;
         let End::StopPod {
             containers, grace, ..
         } = self.stop.as_mut().filter(|_| is_under_way)?

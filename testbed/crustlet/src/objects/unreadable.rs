@@ -1,4 +1,4 @@
-//! Which field it is that a document can't be read because of: what reads it says what is wrong, and not where.
+//! Finds the field for which a document can't be read: serde says what is wrong, and not where.
 
 use std::fmt::Write as _;
 
@@ -18,9 +18,9 @@ enum Step {
     Item(usize),
 }
 
-/// The field's path, `spec.containers[0].ports`: the innermost without which the document could be read, or is refused
+/// Returns the path of the field, `spec.containers[0].ports`: the innermost without which the document could be read, or is refused
 /// for another reason. Empty is the whole.
-pub(super) fn culprit<T: DeserializeOwned>(document: &Value) -> String {
+pub(super) fn unreadable_field<T: DeserializeOwned>(document: &Value) -> String {
     // Who looks for it reads the whole again and again.
     if document.to_string().len() > LARGEST {
         return String::new();
@@ -108,7 +108,7 @@ mod tests {
             ),
             (json!([]), ""),
         ] {
-            assert_eq!(culprit::<Pod>(&document), expected, "{document}");
+            assert_eq!(unreadable_field::<Pod>(&document), expected, "{document}");
         }
     }
 }

@@ -1,24 +1,23 @@
-//! Whose a volume is: what a claim says of it and what it says of the claim, read in one way by who binds them and by
-//! who mounts it.
+//! The references between a claim and its volume, read in one way for binding and for mounting.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::objects::Name;
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
-/// Of a claim that was bound once: without its volume it is lost.
+/// The annotation of a claim that was bound once: without its volume it is lost.
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 
-/// Who a volume is for.
+/// The claim that a volume refers to, as seen from one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// Nobody.
+pub(crate) enum ClaimRef {
+    /// No claim.
     Free,
-    /// This claim, by its name alone: whoever wrote the volume means it.
+    /// This claim, by its name alone, as in a manifest of the volume.
     Meant,
-    /// This claim.
+    /// This claim, by its name and UID.
     This,
-    /// Another, which may be gone.
+    /// Another claim, which may be gone.
     Other,
 }
 
@@ -40,15 +39,15 @@ pub(crate) fn was_released(volume: &PersistentVolume) -> bool {
     status.and_then(|it| it.phase.as_deref()) == Some(RELEASED)
 }
 
-/// Whether a claim, by its name and uid, has a volume. One by the same uid, as an export has it, is another.
-pub(crate) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> Held {
+/// Returns whom a volume refers to, as seen from the claim of this name and UID.
+pub(crate) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> ClaimRef {
     match claim_of(volume) {
-        None => Held::Free,
-        Some((named, None)) if named == *claim => Held::Meant,
+        None => ClaimRef::Free,
+        Some((named, None)) if named == *claim => ClaimRef::Meant,
         Some((named, Some(other))) if named == *claim && other == uid && !was_released(volume) => {
-            Held::This
+            ClaimRef::This
         }
-        Some(_) => Held::Other,
+        Some(_) => ClaimRef::Other,
     }
 }
 
@@ -62,7 +61,7 @@ pub(crate) fn is_bound(
 ) -> bool {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
     volume_of(claim) == Some(volume_name)
-        && held(volume, name, uid) == Held::This
+        && held(volume, name, uid) == ClaimRef::This
         && was_bound(claim)
 }
 

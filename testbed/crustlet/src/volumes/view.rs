@@ -1,4 +1,4 @@
-//! A volume of this node as an object, `crustlet get volumes`: the agent writes it, the command line reads it.
+//! A volume of this node as a document of `crustlet get volumes`, which the agent writes and the command reads.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub(crate) const KIND: &str = "Volume";
 /// A volume that pods want, or that something was done to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ShownVolume {
+pub(crate) struct VolumeView {
     api_version: String,
     kind: String,
     /// What it is called.
@@ -52,7 +52,7 @@ pub(crate) struct Status {
     pub(crate) staged: Staged,
     /// A pod's each.
     #[serde(default)]
-    pub(crate) mounts: Vec<ShownMount>,
+    pub(crate) mounts: Vec<MountView>,
     /// CSI's call that is under way: `NodeStageVolume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<String>,
@@ -85,7 +85,7 @@ impl From<Option<Certainty>> for Staged {
 /// A volume at a pod's target path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ShownMount {
+pub(crate) struct MountView {
     /// `default/web`; `None` of a pod that is only known by its directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<String>,
@@ -124,7 +124,7 @@ impl From<Certainty> for State {
     }
 }
 
-impl ShownVolume {
+impl VolumeView {
     /// A volume by its name.
     pub(crate) fn new(name: &str, spec: Spec, status: Status) -> Self {
         Self {
@@ -150,7 +150,7 @@ mod tests {
             volume_handle: "handle-1".to_owned(),
             lifecycle: Lifecycle::Persistent,
         };
-        let mount = ShownMount {
+        let mount = MountView {
             pod: Some("default/web".to_owned()),
             pod_uid: "uid-1".to_owned(),
             target_path: "/r/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount".to_owned(),
@@ -164,7 +164,7 @@ mod tests {
             operation: Some("NodePublishVolume".to_owned()),
             message: None,
         };
-        let volume = ShownVolume::new("pv-1", spec, status);
+        let volume = VolumeView::new("pv-1", spec, status);
         let value = serde_json::to_value(&volume).unwrap();
         let expected = serde_json::json!({
             "apiVersion": "crustlet.crust.dev/v1alpha1",
@@ -184,9 +184,6 @@ mod tests {
             },
         });
         assert_eq!(value, expected);
-        assert_eq!(
-            serde_json::from_value::<ShownVolume>(value).unwrap(),
-            volume
-        );
+        assert_eq!(serde_json::from_value::<VolumeView>(value).unwrap(), volume);
     }
 }

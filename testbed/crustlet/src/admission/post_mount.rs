@@ -1,4 +1,4 @@
-//! What pods ask of their volumes beyond the mount.
+//! The steps after the mount that pods ask of their volumes (KEP-2857, "post mount configuration").
 
 use std::fmt;
 
@@ -6,10 +6,9 @@ use k8s_openapi::api::core::v1::{Container, SELinuxOptions, Volume};
 
 use crate::objects::Pod;
 
-/// Something that is to be done to a volume after it is mounted (KEP-2857, "Terminology": "post mount
-/// configuration").
+/// A step on a volume after its mount (KEP-2857, "Terminology": "post mount configuration").
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum PostMountStep {
     /// `securityContext.fsGroup`
     FsGroup,
     /// `securityContext.fsGroupChangePolicy`, which may be one that nobody knows.
@@ -21,7 +20,7 @@ pub(crate) enum Ask {
 }
 
 /// As a policy has it.
-impl fmt::Display for Ask {
+impl fmt::Display for PostMountStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FsGroup => f.write_str("fsGroup"),
@@ -33,8 +32,8 @@ impl fmt::Display for Ask {
 }
 
 /// `fsGroup and subPath`
-pub(super) fn sentence(asks: &[Ask]) -> String {
-    let words: Vec<String> = asks.iter().map(Ask::to_string).collect();
+pub(super) fn sentence(asks: &[PostMountStep]) -> String {
+    let words: Vec<String> = asks.iter().map(PostMountStep::to_string).collect();
     match words.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => words.concat(),
@@ -43,7 +42,7 @@ pub(super) fn sentence(asks: &[Ask]) -> String {
 
 /// All that a pod asks of a volume. Where several of its volumes are one claim's there is one mount for them, and
 /// what is asked of one is asked of all.
-pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<Ask> {
+pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
     let same: Vec<&Volume> = pod.spec.volumes.iter().flatten().collect();
     let same: Vec<&Volume> = match &volume.persistent_volume_claim {
         Some(source) => same
@@ -64,14 +63,14 @@ pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<Ask> {
     let context = pod.spec.security_context.as_ref();
     // Of read-only volumes too: kubelet asks the driver for it whatever the runtime then does.
     if context.and_then(|it| it.fs_group).is_some() {
-        asks.push(Ask::FsGroup);
+        asks.push(PostMountStep::FsGroup);
         let policy = context.and_then(|it| it.fs_group_change_policy.clone());
-        asks.extend(policy.map(Ask::FsGroupChangePolicy));
+        asks.extend(policy.map(PostMountStep::FsGroupChangePolicy));
     }
     let there = |text: &Option<String>| text.as_deref().is_some_and(|it| !it.is_empty());
     let mut all = pod.containers().flat_map(mounts);
     if all.any(|it| there(&it.sub_path) || there(&it.sub_path_expr)) {
-        asks.push(Ask::SubPath);
+        asks.push(PostMountStep::SubPath);
     }
     let of_pod = context.and_then(|it| it.se_linux_options.as_ref());
     let is_labelled = pod.containers().any(|container| {
@@ -81,7 +80,7 @@ pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<Ask> {
     });
     // What nobody writes isn't labelled anew: kubelet asks for that only of volumes that it manages.
     if is_labelled && !same.iter().all(|it| is_read_only(it)) {
-        asks.push(Ask::SeLinuxRelabel);
+        asks.push(PostMountStep::SeLinuxRelabel);
     }
     asks
 }

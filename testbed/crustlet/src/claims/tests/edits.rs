@@ -1,4 +1,4 @@
-//! What people say of volumes that were made.
+//! Tests of edited manifests of volumes that were made.
 
 use super::*;
 

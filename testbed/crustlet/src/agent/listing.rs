@@ -1,4 +1,4 @@
-//! What is shown of objects: as they were written, with what has become of them.
+//! The documents of objects for `crustlet get`: their manifests, with their status.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::deferral;
-use super::pods::{Known, Pods};
+use super::pods::{KnownPod, Pods};
 use super::volumes::{Busy, Volumes};
 use crate::api::Listed;
 use crate::claims::Records;
@@ -16,15 +16,15 @@ use crate::operations::Context;
 use crate::pods::Subject;
 use crate::sources::Loaded;
 use crate::volumes::plan::Step;
-use crate::volumes::shown::{ShownMount, ShownVolume, Spec, State, Status};
 use crate::volumes::spec::VolumeId;
+use crate::volumes::view::{MountView, Spec, State, Status, VolumeView};
 
 /// 9999-12-31T23:59:59Z, in seconds since 1970.
 const LAST: u64 = 253_402_300_799;
 
-/// What there is to show.
+/// The state that is listed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ShownInputs<'a> {
+pub(super) struct ListingInputs<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) objects: &'a Objects,
     pub(super) records: &'a Records,
@@ -33,8 +33,8 @@ pub(super) struct ShownInputs<'a> {
     pub(super) context: &'a Context,
 }
 
-/// Documents, by their names.
-pub(super) fn documents(look: ShownInputs<'_>, listed: &Listed) -> Vec<String> {
+/// Returns the documents of a listing, by their names.
+pub(super) fn documents(look: ListingInputs<'_>, listed: &Listed) -> Vec<String> {
     let is_asked = |name: &Name| {
         let is = |asked: &str, there: &str| asked.is_empty() || asked == there;
         is(&listed.namespace, &name.namespace) && is(&listed.name, &name.name)
@@ -57,7 +57,7 @@ pub(super) fn documents(look: ShownInputs<'_>, listed: &Listed) -> Vec<String> {
 }
 
 /// An API server says when an object was made. Here it is when it was written, where nobody says.
-fn date(look: ShownInputs<'_>, key: &(Kind, Name), document: &mut Value) {
+fn date(look: ListingInputs<'_>, key: &(Kind, Name), document: &mut Value) {
     let metadata = &mut document["metadata"];
     let origin = look.loaded.origins.get(key);
     if let Some(origin) = origin.filter(|_| metadata["creationTimestamp"].is_null()) {
@@ -72,7 +72,7 @@ fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-fn pods(look: ShownInputs<'_>) -> Vec<(Name, Value)> {
+fn pods(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
     let mut pods = Vec::new();
     for (uid, known) in look.pods.known() {
         let Some(name) = known.name() else {
@@ -144,7 +144,7 @@ fn show_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
     }
 }
 
-fn volumes(look: ShownInputs<'_>) -> Vec<(Name, Value)> {
+fn volumes(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
     let (desired, actual) = (look.volumes.desired(), look.volumes.actual());
     let ids: BTreeSet<&VolumeId> = desired
         .volumes
@@ -162,7 +162,7 @@ fn volumes(look: ShownInputs<'_>) -> Vec<(Name, Value)> {
     volumes
 }
 
-fn volume(look: ShownInputs<'_>, id: &VolumeId) -> ShownVolume {
+fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
     let desired = look.volumes.desired().volumes.get(id);
     let actual = look.volumes.actual().volumes.get(id);
     let wanted = desired.into_iter().flat_map(|it| &it.mounts);
@@ -182,13 +182,13 @@ fn volume(look: ShownInputs<'_>, id: &VolumeId) -> ShownVolume {
             .get(&(id.clone(), step.clone()))
             .cloned()
     };
-    let mounts: Vec<ShownMount> = uids
+    let mounts: Vec<MountView> = uids
         .iter()
         .map(|uid| {
             let mount = there.clone().find(|(pod, _)| pod == uid).map(|(_, it)| it);
-            let name = look.pods.known().get(*uid).and_then(Known::name);
+            let name = look.pods.known().get(*uid).and_then(KnownPod::name);
             let pod = |step: fn(String) -> Step| failed(&step((*uid).clone()));
-            ShownMount {
+            MountView {
                 pod: name.map(|name| name.to_string()),
                 pod_uid: (*uid).clone(),
                 target_path: look
@@ -230,7 +230,7 @@ fn volume(look: ShownInputs<'_>, id: &VolumeId) -> ShownVolume {
     // One that is staged and no pod's is known by its handle alone.
     let first = uids.first().map(|uid| directory(uid));
     let name = first.unwrap_or_else(|| id.handle.clone());
-    ShownVolume::new(&name, spec, status)
+    VolumeView::new(&name, spec, status)
 }
 
 const fn call(busy: &Busy) -> &'static str {

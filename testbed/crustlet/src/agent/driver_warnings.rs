@@ -1,4 +1,4 @@
-//! What `CSIDriver`s ask for, and crustlet doesn't do: told once.
+//! Warnings of what `CSIDriver`s ask for and crustlet doesn't do, once for each.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use k8s_openapi::api::storage::v1::CSIDriverSpec;
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects};
 
-/// What was told of each driver.
+/// The warnings that were given about each driver.
 #[derive(Debug, Default)]
-pub(super) struct Ignored(BTreeMap<String, Vec<&'static str>>);
+pub(super) struct DriverWarnings(BTreeMap<String, Vec<&'static str>>);
 
-impl Ignored {
-    /// Tells of those that ask for something else than they did.
+impl DriverWarnings {
+    /// Warns of the drivers that ask for something else than before.
     pub(super) fn tell(&mut self, objects: &Objects, events: &Events) {
         self.0.retain(|name, _| objects.drivers.contains_key(name));
         for (name, driver) in &objects.drivers {
@@ -27,7 +27,7 @@ impl Ignored {
     }
 }
 
-/// A sentence each.
+/// Returns what a driver asks for and doesn't get, each as a sentence.
 fn ignored(spec: &CSIDriverSpec) -> Vec<&'static str> {
     let tokens = spec.token_requests.as_ref();
     let table = [
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn what_a_driver_asks_in_vain_is_told_once_and_again_when_it_asks_for_more() {
-        let (mut ignored, events) = (Ignored::default(), Events::default());
-        let told = |ignored: &mut Ignored, spec: &str| {
+        let (mut ignored, events) = (DriverWarnings::default(), Events::default());
+        let told = |ignored: &mut DriverWarnings, spec: &str| {
             let text = format!(
                 "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {{name: csi.example}}\nspec: {{{spec}}}"
             );

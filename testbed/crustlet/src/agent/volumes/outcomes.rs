@@ -1,4 +1,4 @@
-//! What operations of volumes came to.
+//! The outcomes of operations on volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
