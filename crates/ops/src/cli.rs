@@ -76,7 +76,7 @@ pub(crate) enum CliError {
     Answer {
         /// The program.
         program: PathBuf,
-        /// What is wrong with the answer.
+        /// The flaw of the answer.
         what: String,
     },
 }

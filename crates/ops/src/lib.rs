@@ -30,7 +30,7 @@ use node::StagingNode;
 use server::Configured;
 use settings::Settings;
 
-/// What differs between this daemon and the others.
+/// The names and texts of this daemon.
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     methods: "crust.",

@@ -36,7 +36,7 @@ struct Method {
     method: &'static str,
 }
 
-/// Why a call was refused unread.
+/// The reason for which a call was refused unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,

@@ -17,17 +17,17 @@ use tokio::sync::Semaphore;
 use crate::refusal::{NodeError, Refusal};
 use crate::staging_limits::{StagedTotals, StagingLimits, TakenRoom};
 
-/// Threads that wait for locks and disks. A volume has one at a time, as long as its work takes: one
-/// whose device hangs holds up no other until there are so many.
+/// The number of threads that wait for locks and disks. A volume has one at a time, so volumes whose devices hang hold up
+/// no others before there are this many.
 const THREADS: usize = 64;
 
-/// Threads that look at something, which takes a moment.
+/// The number of threads for reads, which take a moment.
 const LOOKS: usize = 16;
 
 /// Below kubelet's two minutes for `NodePublishVolume`.
 pub(crate) const STAGE: Duration = Duration::from_secs(30);
 
-/// Who has a limit ends a little after it, unless the kernel has him.
+/// How much later than its limit a call may end. A call that hangs in the kernel takes longer.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Numbers of volumes, for the metrics.

@@ -1,4 +1,4 @@
-//! Why a call isn't carried out, and the status that its caller gets for that.
+//! Errors of calls, and the statuses that callers get for them.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) enum Refusal {
     Field {
         /// Its name in the .proto file.
         field: &'static str,
-        /// Why it can't be used.
+        /// The flaw of its value.
         reason: String,
     },
     /// The volume's own.
@@ -31,7 +31,7 @@ pub(crate) enum Refusal {
     Cli {
         /// The volume.
         volume: String,
-        /// Why.
+        /// The error.
         source: CliError,
     },
     /// About the runtime, and no volume.
@@ -91,7 +91,7 @@ impl Refusal {
         Self::Field { field, reason }
     }
 
-    /// Of a volume's runtime.
+    /// Returns the refusal for an error of a volume's runtime.
     pub(crate) fn cli(volume: String) -> impl FnOnce(CliError) -> Self {
         move |mut source| {
             // The runtime's own sentences name it already.

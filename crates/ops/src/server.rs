@@ -99,7 +99,7 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     Ok(drained?)
 }
 
-/// Where it listens: all of it, or it doesn't start.
+/// The sockets of the daemon. It doesn't start without one of them.
 struct Sockets {
     runtime: UnixListener,
     storage: Option<UnixListener>,

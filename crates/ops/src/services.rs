@@ -51,14 +51,14 @@ use crate::staging_limits::StagingLimits;
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
 
-/// What the services work with. It has no state but the node's.
+/// The state that the services share, all of which is the node's.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) node: watch::Receiver<StagingNode>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    /// Whose turn it is to change a volume.
+    /// The turns of calls that change a volume.
     pub(crate) volumes: VolumeTurns<Digest>,
-    /// And to be asked about it: a runtime that hangs is one process, however often it is asked.
+    /// The turns of calls that ask about a volume: a runtime that hangs is one process, however often it is asked.
     pub(crate) asked: VolumeTurns<Digest>,
     pub(crate) runs: Runs,
     pub(crate) metrics: Arc<Metrics>,

@@ -32,9 +32,9 @@ const RANGES: [(&str, i64, i64); 10] = [
 pub(crate) struct Settings {
     /// The socket of `crust.v1.Runtime`.
     pub(crate) listen: PathBuf,
-    /// The socket of `crust.runtime.v1alpha1`; empty, there is none.
+    /// The socket of `crust.runtime.v1alpha1`. Empty means none.
     pub(crate) crust_listen: PathBuf,
-    /// Where metrics are told: an address of the loopback, or a socket's path; empty, nowhere.
+    /// The address of the metrics: of the loopback, or a socket's path. Empty means none.
     pub(crate) metrics_listen: String,
     /// Host names that requests for metrics to a port may give, beside its address and the loopback.
     pub(crate) metrics_hosts: Vec<String>,
@@ -43,11 +43,11 @@ pub(crate) struct Settings {
     pub(crate) runtime: PathBuf,
     /// Further programs that a `runtime-cli` may name: runtimes by other names.
     pub(crate) allowed_clis: Vec<PathBuf>,
-    /// What a `runtime-cli` is given, in seconds.
+    /// The seconds that a run of a `runtime-cli` may take.
     pub(crate) cli_timeout: u64,
     /// How long an unstage waits for the device, in seconds.
     pub(crate) unstage_timeout: u64,
-    /// What calls under way are given at the end, in seconds.
+    /// The seconds that calls under way have at the end of the daemon.
     pub(crate) drain_timeout: u64,
     /// The largest request, in bytes.
     pub(crate) max_message: usize,
@@ -91,19 +91,18 @@ impl Default for Settings {
     }
 }
 
-/// Where the runtime is installed together with this program, which `/proc` names by its real path:
-/// with ` (deleted)` at its end when another version has taken its place, which is in the directory
-/// all the same.
+/// Returns the path of the runtime in the directory of this program, whose real path `/proc` has. The path ends with
+/// ` (deleted)` after an upgrade has replaced the program, in the same directory.
 fn beside(program: Option<PathBuf>) -> PathBuf {
     program
         .unwrap_or_else(|| "/usr/bin/crust_ops".into())
         .with_file_name("runcrust")
 }
 
-/// Where metrics are told.
+/// The address of the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MetricsAddress {
-    /// Of the loopback.
+    /// An address of the loopback.
     Tcp(SocketAddr),
     /// A socket, mode 0600.
     Unix(PathBuf),
@@ -153,7 +152,7 @@ impl Settings {
         }
     }
 
-    /// Where metrics are told, if anywhere.
+    /// Returns the address of the metrics, if there is one.
     pub(crate) fn metrics(&self) -> Result<Option<MetricsAddress>, String> {
         let text = self.metrics_listen.as_str();
         if text.is_empty() {
@@ -206,7 +205,7 @@ impl Settings {
         }
     }
 
-    /// What of a `runtime-cli` may be run.
+    /// Returns the programs that may be run as `runtime-cli`, and for how long.
     pub(crate) fn policy(&self) -> crate::cli::Policy {
         let mut allowed = vec![self.runtime.clone()];
         allowed.extend(self.allowed_clis.iter().cloned());

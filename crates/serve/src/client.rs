@@ -24,20 +24,20 @@ pub enum CallFailure {
     Late(Duration),
     /// The answer, on one line, and not without end.
     Refused {
-        /// What kind it is.
+        /// The code of the answer.
         code: Code,
-        /// In words.
+        /// The message of the answer.
         message: String,
     },
 }
 
-/// What somebody else says.
+/// A message of another process.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Told(String);
 
 impl CallFailure {
-    /// Of a call without a deadline of the client's own.
+    /// Returns the failure of a call on which the client had set no deadline of its own.
     #[must_use]
     pub fn of(status: &Status) -> Self {
         let Some(source) = status.source() else {
@@ -53,7 +53,7 @@ impl CallFailure {
         Self::Lost(sentence(source))
     }
 
-    /// The answer's. Where there was none it is what gRPC's library for Go says: a connection that can't be made or
+    /// Returns the code of the answer. Without an answer it is that of gRPC's library for Go: a connection that can't be made or
     /// was lost is `Unavailable`, no answer in time `DeadlineExceeded`.
     #[must_use]
     pub const fn code(&self) -> Code {
@@ -64,7 +64,7 @@ impl CallFailure {
         }
     }
 
-    /// Without the code.
+    /// Returns the message without the code.
     #[must_use]
     pub fn message(&self) -> Cow<'_, str> {
         match self {

@@ -1,11 +1,11 @@
-//! One daemon, as all of this has to know it.
+//! The description of a daemon.
 
-/// What differs from one daemon to the next. Texts are parts of sentences.
+/// The names and texts in which one daemon differs from another. Texts are parts of sentences.
 #[derive(Debug, Clone, Copy)]
 pub struct Daemon {
-    /// What its users know it by: `crust_ops`.
+    /// The name for its users: `crust_ops`.
     pub name: &'static str,
-    /// How the names of its own methods begin: `crust.`. Others' are those of gRPC itself.
+    /// The prefix of its own methods: `crust.`. Others are gRPC's.
     pub methods: &'static str,
     /// Those of them that are called over and over, and change nothing: `List`. They are logged as the others are
     /// only where they fail for another reason than the state of what they ask about (`FAILED_PRECONDITION`).
@@ -15,9 +15,9 @@ pub struct Daemon {
     pub streams: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],
-    /// What to do where too many calls are under way: "try again later, or raise `max_calls`".
+    /// The next step where too many calls are under way: "try again later, or raise `max_calls`".
     pub busy: &'static str,
-    /// What systemd may pass to it.
+    /// The sockets that systemd may pass to it.
     pub sockets: KnownSockets,
 }
 
@@ -27,7 +27,7 @@ pub struct KnownSockets {
     /// Their names: their unit gives them (`FileDescriptorName=`), or is called so,
     /// `crust_ops.socket`.
     pub names: &'static [&'static str],
-    /// Where else they are known from, by their paths: "`listen` of the configuration".
+    /// The other place that names them, by their paths: "`listen` of the configuration".
     pub paths: &'static str,
     /// How one by such a name can be left over: "there are two of them".
     pub left: &'static str,

@@ -15,7 +15,7 @@ const DOMAIN: &str = "crust.dev";
 /// more than 8 KiB.
 const LONGEST: usize = 1024;
 
-/// What a caller is told of a call that failed. Its texts become lines of a length that travels.
+/// The answer to a call that failed. Texts are escaped and shortened to [`LONGEST`] bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorReply<'a> {
     /// gRPC's code.
@@ -58,7 +58,7 @@ pub(crate) fn bare_status(code: Code, reason: &str, message: &str) -> Status {
     failure.into_status()
 }
 
-/// Why a call is refused unread.
+/// The reason for which a call is refused unread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RefusedUnread {
     Caller,

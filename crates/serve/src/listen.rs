@@ -46,7 +46,7 @@ pub enum ListenError {
         call: &'static str,
         /// The path or address.
         place: String,
-        /// What it said.
+        /// The error of the call.
         source: io::Error,
         /// The next step, as the sentence's end: "; hint: …". Empty where nobody knows one.
         hint: String,
@@ -65,7 +65,7 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// Of a call that failed, and what it was called on.
+    /// Returns the error of a call that failed on a place.
     pub fn of<E: Into<io::Error>>(
         call: &'static str,
         place: &(impl ToString + ?Sized),
@@ -126,7 +126,7 @@ pub fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
     })
 }
 
-/// What is there has to be a socket that nobody listens on any more.
+/// Refuses a path where there is something else than a socket without a listener.
 fn refuse_others(daemon: &Daemon, path: &Path) -> Result<(), ListenError> {
     let (source, hint) = match occupant(path)? {
         Occupant::Nobody | Occupant::Left => return Ok(()),

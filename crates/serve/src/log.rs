@@ -16,24 +16,24 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// Before the names of fields: `CRUST_VOLUME`. Those without a prefix are the journal's own.
 const PREFIX: &str = "CRUST";
 
-/// What is logged.
+/// The level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What couldn't be done.
+    /// Failures of the daemon itself.
     Error,
-    /// What was refused, failed or looks wrong.
+    /// Refusals, failed calls, and what looks wrong.
     Warn,
-    /// Each call, too.
+    /// Every call, too.
     #[default]
     Info,
-    /// What only matters where something is looked for.
+    /// Details for the search for a problem.
     Debug,
-    /// All there is.
+    /// All details.
     Trace,
 }
 
-/// As in a configuration.
+/// Parses a level as a configuration does.
 impl FromStr for LogLevel {
     type Err = serde::de::value::Error;
 
@@ -42,8 +42,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Has all that is logged from here on go there. The `identifier` is what the journal knows the
-/// process by.
+/// Starts the log. `identifier` is the name of the process in the journal.
 pub fn start(level: LogLevel, identifier: &str) {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,

@@ -66,7 +66,7 @@ pub fn tell_stopping() {
     tell_systemd(NotifyState::Stopping);
 }
 
-/// Where systemd started us; elsewhere nobody listens.
+/// Notifies systemd of a state. Does nothing if the process wasn't started by systemd.
 fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::debug!("sd_notify: {error}");
@@ -81,7 +81,7 @@ pub struct Signals {
     interrupt: Signal,
 }
 
-/// What a signal asks of the daemon.
+/// A signal, by what it asks of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalEvent {
     /// SIGHUP: to read the configuration again.

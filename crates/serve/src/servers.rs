@@ -20,7 +20,7 @@ use crate::listen::{
     ACKNOWLEDGEMENT, Clients, ConnectionLimits, ConnectionSlots, Connections, KEEP_ALIVE,
 };
 
-/// What clients are given to close their connections at the end; one that is stopped never does.
+/// How long clients have to close their connections at the end. A client that is stopped never does.
 const PARTING: Duration = Duration::from_secs(1);
 
 /// The most bytes of a request's headers (RFC 9113, section 6.5.2): gRPC's C core accepts no more than
@@ -98,8 +98,7 @@ impl Servers {
         }
     }
 
-    /// Serves services on a socket; `names` are theirs, by which their health is asked and they are
-    /// described.
+    /// Serves services on a socket. `names` are the names of the services, for health and reflection.
     pub async fn add(
         &mut self,
         names: &[&'static str],

@@ -1,4 +1,4 @@
-//! What the CLI says: one JSON object on standard output, or one line with an error on standard
+//! Parses the answers of the CLI: one JSON object on standard output, or one line with an error on standard
 //! error (docs/protocol.md, "Command line").
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use super::CliError;
 use super::run::Output;
 
-/// Of `stats`.
+/// The answer of `stats`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Stats {
     #[serde(default)]
@@ -35,7 +35,7 @@ fn amount<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     i64::try_from(amount).map_err(D::Error::custom)
 }
 
-/// What is counted.
+/// The unit of a usage.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Unit {
@@ -51,14 +51,14 @@ pub(crate) struct Condition {
     pub(crate) message: String,
 }
 
-/// Of `resize`.
+/// The answer of `resize`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Capacity {
     #[serde(deserialize_with = "amount")]
     pub(crate) capacity_bytes: i64,
 }
 
-/// Of `capabilities`.
+/// The answer of `capabilities`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Capabilities {
     pub(crate) capabilities: Vec<String>,
@@ -107,7 +107,7 @@ pub(super) fn read<T: DeserializeOwned>(program: &Path, output: &Output) -> Resu
     }
 }
 
-/// The codes that the CLI has (docs/protocol.md); what is none of them is the node's fault.
+/// Returns a code of the CLI (docs/protocol.md). An unknown one is an internal error.
 fn code(name: &str) -> tonic::Code {
     match name {
         "NOT_FOUND" => tonic::Code::NotFound,
@@ -120,7 +120,7 @@ fn code(name: &str) -> tonic::Code {
     }
 }
 
-/// What isn't in the agreed form may be anything, and of any length.
+/// Returns the first 200 characters of a line, escaped: an answer in another form may have any content and length.
 fn start_of(line: &str) -> String {
     let start: String = line.chars().take(200).collect();
     start.escape_debug().to_string()

@@ -1,9 +1,9 @@
-//! The process between us and a program: it starts it, and is the parent of all that the program
-//! leaves, however far that goes. It ends when they have, or ends them: told to, and when we are
-//! gone. Whoever of them is in the kernel's hands keeps his attendant alone.
+//! The attendant, a process between the daemon and a program of the runtime. It starts the program, and is the parent of
+//! every process that the program leaves (`PR_SET_CHILD_SUBREAPER`). It ends when they have ended, and kills them when
+//! the daemon says so or is gone. Processes that hang in the kernel hold up only their attendant.
 //!
-//! Its standard input is a socket to us: what it has to say of the program, once; closed, it is
-//! told to end.
+//! Its standard input is a socket to the daemon: it writes the program's end to it, once. Closed by the daemon, it means
+//! that the attendant has to end.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,19 +23,20 @@ use rustix::process::{
     set_child_subreaper, waitpid,
 };
 
-/// The first argument, which is nobody's flag.
+/// The first argument of an attendant. It isn't among the documented flags.
 pub(crate) const ATTEND: &str = "--attend";
 
-/// Between two looks at who is left: killed, they end a moment later.
+/// The first and the longest pause between two looks at the processes that are left, which end soon after they were
+/// killed.
 const MOMENT: Duration = Duration::from_millis(2);
 const LONG_MOMENT: Duration = Duration::from_millis(100);
 
-/// What became of the program.
+/// The end of the program, as the attendant reports it.
 #[derive(Debug)]
 pub(super) enum Word {
-    /// It has ended.
+    /// The program has ended.
     Ended(ExitStatus),
-    /// It couldn't be started.
+    /// The program couldn't be started.
     Failed(io::Error),
 }
 
@@ -60,7 +61,7 @@ impl Word {
     }
 }
 
-/// The process's whole life. `arguments` are the program and its own.
+/// Runs the attendant. `arguments` are the program and the program's arguments.
 #[expect(
     clippy::disallowed_methods,
     reason = "that one never forks is the runtime's rule: here a parent is what is wanted"
@@ -139,7 +140,7 @@ fn tell(us: OwnedFd, word: &Word) -> io::Result<()> {
     fs::File::from(us).write_all(&word.to_bytes())
 }
 
-/// A child is its parent's thread's, and there is one thread.
+/// Returns the children of this process, which has one thread.
 fn children() -> Vec<Pid> {
     let list = bounded::read_to_string(Path::new("/proc/thread-self/children"), KERNELS_WORD);
     let list = list.unwrap_or_default();

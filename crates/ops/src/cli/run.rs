@@ -22,8 +22,8 @@ use super::{CliCall, CliError};
 /// The most bytes that are read of each stream. An answer has some hundred.
 const LONGEST: u64 = 64 * 1024;
 
-/// What is left to be read when the program has ended is there already: whoever still holds its
-/// streams is killed. So is one that was killed gone, unless the kernel has it.
+/// How long is waited after the program has ended for the rest of its output, which is in the pipes already, and for
+/// killed processes, which are gone unless they hang in the kernel.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 
 /// The output of a program.
@@ -38,9 +38,8 @@ pub(super) struct Output {
     pub(super) too_long: bool,
 }
 
-/// Runs a program until it has ended, or nobody waits for it any more; `None` when its time has
-/// passed. The turn is its volume's until it is gone for good, with all that it has left: what hangs
-/// in the kernel is all there is of that volume.
+/// Runs a program until it has ended, or its caller has hung up. Returns `None` after the deadline. The volume's turn is
+/// held until the program and all that it has left are gone: only one can hang in the kernel for a volume.
 pub(super) async fn run(
     runs: &Runs,
     call: CliCall<'_>,
@@ -172,7 +171,7 @@ impl Running {
         })
     }
 
-    /// Ends the program and all that it has left, and waits for that a moment. Returns whether they have ended.
+    /// Has the attendant kill the program and its descendants. Returns whether they ended in time.
     async fn end(&mut self) -> bool {
         self.word = None;
         timeout(AFTERWARDS, self.attendant.wait()).await.is_ok()

@@ -4,10 +4,10 @@ use std::path::{Component, Path, PathBuf};
 
 use crust_state::trust::{Flaw, Kind, walk};
 
-/// Why it isn't run.
+/// A program that isn't run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Untrusted {
-    /// Where it is depends on who asks.
+    /// Its path is relative or has `..` in it.
     #[error("runtime-cli {0:?} isn't an absolute path without `..`")]
     NotAbsolute(PathBuf),
     /// Nobody said that it is the runtime's.
@@ -26,7 +26,7 @@ pub(crate) enum Untrusted {
     Flawed {
         /// The program.
         program: PathBuf,
-        /// What is wrong on the way to it.
+        /// The flaw of a directory or of the program.
         flaw: Flaw,
     },
 }

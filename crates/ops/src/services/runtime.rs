@@ -147,7 +147,7 @@ fn answer<T>(volume: &str, done: Result<(), Refusal>, response: T) -> Result<Res
     Ok(Response::new(response))
 }
 
-/// What is to be staged. What the rest of the fields are worth is for the stage to say.
+/// Returns the volume that a request stages. The stage checks the other fields.
 fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountInfo), Refusal> {
     let volume_type = request.volume_type.unwrap_or_default();
     let volume_type = match volume_type.r#type() {

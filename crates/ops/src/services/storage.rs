@@ -123,7 +123,7 @@ impl RuntimeAssistedStorageManagement for StorageService {
 }
 
 impl StorageService {
-    /// As the runtime finds them on this host.
+    /// Asks the runtime for its capabilities on this host.
     async fn capabilities(&self) -> Result<Capabilities, Refusal> {
         let runtime = self.0.runtime();
         let asked = CliCall {

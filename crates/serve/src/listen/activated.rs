@@ -22,7 +22,7 @@ pub struct Activated {
 struct Given {
     /// Empty where systemd, or who plays it, gave none.
     name: String,
-    /// By its name.
+    /// Whether its name is one of the daemon's.
     is_known: bool,
     listener: io::Result<StdUnixListener>,
 }
@@ -55,7 +55,7 @@ impl Activated {
         }
     }
 
-    /// The one of this name, or without one of ours but bound to `path`; or else one made there.
+    /// Returns the socket of this name, or one without a known name that is bound to `path`, or makes one there.
     pub fn or_unix(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
         let named = self.given.iter().position(|given| given.name == name);
         let bound = || self.given.iter().position(|it| it.is_nameless_at(path));
@@ -75,7 +75,8 @@ impl Activated {
         self.given.iter().map(|given| given.unserved(known))
     }
 
-    /// Where systemd listens for us by a name that we don't know, it is nobody else who does.
+    /// Adds a hint to an error "address in use" if systemd passes a socket by an unknown name: that socket may be the
+    /// one that is in use.
     fn blamed(&self, mut error: ListenError) -> ListenError {
         if let ListenError::Call { source, hint, .. } = &mut error
             && source.kind() == io::ErrorKind::AddrInUse

@@ -44,7 +44,7 @@ pub struct Connections<L> {
 }
 
 impl<L> Connections<L> {
-    /// Of a service, which the log names.
+    /// Returns the connections of a listener. The log names the service.
     pub fn new(of: &'static str, listener: L) -> Self {
         Self {
             listener,
