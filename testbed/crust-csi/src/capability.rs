@@ -74,7 +74,7 @@ impl Parameters {
         Ok(read)
     }
 
-    /// As a context, which tells them again.
+    /// Returns the parameters as a volume's context.
     pub(crate) fn context(&self) -> HashMap<String, String> {
         let defer = self.defer.then(|| (DEFER, "true".to_owned()));
         let policy = self
@@ -92,29 +92,29 @@ fn not_ours(key: &str) -> String {
 /// A volume capability of CSI: as what, and by how many, a volume is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Capability {
-    /// By whom.
+    /// The access mode: by how many nodes and pods.
     #[serde(with = "serde_text")]
     pub(crate) mode: AccessMode,
-    /// As a file system; `None`: as a block device.
+    /// The use as a file system. `None` is the use as a block device.
     pub(crate) mount: Option<MountCapability>,
 }
 
 /// A capability of a volume with a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MountCapability {
-    /// Its type.
+    /// The type of the file system.
     pub(crate) fstype: Fstype,
-    /// As in `mount -o`.
+    /// The mount options, as in `mount -o`.
     pub(crate) options: Vec<String>,
-    /// fsGroup, by whichever field it came.
+    /// The fsGroup, by whichever field it came.
     pub(crate) group: Option<u32>,
-    /// When it is applied.
+    /// The policy for applying it.
     #[serde(with = "serde_text::or_none")]
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
 impl Capability {
-    /// What a request's capability says, which has to be there.
+    /// Reads the capability of a request, which is required.
     pub(crate) fn of(
         field: &'static str,
         capability: Option<&VolumeCapability>,

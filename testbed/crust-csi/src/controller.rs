@@ -313,7 +313,7 @@ impl Driver {
         }
     }
 
-    /// Does something that takes so many bytes from all volumes' room, if there are so many.
+    /// Runs work that takes bytes from the room for all volumes, if there are as many.
     fn promise(
         &self,
         bytes: u64,
@@ -333,8 +333,8 @@ impl Driver {
         keep()
     }
 
-    /// What is left for volumes: what there is, but for what was promised to others. Images are sparse, and a
-    /// promise is kept.
+    /// Returns the bytes that are left for volumes. Images are sparse, so the sizes of the other volumes are subtracted,
+    /// and not what their images take.
     fn available(&self) -> Result<u64, Refusal> {
         let room = self.room()?;
         let bytes = self.settings.capacity.unwrap_or(u64::MAX).min(room.bytes);
@@ -438,7 +438,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether what is asked for is what is there.
+/// Checks that an existing volume is the one that a request asks for.
 fn check_same(
     id: &str,
     record: &Record,
@@ -462,7 +462,7 @@ fn check_same(
     Ok(())
 }
 
-/// Whether what is there can be used so.
+/// Checks that an existing volume can be used with these capabilities.
 fn check_fits(id: &str, record: &Record, usages: &[Capability]) -> Result<(), Refusal> {
     let least = capacity_range::least(usages);
     if record.capacity < least {

@@ -1,4 +1,4 @@
-//! What the calls work with: volumes' records and images, and who mounts.
+//! The driver's state, which the calls share: records and images of volumes, and the client of crust_ops.
 
 mod publications;
 
@@ -28,10 +28,10 @@ const LOCK: &str = "lock";
 /// The driver can't start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// Its data directory.
+    /// An error of the data directory.
     #[error(transparent)]
     Data(#[from] FileError),
-    /// A volume in it.
+    /// An error of a volume in it.
     #[error(transparent)]
     Volume(#[from] DataError),
     /// The host's name is too long for what it is needed for.
@@ -39,23 +39,22 @@ pub(crate) enum StartError {
         "node id {0:?}: it has to have 1 to {LONGEST_LABEL} bytes, for it is a label's value too; hint: --node-id"
     )]
     NodeId(String),
-    /// Another one has it.
+    /// Another driver has the data directory.
     #[error("{}: another crust-csi has the data directory; hint: give this one another --data-dir", .0.display())]
     Taken(PathBuf),
-    /// Nobody can have it.
+    /// The data directory can't be locked.
     #[error("{call} {}: {source}", path.display())]
     Lock {
-        /// Which call.
+        /// The system call.
         call: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
 }
 
-/// The driver. It has no state but the disk's: killed at any moment and started again, it goes on with what is
-/// there.
+/// The driver. All of its state is on the disk: killed at any moment and started again, it goes on from that.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) settings: Settings,
@@ -113,8 +112,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// What was being made or deleted when a driver ended has no data, be it a volume or its file system: its
-    /// room is given back. Whoever asked for it asks again.
+    /// Removes what was being made or deleted when a driver ended, volumes and file systems. There is no data on it, and
+    /// the caller will ask again.
     fn finish(&self) -> Result<(), StartError> {
         if let Err(error) = self.store.sweep() {
             tracing::warn!("{}", crust_state::sentence(&error));

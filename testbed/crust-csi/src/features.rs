@@ -1,4 +1,4 @@
-//! What the driver can do, and what it doesn't know of where it plays an older one.
+//! The driver's capabilities, and what it ignores where it plays an older driver.
 
 use clap::ValueEnum;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as NodeType;
@@ -34,7 +34,7 @@ pub(crate) enum Feature {
     DeferFsOpsWithSupplementalGroupChangePolicy,
 }
 
-/// Which of them there are.
+/// The capabilities that the driver has.
 #[derive(Debug, Clone)]
 pub(crate) struct Features(Vec<Feature>);
 
@@ -65,7 +65,7 @@ impl Features {
         self.0.contains(&feature)
     }
 
-    /// Those by which a publication's request is read, by their names, for a record.
+    /// Returns the names of the features by which a publication's request is read, for its record.
     pub(crate) fn of_a_publication(&self) -> Vec<String> {
         let is_read = |feature: &&Feature| {
             matches!(
@@ -81,7 +81,7 @@ impl Features {
         values.map(|value| value.get_name().to_owned()).collect()
     }
 
-    /// As `NodeGetCapabilities` tells them, but for those that can't be left out.
+    /// Returns the features among the capabilities of `NodeGetCapabilities`.
     pub(crate) fn of_the_node(&self) -> impl Iterator<Item = NodeType> {
         self.0.iter().map(|feature| match feature {
             Feature::GetVolumeStats => NodeType::GetVolumeStats,

@@ -1,11 +1,11 @@
-//! What a volume's device holds, before anybody mounts it: a file system is checked, as kubelet's mounters
-//! do, and made where there is nothing at all.
+//! Prepares a volume's device for its mount: checks its file system, as kubelet's mounters do, and makes one where there
+//! is nothing at all.
 //!
 //! mkfs over data is the one mistake that can't be mended. So nothing counts as empty but what was
 //! read to be: blkid(8) finds nothing, and every byte is 0. Whatever can't be read or told is an
 //! error. And mkfs is never run on a volume at all: it writes to a new file beside an empty one's
-//! image, which takes that one's place once the file system is whole. What is half made is nobody's
-//! volume, and nobody has to be told what he may make anew.
+//! image, which replaces that one once the file system is whole. A half-made file system is never a volume's, and can be
+//! made anew without a question.
 //!
 //! Calls take as long as the programs that they run: they belong in threads that may wait.
 
@@ -41,13 +41,13 @@ pub(crate) struct Wanted<'a> {
     pub(crate) device: &'a Device,
     /// The image that it shows.
     pub(crate) image: &'a Path,
-    /// What it is to hold.
+    /// The file system that it has to have.
     pub(crate) fstype: Fstype,
     /// Nothing is to be written.
     pub(crate) read_only: bool,
 }
 
-/// What is to be done before the volume can be mounted.
+/// The step that is needed before the volume can be mounted.
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
     /// Nothing: it is mounted, or can only be read.

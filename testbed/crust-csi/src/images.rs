@@ -20,11 +20,11 @@ pub(crate) enum ImageError {
     /// A call failed.
     #[error("{call} {}: {source}", path.display())]
     Call {
-        /// Which.
+        /// The system call.
         call: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// It should be there.
@@ -56,7 +56,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Of a data directory, which is made where it is missing.
+    /// Opens the images of a data directory, and makes their directory if it is missing.
     pub(crate) fn open(data: &Directory) -> Result<Self, FileError> {
         let directory = data.create_directory(IMAGES)?;
         let directory = directory.path().to_owned();
@@ -68,8 +68,8 @@ impl Images {
         Ok(Self { directory, held })
     }
 
-    /// Whether the directory is still where it was: its file system may have been mounted later, and hidden all
-    /// that this driver knows.
+    /// Checks that the directory is still at its path: its file system may have been mounted later, over the one that the
+    /// driver knows.
     pub(crate) fn check(&self) -> Result<(), ImageError> {
         let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let now = self.directory.symlink_metadata().map(place);
@@ -85,7 +85,7 @@ impl Images {
         self.directory.join(format!("{id}.img"))
     }
 
-    /// Makes an empty image, where there is none.
+    /// Makes an empty image if there is none.
     pub(crate) fn make(&self, id: &str, size: u64) -> Result<(), ImageError> {
         self.check()?;
         let made = created(&self.path(id), size)?;
@@ -185,7 +185,7 @@ impl Images {
     }
 }
 
-/// An empty file, where there is none.
+/// Makes an empty file if there is none.
 fn created(path: &Path, size: u64) -> Result<File, ImageError> {
     let mut made = File::options();
     let made = made.write(true).create_new(true).mode(0o600).open(path);

@@ -33,7 +33,7 @@ const FSGROUP: std::time::Duration = std::time::Duration::from_secs(110);
 /// For those who look at a volume, and don't use it.
 const MOMENT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Mounts over one another at one place: more are somebody's mistake.
+/// The most mounts over one another at one path that are removed. More are a mistake.
 const MOST_OVER_ONE_ANOTHER: usize = 64;
 
 /// Something can't be mounted or unmounted.
@@ -42,11 +42,11 @@ pub(crate) enum MountsError {
     /// A call failed.
     #[error("{call} {}: {}", path.display(), Name(*errno))]
     Call {
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// Of what.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         errno: Errno,
     },
     /// Options.
@@ -55,7 +55,7 @@ pub(crate) enum MountsError {
     /// The file system.
     #[error("{told}")]
     FileSystem {
-        /// Why, without what options were given: CSI lets them be secrets.
+        /// The reason, without the options that were given: CSI lets them be secrets.
         told: String,
         /// The caller's mistake.
         is_callers: bool,
@@ -72,9 +72,9 @@ pub(crate) enum MountsError {
     /// Something else is mounted there.
     #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
     Occupied {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What.
+        /// What is mounted there.
         what: String,
     },
 }
@@ -221,7 +221,7 @@ pub(crate) fn directory(target: &Path) -> Result<OwnedFd, MountsError> {
     root(target)
 }
 
-/// What is mounted at a path, on top of all else there.
+/// Returns the topmost mount at a path.
 pub(crate) fn at(target: &Path) -> Result<Option<Mounted>, MountsError> {
     if !may_be_mount(target) {
         return Ok(None);
@@ -260,7 +260,7 @@ pub(crate) fn has(devices: &[Device], target: &Path) -> Result<bool, MountsError
     Err(occupied(target, &mounted))
 }
 
-/// The device that a path is a node of. What doesn't answer is none: /dev does.
+/// Returns the device of a node. A path whose file system doesn't answer is none, for /dev does.
 fn device_node(path: &Path) -> Option<DeviceNumber> {
     let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;

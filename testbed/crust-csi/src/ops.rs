@@ -141,7 +141,7 @@ fn stage_request(
     }
 }
 
-/// Of a request's path, which was text.
+/// Returns the text of a target path, which is a request's.
 fn text(target: &TargetPath) -> String {
     target.as_path().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Why a call isn't carried out, and how its caller is told: CSI gives each condition a code.
+//! Errors of calls, and the statuses that callers get for them: CSI gives each condition a code.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use crate::target_cleanup::ClearError;
 pub(crate) struct FieldError {
     /// Its name in csi.proto.
     pub(crate) field: &'static str,
-    /// Why it can't be used.
+    /// The flaw of its value.
     pub(crate) reason: String,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
     NotThere {
         /// The volume.
         volume: String,
-        /// Where it was looked for.
+        /// The path where it should be.
         path: PathBuf,
         /// The next step.
         hint: &'static str,
@@ -77,12 +77,12 @@ pub(crate) enum Refusal {
         /// The target path.
         path: PathBuf,
     },
-    /// What is asked for is there, and is another.
+    /// There is such a volume or publication, and it is different.
     #[error("volume {volume}: {what}")]
     Exists {
         /// The volume.
         volume: String,
-        /// What is there.
+        /// The difference.
         what: String,
     },
     /// Not as things stand.
@@ -101,9 +101,9 @@ pub(crate) enum Refusal {
         "{wanted} bytes are asked for, and {available} are left for volumes; hint: delete some, or raise --capacity"
     )]
     Full {
-        /// What is asked for.
+        /// The bytes that are asked for.
         wanted: u64,
-        /// What there is.
+        /// The bytes that there are.
         available: u64,
     },
     /// The volume has to be on another node.
@@ -133,7 +133,7 @@ pub(crate) enum Refusal {
     VolumesData {
         /// The volume.
         volume: String,
-        /// What.
+        /// The error.
         source: DataError,
     },
     /// Something of a volume on this node.
@@ -141,7 +141,7 @@ pub(crate) enum Refusal {
     Node {
         /// The volume.
         volume: String,
-        /// What.
+        /// The error.
         source: NodeError,
     },
 }
@@ -202,7 +202,7 @@ impl Refusal {
         Self::Exists { volume, what }
     }
 
-    /// Of a volume on this node.
+    /// Returns the refusal for an error of a volume on this node.
     pub(crate) fn node<E: Into<NodeError>>(volume: &str) -> impl FnOnce(E) -> Self {
         let volume = volume.to_owned();
         move |error| Self::Node {
@@ -211,7 +211,7 @@ impl Refusal {
         }
     }
 
-    /// Of `crust_ops`.
+    /// Returns the refusal for an error of `crust_ops`.
     pub(crate) fn ops(volume: &str) -> impl FnOnce(client::CallFailure) -> Self {
         let volume = volume.to_owned();
         move |failure| Self::Ops { volume, failure }
@@ -255,7 +255,7 @@ impl Refusal {
         }
     }
 
-    /// Of a call about this volume, where nothing says which one by itself.
+    /// Adds the volume to a refusal that doesn't name one.
     fn about(self, volume: &str) -> Self {
         match self {
             Self::Data(source) => Self::VolumesData {
@@ -266,12 +266,12 @@ impl Refusal {
         }
     }
 
-    /// As the caller gets it.
+    /// Returns the status that the caller gets.
     pub(crate) fn into_status(self) -> Status {
         self.told(None)
     }
 
-    /// As the caller gets it, who has asked about a volume.
+    /// Returns the status for a caller that has asked about a volume.
     pub(crate) fn into_status_about(self, volume: &str) -> Status {
         if volume.is_empty() {
             return self.into_status();

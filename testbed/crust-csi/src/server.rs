@@ -18,10 +18,10 @@ use crate::ops::Ops;
 use crate::services::{ControllerService, IdentityService, NodeService, Shared};
 use crate::settings::Settings;
 
-/// Calls under way on a connection: an orchestrator has one for all its volumes.
+/// The most calls under way on a connection. An orchestrator has one connection for all its volumes.
 const STREAMS: u32 = 128;
 
-/// What calls under way are given at the end: a `DaemonSet`'s pod has 30 s.
+/// How long calls under way have at the end. A `DaemonSet`'s pod has 30 s.
 const DRAIN: Duration = Duration::from_secs(20);
 
 static DAEMON: Daemon = Daemon {

@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 pub(crate) use controller::ControllerService;
 pub(crate) use node::NodeService;
 
-/// What the services share.
+/// The state that the services share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     driver: Arc<Driver>,

@@ -7,10 +7,10 @@ use crust_serve::log::LogLevel;
 
 use crate::features::{Feature, Features};
 
-/// Of a label's value in Kubernetes.
+/// The most bytes of a label's value in Kubernetes.
 pub(crate) const LONGEST_LABEL: usize = 63;
 
-/// Of `--driver-name` where none is given, and so of `provisioner` in a `StorageClass`.
+/// The default of `--driver-name`, and so of `provisioner` in a `StorageClass`.
 pub(crate) const DRIVER: &str = "csi.crust.dev";
 
 /// A CSI driver on loop devices that can defer mounts to the container runtime (KEP-2857)
@@ -57,12 +57,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What the driver can do.
+    /// Returns the driver's capabilities.
     pub(crate) fn features(&self) -> Features {
         Features::without(&self.without)
     }
 
-    /// What the node is called.
+    /// Returns the node's name.
     pub(crate) fn node_id(&self) -> String {
         let host = || {
             let name = rustix::system::uname();

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::capability::{Capability, Parameters};
 use crate::format::Fstype;
 
-/// By a path of requests, each in one spelling.
+/// Values by a path of requests, each in one spelling.
 pub(crate) type ByPath<T> = BTreeMap<String, T>;
 
 /// The directory of records, in the data directory.
@@ -29,18 +29,18 @@ pub(crate) struct Record {
     pub(crate) name: String,
     /// In bytes.
     pub(crate) capacity: u64,
-    /// What it was created with.
+    /// The parameters that it was created with.
     pub(crate) parameters: Parameters,
     /// Whether its image is whole.
     pub(crate) life: Lifecycle,
     /// The file system that it was given, which is never made anew.
     #[serde(default)]
     pub(crate) holds: Option<Fstype>,
-    /// By staging path.
+    /// The staged uses by staging path.
     #[serde(default)]
     pub(crate) staged: ByPath<Capability>,
-    /// By target path. Written before anything is done there, and so maybe of something that never was:
-    /// what is mounted or staged there tells.
+    /// The publications by target path. One is written before anything is done, and may be of something that was never
+    /// mounted or staged.
     #[serde(default)]
     pub(crate) published: ByPath<Publication>,
 }
@@ -60,13 +60,13 @@ pub(crate) enum Lifecycle {
 /// A publication of a volume for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Publication {
-    /// As what, and by whom.
+    /// The capability that it is published with.
     pub(crate) usage: Capability,
     /// It can only be read.
     pub(crate) read_only: bool,
-    /// Who mounts it.
+    /// The program that mounts it.
     pub(crate) by: Mounter,
-    /// What the driver could do then, and so what it understood of the request.
+    /// The features of the driver that read the request.
     #[serde(default)]
     pub(crate) features: Vec<String>,
 }
@@ -97,7 +97,7 @@ impl Publication {
 }
 
 impl Record {
-    /// Of a volume that is about to be made.
+    /// Returns the record of a volume that is about to be made.
     pub(crate) fn new(name: &str, capacity: u64, parameters: Parameters) -> Self {
         Self {
             version: Version,
@@ -118,14 +118,14 @@ pub(crate) enum StoreError {
     /// Its file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What is in it.
+    /// Its text can't be parsed.
     #[error(
         "record {file}: {source}; hint: it was changed by hand, or by a later version of crust-csi"
     )]
     Contents {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The error of the parser.
         source: serde_json::Error,
     },
 }
@@ -147,7 +147,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Of a data directory.
+    /// Opens the records of a data directory.
     pub(crate) fn open(data: &Path) -> Result<Self, FileError> {
         let data = Directory::create(data)?;
         let store = Self {
@@ -267,8 +267,8 @@ fn file(id: &str) -> String {
 /// Before each id.
 const PREFIX: &str = "crust-";
 
-/// Of the digest, so many digits: enough that no two names have one, and short enough for a loop device's
-/// own name for its file.
+/// The number of digits of a digest: enough that no two names have the same, and short enough for the name of the file
+/// in a loop device's status (`LO_NAME_SIZE`).
 const DIGITS: usize = 32;
 
 /// A name's id. It is the same whenever it is asked for, so that a name is made once.
@@ -278,7 +278,7 @@ pub(crate) fn id_of(name: &str) -> String {
     format!("{PREFIX}{}", &digits[..DIGITS])
 }
 
-/// Whether a text can be an id. It becomes a file's name: all else is none.
+/// Returns whether a text has the form of an id. An id becomes a file's name.
 pub(crate) fn is_id(text: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.strip_prefix(PREFIX)

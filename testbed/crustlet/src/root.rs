@@ -69,11 +69,11 @@ pub(crate) enum RootError {
     /// A call failed.
     #[error("{call} {}: {source}", path.display())]
     Call {
-        /// Which.
+        /// The system call.
         call: &'static str,
         /// Of what.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }

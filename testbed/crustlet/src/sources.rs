@@ -25,9 +25,9 @@ const LARGEST: u64 = 3 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub(crate) struct SourceError {
-    /// Which.
+    /// Its path.
     pub(crate) path: PathBuf,
-    /// Why.
+    /// The reason.
     pub(crate) reason: String,
 }
 

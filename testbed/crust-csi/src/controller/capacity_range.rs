@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 /// The size of a volume without limits, in bytes.
 const DEFAULT: u64 = 1 << 30;
 
-/// Limits of a size, in bytes; 0 is none.
+/// The limits of a size in bytes. 0 means no limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     least: u64,
@@ -87,7 +87,7 @@ impl Range {
     }
 }
 
-/// What a volume has at least, to be used so.
+/// Returns the least size in bytes of a volume that is used so.
 pub(super) fn least(usages: &[Capability]) -> u64 {
     let of_one = |usage: &Capability| {
         usage

@@ -52,8 +52,8 @@ impl Driver {
         loops::named(&self.images.path(id)).map_err(Refusal::node(id))
     }
 
-    /// Whether a runtime finds something staged at a target path, whosever it is. It is whoever reads the
-    /// crust directory who tells, and no record of ours: that doesn't outlast a boot, as mounts don't.
+    /// Returns whether anything is staged at a target path for a runtime. The crust directory is read, and no record: the
+    /// directory doesn't outlast a boot, as mounts don't.
     pub(crate) fn is_staged_for_a_runtime(
         &self,
         id: &str,
@@ -63,7 +63,7 @@ impl Driver {
         self.crust.has_entry(&target).map_err(Refusal::node(id))
     }
 
-    /// Whether what a runtime finds there is the volume, by all that can be told.
+    /// Returns whether this volume is staged there for a runtime, as far as that can be told.
     pub(crate) fn is_staged_as(
         &self,
         id: &str,

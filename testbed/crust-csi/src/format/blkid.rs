@@ -16,7 +16,7 @@ const NOTHING: i32 = 2;
 /// More than one was found, and which one counts can't be told.
 const AMBIVALENT: i32 = 8;
 
-/// Asks about what is there, not blkid's cache.
+/// Probes a device or file by blkid(8), without its cache.
 pub(super) fn probe(place: &Path) -> Result<Said, FormatError> {
     let mut arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"]
         .map(OsStr::new)

@@ -1,4 +1,4 @@
-//! Reading a device, to know that it is empty.
+//! Reads a whole device, to know that it is empty.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::decide::Contents;
 use super::error::FormatError;
 
-/// What is read at once.
+/// The number of bytes read at once.
 const PIECE: usize = 1 << 20;
 
 /// A loop device has whole ones of these.
@@ -93,7 +93,7 @@ fn first_byte(device: &File, image: &File) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Where the next bytes are that may be other than 0.
+/// Returns the position of the next bytes that may be other than 0.
 fn next_data(image: &File, from: u64) -> io::Result<Option<u64>> {
     match seek(image, SeekFrom::Data(from)) {
         Ok(at) => Ok(Some(at)),

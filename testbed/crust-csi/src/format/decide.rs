@@ -1,10 +1,10 @@
-//! What is done to a volume, by what is found on it.
+//! Decides what is done to a volume, by its contents.
 
 use std::fmt;
 
 use super::fstype::Fstype;
 
-/// What blkid(8) says.
+/// The result of blkid(8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     /// It has found nothing. That it could read anything isn't said.
@@ -31,7 +31,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// What reading says.
+/// The result of reading the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Contents {
     /// Every byte is 0.
@@ -53,7 +53,7 @@ impl Contents {
     }
 }
 
-/// What is to be done.
+/// The step before the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// mkfs
@@ -62,7 +62,7 @@ pub(super) enum Step {
     Check,
 }
 
-/// Why nothing is.
+/// The reason for which nothing is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reason {
     /// Another file system than the one that is wanted.
@@ -114,7 +114,7 @@ mod tests {
         Said::Type(name.to_owned())
     }
 
-    /// Of each of the three contents.
+    /// Returns the decision for each of the three contents.
     fn decided(said: &Said, wanted: Fstype) -> [Result<Step, Reason>; 3] {
         contents().map(|contents| decide(said, || contents, wanted))
     }

@@ -1,4 +1,4 @@
-//! Why a volume can't be made ready to be mounted.
+//! Errors of the preparation of a volume for its mount.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::decide::Reason;
 use super::fstype::Fstype;
 use super::run::RunError;
 
-/// Why a volume can't be made ready to be mounted. It is as it was, unless fsck had begun.
+/// An error of the preparation of a volume for its mount. The volume is unchanged, unless fsck had begun.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormatError {
     /// About the device.
@@ -28,7 +28,7 @@ pub(crate) enum FormatError {
     Image {
         /// Its path.
         image: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The device isn't the volume's.
@@ -73,7 +73,7 @@ pub(crate) enum FormatError {
     Unread {
         /// The device.
         device: PathBuf,
-        /// Where, and why.
+        /// The place and the reason.
         why: String,
     },
     /// There is something.
@@ -85,9 +85,9 @@ pub(crate) enum FormatError {
     Data {
         /// The device.
         device: PathBuf,
-        /// What was asked for.
+        /// The file system that was asked for.
         wanted: Fstype,
-        /// Of the first byte that isn't 0.
+        /// The position of the first byte that isn't 0.
         at: u64,
     },
     /// There is something else.
@@ -97,9 +97,9 @@ pub(crate) enum FormatError {
     Other {
         /// The device.
         device: PathBuf,
-        /// As blkid calls it.
+        /// The contents, as blkid calls them.
         found: String,
-        /// What was asked for.
+        /// The file system that was asked for.
         wanted: Fstype,
     },
     /// There are partitions.
@@ -110,9 +110,9 @@ pub(crate) enum FormatError {
     Table {
         /// The device.
         device: PathBuf,
-        /// As blkid calls it.
+        /// The type of the partition table, as blkid calls it.
         table: String,
-        /// What was asked for.
+        /// The file system that was asked for.
         wanted: Fstype,
     },
     /// There are two things.
@@ -139,7 +139,7 @@ pub(crate) enum FormatError {
     TooSmall {
         /// The device.
         device: PathBuf,
-        /// What was asked for.
+        /// The file system that was asked for.
         wanted: Fstype,
         /// In bytes.
         size: u64,
@@ -159,19 +159,19 @@ pub(crate) enum FormatError {
     Uncorrected {
         /// The device.
         device: PathBuf,
-        /// What fsck said.
+        /// The output of fsck.
         said: String,
     },
     /// A program failed.
     #[error("{program} {}: {status}: {said}", place.display())]
     Failed {
-        /// Which.
+        /// The program.
         program: &'static str,
         /// The device; the file that is to be the image.
         place: PathBuf,
         /// How it ended.
         status: ExitStatus,
-        /// What it said.
+        /// Its output.
         said: String,
     },
     /// It isn't known whether what was made is on the disk.
@@ -179,7 +179,7 @@ pub(crate) enum FormatError {
     Sync {
         /// The file that is to be the image.
         place: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// mkfs says that it did.
@@ -189,9 +189,9 @@ pub(crate) enum FormatError {
     Unmade {
         /// The file that is to be the image.
         place: PathBuf,
-        /// What was made.
+        /// The file system that was made.
         wanted: Fstype,
-        /// What is there.
+        /// The contents that were found.
         found: String,
     },
 }

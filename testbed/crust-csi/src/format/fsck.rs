@@ -12,7 +12,7 @@ use super::{Wanted, contents};
 /// A whole check of a large file system takes long; kubelet asks again meanwhile, and is told so.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// What was wrong was corrected (fsck(8)): a bit of its exit code.
+/// The bit of fsck's exit code for "errors corrected" (fsck(8)).
 const CORRECTED: i32 = 1;
 /// Something still is.
 const UNCORRECTED: i32 = 4;

@@ -14,7 +14,7 @@ pub(crate) struct Fstype {
     format: &'static Format,
 }
 
-/// A name that is none of theirs.
+/// A name that isn't that of a supported file system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name:?} isn't a file system that a volume can have; hint: one of {}",
@@ -32,7 +32,7 @@ impl PartialEq for Fstype {
 
 impl Eq for Fstype {}
 
-/// What kubelet takes where none is asked for.
+/// The file system that kubelet takes where none is asked for.
 pub(crate) const DEFAULT: &str = "ext4";
 
 impl Fstype {
@@ -59,7 +59,7 @@ impl Fstype {
         self.known.mounts(found)
     }
 
-    /// As mount(8) and the kernel call it.
+    /// Returns the name that mount(8) and the kernel know.
     pub(crate) const fn name(self) -> &'static str {
         self.known.name
     }

@@ -16,13 +16,13 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// Where programs are, in this order; and what a program finds its own in.
+/// The directories of programs in their order, and the PATH of the programs that run.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// What is kept of each stream; the rest is read and dropped.
+/// The most bytes that are kept of each stream. The rest is read and dropped.
 const LONGEST: usize = 16 * 1024;
 
-/// What is told of it.
+/// The most characters of it in an error.
 const TOLD: usize = 500;
 
 /// Whoever was killed is gone a moment later, unless the kernel has him.
@@ -47,9 +47,9 @@ pub(crate) enum RunError {
     Call {
         /// Its path.
         program: PathBuf,
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// It takes too long.
@@ -73,16 +73,15 @@ pub(crate) enum RunError {
     Lock {
         /// The image.
         image: PathBuf,
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// An image's lock, which a program is given as its standard input, and has until it has ended with
-/// all that it started: even where the driver was killed meanwhile, nobody else works on the image.
-/// The programs read nothing from it: they are told not to ask.
+/// The lock of an image. A program gets it as its standard input, so the image stays locked until the program has ended
+/// with all that it started, also if the driver is killed meanwhile. The programs don't read it: their flags say so.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
@@ -120,7 +119,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// What it said, in one line: the end of it, where it says why it ends.
+    /// Returns the end of its output in one line, where programs say why they end.
     pub(super) fn said(&self) -> String {
         let all = [&self.stdout, &self.stderr].map(|stream| String::from_utf8_lossy(stream));
         let lines = all.iter().flat_map(|stream| stream.lines());
@@ -184,7 +183,7 @@ struct Running {
     streams: [Stream; 2],
 }
 
-/// What a program says on one of its streams.
+/// The output of a program on one of its streams.
 struct Stream {
     pipe: Option<File>,
     kept: Vec<u8>,
@@ -302,7 +301,7 @@ impl Drop for Running {
 }
 
 impl Stream {
-    /// All that there is now.
+    /// Reads what is in the pipe now.
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4096];
         // More than a pipe holds; who writes faster than this reads is heard again later.

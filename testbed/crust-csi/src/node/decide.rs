@@ -1,11 +1,11 @@
-//! Whether a pod may have a volume beside those who have it, and who mounts it.
+//! Decides whether a pod may have a volume that other pods have.
 
 use crust_state::info::{Access, AccessMode};
 
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication};
 
-/// What is to be done about a publication.
+/// The step for a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step<'p> {
     /// It is there, by this record: whatever of it isn't is made again.
@@ -14,12 +14,11 @@ pub(super) enum Step<'p> {
     New,
 }
 
-/// What a volume's live publications say of another one. `live` are those that there really are, by their
-/// target paths.
+/// Decides whether a volume may be published once more. `live` has the publications that really exist, by their target
+/// paths.
 ///
-/// The table of CSI's `NodePublishVolume`. `SINGLE_NODE_WRITER` is what kubelets have said of
-/// `ReadWriteOnce`, with several pods a node, before there was a word for it (KEP-2485): there it is refused
-/// only what the newer modes of others say.
+/// This is the table of CSI's `NodePublishVolume`. Kubelets before KEP-2485 say `SINGLE_NODE_WRITER` for
+/// `ReadWriteOnce`, which several pods of a node may have: such a publication is refused only for newer modes of others.
 pub(super) fn decide<'p>(
     volume: &str,
     target: &str,
@@ -68,9 +67,8 @@ pub(super) fn decide<'p>(
     Ok(Step::New)
 }
 
-/// Whether a request asks for what is there. What a driver of other features has understood of the same request
-/// was something else, and kubelet makes it again after its own restart, with the pod running (KEP-2857, stories 4
-/// and 5).
+/// Returns whether a request is that of an existing publication. A driver with other features may have read the same
+/// request in another way, and kubelet repeats it after its own restart, with the pod running (KEP-2857, stories 4 and 5).
 fn is_same(there: &Publication, wanted: &Publication) -> bool {
     let is_understood = there.features != wanted.features
         || (there.by == wanted.by && there.usage.groups_like(&wanted.usage));

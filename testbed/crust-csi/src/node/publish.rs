@@ -231,7 +231,7 @@ fn keep_empty(id: &str, target: &Path) -> Result<(), Refusal> {
         .map_err(Refusal::node(id))
 }
 
-/// What a runtime is to mount, for kubelet to tell it (KEP-2857's earlier draft).
+/// Returns the volume that a runtime is to mount, for kubelet to hand on (KEP-2857's earlier draft).
 fn mount_info(
     device: &Device,
     mount: &MountCapability,

@@ -87,7 +87,8 @@ impl Driver {
         }
     }
 
-    /// Of what is left to kubelet the record alone is believed; elsewhere it may say too much.
+    /// Removes the record of a publication. For one that is left to kubelet the record alone counts, so the removal must
+    /// not fail; others are found without it.
     fn forget_less(&self, id: &str, record: &Record, by: Option<Mounter>) -> Result<(), Refusal> {
         if by == Some(Mounter::Kubelet) {
             return Ok(self.store.save_less(id, record)?);

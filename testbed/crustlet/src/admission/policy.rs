@@ -97,7 +97,7 @@ pub(crate) enum PolicyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// What is in it is none.

@@ -101,11 +101,11 @@ pub(crate) enum OperationError {
     /// A call of the system's.
     #[error("{call} {}: {}", path.display(), ErrorName(*errno))]
     System {
-        /// Which.
+        /// The system call.
         call: &'static str,
         /// Of what.
         path: PathBuf,
-        /// Why.
+        /// The error.
         errno: Errno,
     },
     /// A record.
@@ -153,7 +153,7 @@ fn after(unpublish: Option<&CallError>) -> String {
 /// A failed operation.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// Why.
+    /// The error.
     pub(crate) error: OperationError,
     /// Set if the driver was called or something was written, which has to be taken back.
     pub(crate) has_begun: bool,

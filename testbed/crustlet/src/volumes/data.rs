@@ -57,7 +57,7 @@ pub(crate) enum DataError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// It isn't what a kubelet writes.
