@@ -29,7 +29,7 @@ pub(crate) const ALL: &[&Group] = &[
     &life::GROUP,
 ];
 
-/// Where requirements are written.
+/// The documents in which requirements are written.
 mod sources {
     pub(super) const OVERVIEW: &str = "KEP-2857, Overview of Interactions";
     pub(super) const SHARED: &str = "KEP-2857, Potential data corruption";

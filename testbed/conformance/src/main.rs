@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use self::options::{Options, Output};
 use self::report::Report;
 
-/// As for any command that was called wrongly, or can't do its work here.
+/// The exit code of a command that was called wrongly, or can't do its work on this machine.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {

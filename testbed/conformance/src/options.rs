@@ -1,4 +1,4 @@
-//! What is asked, and of whom: `make conformance` passes its variables on in the environment.
+//! The options of a run. `make conformance` passes its variables on in the environment.
 
 use std::env;
 use std::fmt;
@@ -21,18 +21,18 @@ usage: RUNTIME=/path [NAME=VALUE…] conformance [--json | --list]
   --json         the report as JSON
   --list         the requirements, and nothing is run";
 
-/// The runtime that is asked, and where it looks.
+/// The runtime under test, and the directories that it reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Suite {
     pub(crate) runtime: PathBuf,
     pub(crate) flags: Vec<String>,
     pub(crate) crust_root: PathBuf,
     pub(crate) kubelet_dir: PathBuf,
-    /// For one command of the runtime's, and for what has to come of one.
+    /// The time limit of one command of the runtime, and of its effects.
     pub(crate) limit: Duration,
 }
 
-/// What is printed.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Text,
@@ -40,7 +40,7 @@ pub(crate) enum Output {
     List,
 }
 
-/// All of it.
+/// All options.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) suite: Suite,
@@ -52,7 +52,7 @@ pub(crate) struct Options {
 #[derive(Debug)]
 pub(crate) struct Selection(Vec<String>);
 
-/// What can't be understood.
+/// A wrong use of the program.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -115,7 +115,7 @@ impl Selection {
         }
     }
 
-    /// Each with its group, in the order of the table.
+    /// Returns the selected requirements with their groups, in the order of the table.
     pub(crate) fn requirements(
         &self,
     ) -> impl Iterator<Item = (&'static Group, &'static Requirement)> {

@@ -1,4 +1,4 @@
-//! What the reader sees.
+//! The report, as text or JSON.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::options::{Options, Output, Selection};
 use crate::requirement::{Group, Level, Requirement};
 use crate::runner::Outcome;
 
-/// Grows as the outcomes come.
+/// A report, which is written as the outcomes come.
 #[derive(Debug)]
 pub(crate) struct Report {
     json: bool,
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-/// The table itself.
+/// Prints the table of requirements.
 pub(crate) fn list(selection: &Selection) {
     for (_, requirement) in selection.requirements() {
         println!(

@@ -1,4 +1,4 @@
-//! What a requirement is.
+//! The types of requirements and their groups.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use runcrust_tests::host;
 
 use crate::scene::Scene;
 
-/// What has to be there for it to hold.
+/// The runtimes that have to meet a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The runtime mounts deferred volumes: one that knows nothing of them doesn't meet it.
@@ -16,16 +16,16 @@ pub(crate) enum Kind {
     Ordinary,
 }
 
-/// As in RFC 2119.
+/// The level of a requirement, as in RFC 2119.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// Data is lost or somebody else's, or a pod doesn't start, without it.
     Must,
-    /// What the protocol says beyond the KEP, or a runtime can have a reason not to do.
+    /// The protocol asks for it beyond the KEP, or a runtime can have a reason not to do it.
     Should,
 }
 
-/// What a requirement needs of the machine besides an ext4 on a loop device.
+/// A need of a requirement on the machine besides an ext4 on a loop device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Need {
     /// Its `mkfs` and the kernel's driver, which puts something on the volume beforehand.
@@ -37,25 +37,25 @@ pub(crate) enum Need {
 /// One requirement.
 #[derive(Debug)]
 pub(crate) struct Requirement {
-    /// It keeps it for ever.
+    /// The id, which never changes.
     pub(crate) id: &'static str,
     pub(crate) kind: Kind,
     pub(crate) level: Level,
-    /// Where it is written: a section of KEP-2857 or of docs/protocol.md.
+    /// The section of KEP-2857 or of docs/protocol.md in which it is written.
     pub(crate) source: &'static str,
     /// The requirement.
     pub(crate) sentence: &'static str,
     pub(crate) needs: Option<Need>,
-    /// Nothing else is looked at beside it.
+    /// Whether no other requirement is checked at the same time.
     pub(crate) alone: bool,
-    /// Panics, with what it saw, when the requirement isn't met.
+    /// Checks the requirement. Panics with what it saw if that isn't met.
     pub(crate) check: fn(&Scene<'_>),
 }
 
 /// Requirements about one thing.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Names them together.
+    /// The name of the group.
     pub(crate) name: &'static str,
     pub(crate) requirements: &'static [Requirement],
 }
@@ -134,7 +134,7 @@ impl Level {
 }
 
 impl Need {
-    /// What is missing here.
+    /// Returns what is missing on this machine.
     pub(crate) fn missing(self, crust_root: &Path) -> Option<String> {
         match self {
             Self::FileSystem(fstype) => missing_file_system(fstype),

@@ -1,5 +1,5 @@
-//! Looks at each requirement, first at those that have to be alone, then at several at a time, and
-//! none of them can end or hang the others.
+//! Checks the requirements: first those that have to be alone, then several at a time. None of them can end or hang the
+//! others.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
@@ -11,17 +11,17 @@ use crate::options::{Options, Suite};
 use crate::requirement::{Group, Requirement};
 use crate::scene::{Scene, SharedDirectories};
 
-/// What came of a requirement.
+/// The outcome of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// What was seen.
+    /// The failure, with what was seen.
     Failed(String),
-    /// What this machine lacks.
+    /// Not checked, with what this machine lacks.
     Skipped(String),
 }
 
-/// Whether a volume can be made on this machine; else its failures would be told as the runtime's.
+/// Checks that a volume can be made on this machine. Else its failures would be reported as the runtime's.
 pub(crate) fn can_run_here(suite: &Suite) -> Result<(), String> {
     set_hook(Box::new(|_| {}));
     attempt(|| {
@@ -30,7 +30,7 @@ pub(crate) fn can_run_here(suite: &Suite) -> Result<(), String> {
     })
 }
 
-/// Hands on each outcome in the table's order.
+/// Runs the selected requirements, and hands on each outcome in the order of the table.
 pub(crate) fn run(
     options: &Options,
     mut tell: impl FnMut((&'static Group, &'static Requirement), Outcome),
@@ -83,7 +83,7 @@ fn look_at(requirement: &Requirement, suite: &Suite) -> Outcome {
     }
 }
 
-/// The panic's message in one line, if there was one.
+/// Runs work, and returns the message of its panic in one line.
 fn attempt<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let lines = message(&*panic).lines().map(str::trim);

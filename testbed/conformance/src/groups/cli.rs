@@ -152,7 +152,7 @@ fn usage(stats: &Value, unit: &str, key: &str) -> u64 {
     number.unwrap_or_else(|| panic!("there is no {key} in {unit}: {stats}"))
 }
 
-/// What statfs says in the container: total, used and available, in bytes and in inodes.
+/// Returns the total, used and available bytes and inodes that statfs(2) reports in the container.
 #[track_caller]
 fn statfs(app: &Container) -> [u64; 6] {
     let text = app.sh("sync; stat -f -c '%S %b %f %a %c %d' /data");

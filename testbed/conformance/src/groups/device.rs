@@ -1,4 +1,4 @@
-//! The raw device, and who has it.
+//! Requirements on the raw device: who has it open, and when it is free.
 
 use runcrust_tests::Run;
 use serde_json::json;

@@ -1,6 +1,5 @@
-//! What is believed of an entry. A create that fails is right, whichever of the pod's it is, until
-//! the entry is staged anew; a container that has the host's directory, or the volume without what
-//! was asked for, isn't.
+//! Requirements on damaged and forged entries. Any create of the pod may fail until the entry is staged anew. A container
+//! with the host's directory, or with the volume mounted in another way than was asked for, isn't right.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

@@ -131,7 +131,7 @@ fn volume(scene: &Scene<'_>) -> Volume {
     })
 }
 
-/// What the container sees of entries.
+/// Asserts the group and mode of entries, as the container sees them.
 #[track_caller]
 fn becomes(scene: &Scene<'_>, metadata: &Value, entries: Entries) {
     let volume = volume(scene);
@@ -168,7 +168,7 @@ fn links(scene: &Scene<'_>) {
     expect("the mode outside", &mode, &0o600);
 }
 
-/// What `OnRootMismatch` makes of a file in a volume with such a root.
+/// Asserts what `OnRootMismatch` does to a file in a volume with such a root.
 #[track_caller]
 fn with_root(scene: &Scene<'_>, group: u32, mode: u32) -> String {
     let volume = volume(scene).and(|root| set(root, group, mode));

@@ -1,4 +1,4 @@
-//! Which mounts are of volumes, and what they show.
+//! Requirements on the matching of mounts with volumes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -301,7 +301,7 @@ fn stock_elsewhere(scene: &Scene<'_>) {
     shows_the_directory(scene, &pod, &source);
 }
 
-/// As CRI-O writes a container's config: its sandbox may be no container, and no process.
+/// Returns a container's bundle as CRI-O writes it: its sandbox may be neither a container nor a process.
 fn of_crio(scene: &Scene<'_>, uid: &str, source: &Path) -> Bundle {
     let labels = json!({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "app"});
     scene

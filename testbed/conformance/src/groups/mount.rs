@@ -103,7 +103,7 @@ fn file_system(scene: &Scene<'_>, fstype: &'static str) {
     volume.has_file("file", "written\n");
 }
 
-/// A mount that is gone at once is missed now and then: so many times it isn't.
+/// The number of pods that are watched. A mount that is gone at once may be missed once, but not so often.
 const WATCHED_PODS: usize = 10;
 
 fn never_on_the_host(scene: &Scene<'_>) {

@@ -1,4 +1,4 @@
-//! What is left as it is: everything that no volume is staged for.
+//! Requirements on everything for which no volume is staged: it stays as the OCI runtime makes it.
 
 use std::fs;
 use std::path::Path;
@@ -174,7 +174,7 @@ fn read_only_rootfs(scene: &Scene<'_>) {
     assert!(!rootfs.status.success(), "the rootfs can be written to");
 }
 
-/// What is written through the container's mount stands on the host.
+/// Asserts that a file written through the container's mount is on the host.
 #[track_caller]
 fn is_the_hosts(container: &Container, at: &str, directory: &Path) {
     let _ = container.sh(&format!("echo written > {at}/file"));

@@ -88,8 +88,7 @@ pub(super) const GROUP: Group = Group {
 
 const UNKNOWN: &str = "no_such_option";
 
-/// What mount(8) gives to no mount that doesn't ask for it: a workload may run what it has put on
-/// its volume.
+/// Attributes that mount(8) sets only where they are asked for: a workload may run a program on its volume.
 const ATTRIBUTES: [&str; 4] = ["noatime", "nosuid", "nodev", "noexec"];
 
 /// The container's own mount table has these options for the volume, and no attribute beyond them.

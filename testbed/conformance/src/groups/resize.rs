@@ -57,7 +57,7 @@ const fn xfs(
 }
 
 const MIB: u64 = 1 << 20;
-/// What mkfs makes by itself, and what the device grows to.
+/// The size of the file system by mkfs, and the size that the device grows to.
 const BEFORE: u64 = 300 * MIB;
 const AFTER: u64 = 400 * MIB;
 /// Whole blocks, and no end of a device that is too small for an allocation group.

@@ -1,4 +1,4 @@
-//! The program that answers for a volume in use: the one line of `runtime-cli`.
+//! The program that `runtime-cli` names, which answers for a volume in use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// As `crust_ops` finds it.
+    /// Finds the program as `crust_ops` does.
     #[track_caller]
     pub(crate) fn of(entry: &Entry, suite: &Suite) -> Self {
         let file = entry.runtime_cli();
@@ -61,7 +61,7 @@ impl Cli {
     }
 }
 
-/// The one JSON object that a success prints.
+/// Returns the JSON object that a success prints.
 #[track_caller]
 pub(crate) fn answer(run: &Run) -> Value {
     assert!(run.status.success(), "it failed: {run}");
@@ -70,7 +70,7 @@ pub(crate) fn answer(run: &Run) -> Value {
     answer
 }
 
-/// The code of the error that a failure prints.
+/// Asserts the code of the error that a failure prints.
 #[track_caller]
 pub(crate) fn is_error(run: &Run, code: &str) {
     assert!(!run.status.success(), "it didn't fail: {run}");

@@ -55,7 +55,7 @@ impl Entry {
         &self.given
     }
 
-    /// What the runtime writes into all of its directories.
+    /// Returns the files `runtime-cli` in all directories of the entry.
     pub(crate) fn runtime_clis(&self) -> Vec<PathBuf> {
         let both = [Some(&self.given), self.resolved.as_ref()];
         let both = both.into_iter().flatten();

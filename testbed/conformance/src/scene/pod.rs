@@ -103,7 +103,7 @@ impl<'s> Pod<'s> {
         target
     }
 
-    /// What is done with the crust directory's entry of a target path.
+    /// Does some work with the crust directory's entry of a target path.
     #[track_caller]
     pub(crate) fn entry<T>(&self, target: &Path, work: impl FnOnce(&Entry) -> T) -> T {
         let entries = self.entries.borrow();
@@ -210,7 +210,7 @@ impl<'s> Pod<'s> {
         self.sandbox().end();
     }
 
-    /// What a kubelet without the KEP binds for a subPath of a volume's directory on the host.
+    /// Binds a subPath of a volume's directory on the host, as a kubelet without the KEP does.
     pub(crate) fn stock_subpath(&self, volume: &str, directory: &Path, path: &str) -> PathBuf {
         let subpath = SubPath {
             pod_uid: &self.uid,

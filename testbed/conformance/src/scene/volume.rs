@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Container, expect};
 
-/// So large an ext4 has room for a journal and a little more.
+/// The size of an ext4 with room for a journal and a little more.
 const EXT4_MEBIBYTES: u64 = 16;
 
-/// A device, a file system, and a mark on it by which it is known.
+/// A device with a file system, on which a file identifies it.
 #[derive(Debug)]
 pub(crate) struct Volume {
     device: LoopDevice,
@@ -32,7 +32,7 @@ impl Volume {
         Self { device, mark }
     }
 
-    /// With more on it.
+    /// Returns the volume after more was written to it.
     #[must_use]
     pub(crate) fn and(self, work: impl FnOnce(&Path) + Send) -> Self {
         volume::with_mounted(self.device.path(), work);
@@ -43,12 +43,12 @@ impl Volume {
         &self.device
     }
 
-    /// What is staged of it, where nothing else is asked for.
+    /// Returns the `mountInfo.json` of the volume without further fields.
     pub(crate) fn info(&self) -> Value {
         self.staged(&json!({}))
     }
 
-    /// The same with other fields.
+    /// Returns the `mountInfo.json` with other fields.
     pub(crate) fn staged(&self, fields: &Value) -> Value {
         let mut info = json!({
             "version": 1,
@@ -63,12 +63,12 @@ impl Volume {
         info
     }
 
-    /// The same with these keys in `metadata`.
+    /// Returns the `mountInfo.json` with these keys in `metadata`.
     pub(crate) fn with(&self, metadata: &Value) -> Value {
         self.staged(&json!({"metadata": metadata}))
     }
 
-    /// The container has the volume's root there, and not the host's directory.
+    /// Asserts that the container has the volume's root at a path, and not the host's directory.
     #[track_caller]
     pub(crate) fn is_at(&self, container: &Container, at: &str) {
         let run = container.exec(&["/bin/cat", &format!("{at}/mark")]);
@@ -80,17 +80,17 @@ impl Volume {
         );
     }
 
-    /// Notes every mount of it on the host from here on.
+    /// Notes every mount of the device on the host from now on.
     pub(crate) fn watch(&self) -> MountWatcher {
         MountWatcher::start(self.device.path())
     }
 
-    /// No file system on the device is live, anywhere.
+    /// Returns whether no file system on the device is mounted in any namespace.
     pub(crate) fn is_free(&self) -> bool {
         self.device.is_free()
     }
 
-    /// A file on the volume, which nobody has now.
+    /// Asserts the content of a file on the volume, which must not be in use.
     #[track_caller]
     pub(crate) fn has_file(&self, path: &str, content: &str) {
         let seen = volume::with_mounted(self.device.path(), |root| {
@@ -103,7 +103,7 @@ impl Volume {
         );
     }
 
-    /// It was put away as an unmount puts it away.
+    /// Asserts that the file system was unmounted cleanly.
     #[track_caller]
     pub(crate) fn is_clean(&self) {
         volume::fsck(self.device.fstype(), self.device.path());
