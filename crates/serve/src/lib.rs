@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`Daemon`] | the names and texts in which one daemon differs from another |
+//! | [`flags`] | values of flags |
 //! | [`process`] | threads, descriptors, signals, systemd |
 //! | [`log`] | lines on standard error, or entries of systemd's journal |
 //! | [`listen`] | sockets of root's alone, made here or given by systemd, and their connections |
@@ -24,6 +25,7 @@ mod call;
 pub mod client;
 mod daemon;
 mod errors;
+pub mod flags;
 pub mod http;
 pub mod listen;
 pub mod log;

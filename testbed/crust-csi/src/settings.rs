@@ -1,8 +1,9 @@
 //! The command line. It is all the configuration there is: a plugin's is its `DaemonSet`'s arguments.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Parser;
+use crust_serve::flags::{absolute, host_name, socket};
 use crust_serve::log::LogLevel;
 
 use crate::features::{Feature, Features};
@@ -64,20 +65,8 @@ impl Settings {
 
     /// Returns the node's name.
     pub(crate) fn node_id(&self) -> String {
-        let host = || {
-            let name = rustix::system::uname();
-            name.nodename().to_string_lossy().into_owned()
-        };
-        self.node_id.clone().unwrap_or_else(host)
+        self.node_id.clone().unwrap_or_else(host_name)
     }
-}
-
-/// `unix:///path`, `unix:/path` or `/path`, as other plugins have it.
-fn socket(text: &str) -> Result<PathBuf, String> {
-    let path = text.strip_prefix("unix:").unwrap_or(text);
-    let path = path.strip_prefix("//").unwrap_or(path);
-    absolute(path)
-        .map_err(|_| format!("{text:?} is no socket's absolute path, as unix:///csi/csi.sock"))
 }
 
 /// Each call has a thread.
@@ -87,15 +76,6 @@ fn max_calls(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|number| (1..=10_000).contains(number));
     number.ok_or_else(|| "it has to be 1 to 10000".to_owned())
-}
-
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = Path::new(text);
-    if path.is_absolute() {
-        Ok(path.to_owned())
-    } else {
-        Err("it isn't an absolute path".to_owned())
-    }
 }
 
 /// `NodeGetInfoResponse.node_id` has at most 256 bytes; as a label's value, 63.
@@ -123,30 +103,6 @@ fn driver_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_endpoint_is_written_as_plugins_do() {
-        for text in [
-            "unix:///csi/csi.sock",
-            "unix:/csi/csi.sock",
-            "/csi/csi.sock",
-        ] {
-            assert_eq!(
-                socket(text).as_deref(),
-                Ok(Path::new("/csi/csi.sock")),
-                "{text}"
-            );
-        }
-        for text in [
-            "",
-            "csi.sock",
-            "unix://csi.sock",
-            "tcp://127.0.0.1:1",
-            "unix:",
-        ] {
-            assert!(socket(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_drivers_name_is_a_domains() {

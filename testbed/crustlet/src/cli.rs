@@ -29,10 +29,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use crust_serve::flags::socket;
 use crust_state::sentence;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::settings::{SOCKET, Settings, socket};
+use crate::settings::{SOCKET, Settings};
 use args::AgentCommand;
 use client::Client;
 use io::OutputError;

@@ -3,20 +3,21 @@
 mod gates;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use crust_serve::flags::{absolute, host_name, socket};
 use crust_serve::log::LogLevel;
 
 use crate::objects::manifest::{is_driver, is_name};
 
 pub(crate) use gates::Gates;
 
-/// Of `crustlet`'s own interface.
+/// The default socket of `crustlet`'s own interface.
 pub(crate) const SOCKET: &str = "/run/crustlet/crustlet.sock";
 
-/// Below the root directory: manifests that are applied.
+/// The directory of manifests below the root directory.
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// A node agent's.
@@ -69,7 +70,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Where manifests are; the first is written to.
+    /// Returns the directories of manifests. `crustlet run` writes to the first.
     pub(crate) fn manifests(&self) -> Vec<PathBuf> {
         if self.manifests.is_empty() {
             vec![self.root_dir.join(MANIFESTS)]
@@ -78,37 +79,16 @@ impl Settings {
         }
     }
 
-    /// What the node is called.
+    /// Returns the node's name.
     pub(crate) fn node_name(&self) -> String {
-        let host = || {
-            let name = rustix::system::uname();
-            name.nodename().to_string_lossy().into_owned()
-        };
-        self.node_name.clone().unwrap_or_else(host)
+        self.node_name.clone().unwrap_or_else(host_name)
     }
 
-    /// Where containers' logs are.
+    /// Returns the directory of containers' logs.
     pub(crate) fn pod_logs_dir(&self) -> PathBuf {
         let own = || self.root_dir.join("logs");
         self.pod_logs_dir.clone().unwrap_or_else(own)
     }
-}
-
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = Path::new(text);
-    if path.is_absolute() {
-        Ok(path.to_owned())
-    } else {
-        Err("it isn't an absolute path".to_owned())
-    }
-}
-
-/// `unix:///path`, `unix:/path` or `/path`.
-pub(crate) fn socket(text: &str) -> Result<PathBuf, String> {
-    let path = text.strip_prefix("unix:").unwrap_or(text);
-    let path = path.strip_prefix("//").unwrap_or(path);
-    absolute(path)
-        .map_err(|_| format!("{text:?} is no socket's absolute path, as unix:///csi/csi.sock"))
 }
 
 fn driver(text: &str) -> Result<(String, PathBuf), String> {
@@ -129,7 +109,7 @@ fn node_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whoever is on the node may read them, and nobody else.
+/// Parses an address of the loopback, which only processes of the node can reach.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text
         .parse()
@@ -150,6 +130,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+
+    use std::path::Path;
 
     use super::*;
 

@@ -54,7 +54,7 @@ impl Scope {
     }
 }
 
-/// Of `crustlet get`.
+/// The arguments of `crustlet get`.
 #[derive(Debug, Args)]
 pub(crate) struct Get {
     /// pods (po), persistentvolumeclaims (pvc), persistentvolumes (pv), volumes, storageclasses (sc),
@@ -84,7 +84,7 @@ pub(super) enum Output {
     Name,
 }
 
-/// Of `crustlet run`.
+/// The arguments of `crustlet run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// Manifests, YAML; - is standard input
@@ -98,7 +98,7 @@ pub(crate) struct Run {
     pub(super) timeout: Option<Duration>,
 }
 
-/// Of `crustlet events`.
+/// The arguments of `crustlet events`.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
     /// Of one object; without it, of all
@@ -124,9 +124,9 @@ pub(super) enum EventOutput {
     Json,
 }
 
-/// Of `crustlet logs`.
+/// A container of a pod.
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct PodContainer {
     /// The pod
     #[arg(value_name = "POD")]
     pub(super) pod: String,
@@ -141,6 +141,13 @@ pub(crate) struct Logs {
         hide_default_value = true
     )]
     pub(super) container: String,
+}
+
+/// The arguments of `crustlet logs`.
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    #[command(flatten)]
+    pub(super) of: PodContainer,
     /// What it will write, too, until it ends
     #[arg(short, long)]
     pub(super) follow: bool,
@@ -149,23 +156,11 @@ pub(crate) struct Logs {
     pub(super) previous: bool,
 }
 
-/// Of `crustlet exec`.
+/// The arguments of `crustlet exec`.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The pod
-    #[arg(value_name = "POD")]
-    pub(super) pod: String,
     #[command(flatten)]
-    pub(super) namespace: Namespace,
-    /// Of the pod; without it, the first
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(super) container: String,
+    pub(super) of: PodContainer,
     /// How long the command may take: 30s, 2m; without it, as long as it takes
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
@@ -180,7 +175,7 @@ pub(crate) struct Exec {
     pub(super) command: Vec<String>,
 }
 
-/// Of `crustlet delete`.
+/// The arguments of `crustlet delete`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
     /// Which objects; their kinds are those of get
@@ -266,7 +261,7 @@ mod tests {
             panic!();
         };
         assert!(exec.stdin && exec.tty);
-        assert_eq!(exec.container, "app");
+        assert_eq!(exec.of.container, "app");
         assert_eq!(exec.command, ["sh", "-c", "true", "-i"]);
     }
 

@@ -15,9 +15,9 @@ use crate::objects::Kind;
 /// Prints what a container has written, byte for byte.
 pub(super) async fn logs(asked: Logs, client: &Client) -> Result<()> {
     let request = LogsRequest {
-        namespace: asked.namespace.namespace,
-        pod: pod_name(&asked.pod)?.to_owned(),
-        container: asked.container,
+        namespace: asked.of.namespace.namespace,
+        pod: pod_name(&asked.of.pod)?.to_owned(),
+        container: asked.of.container,
         follow: asked.follow,
         previous: asked.previous,
     };
@@ -38,9 +38,9 @@ pub(super) struct Interactive;
 /// Runs a command in a container, and returns its exit code.
 pub(super) async fn exec(asked: Exec, client: &Client) -> Result<ExitCode> {
     let request = ExecRequest {
-        namespace: asked.namespace.namespace,
-        pod: pod_name(&asked.pod)?.to_owned(),
-        container: asked.container,
+        namespace: asked.of.namespace.namespace,
+        pod: pod_name(&asked.of.pod)?.to_owned(),
+        container: asked.of.container,
         command: asked.command,
         timeout_seconds: asked.timeout.map_or(0, seconds),
     };

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crust_proto::registration::v1::registration_client::RegistrationClient;
 use crust_proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
 use crust_serve::client::{self, CallFailure};
+use crust_serve::flags;
 use crust_serve::listen::{ListenError, trusted_directory};
 
 use crate::objects::manifest::is_driver;
-use crate::settings;
 
 /// kubelet waits as long for a plugin to be connected to.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ fn read(info: PluginInfo, socket: &Path) -> Result<Registration, Unfit> {
     }
     let endpoint = match endpoint.as_str() {
         "" => socket.to_owned(),
-        endpoint => settings::socket(endpoint).map_err(Unfit::Endpoint)?,
+        endpoint => flags::socket(endpoint).map_err(Unfit::Endpoint)?,
     };
     Ok(Registration { name, endpoint })
 }

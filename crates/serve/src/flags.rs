@@ -1,0 +1,57 @@
+//! Values of flags that daemons have in common.
+
+use std::path::{Path, PathBuf};
+
+/// Parses an absolute path.
+pub fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    if path.is_absolute() {
+        Ok(path.to_owned())
+    } else {
+        Err("it isn't an absolute path".to_owned())
+    }
+}
+
+/// Parses the absolute path of a socket: `unix:///path`, `unix:/path` or `/path`.
+pub fn socket(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix:").unwrap_or(text);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    absolute(path)
+        .map_err(|_| format!("{text:?} is no socket's absolute path, as unix:///csi/csi.sock"))
+}
+
+/// Returns the host's name, the default of a node's name.
+#[must_use]
+pub fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_written_as_plugins_do() {
+        for text in [
+            "unix:///csi/csi.sock",
+            "unix:/csi/csi.sock",
+            "/csi/csi.sock",
+        ] {
+            assert_eq!(
+                socket(text).as_deref(),
+                Ok(Path::new("/csi/csi.sock")),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "csi.sock",
+            "unix://csi.sock",
+            "tcp://127.0.0.1:1",
+            "unix:",
+        ] {
+            assert!(socket(text).is_err(), "{text}");
+        }
+    }
+}
