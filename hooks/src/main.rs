@@ -3,12 +3,9 @@
 //! that is configured, `publish` records a container that exists, `release` forgets one that has
 //! ended.
 
-mod arguments;
+mod input;
 mod mount;
-mod publish;
-mod release;
-mod sandbox;
-mod state;
+mod users;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,8 +19,7 @@ use crust_volume::Context;
 use crust_volume::privileges::{self, Step};
 use dlmalloc::GlobalDlmalloc;
 
-use arguments::{HookArgs, Verb};
-use state::ContainerState;
+use input::{ContainerState, HookArgs, Verb};
 
 /// As in runcrust. musl's allocator maps each large buffer by itself: 40 system calls of a sandbox's hook.
 #[global_allocator]
@@ -69,11 +65,11 @@ fn run() -> Result<()> {
         neighbours: &Neighbours::default(),
     };
     match arguments.verb {
-        Verb::Sandbox(told) => sandbox::run(&context, &container, &told),
-        Verb::Mount(told) => mount::run(&context, &container, &told),
-        Verb::Publish { volumes } => publish::run(&context, &container, &volumes),
-        Verb::Release { volumes } => release::container(&context, &container, &volumes),
-        Verb::ReleaseSandbox => release::sandbox(&context, &container),
+        Verb::Sandbox(sandbox) => mount::into_sandbox(&context, &container, &sandbox),
+        Verb::Mount(mount) => mount::into_container(&context, &container, &mount),
+        Verb::Publish { volumes } => users::publish(&context, &container, &volumes),
+        Verb::Release { volumes } => users::release(&context, &container, &volumes),
+        Verb::ReleaseSandbox => users::release_sandbox(&context, &container),
     }
     .with_context(|| format!("container {}", container.id))
 }

@@ -1,32 +1,39 @@
-//! Mounts the volumes of a container in it, in its createContainer hook (`mount_mode = "hook"`).
+//! Mounts volumes: those of a pod into its new sandbox (createRuntime), and those of a container into that container,
+//! where it is configured so (createContainer, `mount_mode = "hook"`).
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::view::{DetachedMount, View};
-use crust_state::TargetPath;
+use crust_state::record::Version;
+use crust_state::sandbox::{Failure, SandboxRecord};
+use crust_state::{Process, TargetPath};
 use crust_volume::rootfs::{self, Rootfs, Scratch};
-use crust_volume::{Context, lock, mount_reserved};
+use crust_volume::sandbox::Sandbox;
+use crust_volume::{Context, Host, ensure, lock, mount_reserved};
 
-use crate::arguments::Mount;
-use crate::state::ContainerState;
+use crate::input::{ContainerState, MountArgs, SandboxArgs};
 
 /// Mounts each volume, and its views in their places, in the order of the config. This runs in the
 /// container's mount namespace and device cgroup, where the host's tree is still at `/`.
-pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Mount) -> Result<()> {
+pub(crate) fn into_container(
+    context: &Context<'_>,
+    container: &ContainerState,
+    arguments: &MountArgs,
+) -> Result<()> {
     let mut volumes: BTreeMap<TargetPath, Vec<usize>> = BTreeMap::new();
-    for (index, mount) in told.mounts.iter().enumerate() {
+    for (index, mount) in arguments.mounts.iter().enumerate() {
         let indices = volumes.entry(TargetPath::new(&mount.volume)?);
         indices.or_default().push(index);
     }
     let all: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
     let named = || format!("volume {}", all.join(", "));
-    let mut rootfs = Rootfs::in_this_namespace(&told.rootfs).with_context(named)?;
+    let mut rootfs = Rootfs::in_this_namespace(&arguments.rootfs).with_context(named)?;
     let scratch = Scratch::open(&context.config.attach_directory()).with_context(named)?;
     let hook = Hook {
         context,
         container,
-        told,
+        arguments,
         scratch: &scratch,
     };
     let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
@@ -35,7 +42,7 @@ pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Moun
         views.extend(indices.iter().copied().zip(taken));
     }
     for (index, view) in &views {
-        let mount = &told.mounts[*index];
+        let mount = &arguments.mounts[*index];
         let attributes = rootfs::attributes(&mount.options).with_context(named)?;
         rootfs
             .mount(view, &mount.destination, attributes, context.deadline)
@@ -51,18 +58,18 @@ pub(crate) fn run(context: &Context<'_>, container: &ContainerState, told: &Moun
 struct Hook<'a> {
     context: &'a Context<'a>,
     container: &'a ContainerState,
-    told: &'a Mount,
+    arguments: &'a MountArgs,
     scratch: &'a Scratch,
 }
 
 impl Hook<'_> {
     /// Mounts a volume, and returns a view of it for each of the mounts with these indices.
     fn views(&self, target: &TargetPath, indices: &[usize]) -> Result<Vec<DetachedMount>> {
-        let (context, told) = (self.context, self.told);
+        let (context, arguments) = (self.context, self.arguments);
         let locked = lock(context, target)?;
-        let label = told.label.as_deref();
-        let volume = mount_reserved(context, &locked, &self.container.id, &told.cli, label)?;
-        let mounts = indices.iter().map(|index| &told.mounts[*index]);
+        let label = arguments.label.as_deref();
+        let volume = mount_reserved(context, &locked, &self.container.id, &arguments.cli, label)?;
+        let mounts = indices.iter().map(|index| &arguments.mounts[*index]);
         let views = mounts.map(|mount| View {
             subpath: &mount.subpath,
             read_only: mount.read_only,
@@ -72,4 +79,51 @@ impl Hook<'_> {
             .views(&volume, views, context.deadline)
             .with_context(|| format!("volume {}", target.volume_name()))
     }
+}
+
+/// Marks the sandbox's `/.crust`, records the sandbox, and mounts what is staged for its pod.
+///
+/// A volume that can't be mounted doesn't fail the hook: crun would lose the message. It is kept
+/// in the record, and the create of the container that wants the volume tries again and reports.
+pub(crate) fn into_sandbox(
+    context: &Context<'_>,
+    container: &ContainerState,
+    arguments: &SandboxArgs,
+) -> Result<()> {
+    let process = Process::of(container.pid)
+        .with_context(|| format!("process {} of the new sandbox", container.pid))?;
+    let sandbox = Sandbox::being_created(&container.id, container.pid, &arguments.rootfs)?;
+    let mut record = SandboxRecord {
+        version: Version,
+        id: container.id.clone(),
+        pod_uid: arguments.pod_uid.clone(),
+        process,
+        mount_label: arguments.label.clone(),
+        failures: Vec::new(),
+    };
+    context.state.write_sandbox(&record)?;
+    for target in &arguments.volumes {
+        let host = Host {
+            sandbox: &sandbox,
+            record: &record,
+            cli: &arguments.cli,
+            label: arguments.label.as_deref(),
+        };
+        if let Err(message) = mount(context, target, host) {
+            tracing::warn!(sandbox = container.id, "{message}");
+            record.failures.push(Failure {
+                volume: target.digest(),
+                message,
+            });
+        }
+    }
+    if !record.failures.is_empty() {
+        context.state.write_sandbox(&record)?;
+    }
+    Ok(())
+}
+
+fn mount(context: &Context<'_>, target: &TargetPath, host: Host<'_>) -> Result<(), String> {
+    let locked = lock(context, target).map_err(|error| error.to_string())?;
+    ensure(context, &locked, host).map_err(|error| error.to_string())
 }

@@ -1,15 +1,14 @@
-//! createRuntime of a container: it exists, and has its volumes.
+//! Containers and sandboxes as users of volumes: recorded by createRuntime once they exist, forgotten by poststop.
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::TargetPath;
-use crust_volume::propagated;
-use crust_volume::{Context, check_host, publish};
+use crust_volume::{Context, check_host, propagated, sweep};
 
-use crate::state::ContainerState;
+use crate::input::ContainerState;
 
 /// Makes the container a user of its volumes. An error fails the container's create: a user that
 /// nobody knows of would lose its volume to the next pod.
-pub(crate) fn run(
+pub(crate) fn publish(
     context: &Context<'_>,
     container: &ContainerState,
     volumes: &[TargetPath],
@@ -38,7 +37,7 @@ pub(crate) fn run(
         if context.deadline.expired() {
             bail!("{}", too_slow(volumes, recorded, "recorded"));
         }
-        publish(context, target, &container.id, container.pid)?;
+        crust_volume::publish(context, target, &container.id, container.pid)?;
     }
     Ok(())
 }
@@ -50,6 +49,36 @@ fn too_slow(volumes: &[TargetPath], done: usize, what: &str) -> String {
         volumes[done].volume_name(),
         volumes.len()
     )
+}
+
+/// Forgets a container that has ended. Goes on after an error, and fails with all of them.
+pub(crate) fn release(
+    context: &Context<'_>,
+    container: &ContainerState,
+    volumes: &[TargetPath],
+) -> Result<()> {
+    let released = volumes
+        .iter()
+        .map(|target| crust_volume::release(context, target, &container.id));
+    let errors = released
+        .filter_map(Result::err)
+        .map(|error| error.to_string())
+        .collect();
+    finish(context, errors)
+}
+
+/// Forgets a sandbox that has ended.
+pub(crate) fn release_sandbox(context: &Context<'_>, container: &ContainerState) -> Result<()> {
+    let errors = crust_volume::release_sandbox(context, &container.id);
+    finish(context, errors.iter().map(ToString::to_string).collect())
+}
+
+fn finish(context: &Context<'_>, mut errors: Vec<String>) -> Result<()> {
+    errors.extend(sweep(context).err().map(|error| error.to_string()));
+    if errors.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", errors.join("; "))
 }
 
 #[cfg(test)]
@@ -83,7 +112,9 @@ mod tests {
                 deadline,
                 neighbours: &Neighbours::default(),
             };
-            run(&context, &container, &volumes).unwrap_err().to_string()
+            publish(&context, &container, &volumes)
+                .unwrap_err()
+                .to_string()
         };
         let error = published(Deadline::after(Duration::ZERO));
         assert!(

@@ -1,19 +1,22 @@
-//! The hook's arguments, as runcrust writes them into configs.
+//! What a hook is given: the arguments that runcrust writes into configs, and the container's state on standard input
+//! (runtime-spec, "State").
 
+use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use crust_state::TargetPath;
 use crust_state::hooked::HookedMount;
 use lexopt::prelude::*;
+use serde::Deserialize;
 
-/// What the hook was called for.
+/// The hook that is to be run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// createRuntime of a sandbox.
-    Sandbox(Sandbox),
+    Sandbox(SandboxArgs),
     /// createContainer of a container whose volumes it mounts.
-    Mount(Mount),
+    Mount(MountArgs),
     /// createRuntime of a container.
     Publish { volumes: Vec<TargetPath> },
     /// poststop of a container.
@@ -22,10 +25,10 @@ pub(crate) enum Verb {
     ReleaseSandbox,
 }
 
-/// What the hook is told of a sandbox.
+/// The arguments of a sandbox's hook.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Sandbox {
-    /// The pod.
+pub(crate) struct SandboxArgs {
+    /// The UID of its pod.
     pub(crate) pod_uid: String,
     /// The program that answers for volumes in use (KEP-2857: `runtime-cli`).
     pub(crate) cli: PathBuf,
@@ -33,20 +36,20 @@ pub(crate) struct Sandbox {
     pub(crate) rootfs: PathBuf,
     /// The SELinux label that the volumes' files are to have.
     pub(crate) label: Option<String>,
-    /// What is staged for the pod.
+    /// The volumes that are staged for the pod.
     pub(crate) volumes: Vec<TargetPath>,
 }
 
-/// What the hook is told of a container whose volumes it mounts.
+/// The arguments of the hook that mounts the volumes of a container.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
-    /// As [`Sandbox::cli`].
+pub(crate) struct MountArgs {
+    /// As [`SandboxArgs::cli`].
     pub(crate) cli: PathBuf,
     /// The root file system on the host.
     pub(crate) rootfs: PathBuf,
-    /// As [`Sandbox::label`].
+    /// As [`SandboxArgs::label`].
     pub(crate) label: Option<String>,
-    /// In order.
+    /// The mounts, in the order of the config.
     pub(crate) mounts: Vec<HookedMount>,
 }
 
@@ -78,14 +81,14 @@ impl HookArgs {
             }
         }
         let verb = match verb.as_deref() {
-            Some("sandbox") => Verb::Sandbox(Sandbox {
+            Some("sandbox") => Verb::Sandbox(SandboxArgs {
                 pod_uid: pod_uid.context("sandbox: --pod-uid is missing")?,
                 cli: cli.context("sandbox: --cli is missing")?,
                 rootfs: rootfs.context("sandbox: --rootfs is missing")?,
                 label,
                 volumes,
             }),
-            Some("mount") => Verb::Mount(Mount {
+            Some("mount") => Verb::Mount(MountArgs {
                 cli: cli.context("mount: --cli is missing")?,
                 rootfs: rootfs.context("mount: --rootfs is missing")?,
                 label,
@@ -102,6 +105,31 @@ impl HookArgs {
             ),
         };
         Ok(Self { config, verb })
+    }
+}
+
+/// The part of a container's state that the hooks need.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ContainerState {
+    /// The container's id.
+    pub(crate) id: String,
+    /// Its first process in the host's pid namespace; none once it has ended.
+    #[serde(default)]
+    pub(crate) pid: i32,
+}
+
+/// The longest state that is read, in bytes. It has the config's annotations, at most 16 MiB of which are read for a
+/// config with volumes, and Go may write each byte as six.
+const MOST_BYTES: u64 = 6 * (16 << 20) + (1 << 20);
+
+impl ContainerState {
+    /// Reads the state from standard input, all of it.
+    pub(crate) fn read() -> Result<Self> {
+        let mut stdin = std::io::stdin().lock();
+        let state = serde_json::from_reader(BufReader::new((&mut stdin).take(MOST_BYTES)));
+        // Read to its end in any case: the delegate would die of SIGPIPE if it wrote to a pipe without a reader.
+        std::io::copy(&mut stdin, &mut std::io::sink()).context("read state from stdin")?;
+        state.context("the state on stdin")
     }
 }
 
@@ -122,7 +150,7 @@ mod tests {
             .into();
         let (pod_uid, cli, rootfs) = ("u".into(), "/r".into(), "/f".into());
         let label = Some("u:object_r:t:s0:c1,c2".into());
-        let verb = Verb::Sandbox(Sandbox {
+        let verb = Verb::Sandbox(SandboxArgs {
             pod_uid,
             cli,
             rootfs,
