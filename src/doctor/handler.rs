@@ -34,10 +34,10 @@ fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
             Err(error) => findings.push(Finding::failed(WHAT, &error).softened()),
             Ok(None) => {}
             Ok(Some(handlers)) => {
-                engines.push(engine.about().name);
+                engines.push(engine.info().name);
                 for (handler, is_own) in handlers {
                     let (file, program) = (handler.file.display(), handler.program.display());
-                    let name = engine.about().name;
+                    let name = engine.info().name;
                     let text = format!("{name} ({file}): {} runs {program}", handler.name);
                     if is_own {
                         own.push(text);
@@ -49,7 +49,7 @@ fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
         }
     }
     let names = |name: fn(&dyn Engine) -> &'static str| ENGINES.iter().map(move |it| name(*it));
-    let all: Vec<&str> = names(|engine| engine.about().name).collect();
+    let all: Vec<&str> = names(|engine| engine.info().name).collect();
     let fix = format!("runcrust install {}, or {}", all[0], all[1..].join(", "));
     findings.push(if !own.is_empty() {
         Finding::pass(WHAT, own.join(", "))
@@ -57,7 +57,7 @@ fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
         let others = others.join(", ");
         Finding::warn(WHAT, format!("{others}, which isn't this program"), fix)
     } else if engines.is_empty() {
-        let titles: Vec<&str> = names(|engine| engine.about().title).collect();
+        let titles: Vec<&str> = names(|engine| engine.info().title).collect();
         let (last, first) = titles.split_last().unwrap_or((&"", &[]));
         let found = format!("neither {} nor {last} is configured here", first.join(", "));
         Finding::warn(WHAT, found, fix)

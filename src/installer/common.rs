@@ -36,7 +36,7 @@ pub(super) struct Common {
 
 /// Returns a parser that takes an engine's name, or one of `others`.
 pub(super) fn engine_names(others: &[&'static str]) -> PossibleValuesParser {
-    let engines = ENGINES.iter().map(|engine| engine.about().name);
+    let engines = ENGINES.iter().map(|engine| engine.info().name);
     PossibleValuesParser::new(engines.chain(others.iter().copied()))
 }
 
@@ -95,8 +95,8 @@ impl Common {
     fn restart(&self, node: &NodeRoot, request: &Request, plan: &Plan) -> Result<()> {
         let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
         let engine = request.engine;
-        let Some(usual) = engine.about().service else {
-            let name = engine.about().title;
+        let Some(usual) = engine.info().service else {
+            let name = engine.info().title;
             let next =
                 format!("{name} reads its configuration at each start: nothing to restart\n");
             return if is_changed { tell(&next) } else { Ok(()) };

@@ -39,7 +39,7 @@ pub(super) struct Install {
 impl Install {
     /// Returns a mistake that clap doesn't see.
     pub(super) fn mistake(&self) -> Option<&'static str> {
-        (self.systemd_cgroup.is_some() && !self.engine.about().has_systemd_cgroup)
+        (self.systemd_cgroup.is_some() && !self.engine.info().has_systemd_cgroup)
             .then_some("--systemd-cgroup is containerd's: the others ask for it themselves")
     }
 

@@ -1,14 +1,11 @@
 //! Configuration files as they are read from a node.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crust_state::foreign::ForeignFile;
 
-use crate::engine::MARK;
-use crate::error::Result;
-use crate::node_root::NodeRoot;
+/// The first line of a file that `install` made, and the comment above a table that it added.
+pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall removes it.\n";
 
 /// A configuration file.
 #[derive(Debug)]
@@ -55,44 +52,5 @@ impl ConfigFile {
     pub(crate) fn remaining(&self, left: String) -> Option<String> {
         let is_empty = left.trim().is_empty() || left.trim() == MARK.trim();
         (!self.is_ours() || !is_empty).then_some(left)
-    }
-}
-
-/// Where an engine finds files that it reads one after the other.
-#[derive(Debug)]
-pub(crate) struct DropIns {
-    /// The main files. Those below `/usr` belong to packages.
-    pub(crate) files: &'static [&'static str],
-    /// The directory of the drop-ins, which are read in the order of their names.
-    pub(crate) directory: &'static str,
-    /// What a drop-in's name ends with.
-    pub(crate) suffix: &'static str,
-}
-
-impl DropIns {
-    /// Reads `first`, and if it is one of these files, the others.
-    pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
-        let mut found = vec![node.read(first)?];
-        let directory = Path::new(self.directory);
-        let main = self.files.iter().map(Path::new);
-        if !main.clone().any(|file| file == first) && first.parent() != Some(directory) {
-            return Ok(found);
-        }
-        let mut names = node.names(directory)?;
-        names.retain(|name| name.ends_with(self.suffix.as_bytes()));
-        names.sort();
-        let names = names.iter().map(|name| OsStr::from_bytes(name));
-        let all = main.map(Path::to_owned);
-        for path in all.chain(names.map(|name| directory.join(name))) {
-            if path != first && node.has_file(&path) {
-                let is_packaged = path.starts_with("/usr");
-                let file = node.read(&path)?;
-                found.push(ConfigFile {
-                    is_packaged,
-                    ..file
-                });
-            }
-        }
-        Ok(found)
     }
 }

@@ -11,10 +11,10 @@ use std::path::Path;
 
 use toml_edit::{Item, Value};
 
-use crate::config_file::ConfigFile;
+use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
+use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::service::Service;
@@ -38,8 +38,8 @@ const DEFAULT_RUNTIME: &str =
 pub(crate) struct Containerd;
 
 impl Engine for Containerd {
-    fn about(&self) -> About {
-        About {
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
             name: "containerd",
             title: "containerd",
             file: "/etc/containerd/config.toml",
@@ -80,7 +80,7 @@ impl Engine for Containerd {
         toml::defaults(file, PLUGINS.map(key))
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
         let version = check_version(&files[0])?;
         let plugin = plugin_of(version);
         let mut target = None;
@@ -179,7 +179,7 @@ fn text_with_version(file: &ConfigFile, version: i64) -> Result<String> {
 fn add(
     toml: &mut Toml<'_>,
     plugin: &'static str,
-    wanted: &Wanted<'_>,
+    wanted: &WantedHandler<'_>,
     inherited: Option<bool>,
 ) -> Result<()> {
     let runtimes = runtimes_of(plugin);
@@ -238,7 +238,7 @@ fn flag(runtime: &Item) -> Option<bool> {
 /// Returns what an operator has to know when a handler is installed.
 fn notes(
     files: &[ConfigFile],
-    wanted: &Wanted<'_>,
+    wanted: &WantedHandler<'_>,
     inherited: Option<bool>,
 ) -> Result<Vec<String>> {
     let mut notes = missing_imports(files);

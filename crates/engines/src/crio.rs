@@ -4,12 +4,12 @@ use std::path::Path;
 
 use toml_edit::Item;
 
-use crate::config_file::{ConfigFile, DropIns};
+use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
+use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
 use crate::error::Result;
-use crate::node_root::NodeRoot;
+use crate::node_root::{DropIns, NodeRoot};
 use crate::service::Service;
 use crate::toml::{self, Toml};
 
@@ -25,8 +25,8 @@ const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
 pub(crate) struct Crio;
 
 impl Engine for Crio {
-    fn about(&self) -> About {
-        About {
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
             name: "crio",
             title: "CRI-O",
             file: "/etc/crio/crio.conf.d/99-runcrust.conf",
@@ -58,7 +58,7 @@ impl Engine for Crio {
         toml::defaults(file, [["crio", "runtime", "default_runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let keys = [&RUNTIMES[..], &[wanted.handler]].concat();

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::config_file::ConfigFile;
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{About, Edit, Engine, Runtime, Wanted};
+use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
 use crate::error::{HandlerError, Result};
 use crate::json::Object;
 use crate::service::Service;
@@ -18,8 +18,8 @@ const DEFAULT: &str = "default-runtime";
 pub(crate) struct Docker;
 
 impl Engine for Docker {
-    fn about(&self) -> About {
-        About {
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
             name: "docker",
             title: "docker",
             file: "/etc/docker/daemon.json",
@@ -58,7 +58,7 @@ impl Engine for Docker {
         Ok(default.into_iter().collect())
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
         let file = &files[0];
         let text = &text_with_runtimes(file)?;
         let root = parse(file, text)?;

@@ -1,4 +1,4 @@
-//! The trait of a container engine, and the list of all engines.
+//! The trait of a container engine, and the types of its methods.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -6,33 +6,16 @@ use std::path::{Path, PathBuf};
 use crust_state::DelegateKind;
 
 use crate::config_file::ConfigFile;
-use crate::containerd::Containerd;
-use crate::crio::Crio;
-use crate::docker::Docker;
 use crate::error::Result;
 use crate::node_root::NodeRoot;
-use crate::podman::Podman;
 use crate::service::Service;
-
-/// Every engine that runcrust can be installed into. A new one is a module that implements [`Engine`], and a line here.
-pub const ENGINES: &[&dyn Engine] = &[&Containerd, &Crio, &Podman, &Docker];
-
-/// Returns the engine that has this name on the command line.
-#[must_use]
-pub fn find_engine(name: &str) -> Option<&'static dyn Engine> {
-    let mut engines = ENGINES.iter().copied();
-    engines.find(|engine| engine.about().name == name)
-}
-
-/// The first line of a file that `install` made, and the comment above a table that it added.
-pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall removes it.\n";
 
 /// A container engine whose configuration names OCI runtimes ("handlers").
 ///
 /// The methods that take files are pure: they turn texts into texts, and neither read nor write the node.
 pub trait Engine: Debug + Sync {
-    /// Returns what is always the same about it.
-    fn about(&self) -> About;
+    /// Returns what is the same for every configuration of the engine.
+    fn info(&self) -> EngineInfo;
 
     /// Reads `first`, and the files that the engine reads with it. The result begins with `first`, which may not exist.
     fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
@@ -47,7 +30,7 @@ pub trait Engine: Debug + Sync {
 
     /// Adds a handler to one of the files or to a new one, or brings it up to date. No file has a runtime of the same
     /// name that isn't runcrust's.
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit>;
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit>;
 
     /// Returns the file's text without the handler, which it has. `None`: the file was `install`'s alone, and is to be
     /// removed.
@@ -63,9 +46,9 @@ pub trait Engine: Debug + Sync {
     fn samples(&self) -> Samples;
 }
 
-/// What is always the same about an engine.
+/// The name, the default file and the properties of an engine.
 #[derive(Debug)]
-pub struct About {
+pub struct EngineInfo {
     /// Its name on the command line.
     pub name: &'static str,
     /// Its name in messages.
@@ -107,7 +90,7 @@ impl Runtime {
 
 /// The handler that is to be installed.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct WantedHandler<'a> {
     pub(crate) handler: &'a str,
     /// The program that it runs.
     pub(crate) program: &'a str,

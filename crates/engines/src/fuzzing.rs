@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use crust_state::DelegateKind;
 use serde_json::Value;
 
+use crate::ENGINES;
 use crate::config_file::ConfigFile;
-use crate::engine::{ENGINES, Engine, Wanted};
+use crate::engine::{Engine, WantedHandler};
 use crate::error::Result;
 use crate::handler::{plan_install, plan_uninstall};
 use crate::plan::{Change, Plan};
@@ -14,7 +15,7 @@ use crate::plan::{Change, Plan};
 /// The program of the handler that is installed.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/runcrust";
 
-pub(crate) const WANTED: Wanted<'_> = Wanted {
+pub(crate) const WANTED: WantedHandler<'_> = WantedHandler {
     handler: "crust",
     program: PROGRAM,
     // podman's lists get the handler.
@@ -98,7 +99,7 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
 
 /// Returns a file of the engine's.
 pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> ConfigFile {
-    ConfigFile::new(engine.about().file, text.map(str::to_owned))
+    ConfigFile::new(engine.info().file, text.map(str::to_owned))
 }
 
 /// Returns the text of the only file after an `install`.
@@ -121,7 +122,7 @@ pub(crate) fn edits(plan: Plan) -> Vec<(PathBuf, Option<String>)> {
 }
 
 fn is_json(engine: &dyn Engine) -> bool {
-    let extension = Path::new(engine.about().file).extension();
+    let extension = Path::new(engine.info().file).extension();
     extension.is_some_and(|it| it == "json")
 }
 

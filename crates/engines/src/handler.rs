@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crust_state::DelegateKind;
 
 use crate::config_file::ConfigFile;
-use crate::engine::{Engine, Runtime, Wanted};
+use crate::engine::{Engine, Runtime, WantedHandler};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::plan::Plan;
@@ -32,7 +32,7 @@ impl Request {
     #[must_use]
     pub fn file(&self) -> &Path {
         let named = self.config.as_deref();
-        named.unwrap_or_else(|| Path::new(self.engine.about().file))
+        named.unwrap_or_else(|| Path::new(self.engine.info().file))
     }
 }
 
@@ -59,18 +59,18 @@ impl Handler {
 pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan> {
     let engine = request.engine;
     let program = request.program.as_deref().unwrap_or(Path::new(""));
-    let wanted = Wanted {
+    let wanted = WantedHandler {
         handler: check_name(&request.handler)?,
         program: check_program_path(program)?,
         delegate: request.delegate,
         systemd_cgroup: request.systemd_cgroup,
     };
     let files = engine.read(node, request.file())?;
-    if let Some(service) = engine.about().service
+    if let Some(service) = engine.info().service
         && request.config.is_none()
         && !is_on(node, engine, &files)
     {
-        let (path, unit) = (engine.about().file.into(), service.unit.to_owned());
+        let (path, unit) = (engine.info().file.into(), service.unit.to_owned());
         return Err(HandlerError::NoEngine(path, unit));
     }
     plan_install(engine, files, &wanted)
@@ -80,7 +80,7 @@ pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan> {
 pub(crate) fn plan_install(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
-    wanted: &Wanted<'_>,
+    wanted: &WantedHandler<'_>,
 ) -> Result<Plan> {
     for file in &files {
         for runtime in named(engine, file, wanted.handler)? {
@@ -128,7 +128,7 @@ pub(crate) fn plan_uninstall(
         }
     }
     if let Some(error) = foreign
-        && ((found.is_empty() && notes.is_empty()) || engine.about().merges_entries)
+        && ((found.is_empty() && notes.is_empty()) || engine.info().merges_entries)
     {
         return Err(error);
     }
@@ -147,7 +147,7 @@ pub(crate) fn plan_uninstall(
 /// Lists the handlers in an engine's default files that name the programs that they run. `None` if neither such a file
 /// nor the engine's unit is on the node.
 pub fn handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Option<Vec<Handler>>> {
-    let files = engine.read(node, engine.about().file.as_ref())?;
+    let files = engine.read(node, engine.info().file.as_ref())?;
     if !is_on(node, engine, &files) {
         return Ok(None);
     }
@@ -157,7 +157,7 @@ pub fn handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Option<Vec<Handl
 /// Returns the names of the handlers that run runcrust in an engine's default files, sorted. A program is runcrust if
 /// its name begins with "runcrust".
 pub fn runcrust_handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Vec<String>> {
-    let found = list(engine, &engine.read(node, engine.about().file.as_ref())?)?;
+    let found = list(engine, &engine.read(node, engine.info().file.as_ref())?)?;
     let ours = found.into_iter().filter(Handler::is_runcrust);
     let mut names: Vec<String> = ours.map(|handler| handler.name).collect();
     names.sort();
@@ -182,7 +182,7 @@ fn list(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>> {
 
 /// Returns whether a file or a unit shows that the engine is on the node.
 fn is_on(node: &NodeRoot, engine: &dyn Engine, files: &[ConfigFile]) -> bool {
-    let service = engine.about().service;
+    let service = engine.info().service;
     files.iter().any(|file| file.text.is_some())
         || service.is_some_and(|service| service.is_on(node))
 }

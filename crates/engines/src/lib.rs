@@ -5,7 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`engine`] | the trait, and the list of engines |
+//! | [`engine`] | the trait |
 //! | [`containerd`], [`crio`], [`podman`], [`docker`] | the engines |
 //! | [`handler`] | installing, removing and listing handlers |
 //! | [`plan`] | the changes to a node's files: shown and written |
@@ -39,7 +39,7 @@ mod programs;
 mod service;
 mod toml;
 
-pub use engine::{About, ENGINES, Engine, find_engine};
+pub use engine::{Engine, EngineInfo};
 pub use error::{HandlerError, Result};
 pub use handler::{Handler, Request, handlers, install, runcrust_handlers, uninstall};
 pub use in_use::{check_unused, check_unused_by_any};
@@ -47,3 +47,19 @@ pub use node_root::NodeRoot;
 pub use plan::{Change, Plan, unified};
 pub use programs::{Copy, NodeDelegate, check_complete, find_delegate, plan_copies};
 pub use service::{Outcome, Service};
+
+use containerd::Containerd;
+use crio::Crio;
+use docker::Docker;
+use podman::Podman;
+
+/// Every engine that runcrust can be installed into. A new one is a module that implements [`Engine`], and
+/// a line here.
+pub const ENGINES: &[&dyn Engine] = &[&Containerd, &Crio, &Podman, &Docker];
+
+/// Returns the engine that has this name on the command line.
+#[must_use]
+pub fn find_engine(name: &str) -> Option<&'static dyn Engine> {
+    let mut engines = ENGINES.iter().copied();
+    engines.find(|engine| engine.info().name == name)
+}

@@ -1,14 +1,14 @@
-//! The files of a node.
+//! The files of a node, and the drop-ins that an engine reads beside its main file.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crust_blockfs::Deadline;
-use crust_blockfs::within;
+use crust_blockfs::{Deadline, within};
 use crust_state::foreign::{ForeignFile, ForeignFileError, Staged, stage_new, sweep};
 use crust_state::lock::Lock;
 use crust_state::trust;
@@ -141,5 +141,44 @@ impl NodeRoot {
     pub(crate) fn has_program(&self, path: &Path) -> bool {
         let metadata = fs::metadata(self.find(path));
         metadata.is_ok_and(|it| it.is_file() && it.mode() & 0o111 != 0)
+    }
+}
+
+/// The places of files that an engine reads one after the other.
+#[derive(Debug)]
+pub(crate) struct DropIns {
+    /// The main files. Those below `/usr` belong to packages.
+    pub(crate) files: &'static [&'static str],
+    /// The directory of the drop-ins, which are read in the order of their names.
+    pub(crate) directory: &'static str,
+    /// What a drop-in's name ends with.
+    pub(crate) suffix: &'static str,
+}
+
+impl DropIns {
+    /// Reads `first`, and if it is one of these files, the others.
+    pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
+        let mut found = vec![node.read(first)?];
+        let directory = Path::new(self.directory);
+        let main = self.files.iter().map(Path::new);
+        if !main.clone().any(|file| file == first) && first.parent() != Some(directory) {
+            return Ok(found);
+        }
+        let mut names = node.names(directory)?;
+        names.retain(|name| name.ends_with(self.suffix.as_bytes()));
+        names.sort();
+        let names = names.iter().map(|name| OsStr::from_bytes(name));
+        let all = main.map(Path::to_owned);
+        for path in all.chain(names.map(|name| directory.join(name))) {
+            if path != first && node.has_file(&path) {
+                let is_packaged = path.starts_with("/usr");
+                let file = node.read(&path)?;
+                found.push(ConfigFile {
+                    is_packaged,
+                    ..file
+                });
+            }
+        }
+        Ok(found)
     }
 }

@@ -11,12 +11,12 @@ use std::path::Path;
 use crust_state::DelegateKind;
 use toml_edit::{Array, Item, Value};
 
-use crate::config_file::{ConfigFile, DropIns};
+use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{About, Edit, Engine, MARK, Runtime, Wanted};
+use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
 use crate::error::Result;
-use crate::node_root::NodeRoot;
+use crate::node_root::{DropIns, NodeRoot};
 use crate::toml::{self, Toml, wrong_type};
 
 const FILES: DropIns = DropIns {
@@ -34,8 +34,8 @@ const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
 pub(crate) struct Podman;
 
 impl Engine for Podman {
-    fn about(&self) -> About {
-        About {
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
             name: "podman",
             title: "podman",
             file: "/etc/containers/containers.conf.d/runcrust.conf",
@@ -65,7 +65,7 @@ impl Engine for Podman {
         toml::defaults(file, [["engine", "runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &Wanted<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let mut notes = Vec::new();
@@ -155,7 +155,7 @@ struct List {
     /// podman's default, which is the same in all releases since 4.3.
     default: &'static [&'static str],
     /// Whether a handler belongs into the list.
-    is_wanted: fn(&Wanted<'_>) -> bool,
+    is_wanted: fn(&WantedHandler<'_>) -> bool,
 }
 
 const NO_CGROUPS: List = List {
@@ -193,7 +193,7 @@ impl List {
         &self,
         toml: &mut Toml<'_>,
         files: &[ConfigFile],
-        wanted: &Wanted<'_>,
+        wanted: &WantedHandler<'_>,
     ) -> Result<Vec<String>> {
         let (first, is_wanted) = (&files[0], (self.is_wanted)(wanted));
         let mut others: Vec<&ConfigFile> = files[1..].iter().collect();

@@ -159,7 +159,7 @@ fn the_handler_is_added_at_the_end() {
          [{SECTION}.runtimes.crust.options]\nBinaryName = \"{PROGRAM}\"\nSystemdCgroup = false\n"
     );
     assert_eq!(added, expected);
-    let wanted = Wanted {
+    let wanted = WantedHandler {
         systemd_cgroup: Some(true),
         ..WANTED
     };
@@ -218,7 +218,7 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
     let section = "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"pause\"\n";
     let newer = MAIN.replace("version = 2", "version = 3");
     let [one, two] = ["1", "2"].map(|name| format!("/etc/containerd/conf.d/{name}.toml"));
-    let config = Containerd.about().file;
+    let config = Containerd.info().file;
     let both = format!("{MAIN}{section}");
     let old = format!("version = 2\n{section}");
     for (main, first, second, expected) in [
@@ -279,7 +279,7 @@ fn configurations_that_do_not_work_as_meant_are_noted() {
         ),
     ] {
         let (path, _, notes) = installed(files);
-        assert_eq!(path, Containerd.about().file);
+        assert_eq!(path, Containerd.info().file);
         assert!(notes[0].contains(words), "{notes:?}");
     }
     // A handler is removed from a file that not every containerd reads.

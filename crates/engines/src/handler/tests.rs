@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::engine::{ENGINES, MARK, find_engine};
+use crate::config_file::MARK;
 use crate::fuzzing::{PROGRAM, WANTED, check, edits, file, try_install, try_uninstall};
+use crate::{ENGINES, find_engine};
 
 /// An older path of runcrust's, in the engines' samples.
 pub(crate) const OLD: &str = "/opt/runcrust";
@@ -29,10 +30,10 @@ fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<Plan> {
 #[test]
 fn engines_have_different_names_and_files() {
     for (at, engine) in ENGINES.iter().enumerate() {
-        let found = find_engine(engine.about().name).unwrap();
-        assert_eq!(found.about().file, engine.about().file);
+        let found = find_engine(engine.info().name).unwrap();
+        assert_eq!(found.info().file, engine.info().file);
         let others = || ENGINES[at + 1..].iter();
-        assert!(others().all(|it| it.about().file != engine.about().file));
+        assert!(others().all(|it| it.info().file != engine.info().file));
     }
 }
 
@@ -113,7 +114,7 @@ fn a_handler_of_others_is_neither_changed_nor_removed() {
                 assert!(error.contains(words) && has_hint, "{error}");
             }
             let both = removal(*engine, vec![of(Some(foreign)), beside(&ours)]);
-            assert_eq!(both.is_err(), engine.about().merges_entries);
+            assert_eq!(both.is_err(), engine.info().merges_entries);
             let changed = both.map(edits).unwrap_or_default();
             let is_ours = |edit: &(PathBuf, _)| edit.0 == beside("").path;
             assert!(changed.iter().all(is_ours), "{changed:?}");
@@ -164,7 +165,7 @@ fn a_handler_is_removed_from_every_file_but_a_packages() {
 fn several_handlers_are_removed_one_by_one() {
     for engine in ENGINES {
         let plan = |text: Option<&str>, handler| {
-            let wanted = Wanted { handler, ..WANTED };
+            let wanted = WantedHandler { handler, ..WANTED };
             let plan = plan_install(*engine, vec![file(*engine, text)], &wanted);
             edits(plan.unwrap()).remove(0).1.unwrap()
         };
@@ -258,7 +259,7 @@ fn a_node_without_an_engine_has_no_handlers() {
         assert_eq!(handlers(&node, *engine).unwrap(), None);
         assert!(runcrust_handlers(&node, *engine).unwrap().is_empty());
         // A file that can't be read may have some.
-        let file = node.find(engine.about().file.as_ref());
+        let file = node.find(engine.info().file.as_ref());
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "[").unwrap();
         let error = runcrust_handlers(&node, *engine).unwrap_err();

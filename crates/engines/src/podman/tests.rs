@@ -3,12 +3,12 @@ use crate::fuzzing::{PROGRAM, WANTED, edits, try_install, try_uninstall};
 use crate::handler::plan_install;
 
 const JSON: &str = "\"crun\", \"runc\", \"kata\", \"runsc\", \"youki\", \"krun\"";
-const RUNC: Wanted<'_> = Wanted {
+const RUNC: WantedHandler<'_> = WantedHandler {
     delegate: Some(DelegateKind::Runc),
     ..WANTED
 };
 
-fn with(files: &[(&str, &str)], wanted: &Wanted<'_>) -> (String, Vec<String>) {
+fn with(files: &[(&str, &str)], wanted: &WantedHandler<'_>) -> (String, Vec<String>) {
     let files = files
         .iter()
         .map(|(path, text)| ConfigFile::new(*path, Some((*text).to_owned())));
@@ -29,7 +29,7 @@ fn podman_is_told_what_the_delegate_supports() {
     let end = format!("\n[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n");
     let runc = format!("{MARK}\n[engine]\n{json}{end}");
     let crun = format!("{MARK}\n[engine]\n{json}{groups}{end}");
-    let file = Podman.about().file;
+    let file = Podman.info().file;
     assert_eq!(try_install(&Podman, None).unwrap(), crun);
     // A delegate can be exchanged for another one.
     assert_eq!(with(&[(file, &crun)], &RUNC).0, runc);
@@ -44,7 +44,7 @@ fn podman_is_told_what_the_delegate_supports() {
 
 #[test]
 fn a_new_list_has_the_names_of_earlier_files() {
-    let (ours, vendor) = (Podman.about().file, FILES.files[0]);
+    let (ours, vendor) = (Podman.info().file, FILES.files[0]);
     let (operator, later) = (FILES.files[1], "/etc/containers/containers.conf.d/z.conf");
     let json = format!("{JSON}, \"crust\"");
     for (files, expected) in [
@@ -93,7 +93,7 @@ fn a_later_file_that_overrides_a_list_is_noted() {
         (earlier, "[\"crun\"]", false),
     ] {
         let text = format!("[engine]\nruntime_supports_json = {list}");
-        let ours = Podman.about().file;
+        let ours = Podman.info().file;
         let (_, notes) = with(&[(ours, ""), (path, &text)], &WANTED);
         assert_eq!(notes.len() == 1, is_noted, "{path} {list}: {notes:?}");
         assert!(notes.iter().all(|note| note.contains(path)), "{notes:?}");
