@@ -18,11 +18,11 @@ use crust_blockfs::mountinfo::has_option;
 use crust_blockfs::place::{Place, PlaceError, Places};
 use crust_blockfs::{Deadline, DeviceNumber};
 use crust_blockfs::{errno, overlay, selinux, within};
-use crust_state::crust::{EntryError, Index};
+use crust_state::crust::{EntryError, StagedDigests};
 use crust_state::files::FileError;
-use crust_state::privilege::is_rootless;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
+use crust_state::trust::is_rootless;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
 use crust_volume::{VolumeError, bare};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
@@ -51,7 +51,7 @@ pub(crate) struct ThisNode<'a> {
     /// Number of path components looked up so far.
     names: Cell<usize>,
     /// Listed once it is asked for; None where it can't be.
-    index: OnceCell<Option<Index>>,
+    index: OnceCell<Option<StagedDigests>>,
     /// Lookups of target paths, for sources that don't match by path.
     targets: Targets<'a>,
     /// Lookups by the mount table, which is read once for all of them.
@@ -115,8 +115,8 @@ impl Node for ThisNode<'_> {
         if self.names.get() <= MANY {
             return None;
         }
-        let index = self.index.get_or_init(|| self.crust.index().ok());
-        Some(index.as_ref()?.on_the_way(path))
+        let index = self.index.get_or_init(|| self.crust.staged_digests().ok());
+        Some(index.as_ref()?.lengths_of(path))
     }
 
     fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// A `mountInfo.json`, ours and as Kata's drivers write it.
 pub fn mount_info(bytes: &[u8]) {
     let ours = MountInfo::parse(bytes);
-    let katas = MountInfo::parse_katas(bytes);
+    let katas = MountInfo::parse_kata(bytes);
     if let Ok(info) = &ours {
         survives(info);
         agrees_with_the_text(info, bytes);

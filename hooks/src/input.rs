@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use crust_state::TargetPath;
-use crust_state::hooked::HookedMount;
+use crust_state::bundle::HookMount;
 use lexopt::prelude::*;
 use serde::Deserialize;
 
@@ -50,7 +50,7 @@ pub(crate) struct MountArgs {
     /// As [`SandboxArgs::label`].
     pub(crate) label: Option<String>,
     /// The mounts, in the order of the config.
-    pub(crate) mounts: Vec<HookedMount>,
+    pub(crate) mounts: Vec<HookMount>,
 }
 
 /// The command line.

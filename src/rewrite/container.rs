@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::options;
+use crust_state::bundle::HookMount;
 use crust_state::bundle::{RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
-use crust_state::hooked::HookedMount;
 use crust_state::{Config, TargetPath, limits};
 use crust_volume::Need;
 
@@ -161,8 +161,8 @@ impl Rewrite {
     }
 }
 
-fn hooked(planned: &PlannedMount, only_reads: bool) -> HookedMount {
-    HookedMount {
+fn hooked(planned: &PlannedMount, only_reads: bool) -> HookMount {
+    HookMount {
         volume: planned.found.volume.as_path().to_owned(),
         subpath: planned.found.subpath.clone(),
         destination: planned.destination.clone(),

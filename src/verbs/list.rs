@@ -94,7 +94,7 @@ pub(super) fn object(volume: &Overview) -> Value {
         "pod_uid": pod(volume),
         "target_path": volume.target().map(shown),
         "digest": volume.found.digest.to_string(),
-        "layout": if volume.found.is_katas { "kata" } else { "crust" },
+        "layout": if volume.found.is_kata_layout { "kata" } else { "crust" },
         "device": info.map(|info| shown(&info.device)),
         "device_number": volume.device.map(|number| number.to_string()),
         "fstype": info.map(|info| &info.fstype),

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::memory::is_in_memory;
+use crate::files::is_in_memory;
 use crate::record::Version;
-use crate::target::{Digest, Standing, TargetPath};
+use crate::target::{Digest, TargetPath, TargetPresence};
 use crust_blockfs::DeviceNumber;
 
 /// What was changed in a bundle's `config.json`, so that a second `create` of the same bundle can
@@ -135,11 +135,11 @@ impl Place {
     /// Of a config that is there; `None` where that can't be told.
     #[must_use]
     pub fn of(config: &Path) -> Option<Self> {
-        let standing = TargetPath::new(config.parent()?).ok()?.standing().ok()?;
+        let presence = TargetPath::new(config.parent()?).ok()?.presence().ok()?;
         Some(Self {
-            device: standing.device,
-            boot_id: standing.boot_id?,
-            volatile: is_in_memory(&standing.directory) == Some(true),
+            device: presence.device,
+            boot_id: presence.boot_id?,
+            volatile: is_in_memory(&presence.directory) == Some(true),
         })
     }
 
@@ -148,11 +148,11 @@ impl Place {
     #[must_use]
     pub fn absence(&self, config: &Path) -> Absence {
         let left = TargetPath::new(config).ok();
-        self.judge(left.and_then(|path| path.standing().ok()).as_ref())
+        self.judge(left.and_then(|path| path.presence().ok()).as_ref())
     }
 
-    fn judge(&self, left: Option<&Standing>) -> Absence {
-        let Some(Standing {
+    fn judge(&self, left: Option<&TargetPresence>) -> Absence {
+        let Some(TargetPresence {
             device,
             boot_id: Some(boot),
             ..
@@ -191,6 +191,23 @@ impl BundleRecord {
     }
 }
 
+/// A mount that was taken out of a container's config, as an argument of the createContainer hook, which makes it
+/// (`mount_mode = "hook"`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HookMount {
+    /// The volume's target path.
+    pub volume: PathBuf,
+    /// The directory within the volume that is mounted; empty for all of it.
+    pub subpath: PathBuf,
+    /// The path in the container.
+    pub destination: PathBuf,
+    /// The mount's options, as they were in the config.
+    pub options: Vec<String>,
+    /// Whether the mount has the option `ro`.
+    pub read_only: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +243,7 @@ mod tests {
     #[test]
     fn a_bundle_is_gone_where_its_file_system_is_seen_or_ended_with_the_boot() {
         use Absence::{Gone, Hidden, OtherBoot};
-        let standing = |device: &str, boot: &str| Standing {
+        let presence = |device: &str, boot: &str| TargetPresence {
             version: Version,
             directory: "/b".into(),
             device: device.parse().unwrap(),
@@ -248,7 +265,7 @@ mod tests {
                 boot_id: "now".into(),
                 volatile,
             };
-            let left = left.map(|(device, boot)| standing(device, boot));
+            let left = left.map(|(device, boot)| presence(device, boot));
             assert_eq!(place.judge(left.as_ref()), expected, "{volatile} {left:?}");
         }
     }

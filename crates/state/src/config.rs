@@ -8,13 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-use crate::trust::{self, Flaw, Kind};
-use crust_blockfs::{bounded, fstypes};
+use crate::trust::Flaw;
+use crust_blockfs::fstypes;
 
 pub use delegate::{DelegateKind, DelegateSettings};
-pub use file::ConfigFile;
+pub use file::{ConfigFile, missing, parse, read};
 
 /// Where configuration files are looked for.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
@@ -300,58 +299,6 @@ impl Config {
     }
 }
 
-/// More than any configuration has.
-const MOST_BYTES: u64 = 1024 * 1024;
-
-/// A file's text, if there is one; it must be root's alone, and so must all that leads to it.
-pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
-    let failed = |source| ConfigError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    // Many nodes have no directory for it: one call says so, where the way to the file is several. (One that is
-    // there has to be root's, or another could take the file away.)
-    let directory = path.parent().unwrap_or(path);
-    if matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
-    {
-        return Ok(None);
-    }
-    let real = match trust::way(path, Kind::File) {
-        Ok(Some(real)) => real,
-        Ok(None) => return Ok(None),
-        Err(Flaw::Lstat { source, .. }) => return Err(failed(source)),
-        Err(flaw) => return Err(ConfigError::Untrusted(flaw)),
-    };
-    match bounded::read_to_string(&real, MOST_BYTES) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error)),
-    }
-}
-
-/// A file's text as a program's settings.
-pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
-    toml::from_str(text).map_err(|error| syntax(path, text, &error))
-}
-
-/// A file that has to be there isn't.
-#[must_use]
-pub fn missing(path: &Path) -> ConfigError {
-    ConfigError::Read {
-        path: path.to_owned(),
-        source: rustix::io::Errno::NOENT.into(),
-    }
-}
-
-fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
-    let before = error.span().map_or("", |span| &text[..span.start]);
-    let line = 1 + before.matches('\n').count();
-    ConfigError::Syntax {
-        path: path.to_owned(),
-        message: format!("line {line}: {}", error.message()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -528,7 +475,7 @@ mod tests {
         // Nobody writes to it.
         rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
         let large = std::fs::File::create(at("large")).unwrap();
-        large.set_len(MOST_BYTES + 1).unwrap();
+        large.set_len(file::MOST_BYTES + 1).unwrap();
         for (name, why) in [("fifo", "isn't a file"), ("large", "more than")] {
             let error = Config::load_file(&at(name)).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

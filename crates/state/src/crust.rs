@@ -3,29 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::files::{FileError, LateDirectory};
+use crate::files::{FileError, LazyDirectory};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::target::{Digest, TargetLook, TargetPath};
+use crate::target::{Digest, TargetLookup, TargetPath};
 
-mod amount;
 mod entry;
-mod index;
 mod kata;
+mod listing;
 mod paths;
-mod resize;
 mod staging;
-mod standing;
 mod survey;
 mod volume;
 
-pub use amount::Amount;
+pub use entry::ResizeRecord;
 use entry::{Entry, Layout};
-pub use index::Index;
 use kata::KataDirectory;
+pub use listing::{Amount, StagedDigests};
 pub use paths::Paths;
 pub use staging::Staging;
-pub use survey::{Found, Shape};
+pub use survey::{FoundVolume, Shape};
 pub use volume::Volume;
 
 /// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
@@ -112,7 +109,7 @@ pub enum EntryError {
 /// is root's, mode 0700; and, where that is configured, Kata's.
 #[derive(Debug)]
 pub struct CrustDirectory {
-    root: LateDirectory,
+    root: LazyDirectory,
     kata: Option<KataDirectory>,
 }
 
@@ -134,7 +131,7 @@ impl CrustDirectory {
     fn with_katas(config: &Config, kata: &Path) -> Self {
         let kata = || KataDirectory::new(kata, &config.kubelet_dirs);
         Self {
-            root: LateDirectory::new(&config.crust_root),
+            root: LazyDirectory::new(&config.crust_root),
             kata: config.kata_layout.then(kata),
         }
     }
@@ -227,7 +224,10 @@ impl CrustDirectory {
 
     /// Returns a volume whose target path was looked at, by the first of its entries that is there: the other may be
     /// missing, and staging the volume again makes it whole.
-    pub fn volume_by_any_entry(&self, look: &TargetLook<'_>) -> Result<Option<Volume>, EntryError> {
+    pub fn volume_by_any_entry(
+        &self,
+        look: &TargetLookup<'_>,
+    ) -> Result<Option<Volume>, EntryError> {
         let target = look.path();
         for path in look.spellings() {
             let Some(entry) = self.entry(&path)? else {
@@ -248,7 +248,7 @@ impl CrustDirectory {
     /// Stages a volume under its target path and that path's resolved form. In Kata's layout nothing
     /// is.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
-        Ok(self.try_stage(target, info)?.keep()?)
+        Ok(self.try_stage(target, info)?.commit()?)
     }
 
     /// The same, to be kept or taken back.
@@ -263,7 +263,7 @@ impl CrustDirectory {
     /// The same of a target path that was looked at.
     pub fn try_stage_seen(
         &self,
-        look: &TargetLook<'_>,
+        look: &TargetLookup<'_>,
         info: &MountInfo,
     ) -> Result<Staging<'_>, EntryError> {
         let target = look.path();

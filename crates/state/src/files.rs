@@ -11,15 +11,15 @@ use rustix::io::Errno;
 use crate::trust::{self, Flaw, Kind};
 use crust_blockfs::{beneath, bounded};
 
-mod late;
-mod leftovers;
-mod next_step;
-mod seen;
+mod hint;
+mod identity;
+mod lazy_directory;
 mod temporary;
 
-pub(crate) use late::LateDirectory;
-pub use leftovers::{Finder, Leftover, Making};
-use seen::Seen;
+use identity::DirectoryIdentity;
+pub(crate) use identity::is_in_memory;
+pub(crate) use lazy_directory::LazyDirectory;
+pub use temporary::{Finder, Leftover, Making};
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
@@ -41,7 +41,7 @@ const BELOW: ResolveFlags = HERE.union(ResolveFlags::BENEATH);
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// A system call failed.
-    #[error("{call} {}: {source}{}", path.display(), next_step::of(source))]
+    #[error("{call} {}: {source}{}", path.display(), hint::of(source))]
     Call {
         /// The call, as strace names it.
         call: &'static str,
@@ -123,7 +123,7 @@ impl FileError {
 pub struct Directory {
     fd: OwnedFd,
     path: PathBuf,
-    seen: Seen,
+    identity: DirectoryIdentity,
 }
 
 impl Directory {
@@ -171,7 +171,7 @@ impl Directory {
 
     /// Whatever the caller's umask took from a directory that was just made.
     fn made(self, made: bool) -> Result<Self, FileError> {
-        if made && !self.seen.has_mode(Mode::RWXU) {
+        if made && !self.identity.has_mode(Mode::RWXU) {
             let set = fs::fchmod(&self.fd, Mode::RWXU);
             set.map_err(|error| failed("fchmod", &self.path, error))?;
         }
@@ -224,7 +224,7 @@ impl Directory {
         Ok(Some(Self {
             fd,
             path: path.to_owned(),
-            seen: Seen::new(&stat),
+            identity: DirectoryIdentity::new(&stat),
         }))
     }
 

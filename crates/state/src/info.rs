@@ -12,8 +12,6 @@ use crate::target::{TargetPath, TargetPathError};
 use crust_blockfs::DiskSeq;
 
 mod decode;
-mod describe;
-mod kata;
 
 /// The file's name in an entry.
 pub const MOUNT_INFO: &str = "mountInfo.json";
@@ -295,6 +293,34 @@ impl From<TargetPathError> for InfoError {
             field: "metadata.targetPath",
             reason: error.to_string(),
         }
+    }
+}
+
+/// Shows everything that was staged except the target path: `device "/dev/sda", fstype "ext4", options []`.
+impl fmt::Display for MountInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, fstype, options) =
+            (self.device.to_string_lossy(), &self.fstype, &self.options);
+        write!(
+            f,
+            "device {device:?}, fstype {fstype:?}, options {options:?}"
+        )?;
+        if let Some(gid) = self.fs_group {
+            write!(f, ", fsGroup {gid} ({})", self.fs_group_change_policy)?;
+        }
+        if self.read_only {
+            f.write_str(", read-only")?;
+        }
+        if let Some(mode) = self.access_mode {
+            write!(f, ", access mode {mode}")?;
+        }
+        if self.device_node {
+            f.write_str(", with the device node")?;
+        }
+        if let Some(seq) = self.disk_seq {
+            write!(f, ", disk {seq}")?;
+        }
+        Ok(())
     }
 }
 

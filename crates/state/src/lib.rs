@@ -1,21 +1,20 @@
-//! What stands on disk: the crust directory, where volumes are staged (KEP-2857), and the
-//! runtime's own records of who uses them.
+//! The state on disk: the crust directory, where volumes are staged (KEP-2857), and the runtime's own records of who
+//! uses them.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
 //! | [`target`] | target paths and their digests |
 //! | [`info`] | `mountInfo.json` |
 //! | [`crust`] | the crust directory's entries, and a staged volume's files |
-//! | [`record`], [`sandbox`], [`bundle`], [`resize`] | typed records |
+//! | [`record`], [`sandbox`], [`bundle`] | typed records |
 //! | [`ownership`] | whether a pod may have a volume that others have |
 //! | [`state_directory`], [`lock`] | `/run/runcrust`: indexes and locks |
 //! | [`config`], [`logging`] | the configuration, and the log that it names |
-//! | [`hooked`] | what a hook is told |
 //! | [`files`] | atomic writes, and reading only what root wrote |
 //! | [`json`] | values in a JSON text that is edited in place |
 //! | [`printable`] | text for terminals |
-//! | [`check`] | what a check of the node finds |
-//! | [`trust`] | whether root alone can change what a path leads to |
+//! | [`check`] | checks of the node, and their findings |
+//! | [`trust`] | whether root alone can change what a path leads to, and whether this process is root |
 //! | [`foreign`] | files that others keep, replaced whole |
 //! | [`socket`], [`ops`] | who listens on a socket; where crust_ops does |
 
@@ -27,20 +26,16 @@ pub mod config;
 pub mod crust;
 pub mod files;
 pub mod foreign;
-pub mod hooked;
 pub mod info;
 pub mod json;
 pub mod limits;
 pub mod lock;
 pub mod logging;
-mod memory;
 pub mod ops;
 pub mod ownership;
 pub mod printable;
-pub mod privilege;
 mod process;
 pub mod record;
-pub mod resize;
 pub mod sandbox;
 mod sentence;
 pub mod socket;

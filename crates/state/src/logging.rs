@@ -1,6 +1,6 @@
 //! What runcrust and its hook have to say beside errors, for the file that `log` names.
 
-mod lines;
+mod subscriber;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use lines::Lines;
+use subscriber::FileSubscriber;
 
-use crate::privilege::is_roots;
+use crate::trust::is_roots;
 use crate::trust::{self, Flaw, Kind};
 
 /// Why nothing is logged.
@@ -41,7 +41,7 @@ pub fn start(path: Option<&Path>) {
         return;
     };
     // Only a second call could fail.
-    let _ = tracing::subscriber::set_global_default(Lines(file));
+    let _ = tracing::subscriber::set_global_default(FileSubscriber(file));
 }
 
 /// Whether there is, or can be, such a log.

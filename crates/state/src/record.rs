@@ -164,7 +164,7 @@ pub struct UserMount {
 
 impl VolumeRecord {
     /// Forgets the users that live no more, and what only mattered for them.
-    pub fn forget_the_dead(&mut self, is_alive: impl Fn(&Process) -> bool) {
+    pub fn retain_live(&mut self, is_alive: impl Fn(&Process) -> bool) {
         self.users.retain(|user| is_alive(&user.process));
         let users = &self.users;
         self.prepared_for
@@ -305,10 +305,10 @@ mod tests {
     #[test]
     fn the_dead_are_forgotten_with_what_was_prepared_for_them() {
         let mut record = record();
-        record.forget_the_dead(|process| process.pid == 1);
+        record.retain_live(|process| process.pid == 1);
         assert_eq!(record.users.len(), 1);
         assert_eq!(record.prepared_for, ["pod-1"]);
-        record.forget_the_dead(|_| false);
+        record.retain_live(|_| false);
         assert!(record.users.is_empty() && record.prepared_for.is_empty());
     }
 

@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::BundleRecord;
-use crate::files::{FileError, Finder, LateDirectory};
+use crate::files::{FileError, Finder, LazyDirectory};
 use crate::lock::{Lock, LockError, LockName};
 use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{BadId, SandboxRecord, check_id};
-use crate::target::{Digest, TargetLook, TargetPath};
+use crate::target::{Digest, TargetLookup, TargetPath};
 use crate::target_index::{TARGETS, TargetIndex};
 use crust_blockfs::Deadline;
 use crust_blockfs::DeviceNumber;
@@ -58,7 +58,7 @@ pub enum StateError {
 /// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
 #[derive(Debug)]
 pub struct StateDirectory {
-    root: LateDirectory,
+    root: LazyDirectory,
     /// A daemon stages many volumes on one file system.
     targets: Mutex<KnownTargets>,
 }
@@ -133,7 +133,7 @@ impl StateDirectory {
     /// Opens it where it is there; where it isn't, nothing is remembered, and it is made when
     /// something has to be.
     pub fn at(path: &Path) -> Result<Self, FileError> {
-        let directory = LateDirectory::new(path);
+        let directory = LazyDirectory::new(path);
         directory.get()?;
         Ok(Self {
             root: directory,
@@ -374,7 +374,7 @@ impl StateDirectory {
 
     /// Whether the index of target paths has this one. The file is read again only if it has been replaced, which
     /// another process may do, or an operator who was told to remove it.
-    pub fn has_target(&self, target: &TargetLook<'_>) -> Result<bool, StateError> {
+    pub fn has_target(&self, target: &TargetLookup<'_>) -> Result<bool, StateError> {
         let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.root.get()?;
         let file = root.map_or(Ok(None), |root| root.stat(TARGETS))?;
@@ -395,7 +395,7 @@ impl StateDirectory {
     /// Adds target paths to the index, and makes it where there is none. A target path has to be there before
     /// the volume is staged: one that isn't is not found where an engine has bound it elsewhere. Under
     /// [`LockName::Targets`].
-    pub fn add_targets(&self, targets: &[TargetLook<'_>]) -> Result<(), StateError> {
+    pub fn add_targets(&self, targets: &[TargetLookup<'_>]) -> Result<(), StateError> {
         let found = self.index()?;
         let mut is_changed = found.is_none();
         let mut index = found.unwrap_or_default();

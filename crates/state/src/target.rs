@@ -9,14 +9,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::printable::printable;
 
-mod look;
-mod standing;
+mod lookup;
+mod presence;
+mod roots;
 mod subpath_bind;
-mod within;
 
-pub use look::TargetLook;
-pub(crate) use standing::TARGET;
-pub use standing::{Standing, StandingError};
+pub use lookup::TargetLookup;
+pub(crate) use presence::TARGET;
+pub use presence::{PresenceError, TargetPresence};
 pub use subpath_bind::SubpathBind;
 
 /// Why a path can't be a target path.

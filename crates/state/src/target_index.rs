@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::MAX_RECORD_SIZE;
 use crate::record::Version;
-use crate::target::{TargetLook, TargetPath};
+use crate::target::{TargetLookup, TargetPath};
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::bounded;
 
@@ -63,14 +63,14 @@ impl TargetIndex {
     }
 
     /// Whether the target path is indexed, with all its spellings.
-    pub(crate) fn has(&self, target: &TargetLook<'_>) -> bool {
+    pub(crate) fn has(&self, target: &TargetLookup<'_>) -> bool {
         let device = target.device();
         device.map_or(true, |device| self.has_file_system(device))
             && elsewhere(target).iter().all(|path| self.names(path))
     }
 
     /// Adds a target path; whether that changed anything.
-    pub(crate) fn add(&mut self, target: &TargetLook<'_>) -> bool {
+    pub(crate) fn add(&mut self, target: &TargetLookup<'_>) -> bool {
         let before = (self.file_systems.len(), self.elsewhere.len());
         // A path that leads to no directory holds no volume that could be bound elsewhere.
         if let Ok(device) = target.device()
@@ -101,7 +101,7 @@ impl TargetIndex {
 }
 
 /// The spellings of a target path that a parent's lookup doesn't reach.
-fn elsewhere(target: &TargetLook<'_>) -> Vec<TargetPath> {
+fn elsewhere(target: &TargetLookup<'_>) -> Vec<TargetPath> {
     let mut paths = target.spellings();
     paths.retain(|path| path.csi_volume().is_none());
     paths

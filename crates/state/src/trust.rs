@@ -1,4 +1,4 @@
-//! Whether root alone can change what a path leads to.
+//! Whether root alone can change what a path leads to, and whether this process is root on the node.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,9 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use crust_blockfs::bounded::{self, KERNELS_WORD};
 use rustix::fs::{Access, access};
-
-use crate::privilege::is_roots;
 
 /// What is wrong on the way.
 #[derive(Debug, thiserror::Error)]
@@ -203,6 +202,28 @@ fn step(
         }
         _ => Ok(None),
     }
+}
+
+/// The owner that files of an id unknown to a user namespace seem to have (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW_UID: u32 = 65534;
+
+/// Whether a file of this owner is root's. In a user namespace the files of the node's root have the overflow id.
+pub(crate) fn is_roots(owner: u32) -> bool {
+    owner == 0 || (owner == OVERFLOW_UID && is_rootless())
+}
+
+/// Whether the caller is rootless: another user, or root in a user namespace. It can neither mount a
+/// volume nor look at what root has staged.
+#[must_use]
+pub fn is_rootless() -> bool {
+    !rustix::process::geteuid().is_root() || in_user_namespace()
+}
+
+/// The first user namespace maps every id to itself (`user_namespaces(7)`).
+pub(crate) fn in_user_namespace() -> bool {
+    let map = Path::new("/proc/self/uid_map");
+    let map = bounded::read_to_string(map, KERNELS_WORD).unwrap_or_default();
+    !map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause
     let Some(mut record) = volume.record()? else {
         return Ok(None);
     };
-    record.forget_the_dead(Process::is_alive);
+    record.retain_live(Process::is_alive);
     Ok(Some(record).filter(|record| !record.users.is_empty()))
 }
 
@@ -67,7 +67,7 @@ pub(super) fn acquire<T>(
     let mut record = before.clone();
     record.add(user);
     // It is remembered for when it is gone, which hinders nobody now.
-    if let Err(error) = volume.remember_standing() {
+    if let Err(error) = volume.record_presence() {
         tracing::debug!("{error}");
     }
     let claimant = Claimant {

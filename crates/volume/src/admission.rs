@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crust_state::crust::{Amount, EntryError};
 use crust_state::files::FileError;
-use crust_state::target::TargetLook;
+use crust_state::target::TargetLookup;
 use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
 use super::context::Context;
@@ -103,7 +103,7 @@ pub fn admit(
 pub(super) fn take_room(
     context: &Context<'_>,
     room: Room<'_>,
-    look: &TargetLook<'_>,
+    look: &TargetLookup<'_>,
     there: &Result<Option<Volume>, EntryError>,
     info: &MountInfo,
 ) -> Result<(), Denied> {
@@ -118,7 +118,7 @@ pub(super) fn take_room(
 /// in size to the replaced content if the new one is longer.
 fn growth(entries: u64, there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
     let replaced = match there {
-        Ok(Some(volume)) if !volume.is_katas() => size(volume.info()),
+        Ok(Some(volume)) if !volume.is_kata_layout() => size(volume.info()),
         // Kata's layout isn't counted, and the size of an unreadable entry is unknown.
         _ => 0,
     };
@@ -133,7 +133,10 @@ fn growth(entries: u64, there: &Result<Option<Volume>, EntryError>, info: &Mount
 }
 
 /// Checks the target path of a volume, and the path that the caller gave: both have to be acceptable.
-pub(super) fn check_all(context: &Context<'_>, looks: [&TargetLook<'_>; 2]) -> Result<(), Denied> {
+pub(super) fn check_all(
+    context: &Context<'_>,
+    looks: [&TargetLookup<'_>; 2],
+) -> Result<(), Denied> {
     let [target, asked] = looks;
     check(context, target)?;
     if asked.path() == target.path() {
@@ -143,7 +146,7 @@ pub(super) fn check_all(context: &Context<'_>, looks: [&TargetLook<'_>; 2]) -> R
 }
 
 /// Checks the target path of what is about to be staged and isn't yet.
-pub(super) fn check(context: &Context<'_>, look: &TargetLook<'_>) -> Result<(), Denied> {
+pub(super) fn check(context: &Context<'_>, look: &TargetLookup<'_>) -> Result<(), Denied> {
     let config = context.config;
     if !look.is_within(&config.kubelet_dirs, &config.match_roots) {
         return Err(Denied::Target {
@@ -160,7 +163,7 @@ pub(super) fn check(context: &Context<'_>, look: &TargetLook<'_>) -> Result<(), 
 
 /// Whether the target path is known to be fine without a call that may wait: a directory's entries may have
 /// to be read from its disk.
-pub(super) fn is_fine_at_once(context: &Context<'_>, look: &TargetLook<'_>) -> bool {
+pub(super) fn is_fine_at_once(context: &Context<'_>, look: &TargetLookup<'_>) -> bool {
     let config = context.config;
     look.is_plainly_within(&config.kubelet_dirs, &config.match_roots) && look.is_plainly_missing()
 }

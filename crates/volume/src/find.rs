@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crust_blockfs::DeviceNumber;
 use crust_state::TargetPath;
-use crust_state::crust::Found;
+use crust_state::crust::FoundVolume;
 use crust_state::files::FileError;
 
 use super::context::Context;
@@ -92,7 +92,7 @@ fn indices(all: &[Overview], is_it: impl Fn(&Overview) -> bool) -> Vec<usize> {
     those.map(|(index, _)| index).collect()
 }
 
-fn name(found: &Found) -> String {
+fn name(found: &FoundVolume) -> String {
     match found.target() {
         Some(target) => target.to_string(),
         None => found.place().display().to_string(),
@@ -100,14 +100,14 @@ fn name(found: &Found) -> String {
 }
 
 /// Whether a volume is the one that `target` is the target path of, or `path` the resolved form.
-fn is_target(found: &Found, path: &TargetPath, target: &TargetPath) -> bool {
+fn is_target(found: &FoundVolume, path: &TargetPath, target: &TargetPath) -> bool {
     let is_given = [path.digest(), target.digest()].contains(&found.digest);
     let resolved = || found.target()?.resolved().ok();
     is_given || resolved().is_some_and(|resolved| resolved == *path)
 }
 
 /// By any of its entries.
-fn has_digest(found: &Found, start: &str) -> bool {
+fn has_digest(found: &FoundVolume, start: &str) -> bool {
     let mut names: Vec<String> = vec![found.digest.to_string()];
     let places = found.places().into_iter();
     names.extend(places.filter_map(|place| Some(place.file_name()?.to_str()?.to_owned())));

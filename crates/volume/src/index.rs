@@ -2,9 +2,9 @@
 
 use crust_blockfs::Deadline;
 use crust_state::TargetPath;
-use crust_state::crust::Found;
+use crust_state::crust::FoundVolume;
 use crust_state::lock::LockName;
-use crust_state::target::TargetLook;
+use crust_state::target::TargetLookup;
 
 use super::admission::Denied;
 use super::context::Context;
@@ -13,7 +13,7 @@ use super::error::Cause;
 /// Adds a target path to the index, before anything is staged there.
 pub(super) fn add(
     context: &Context<'_>,
-    target: &TargetLook<'_>,
+    target: &TargetLookup<'_>,
     deadline: Deadline,
 ) -> Result<(), Cause> {
     if context.state.has_target(target)? {
@@ -28,7 +28,7 @@ pub(super) fn add(
 }
 
 /// The same, without waiting for anything: fails where the index has to be made of what is staged.
-pub(super) fn add_at_once(context: &Context<'_>, target: &TargetLook<'_>) -> Result<(), Cause> {
+pub(super) fn add_at_once(context: &Context<'_>, target: &TargetLookup<'_>) -> Result<(), Cause> {
     let at_once = Deadline::after(std::time::Duration::ZERO);
     if !context.state.has_target(target)?
         && context.crust.may_hold_volumes()?
@@ -43,11 +43,11 @@ pub(super) fn add_at_once(context: &Context<'_>, target: &TargetLook<'_>) -> Res
 /// is written where all of it is indexed.
 pub(super) fn add_all(
     context: &Context<'_>,
-    found: &[Found],
+    found: &[FoundVolume],
     deadline: Deadline,
 ) -> Result<(), Cause> {
-    let targets = found.iter().filter_map(Found::target);
-    let looks: Vec<TargetLook<'_>> = targets.map(TargetPath::look).collect();
+    let targets = found.iter().filter_map(FoundVolume::target);
+    let looks: Vec<TargetLookup<'_>> = targets.map(TargetPath::look).collect();
     if looks.is_empty() || (context.state.has_index()? && has_all(context, &looks)?) {
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub(super) fn add_all(
     Ok(context.state.add_targets(&looks)?)
 }
 
-fn has_all(context: &Context<'_>, targets: &[TargetLook<'_>]) -> Result<bool, Cause> {
+fn has_all(context: &Context<'_>, targets: &[TargetLookup<'_>]) -> Result<bool, Cause> {
     for target in targets {
         if !context.state.has_target(target)? {
             return Ok(false);

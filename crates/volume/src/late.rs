@@ -51,13 +51,13 @@ fn mount(
         }
         return Err(cause);
     }
-    staging.keep()?;
+    staging.commit()?;
     Ok(left)
 }
 
 /// The error that is told is why; this one is for the log.
 fn take_back(staging: &Staging<'_>, target: &TargetPath) {
-    if let Err(error) = staging.take_back() {
+    if let Err(error) = staging.roll_back() {
         tracing::warn!(volume = %target, "what was staged before isn't again: {error}");
     }
 }

@@ -111,7 +111,7 @@ pub fn outlook(
         let access = access(context, &volume, &plan, before, pod);
         let need = Need::of(context.config, volume.info(), &plan);
         let (fs_group, policy) = plan.fs_group.unzip();
-        let layout = if volume.is_katas() {
+        let layout = if volume.is_kata_layout() {
             Layout::Kata
         } else {
             Layout::Crust

@@ -1,7 +1,7 @@
 //! What is staged, and who has it: a look that changes nothing and waits for nobody.
 
 use crust_blockfs::DeviceNumber;
-use crust_state::crust::{Found, Shape};
+use crust_state::crust::{FoundVolume, Shape};
 use crust_state::files::FileError;
 use crust_state::record::{User, VolumeRecord};
 use crust_state::{Life, MountInfo, TargetPath};
@@ -27,7 +27,7 @@ pub enum State {
 #[derive(Debug)]
 pub struct Overview {
     /// What stands there.
-    pub found: Found,
+    pub found: FoundVolume,
     /// Its device's number: where it is in use, what it is mounted from; else what is staged.
     pub device: Option<DeviceNumber>,
     /// How it stands.
@@ -45,7 +45,7 @@ pub fn overviews(context: &Context<'_>) -> Result<Vec<Overview>, FileError> {
 }
 
 impl Overview {
-    fn of(found: Found) -> Self {
+    fn of(found: FoundVolume) -> Self {
         let record = found.record().map_err(|error| error.to_string());
         let (device, users) = match &record {
             Ok(Some(record)) => (Some(record.device), users(record)),
@@ -115,7 +115,7 @@ pub(super) fn may_live((_, life): &(User, Life)) -> bool {
 }
 
 /// Why a container that wanted it would be refused.
-pub(super) fn flaw(found: &Found) -> Option<String> {
+pub(super) fn flaw(found: &FoundVolume) -> Option<String> {
     match (&found.info, &found.shape) {
         (Err(_), _) if found.is_nameless() => None,
         (Err(error), _) => Some(error.to_string()),

@@ -101,7 +101,7 @@ fn listed(
         listed.newly &= device != own || !volumes.contains(target);
         for other in volumes.iter().filter(|other| *other != target) {
             if let Some(mut record) = context.crust.record(other)? {
-                record.forget_the_dead(Process::is_alive);
+                record.retain_live(Process::is_alive);
                 listed.others.push(record);
             }
         }

@@ -26,7 +26,7 @@ fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Ca
     for kind in [UserKind::Sandbox, UserKind::Container, UserKind::Pending] {
         record.remove(kind, id);
     }
-    record.forget_the_dead(Process::is_alive);
+    record.retain_live(Process::is_alive);
     Ok(locked.volume.write_record(&record)?)
 }
 

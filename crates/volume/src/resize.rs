@@ -32,7 +32,7 @@ pub fn resize(
         };
         let volume = &locked.volume;
         if let Some(mut record) = volume.record()? {
-            record.forget_the_dead(Process::is_alive);
+            record.retain_live(Process::is_alive);
             if let Some(bytes) = in_use(context, volume, &record, limits)? {
                 // One that a mount left behind has been overtaken.
                 volume.forget_resize()?;

@@ -39,7 +39,7 @@ pub fn stage(
 ) -> Result<(), VolumeError> {
     let staged = validated(context, target, info).and_then(|info| {
         context.with_claim(target, |claim| {
-            try_stage(context, &claim, &info, room)?.keep()?;
+            try_stage(context, &claim, &info, room)?.commit()?;
             Ok(claim.left_by_stage())
         })
     });
@@ -81,7 +81,7 @@ pub fn stage_at_once(
         room(new, may_wait.then_some(context.crust))?;
         index::add_at_once(context, &look)?;
         let staging = context.crust.try_stage_seen(&look, &info)?;
-        Ok(Some(staging.keep()?))
+        Ok(Some(staging.commit()?))
     };
     let staged = staged();
     if staged.is_err() {
@@ -185,7 +185,7 @@ pub(super) fn is_staged_as(
 /// staged for Kata the same: users of that have their record there.
 fn readable(there: &Result<Option<Volume>, EntryError>) -> Option<&Volume> {
     let there = there.as_ref().ok()?.as_ref();
-    there.filter(|there| !there.is_katas())
+    there.filter(|there| !there.is_kata_layout())
 }
 
 fn means(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> bool {
@@ -195,7 +195,7 @@ fn means(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> bool {
 /// Describes the entry that a stage replaces; `None` if it replaces nothing. An entry of Kata's stays.
 fn describe_entry(there: &Result<Option<Volume>, EntryError>) -> Option<String> {
     match there {
-        Ok(Some(there)) if !there.is_katas() => Some(there.info().to_string()),
+        Ok(Some(there)) if !there.is_kata_layout() => Some(there.info().to_string()),
         Ok(_) => None,
         Err(error) => Some(format!("an entry that can't be used ({error})")),
     }
@@ -269,7 +269,7 @@ fn own_paths<'p>(context: &Context<'_>, paths: &'p Paths) -> impl Iterator<Item 
 }
 
 fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {
-    record.forget_the_dead(Process::is_alive);
+    record.retain_live(Process::is_alive);
     match record.users.first() {
         Some(user) => Err(Cause::in_use(user)),
         None => Ok(()),
@@ -361,7 +361,7 @@ fn others_live(
     let volumes = context.state.owners_of(device)?;
     for other in volumes.iter().filter(|other| *other != target) {
         if let Some(mut record) = context.crust.record(other)? {
-            record.forget_the_dead(Process::is_alive);
+            record.retain_live(Process::is_alive);
             if !record.users.is_empty() {
                 return Ok(true);
             }

@@ -28,7 +28,7 @@ fn look(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Cause> {
         return Err(Cause::NotStaged(target.clone()));
     };
     let mut record = volume.record()?.ok_or(Cause::NotInUse)?;
-    record.forget_the_dead(Process::is_alive);
+    record.retain_live(Process::is_alive);
     let mounted = mounted::places(&record).next();
     let mounted = mounted.ok_or(Cause::NotInUse)?;
     let usage = usage(&mounted.root);

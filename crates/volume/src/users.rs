@@ -36,7 +36,7 @@ pub fn begin(
         let Some(mut record) = locked.volume.record()? else {
             return Err(Cause::NotInUse);
         };
-        record.forget_the_dead(Process::is_alive);
+        record.retain_live(Process::is_alive);
         record.add(announced(context, &record, container, mounts)?);
         Ok(locked.volume.write_record(&record)?)
     };

@@ -6,8 +6,8 @@ use std::path::Path;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::Finding;
+use crate::files::is_in_memory;
 use crate::files::{Directory, FileError};
-use crate::memory::is_in_memory;
 
 /// A directory as it is.
 #[derive(Debug)]

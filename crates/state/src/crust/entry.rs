@@ -1,17 +1,20 @@
-//! One directory of a layout.
+//! An entry of the crust directory or of Kata's: a directory with the files of one volume.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::{EntryError, RUNTIME_CLI};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::record::{RECORD, VolumeRecord};
-use crate::resize::{RESIZE, ResizeRecord};
+use crate::record::{RECORD, Version, VolumeRecord};
+use crate::target::{TARGET, TargetPresence};
+use crust_blockfs::resize::Limits;
 
-/// Who wrote an entry, and so what its `mountInfo.json` means.
+/// The format of an entry's `mountInfo.json`, by the directory it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
     Crust,
@@ -24,16 +27,16 @@ pub(super) struct Entry {
     pub(super) layout: Layout,
 }
 
-/// Where an entry stands. It is opened when it is looked into: a node may have more of them than a
-/// process may have files.
+/// The place of an entry, which is opened only while it is read: a node may have more entries than a process may have
+/// open files.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct EntryPlace {
     pub(super) root: Arc<Directory>,
     pub(super) name: String,
     pub(super) layout: Layout,
 }
 
-impl Place {
+impl EntryPlace {
     pub(super) fn path(&self) -> PathBuf {
         self.root.path().join(&self.name)
     }
@@ -46,7 +49,7 @@ impl Place {
         }))
     }
 
-    /// What an entry has that is gone by now: nothing.
+    /// Opens the entry and reads from it; `None` if it is gone by now.
     pub(super) fn look<T, E: From<FileError>>(
         &self,
         read: impl FnOnce(&Entry) -> Result<Option<T>, E>,
@@ -79,18 +82,18 @@ impl Entry {
         };
         let info = match self.layout {
             Layout::Crust => MountInfo::parse(&bytes),
-            Layout::Kata => MountInfo::parse_katas(&bytes),
+            Layout::Kata => MountInfo::parse_kata(&bytes),
         };
         info.map_err(|source| EntryError::Info { path, source })
     }
 
-    /// The program that answers for the volume.
+    /// Returns the program that answers for the volume.
     pub(super) fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
         let line = self.directory.read_record(RUNTIME_CLI)?;
         Ok(line.map(|line| PathBuf::from(OsStr::from_bytes(line.trim_ascii_end()))))
     }
 
-    /// The growth that waits for the volume's mount, of whichever device.
+    /// Returns the growth that waits for the volume's mount, whichever device it was asked for.
     pub(super) fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
         let Some(bytes) = self.directory.read(RESIZE)? else {
             return Ok(None);
@@ -101,5 +104,79 @@ impl Entry {
                 path: self.path(RESIZE),
                 source,
             })
+    }
+
+    /// Returns how much of the target path existed when the volume was staged or last used.
+    pub(super) fn presence(&self) -> Result<Option<TargetPresence>, EntryError> {
+        let Some(bytes) = self.directory.read(TARGET)? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| EntryError::Target {
+                path: self.path(TARGET),
+                source,
+            })
+    }
+}
+
+/// The name of the file with a [`ResizeRecord`] in an entry.
+pub(super) const RESIZE: &str = "resize.json";
+
+/// `resize.json`: growth that was asked for, and is to be carried out before the volume is mounted for a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResizeRecord {
+    /// 1.
+    pub version: Version<1>,
+    /// `device` of the `mountInfo.json` that it was asked for; it doesn't apply to another one. `None`, in records of
+    /// early versions, stands for whichever device is staged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PathBuf>,
+    /// The sizes that the growth may end with.
+    pub limits: Limits,
+    /// The error of the last mount's attempt, which left the volume with its old size. The next mount,
+    /// and each resize that is asked for, try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+impl ResizeRecord {
+    /// Whether it was asked for this device.
+    #[must_use]
+    pub fn is_for(&self, device: &Path) -> bool {
+        self.device.as_deref().is_none_or(|asked| asked == device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_strictly() {
+        let text = r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#;
+        let record: ResizeRecord = serde_json::from_str(text).unwrap();
+        assert_eq!(record.limits, Limits::new(5, 0).unwrap());
+        assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        assert!(record.is_for(Path::new("/dev/a")) && !record.is_for(Path::new("/dev/b")));
+        let first = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#;
+        let first: ResizeRecord = serde_json::from_str(first).unwrap();
+        assert!(first.is_for(Path::new("/dev/b")));
+        let failed = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0},"failed":"EPERM"}"#;
+        let failed: ResizeRecord = serde_json::from_str(failed).unwrap();
+        assert_eq!(failed.failed.as_deref(), Some("EPERM"));
+        for bad in [
+            r#"{"version":2,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
+            r#"{"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#,
+            r#"{"version":1,"device":"/dev/a"}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":-5,"maxBytes":0}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":6,"maxBytes":5}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0,"unit":"MiB"}}"#,
+            r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0},"done":true}"#,
+        ] {
+            assert!(serde_json::from_str::<ResizeRecord>(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
 
-use super::entry::{Entry, Layout, Place};
-use super::survey::Found;
+use super::entry::{Entry, EntryPlace, Layout};
+use super::survey::FoundVolume;
 use super::{EntryError, Volume};
-use crate::files::{Directory, FileError, LateDirectory};
+use crate::files::{Directory, FileError, LazyDirectory};
 use crate::info::MountInfo;
 use crate::target::TargetPath;
 
@@ -25,7 +25,7 @@ const NAME_MAX: usize = 255;
 /// keeps in an entry.
 #[derive(Debug)]
 pub(super) struct KataDirectory {
-    root: LateDirectory,
+    root: LazyDirectory,
     /// Kubelet's directories that lie behind symbolic links, and where those lead.
     links: Vec<(PathBuf, PathBuf)>,
 }
@@ -37,7 +37,7 @@ impl KataDirectory {
             (real != *given).then(|| (given.clone(), real))
         });
         Self {
-            root: LateDirectory::new(root),
+            root: LazyDirectory::new(root),
             links: links.collect(),
         }
     }
@@ -65,7 +65,7 @@ impl KataDirectory {
     }
 
     /// All that drivers staged, by the target paths that they staged it with.
-    pub(super) fn survey(&self) -> Result<Vec<Found>, FileError> {
+    pub(super) fn survey(&self) -> Result<Vec<FoundVolume>, FileError> {
         let Some(root) = self.root.get()? else {
             return Ok(Vec::new());
         };
@@ -86,7 +86,7 @@ impl KataDirectory {
     }
 
     /// What stands at a place of such a survey's by now.
-    pub(super) fn again(&self, place: &Path) -> Result<Option<Found>, FileError> {
+    pub(super) fn again(&self, place: &Path) -> Result<Option<FoundVolume>, FileError> {
         let name = place.file_name().and_then(|name| name.to_str());
         let root = self.root.get()?;
         Ok(root
@@ -148,9 +148,9 @@ impl KataDirectory {
 }
 
 /// What stands there under a name; `None` where that isn't a path's, or is gone.
-fn found(root: &Arc<Directory>, name: String) -> Option<Found> {
+fn found(root: &Arc<Directory>, name: String) -> Option<FoundVolume> {
     let target = target(&name)?;
-    let place = Place {
+    let place = EntryPlace {
         root: Arc::clone(root),
         name,
         layout: Layout::Kata,
@@ -166,9 +166,9 @@ fn found(root: &Arc<Directory>, name: String) -> Option<Found> {
         }
         Err(error) => (Err(error.into()), Vec::new()),
     };
-    Some(Found {
-        is_katas: true,
-        ..Found::alone(digest, path, info, entries)
+    Some(FoundVolume {
+        is_kata_layout: true,
+        ..FoundVolume::alone(digest, path, info, entries)
     })
 }
 

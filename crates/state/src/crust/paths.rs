@@ -3,7 +3,7 @@
 
 use super::entry::Entry;
 use super::{CrustDirectory, EntryError};
-use crate::target::{TargetLook, TargetPath};
+use crate::target::{TargetLookup, TargetPath};
 
 /// The paths of the volume at a directory, whether it is staged or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl CrustDirectory {
 
     /// Fails where the entry of a target path, or of its resolved form, is another volume's: two directories were
     /// staged, and a link was made to lead from one to the other since.
-    pub(super) fn check_own(&self, look: &TargetLook<'_>) -> Result<(), EntryError> {
+    pub(super) fn check_own(&self, look: &TargetLookup<'_>) -> Result<(), EntryError> {
         let target = look.path();
         for path in look.spellings() {
             if let Some(other) = self.own_target_at(&path).filter(|it| it != target) {

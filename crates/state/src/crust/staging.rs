@@ -1,15 +1,15 @@
-//! What is staged in the place of something else, and can be taken back.
+//! Writes the entries of a volume so that what they replace can be restored.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{resize, standing};
+use super::entry::{RESIZE, ResizeRecord};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::target::{TARGET, TargetLook};
+use crate::target::{TARGET, TargetLookup};
 
-/// What was staged, and what that replaced.
+/// The entries that a stage has written, and what they replaced.
 #[derive(Debug)]
-#[must_use = "it is to be kept or taken back"]
+#[must_use = "it is to be committed or rolled back"]
 pub struct Staging<'a> {
     root: &'a Directory,
     device: PathBuf,
@@ -17,7 +17,7 @@ pub struct Staging<'a> {
     entries: Vec<(String, Before)>,
 }
 
-/// What an entry was.
+/// An entry as it was before.
 #[derive(Debug)]
 enum Before {
     /// There was none.
@@ -33,11 +33,11 @@ impl<'a> Staging<'a> {
     /// between leaves what was staged before, or what isn't staged; and so does an error.
     pub(super) fn write(
         root: &'a Directory,
-        look: &TargetLook<'_>,
+        look: &TargetLookup<'_>,
         info: &MountInfo,
     ) -> Result<Self, FileError> {
         let content = info.to_json();
-        let standing = standing::now(look);
+        let presence = presence(look);
         let mut staging = Self {
             root,
             device: info.device.clone(),
@@ -45,10 +45,10 @@ impl<'a> Staging<'a> {
         };
         for path in look.spellings().into_iter().rev() {
             if let Err(error) =
-                staging.write_entry(path.digest().to_string(), &content, standing.as_deref())
+                staging.write_entry(path.digest().to_string(), &content, presence.as_deref())
             {
                 // The error that counts is the first.
-                let _ = staging.take_back();
+                let _ = staging.roll_back();
                 return Err(error);
             }
         }
@@ -59,13 +59,13 @@ impl<'a> Staging<'a> {
         &mut self,
         name: String,
         content: &[u8],
-        standing: Option<&[u8]>,
+        presence: Option<&[u8]>,
     ) -> Result<(), FileError> {
         let Some(there) = self.root.open_directory(&name)? else {
-            let standing = standing.map(|standing| (TARGET, standing));
+            let presence = presence.map(|presence| (TARGET, presence));
             let files: Vec<_> = [(MOUNT_INFO, content)]
                 .into_iter()
-                .chain(standing)
+                .chain(presence)
                 .collect();
             self.root.add_directory(&name, &files)?;
             self.entries.push((name, Before::Missing));
@@ -80,20 +80,20 @@ impl<'a> Staging<'a> {
         there.write(MOUNT_INFO, content)
     }
 
-    /// It stays. Growth that was asked for the device that was here before goes now and not earlier:
-    /// a crash must not lose it while that one is still staged.
-    pub fn keep(self) -> Result<(), FileError> {
+    /// Keeps what was staged. Growth that was asked for the device that was here before is removed now and not earlier:
+    /// a crash must not lose it while that device is still staged.
+    pub fn commit(self) -> Result<(), FileError> {
         let is_old = |before: &Before| !matches!(before, Before::Missing);
         for (name, _) in self.entries.iter().filter(|(_, before)| is_old(before)) {
             if let Some(there) = self.root.open_directory(name)? {
-                resize::forget_of_others(&there, &self.device)?;
+                forget_resize_of_others(&there, &self.device)?;
             }
         }
         Ok(())
     }
 
-    /// What was staged before is again.
-    pub fn take_back(&self) -> Result<(), FileError> {
+    /// Restores what was staged before.
+    pub fn roll_back(&self) -> Result<(), FileError> {
         // In the order of an unstage, then in that of a stage.
         for (name, before) in self.entries.iter().rev() {
             if matches!(before, Before::Missing) {
@@ -113,4 +113,20 @@ impl<'a> Staging<'a> {
         }
         Ok(())
     }
+}
+
+/// Removes from an entry the growth that was asked for another device. One that can't be read stays: the mount refuses it.
+fn forget_resize_of_others(entry: &Directory, device: &Path) -> Result<(), FileError> {
+    let Ok(Some(bytes)) = entry.read(RESIZE) else {
+        return Ok(());
+    };
+    match serde_json::from_slice::<ResizeRecord>(&bytes) {
+        Ok(record) if record.device.as_deref() != Some(device) => entry.remove(RESIZE),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the content of `target.json` for a path as it is now; `None` if that is unknown.
+fn presence(target: &TargetLookup<'_>) -> Option<Vec<u8>> {
+    serde_json::to_vec(&target.presence().ok()?).ok()
 }

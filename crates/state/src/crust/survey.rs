@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::entry::{Entry, Layout, Place};
+use super::ResizeRecord;
+use super::entry::{Entry, EntryPlace, Layout};
 use super::{CrustDirectory, EntryError, Volume};
 use crate::files::{Directory, FileError, Finder};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
-use crate::resize::ResizeRecord;
-use crate::target::{Digest, Standing, TargetPath};
+use crate::target::{Digest, TargetPath, TargetPresence};
 
 const TARGET_PATH: &str = "metadata.targetPath";
 
 /// What stands there for one volume.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundVolume {
     /// What its locks go by: the digest of its target path; where that isn't known, its entry's name.
     pub digest: Digest,
     /// What was staged; `metadata.targetPath` is set.
@@ -24,10 +24,10 @@ pub struct Found {
     /// Whether all of it stands there.
     pub shape: Shape,
     /// It was staged for Kata Containers: the entry is its driver's.
-    pub is_katas: bool,
+    pub is_kata_layout: bool,
     pub(super) place: PathBuf,
     /// The given target path's, then others that name it; none where it can't be opened.
-    pub(super) entries: Vec<Place>,
+    pub(super) entries: Vec<EntryPlace>,
 }
 
 /// Which of the entries of a volume behind a symbolic link stand there.
@@ -41,7 +41,7 @@ pub enum Shape {
     Half,
 }
 
-impl Found {
+impl FoundVolume {
     /// The target path as it was given.
     #[must_use]
     pub fn target(&self) -> Option<&TargetPath> {
@@ -67,7 +67,7 @@ impl Found {
     /// All of its entries, that one first.
     #[must_use]
     pub fn places(&self) -> Vec<PathBuf> {
-        self.entries.iter().map(Place::path).collect()
+        self.entries.iter().map(EntryPlace::path).collect()
     }
 
     /// Returns the digests of all paths that the volume has an entry at, and of its target path.
@@ -114,8 +114,8 @@ impl Found {
 
     /// How much of its target path was there when it was staged, or used; `None` where nobody wrote it
     /// down.
-    pub fn standing(&self) -> Result<Option<Standing>, EntryError> {
-        self.look(Entry::standing)
+    pub fn presence(&self) -> Result<Option<TargetPresence>, EntryError> {
+        self.look(Entry::presence)
     }
 
     fn look<T>(
@@ -133,7 +133,7 @@ impl Found {
         let Some(target) = info.target_path.clone() else {
             return Ok(None);
         };
-        let entries = self.entries.iter().map(Place::open);
+        let entries = self.entries.iter().map(EntryPlace::open);
         let entries: Result<Vec<Option<Entry>>, FileError> = entries.collect();
         Ok(Some(Volume {
             target,
@@ -145,7 +145,7 @@ impl Found {
 
 impl CrustDirectory {
     /// All that is staged, in the order of the volumes' digests.
-    pub fn survey(&self) -> Result<Vec<Found>, FileError> {
+    pub fn survey(&self) -> Result<Vec<FoundVolume>, FileError> {
         let mut found = match self.root.get()? {
             Some(root) => {
                 let names = root.names()?;
@@ -164,8 +164,8 @@ impl CrustDirectory {
     }
 
     /// The same volume once more; `None` where nothing of it is left.
-    pub fn again(&self, found: &Found) -> Result<Option<Found>, FileError> {
-        if found.is_katas {
+    pub fn again(&self, found: &FoundVolume) -> Result<Option<FoundVolume>, FileError> {
+        if found.is_kata_layout {
             let kata = self.kata.as_ref();
             return kata.map_or(Ok(None), |kata| kata.again(&found.place));
         }
@@ -181,7 +181,7 @@ impl CrustDirectory {
 
     /// Removes every entry of a volume that was found in the crust directory, under its lock. The given
     /// path's goes first: what is left by a crash is a half that isn't staged.
-    pub fn remove(&self, found: &Found) -> Result<(), FileError> {
+    pub fn remove(&self, found: &FoundVolume) -> Result<(), FileError> {
         let mut entries = found.entries.iter();
         entries.try_for_each(|entry| self.root.remove_directory(&entry.name))
     }
@@ -206,7 +206,11 @@ impl CrustDirectory {
     }
 
     /// The entries of these names, by their volumes.
-    fn gather(&self, root: &Arc<Directory>, names: impl Iterator<Item = Digest>) -> Vec<Found> {
+    fn gather(
+        &self,
+        root: &Arc<Directory>,
+        names: impl Iterator<Item = Digest>,
+    ) -> Vec<FoundVolume> {
         let mut volumes: BTreeMap<Digest, Vec<Readable>> = BTreeMap::new();
         let mut found = Vec::new();
         for name in names {
@@ -233,7 +237,7 @@ impl CrustDirectory {
 }
 
 /// `None` where there is nothing.
-fn look_at(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<Found>>> {
+fn look_at(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<FoundVolume>>> {
     match read(root, name)? {
         // Perhaps it was being removed, or replaced.
         Err(_) => read(root, name),
@@ -241,14 +245,14 @@ fn look_at(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<F
     }
 }
 
-fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<Found>>> {
-    let place = Place {
+fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<FoundVolume>>> {
+    let place = EntryPlace {
         root: Arc::clone(root),
         name: name.to_string(),
         layout: Layout::Crust,
     };
     let unreadable = |error, entries| {
-        let found = Found::alone(name, place.path(), Err(error), entries);
+        let found = FoundVolume::alone(name, place.path(), Err(error), entries);
         Some(Err(Box::new(found)))
     };
     let entry = match place.open() {
@@ -269,7 +273,7 @@ fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<Foun
     }
 }
 
-fn together(root: &Directory, digest: Digest, entries: Vec<Readable>) -> Found {
+fn together(root: &Directory, digest: Digest, entries: Vec<Readable>) -> FoundVolume {
     let first = &entries[0];
     let (place, info) = (first.place.path(), first.info.clone());
     let resolved = first.target.resolved();
@@ -282,9 +286,9 @@ fn together(root: &Directory, digest: Digest, entries: Vec<Readable>) -> Found {
         Shape::Lacks(root.path().join(resolved.to_string()))
     };
     let entries = entries.into_iter().map(|it| it.place).collect();
-    Found {
+    FoundVolume {
         shape,
-        ..Found::alone(digest, place, Ok(info), entries)
+        ..FoundVolume::alone(digest, place, Ok(info), entries)
     }
 }
 
@@ -293,22 +297,22 @@ struct Readable {
     name: Digest,
     target: TargetPath,
     info: MountInfo,
-    place: Place,
+    place: EntryPlace,
 }
 
-impl Found {
+impl FoundVolume {
     /// An entry that has no twin, or doesn't say which.
     pub(super) fn alone(
         digest: Digest,
         place: PathBuf,
         info: Result<MountInfo, EntryError>,
-        entries: Vec<Place>,
+        entries: Vec<EntryPlace>,
     ) -> Self {
         Self {
             digest,
             info,
             shape: Shape::Whole,
-            is_katas: false,
+            is_kata_layout: false,
             place,
             entries,
         }

@@ -1,10 +1,10 @@
 use std::os::unix::fs::symlink;
 
+use super::entry::RESIZE;
 use super::*;
 use crate::Process;
 use crate::files::tests::few_files;
 use crate::record::{RECORD, Superblock, User, UserKind, Version};
-use crate::resize::RESIZE;
 use crust_blockfs::resize::Limits;
 
 struct Node {
@@ -110,12 +110,12 @@ fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
 fn the_list_of_what_is_staged_knows_every_path_that_a_volume_is_found_at() {
     let node = Node::new();
     let nothing: [usize; 0] = [];
-    let index = node.crust.index().unwrap();
-    assert_eq!(index.on_the_way(&node.target("x")), nothing);
+    let index = node.crust.staged_digests().unwrap();
+    assert_eq!(index.lengths_of(&node.target("x")), nothing);
     node.stage("kubelet/pods/a");
     node.stage("data/pods/a/b//c");
     std::fs::create_dir(node.root.join("crust/.not-an-entry")).unwrap();
-    let index = node.crust.index().unwrap();
+    let index = node.crust.staged_digests().unwrap();
     for path in ["data/pods/a/b/c/d/e", "kubelet/pods/a", "data/pods", "data"] {
         let path = node.target(path);
         let is_staged = |(at, _): &(TargetPath, &Path)| node.crust.volume(at).unwrap().is_some();
@@ -125,10 +125,10 @@ fn the_list_of_what_is_staged_knows_every_path_that_a_volume_is_found_at() {
             .map(|(at, _)| at.length())
             .collect();
         asked.reverse();
-        assert_eq!(index.on_the_way(&path), asked, "{path}");
+        assert_eq!(index.lengths_of(&path), asked, "{path}");
     }
     let deep = node.target("data/pods/a/b/c/d/e");
-    assert_eq!(index.on_the_way(&deep).len(), 2);
+    assert_eq!(index.lengths_of(&deep).len(), 2);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn a_stage_of_another_device_that_is_killed_loses_no_resize() {
         None,
         "it was asked for the other device"
     );
-    killed.take_back().unwrap();
+    killed.roll_back().unwrap();
     assert_eq!(pending().unwrap(), Some(limits));
     let _ = node.crust.try_stage(&given, &changed).unwrap();
     node.crust.stage(&given, &changed).unwrap();
@@ -386,7 +386,7 @@ fn what_is_taken_back_is_as_it_was() {
     let tried = |info: &MountInfo| {
         let staging = node.crust.try_stage(&given, info).unwrap();
         assert_eq!(node.crust.volume(&given).unwrap().unwrap().info(), info);
-        staging.take_back().unwrap();
+        staging.roll_back().unwrap();
     };
     tried(&info(&given));
     assert_eq!(entries(), 0);
@@ -427,7 +427,7 @@ fn a_stage_that_fails_half_way_leaves_what_was_there() {
 /// What a survey tells, shortly.
 fn surveyed(node: &Node) -> Vec<(Option<TargetPath>, Shape, usize)> {
     let found = node.crust.survey().unwrap();
-    let told = |found: &Found| {
+    let told = |found: &FoundVolume| {
         (
             found.target().cloned(),
             found.shape.clone(),

@@ -1,12 +1,15 @@
-//! A staged volume, and the files that the runtime keeps with it.
+//! A staged volume and the files that the runtime keeps in its entries: its users, a pending growth, how much of its
+//! target path existed.
 
 use std::path::{Path, PathBuf};
 
-use super::entry::{Entry, Layout};
+use crust_blockfs::resize::Limits;
+
+use super::entry::{Entry, Layout, RESIZE, ResizeRecord};
 use super::{EntryError, RUNTIME_CLI};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::record::{RECORD, VolumeRecord};
-use crate::target::{Digest, TargetPath};
+use crate::record::{RECORD, Version, VolumeRecord};
+use crate::target::{Digest, TARGET, TargetPath};
 
 /// A staged volume: what was staged, and the entries where the runtime keeps its files.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl Volume {
 
     /// Whether it was staged for Kata Containers, and not in the crust directory.
     #[must_use]
-    pub fn is_katas(&self) -> bool {
+    pub fn is_kata_layout(&self) -> bool {
         self.entries
             .iter()
             .all(|entry| entry.layout == Layout::Kata)
@@ -102,4 +105,79 @@ fn to_json(record: &VolumeRecord) -> Result<Vec<u8>, EntryError> {
         path: RECORD.into(),
         source,
     })
+}
+
+impl Volume {
+    /// Returns the growth that the volume's mount has to carry out; `None` if there is none. A growth that was asked for
+    /// another device doesn't count.
+    pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
+        Ok(self.own_resize()?.map(|record| record.limits))
+    }
+
+    /// Returns the reason why the last mount couldn't carry out the recorded growth; `None` if it didn't
+    /// fail.
+    pub fn failed_resize(&self) -> Result<Option<String>, EntryError> {
+        Ok(self.own_resize()?.and_then(|record| record.failed))
+    }
+
+    fn own_resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
+        let entry = self.entries.first();
+        let record = entry.map_or(Ok(None), Entry::resize)?;
+        Ok(record.filter(|record| record.is_for(&self.info.device)))
+    }
+
+    /// Records a growth for the next mount, in place of an earlier one.
+    pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
+        self.write_resize(limits, None)
+    }
+
+    /// Records that a mount couldn't carry out the growth. The next mount tries again.
+    pub fn record_failed_resize(&self, limits: Limits, why: String) -> Result<(), EntryError> {
+        self.write_resize(limits, Some(why))
+    }
+
+    fn write_resize(&self, limits: Limits, failed: Option<String>) -> Result<(), EntryError> {
+        let record = ResizeRecord {
+            version: Version,
+            device: Some(self.info.device.clone()),
+            limits,
+            failed,
+        };
+        let json = serde_json::to_vec(&record).map_err(|source| EntryError::Resize {
+            path: RESIZE.into(),
+            source,
+        })?;
+        self.write(RESIZE, &json)
+    }
+
+    /// Removes the pending growth: it was carried out, or won't be.
+    pub fn forget_resize(&self) -> Result<(), EntryError> {
+        // The given path's entry last: it is the one that is read.
+        for entry in self.entries.iter().rev() {
+            entry.directory.remove(RESIZE)?;
+        }
+        Ok(())
+    }
+
+    /// Records how much of the target path exists, if that is more than the record says. When a volume is used more may
+    /// exist than when it was staged: drivers make the directory before or afterwards, and callers other than `crust_ops`
+    /// may have recorded nothing.
+    pub fn record_presence(&self) -> Result<(), EntryError> {
+        let Ok(now) = self.target.presence() else {
+            return Ok(());
+        };
+        // An entry of Kata's layout belongs to its driver.
+        let own = self
+            .entries
+            .iter()
+            .filter(|entry| entry.layout == Layout::Crust);
+        for entry in own {
+            let before = entry.presence().ok().flatten();
+            let is_more = before.is_none_or(|before| now.says_more_than(&before));
+            if let (true, Ok(json)) = (is_more, serde_json::to_vec(&now)) {
+                entry.directory.write(TARGET, &json)?;
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,4 +1,5 @@
-//! From JSON to [`MountInfo`], field by field, so that an error names the field.
+//! Decodes `mountInfo.json` into [`MountInfo`] field by field, so that an error names the field. Kata's file is read too
+//! (its `src/runtime/pkg/direct-volume`, and kata-types' `mount.rs` in Rust), as CSI drivers write it.
 
 use std::path::PathBuf;
 
@@ -178,5 +179,58 @@ impl<'a> Fields<'a> {
                 .collect(),
             Some(other) => Err(wrong("options", expected, other)),
         }
+    }
+}
+
+impl MountInfo {
+    /// Parses the file of a volume that a driver staged for Kata.
+    ///
+    /// Only Kata's own keys of the metadata are read. The others are the volume's attributes, which drivers pass on: the
+    /// author of the volume wrote them or, of an inline volume, that of the pod. The raw device (`deviceNode`) can't be
+    /// requested there.
+    pub fn parse_kata(bytes: &[u8]) -> Result<Self, InfoError> {
+        let mut document: Value = serde_json::from_slice(bytes)?;
+        if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
+            refuse_unsupported(metadata)?;
+            metadata.retain(|key, _| matches!(&**key, "fsGroup" | "fsGroupChangePolicy"));
+        }
+        decode(document)
+    }
+
+    /// Whether the file of the other layout describes the same volume, as far as Kata's format can express it.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.as_kata_info() == other.as_kata_info()
+    }
+
+    fn as_kata_info(&self) -> Self {
+        let policy = self.fs_group.map(|_| self.fs_group_change_policy);
+        Self {
+            fs_group_change_policy: policy.unwrap_or(FsGroupChangePolicy::Always),
+            target_path: None,
+            read_only: false,
+            access_mode: None,
+            device_node: false,
+            disk_seq: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// Refuses what Kata's guest would do: encrypt the volume, or make a file system on it. Ignoring that would write plain
+/// data to the device, or show old data on a volume that was to be empty.
+fn refuse_unsupported(metadata: &Map<String, Value>) -> Result<(), InfoError> {
+    let refused = |field, what: &str| {
+        let reason = format!("{what} isn't supported");
+        Err(InfoError::Value { field, reason })
+    };
+    if metadata.contains_key("encryptionKey") {
+        return refused("metadata.encryptionKey", "an encrypted volume");
+    }
+    match metadata.get("createFilesystem") {
+        Some(value) if value != "false" => {
+            refused("metadata.createFilesystem", "making a file system")
+        }
+        _ => Ok(()),
     }
 }

@@ -62,13 +62,13 @@ fn a_policy_without_a_group_means_nothing() {
 }
 
 fn katas(metadata: &Value) -> Result<MountInfo, InfoError> {
-    MountInfo::parse_katas(with("metadata", metadata).as_bytes())
+    MountInfo::parse_kata(with("metadata", metadata).as_bytes())
 }
 
 #[test]
 fn of_what_is_staged_for_kata_only_its_own_metadata_is_read() {
     // As encoding/json of Go writes Kata's MountInfo.
-    let info = MountInfo::parse_katas(
+    let info = MountInfo::parse_kata(
         br#"{"volume-type":"block","device":"/dev/sdf","fstype":"ext4","metadata":{"fsGroup":"3000","fsGroupChangePolicy":"OnRootMismatch"},"options":["ro","noatime"]}"#,
     )
     .unwrap();
@@ -122,7 +122,7 @@ fn what_katas_guest_would_do_and_we_do_not_is_refused() {
         assert!(error.contains(expected), "{error}");
     }
     let spdk = with("volume-type", &json!("spdkvol"));
-    let error = MountInfo::parse_katas(spdk.as_bytes())
+    let error = MountInfo::parse_kata(spdk.as_bytes())
         .unwrap_err()
         .to_string();
     assert!(error.contains("\"spdkvol\" isn't a volume type"), "{error}");

@@ -105,7 +105,7 @@ pub(super) struct Seen {
     /// It is only half there.
     pub(super) is_half: bool,
     /// The entry is a driver's, that takes it away itself.
-    pub(super) is_katas: bool,
+    pub(super) is_kata_layout: bool,
     /// Who is on record, and whether they live; `None` without a record.
     pub(super) users: Option<Vec<(User, Life)>>,
     /// See [`stray`].
@@ -148,7 +148,7 @@ impl Seen {
 
     /// Whether it matters if the volume's devices are let go.
     pub(super) fn asks_devices(&self) -> bool {
-        let is_gone = matches!(self.target, Target::Gone) && !self.is_half && !self.is_katas;
+        let is_gone = matches!(self.target, Target::Gone) && !self.is_half && !self.is_kata_layout;
         !self.is_in_use() && (is_gone || (self.cli.is_some() && !self.has_record()))
     }
 
@@ -206,7 +206,7 @@ impl Seen {
         let part = if self.is_half { Part::Half } else { Part::All };
         let gone = match &self.target {
             _ if self.is_half => "its other half is gone, and nobody has it",
-            _ if self.is_katas => return None,
+            _ if self.is_kata_layout => return None,
             Target::There | Target::Awaited => return None,
             Target::Gone => "its target directory is gone, and nobody has it",
             Target::Unknown(why) => {

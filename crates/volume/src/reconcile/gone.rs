@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
-use crust_state::target::Standing;
+use crust_state::target::TargetPresence;
 use crust_state::{Config, TargetPath};
 
 /// What became of a target directory.
@@ -27,7 +27,11 @@ pub(super) enum Target {
 }
 
 /// Looks. `before` is how much of the path was there, where that is known.
-pub(super) fn look(target: &TargetPath, before: Option<&Standing>, config: &Config) -> Target {
+pub(super) fn look(
+    target: &TargetPath,
+    before: Option<&TargetPresence>,
+    config: &Config,
+) -> Target {
     match fs::symlink_metadata(target) {
         Ok(found) if found.is_dir() => return Target::There,
         Ok(found) => {
@@ -37,7 +41,7 @@ pub(super) fn look(target: &TargetPath, before: Option<&Standing>, config: &Conf
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Target::Unknown(format!("lstat {target}: {error}")),
     }
-    match target.standing() {
+    match target.presence() {
         Ok(now) => judge(target, before, &now, &pods(config)),
         Err(error) => Target::Unknown(error.to_string()),
     }
@@ -56,8 +60,8 @@ fn pods(config: &Config) -> Vec<PathBuf> {
 
 fn judge(
     target: &TargetPath,
-    before: Option<&Standing>,
-    now: &Standing,
+    before: Option<&TargetPresence>,
+    now: &TargetPresence,
     pods: &[PathBuf],
 ) -> Target {
     let Some(before) = before else {
@@ -89,7 +93,7 @@ fn judge(
 }
 
 /// Pods' directories are removed one by one.
-fn is_kubelet_gone(before: &Standing, now: &Standing, pods: &[PathBuf]) -> bool {
+fn is_kubelet_gone(before: &TargetPresence, now: &TargetPresence, pods: &[PathBuf]) -> bool {
     let mut its = pods
         .iter()
         .filter(|pods| before.directory.starts_with(pods));
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn something_has_to_be_missing_that_was_there() {
         let target = TargetPath::new("/k/pods/a/pv/mount").unwrap();
-        let standing = |directory: &str, device: &str| Standing {
+        let presence = |directory: &str, device: &str| TargetPresence {
             version: Version,
             directory: directory.into(),
             device: device.parse().unwrap(),
@@ -124,18 +128,18 @@ mod tests {
         };
         let pods = [PathBuf::from("/k/pods")];
         let judge = |before: Option<(&str, &str)>, now, device| {
-            let before = before.map(|(directory, device)| standing(directory, device));
-            judge(&target, before.as_ref(), &standing(now, device), &pods)
+            let before = before.map(|(directory, device)| presence(directory, device));
+            judge(&target, before.as_ref(), &presence(now, device), &pods)
         };
         let after_a_boot = |before: &str| {
-            let before = Standing {
+            let before = TargetPresence {
                 boot_id: Some("before".into()),
-                ..standing(before, "8:1")
+                ..presence(before, "8:1")
             };
             super::judge(
                 &target,
                 Some(&before),
-                &standing("/k/pods/a/pv", "8:1"),
+                &presence("/k/pods/a/pv", "8:1"),
                 &pods,
             )
         };
@@ -179,8 +183,8 @@ mod tests {
         let target = |path: &str| TargetPath::new(root.join(path)).unwrap();
         let mount = target("pv/mount");
         fs::create_dir_all(&mount).unwrap();
-        let before = mount.standing().unwrap();
-        let look = |target: &TargetPath, before: Option<&Standing>| {
+        let before = mount.presence().unwrap();
+        let look = |target: &TargetPath, before: Option<&TargetPresence>| {
             look(target, before, &Config::default())
         };
         let says = |path: &str, words: &str| {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::DeviceNumber;
-use crust_state::crust::{Found, Shape};
+use crust_state::crust::{FoundVolume, Shape};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
@@ -72,7 +72,7 @@ impl Pass<'_> {
                 self.volume(found, around);
             }
         }
-        self.locks(&found.iter().flat_map(Found::digests).collect());
+        self.locks(&found.iter().flat_map(FoundVolume::digests).collect());
         self.index();
     }
 
@@ -136,7 +136,7 @@ impl Pass<'_> {
         );
     }
 
-    fn volume(&mut self, found: &Found, around: &Around<'_>) {
+    fn volume(&mut self, found: &FoundVolume, around: &Around<'_>) {
         // Without the lock, which is mostly for nothing.
         match self.see(found, around) {
             Ok(Some(seen)) if !seen.judge().is_empty() => {}
@@ -178,7 +178,7 @@ impl Pass<'_> {
     }
 
     /// Under its lock, which a look may be without.
-    fn settle_volume(&mut self, found: Found, seen: &Seen, lock: Option<Lock>) {
+    fn settle_volume(&mut self, found: FoundVolume, seen: &Seen, lock: Option<Lock>) {
         let Some(target) = found.target().cloned() else {
             return;
         };
@@ -211,23 +211,23 @@ impl Pass<'_> {
     }
 
     /// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
-    fn see(&self, found: &Found, around: &Around<'_>) -> Result<Option<Seen>, String> {
+    fn see(&self, found: &FoundVolume, around: &Around<'_>) -> Result<Option<Seen>, String> {
         let Some((target, info)) = staged(found)? else {
             return Ok(None);
         };
         let record = said(found.record())?;
         let others = said(found.other_records())?;
-        let standing = said(found.standing())?;
+        let presence = said(found.presence())?;
         let cli = said(found.runtime_cli())?;
         let mut seen = Seen {
             is_half: found.shape == Shape::Half,
-            is_katas: found.is_katas,
+            is_kata_layout: found.is_kata_layout,
             users: record.as_ref().map(users),
             has_stray_record: !others.is_empty(),
             stray_user: stray(record.as_ref(), &others, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
             pod: around.pods.of_target(target),
-            target: gone::look(target, standing.as_ref(), self.context.config),
+            target: gone::look(target, presence.as_ref(), self.context.config),
             devices: None,
         };
         if seen.asks_devices() {
@@ -239,7 +239,7 @@ impl Pass<'_> {
 }
 
 /// Takes all of a volume away, and with it its lock.
-fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause> {
+fn remove(context: &Context<'_>, found: &FoundVolume, lock: Lock) -> Result<(), Cause> {
     let paths = found.target().map(|target| context.crust.paths_of(target));
     context.crust.remove(found)?;
     context.state.retire(lock, LockName::Volume(found.digest))?;
@@ -250,7 +250,7 @@ fn remove(context: &Context<'_>, found: &Found, lock: Lock) -> Result<(), Cause>
 }
 
 /// Takes parts away from a volume, under its lock. What stays is in all of its entries then.
-fn remove_parts(found: Found, parts: &[&Part]) -> Result<(), Cause> {
+fn remove_parts(found: FoundVolume, parts: &[&Part]) -> Result<(), Cause> {
     let record = found.record()?;
     let Some(volume) = found.into_volume()? else {
         return Ok(());
@@ -266,7 +266,7 @@ fn remove_parts(found: Found, parts: &[&Part]) -> Result<(), Cause> {
         let mut parts = parts.iter();
         parts.any(|part| matches!(part, Part::User(user) if user.process == *process))
     };
-    record.forget_the_dead(|process| !is_removed(process));
+    record.retain_live(|process| !is_removed(process));
     Ok(volume.write_record(&record)?)
 }
 
@@ -283,7 +283,7 @@ fn of(target: &TargetPath, part: Part) -> Thing {
 }
 
 /// It as a whole.
-fn thing(found: &Found) -> Thing {
+fn thing(found: &FoundVolume) -> Thing {
     match found.target() {
         Some(target) => Thing::Volume(target.clone()),
         None => Thing::Entry(found.place().to_owned()),
@@ -297,10 +297,10 @@ fn is_same(path: &Path, program: &Path) -> bool {
 }
 
 /// What was staged; `None` where nothing has to be known of it.
-fn staged(found: &Found) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
+fn staged(found: &FoundVolume) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
     match &found.info {
         Ok(info) => Ok(info.target_path.as_ref().map(|target| (target, info))),
-        Err(_) if found.is_katas => Ok(None),
+        Err(_) if found.is_kata_layout => Ok(None),
         Err(_) if found.is_nameless() && !has_dead_users(found)? => Ok(None),
         Err(error) => Err(error.to_string()),
     }
@@ -310,7 +310,7 @@ fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
     read.map_err(|error| error.to_string())
 }
 
-fn has_dead_users(found: &Found) -> Result<bool, String> {
+fn has_dead_users(found: &FoundVolume) -> Result<bool, String> {
     let record = said(found.record())?;
     let users = record.as_ref().map_or(Vec::new(), users);
     Ok(users.iter().any(|(_, life)| *life != Life::Lives))

@@ -104,7 +104,7 @@ fn a_volume_is_found_only_where_the_layout_is_read() {
         assert_eq!(volume.is_some(), kata_layout);
         assert_eq!(node.staged.has_entry(&target).unwrap(), kata_layout);
         if let Some(volume) = volume {
-            assert!(volume.is_katas());
+            assert!(volume.is_kata_layout());
             assert_eq!(volume.target(), &target);
             assert_eq!(volume.info().target_path, Some(target));
             assert_eq!(volume.info().device, Path::new("/dev/sdf"));
@@ -120,8 +120,8 @@ fn a_volume_behind_the_link_to_kubelets_directory_is_found_by_both_paths() {
     for path in [&given, &resolved] {
         let volume = node.staged.volume(path).unwrap().unwrap();
         assert_eq!(volume.target(), &given);
-        let index = node.staged.index().unwrap();
-        assert_eq!(index.on_the_way(path), [path.length()]);
+        let index = node.staged.staged_digests().unwrap();
+        assert_eq!(index.lengths_of(path), [path.length()]);
     }
     node.staged.unstage(&resolved).unwrap();
     assert!(node.staged.volume(&given).unwrap().is_none());
@@ -187,7 +187,7 @@ fn the_same_in_both_layouts_is_one_volume_and_anything_else_is_refused() {
     node.staged.stage(&target, &info).unwrap();
     for path in [&target, &node.target("data/pods/a")] {
         let volume = node.staged.volume(path).unwrap().unwrap();
-        assert!(!volume.is_katas(), "the crust directory's counts");
+        assert!(!volume.is_kata_layout(), "the crust directory's counts");
         assert_eq!(volume.info(), &info);
     }
     for (from, to) in [

@@ -32,7 +32,7 @@ const DEAD: Life = Life::Ended(End::Gone(7));
 fn seen() -> Seen {
     Seen {
         is_half: false,
-        is_katas: false,
+        is_kata_layout: false,
         users: None,
         stray_user: None,
         has_stray_record: false,
@@ -277,7 +277,7 @@ fn what_lost_its_target_directory_goes_where_nobody_can_need_it() {
         ),
         (
             Seen {
-                is_katas: true,
+                is_kata_layout: true,
                 ..gone.clone()
             },
             &["-a", "-record"],

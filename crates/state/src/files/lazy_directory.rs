@@ -1,5 +1,4 @@
-//! A directory that may come later than whoever looks into it: daemons start before anything is
-//! staged.
+//! A directory that is opened once it exists: daemons start before anything is staged.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -7,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use super::{Directory, FileError};
 
 #[derive(Debug)]
-pub(crate) struct LateDirectory {
+pub(crate) struct LazyDirectory {
     path: PathBuf,
     opened: OnceLock<Arc<Directory>>,
 }
 
-impl LateDirectory {
+impl LazyDirectory {
     pub(crate) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -24,7 +23,7 @@ impl LateDirectory {
         &self.path
     }
 
-    /// `None` while there is none.
+    /// Returns the directory, which is opened at the first call that finds it; `None` while there is none.
     pub(crate) fn get(&self) -> Result<Option<&Arc<Directory>>, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(Some(opened));
@@ -33,27 +32,27 @@ impl LateDirectory {
         Ok(opened.map(|directory| self.opened.get_or_init(|| Arc::new(directory))))
     }
 
-    /// Whether there may be anything in it.
+    /// Whether there may be anything in the directory.
     pub(crate) fn may_hold_anything(&self) -> Result<bool, FileError> {
         self.get()?
             .map_or(Ok(false), |directory| directory.may_hold_anything())
     }
 
-    /// Whether it has been opened, and what was is still there. Nothing is opened for that.
+    /// Whether the directory was opened before, and its path still leads to it.
     pub(crate) fn is_still_there(&self) -> bool {
         self.opened
             .get()
             .is_some_and(|directory| directory.is_still_there())
     }
 
-    /// Whether it has been opened, and is in memory.
+    /// Whether the directory was opened before, and is on a file system in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.opened
             .get()
             .is_some_and(|directory| directory.is_in_memory())
     }
 
-    /// Made where it is missing.
+    /// Returns the directory, which is created if it is missing.
     pub(crate) fn create(&self) -> Result<&Directory, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);

@@ -16,9 +16,9 @@ use crate::printable::printable;
 
 /// Writes each event of at least [`Level::INFO`] as a line, with one write(2): others may have the file open.
 #[derive(Debug)]
-pub(super) struct Lines(pub(super) File);
+pub(super) struct FileSubscriber(pub(super) File);
 
-impl Subscriber for Lines {
+impl Subscriber for FileSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::INFO
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn an_event_is_a_line() {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let lines = Lines(log.reopen().unwrap());
+        let lines = FileSubscriber(log.reopen().unwrap());
         tracing::subscriber::with_default(lines, || {
             tracing::warn!(
                 volume = "pv-1",

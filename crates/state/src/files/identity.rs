@@ -1,23 +1,24 @@
-//! Which directory an open one is, as it was seen when it was opened.
+//! The identity of an open directory: whether its path still leads to it, and whether it is in memory.
 
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{FileType, Mode, Stat, lstat};
+use rustix::fs::{FileType, Mode, Stat, StatFs, fstatfs, lstat, statfs};
 
 use super::{Directory, trust};
-use crate::memory;
 
-/// What is kept of that.
+/// The attributes of a directory when it was opened.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct DirectoryIdentity {
     device: u64,
     inode: u64,
     mode: u32,
-    /// A directory's file system stays the same.
+    /// Whether its file system is in memory, which doesn't change.
     in_memory: OnceLock<bool>,
 }
 
-impl Seen {
+impl DirectoryIdentity {
     pub(super) fn new(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev,
@@ -38,18 +39,36 @@ impl Seen {
 }
 
 impl Directory {
-    /// Whether it is still what its path leads to, and still root's alone. The way to it isn't looked at again:
-    /// whoever could change that could make it lead elsewhere, and no more.
+    /// Whether the path still leads to this directory, and only root can write it. The parents aren't checked again:
+    /// whoever could change them could only make the path lead elsewhere.
     pub(crate) fn is_still_there(&self) -> bool {
         lstat(&self.path).is_ok_and(|now| {
-            self.seen.is(&now) && trust(&self.path, now.st_uid, now.st_mode).is_ok()
+            self.identity.is(&now) && trust(&self.path, now.st_uid, now.st_mode).is_ok()
         })
     }
 
-    /// Whether what is written here waits for no disk.
+    /// Whether the directory is on a file system in memory, so that no write waits for a disk.
     pub(crate) fn is_in_memory(&self) -> bool {
-        *self.seen.in_memory.get_or_init(|| memory::holds(&self.fd))
+        *self.identity.in_memory.get_or_init(|| holds(&self.fd))
     }
+}
+
+/// `f_type` of statfs(2).
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+
+/// Whether a path is on a file system in memory, which ends with the boot; `None` if that is unknown.
+pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
+    Some(is_memory(&statfs(path).ok()?))
+}
+
+/// Whether an open file is on a file system in memory; `false` if that is unknown.
+fn holds(open: impl AsFd) -> bool {
+    fstatfs(open).is_ok_and(|found| is_memory(&found))
+}
+
+fn is_memory(found: &StatFs) -> bool {
+    matches!(found.f_type, TMPFS | RAMFS)
 }
 
 #[cfg(test)]
@@ -81,5 +100,13 @@ mod tests {
         fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
         chown(&path, Some(1000), None).unwrap();
         assert!(!directory.is_still_there(), "it is another's");
+    }
+
+    #[test]
+    fn shared_memory_is_and_no_other_file_system_of_the_kernels() {
+        let told = |path: &str| is_in_memory(Path::new(path));
+        assert_eq!(told("/dev/shm"), Some(true));
+        assert_eq!(told("/proc"), Some(false));
+        assert_eq!(told("/proc/none"), None);
     }
 }

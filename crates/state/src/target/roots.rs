@@ -1,10 +1,11 @@
-//! Whether a target path is one that callers of a socket may name.
+//! Whether a target path is below the kubelets' directories or the match roots, as those of callers of a socket have to
+//! be.
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{TargetLook, TargetPath};
+use super::{TargetLookup, TargetPath};
 
-impl TargetLook<'_> {
+impl TargetLookup<'_> {
     /// Whether the path is that of a CSI volume of a kubelet with one of these root directories
     /// (`<root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount`), or lies below one of `match_roots`.
     ///

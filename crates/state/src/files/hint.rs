@@ -1,10 +1,10 @@
-//! What to do about a node that can't keep files.
+//! The next step for errors of a node that can't keep files.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// The end of a sentence; empty where the error says all there is to say.
+/// Returns the hint that is appended to an error's sentence; empty where the error says enough.
 pub(super) fn of(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => {

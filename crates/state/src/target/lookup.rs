@@ -1,4 +1,4 @@
-//! One look at how much of a target path is there, for all that is asked of it.
+//! A lookup of a target path in the file system, made once for all that is asked about the path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,22 +10,22 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, ResolveFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::{StandingError, TargetPath};
+use super::TargetPath;
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::beneath;
 
-/// Over no link.
+/// Fails at a symbolic link.
 const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;
 
-/// What was seen of a path.
+/// The result of looking a target path up.
 #[derive(Debug)]
-pub struct TargetLook<'a> {
+pub struct TargetLookup<'a> {
     pub(super) path: &'a TargetPath,
     pub(super) plain: Option<Plain<'a>>,
 }
 
-/// The deepest part of a path that is there, with no link on the way to it: so it is what it leads to, and one
-/// call has said so. (`realpath(3)` is one for each name.)
+/// The deepest part of a path that exists, with no link on the way to it. So it is its own resolved form, and one call
+/// has told that (`realpath(3)` makes one for each component).
 #[derive(Debug)]
 pub(super) struct Plain<'a> {
     pub(super) part: &'a Path,
@@ -35,7 +35,7 @@ pub(super) struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// What never changes of a file, and is known where it is open: no server is asked, as by fstat(2).
+    /// Reads the attributes that never change of an open file. No file server is asked, unlike by fstat(2).
     fn of(part: &'a Path, there: &OwnedFd) -> Result<Self, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = statx(there, c"", flags, StatxFlags::TYPE)?;
@@ -48,33 +48,32 @@ impl<'a> Plain<'a> {
 }
 
 impl TargetPath {
-    /// Looks.
+    /// Looks the path up.
     #[must_use]
-    pub fn look(&self) -> TargetLook<'_> {
+    pub fn look(&self) -> TargetLookup<'_> {
         let plain = self.plain(|part| beneath::open(CWD, part, OFlags::PATH, PLAINLY));
-        TargetLook { path: self, plain }
+        TargetLookup { path: self, plain }
     }
 
-    /// The same where nothing is to be waited for, neither a disk nor a file server: the kernel remembers the whole
-    /// way. `None` where it doesn't, or there is a link.
+    /// Looks the path up without waiting for a disk or a file server, in the kernel's cache alone. `None` if the path
+    /// isn't cached, or has a link.
     #[must_use]
-    pub fn look_at_once(&self) -> Option<TargetLook<'_>> {
+    pub fn look_at_once(&self) -> Option<TargetLookup<'_>> {
         let plain = self.plain(|part| beneath::open_at_once(part, PLAINLY))?;
-        Some(TargetLook {
+        Some(TargetLookup {
             path: self,
             plain: Some(plain),
         })
     }
 
-    /// Where the path leads when the symbolic links that exist on the way are resolved; what
-    /// doesn't exist yet is kept as it is.
+    /// Resolves the symbolic links that exist on the path; what doesn't exist yet is kept as it is.
     ///
     /// containerd and CRI-O hand mount sources on in this form.
     pub fn resolved(&self) -> io::Result<Self> {
         self.look().resolved()
     }
 
-    /// `None` where there is a link, or anything else to be said: who walks the path says it.
+    /// `None` if there is a link or an error, which a walk along the path reports.
     fn plain(&self, open: impl Fn(&Path) -> Result<OwnedFd, Errno>) -> Option<Plain<'_>> {
         for part in self.as_path().ancestors() {
             match open(part) {
@@ -87,8 +86,8 @@ impl TargetPath {
     }
 }
 
-impl TargetLook<'_> {
-    /// Of which path.
+impl TargetLookup<'_> {
+    /// Returns the path that was looked up.
     #[must_use]
     pub fn path(&self) -> &TargetPath {
         self.path
@@ -99,14 +98,6 @@ impl TargetLook<'_> {
         match self.plain {
             Some(_) => Ok(self.path.clone()),
             None => walked(self.path),
-        }
-    }
-
-    /// `st_dev` of the deepest directory of the path that is there.
-    pub(crate) fn device(&self) -> Result<DeviceNumber, StandingError> {
-        match &self.plain {
-            Some(plain) if plain.is_directory => Ok(plain.device),
-            _ => Ok(self.standing()?.device),
         }
     }
 

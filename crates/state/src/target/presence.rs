@@ -1,4 +1,4 @@
-//! How much of a target path is there.
+//! How much of a target path exists.
 
 use std::fs;
 use std::io;
@@ -8,38 +8,38 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
-use super::{TargetLook, TargetPath};
+use super::{TargetLookup, TargetPath};
 use crate::process::boot_id;
 use crate::record::Version;
 use crust_blockfs::DeviceNumber;
 
-/// The file's name in an entry.
+/// The name of the file with a [`TargetPresence`] in an entry.
 pub(crate) const TARGET: &str = "target.json";
 
-/// The deepest directory of a target path that is there, and its file system.
+/// The deepest directory of a target path that exists, and its file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+pub struct TargetPresence {
     /// 1.
     pub version: Version<1>,
-    /// Without links.
+    /// The directory's path without links.
     pub directory: PathBuf,
     /// `st_dev`, which is no block device's on btrfs and its like.
     pub device: DeviceNumber,
-    /// The boot in which it was seen: in another one the number may be another file system's. The first
-    /// ones didn't say.
+    /// The boot in which it was looked up: in another one the number may be another file system's. Records of early
+    /// versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
 }
 
-impl Standing {
-    /// Whether an earlier one says nothing of file systems any more: it is of another boot.
+impl TargetPresence {
+    /// Whether an earlier presence is of another boot, so that its device number means nothing any more.
     #[must_use]
     pub fn is_of_another_boot(&self, earlier: &Self) -> bool {
         earlier.boot_id.is_some() && earlier.boot_id != self.boot_id
     }
 
-    /// Whether it says more than an earlier one: more of the path is there, or as much in this boot.
+    /// Whether it says more than an earlier presence: more of the path exists, or as much in this boot.
     pub(crate) fn says_more_than(&self, earlier: &Self) -> bool {
         let is_newer = self.boot_id.is_some() && self.boot_id != earlier.boot_id;
         self.directory.starts_with(&earlier.directory)
@@ -47,36 +47,44 @@ impl Standing {
     }
 }
 
-/// What can't be looked at.
+/// A failed lookup of a target path's presence.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} {}: {source}", path.display())]
-pub struct StandingError {
+pub struct PresenceError {
     call: &'static str,
     path: PathBuf,
     source: io::Error,
 }
 
 impl TargetPath {
-    /// How much of it is there now.
-    pub fn standing(&self) -> Result<Standing, StandingError> {
-        self.look().standing()
+    /// Returns how much of the path exists now.
+    pub fn presence(&self) -> Result<TargetPresence, PresenceError> {
+        self.look().presence()
     }
 }
 
-impl TargetLook<'_> {
-    /// See [`TargetPath::standing`].
-    pub(crate) fn standing(&self) -> Result<Standing, StandingError> {
+impl TargetLookup<'_> {
+    /// Returns `st_dev` of the deepest directory of the path that exists.
+    pub(crate) fn device(&self) -> Result<DeviceNumber, PresenceError> {
+        match &self.plain {
+            Some(plain) if plain.is_directory => Ok(plain.device),
+            _ => Ok(self.presence()?.device),
+        }
+    }
+
+    /// See [`TargetPath::presence`].
+    pub(crate) fn presence(&self) -> Result<TargetPresence, PresenceError> {
         let Some(plain) = &self.plain else {
             return walked(self.path);
         };
         if !plain.is_directory {
             return Err(no_directory(plain.part));
         }
-        Ok(standing(plain.part.to_owned(), plain.device))
+        Ok(presence(plain.part.to_owned(), plain.device))
     }
 }
 
-fn walked(path: &TargetPath) -> Result<Standing, StandingError> {
+fn walked(path: &TargetPath) -> Result<TargetPresence, PresenceError> {
     for path in path.as_path().ancestors() {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -89,18 +97,18 @@ fn walked(path: &TargetPath) -> Result<Standing, StandingError> {
 }
 
 /// A link that leads nowhere isn't nothing, and no directory either.
-fn directory(path: &Path) -> Result<Standing, StandingError> {
+fn directory(path: &Path) -> Result<TargetPresence, PresenceError> {
     let found = fs::metadata(path).map_err(|error| failed("stat", path, error))?;
     if !found.is_dir() {
         return Err(no_directory(path));
     }
     let real = fs::canonicalize(path).map_err(|error| failed("realpath", path, error))?;
     let device = DeviceNumber::new(major(found.dev()), minor(found.dev()));
-    Ok(standing(real, device))
+    Ok(presence(real, device))
 }
 
-fn standing(directory: PathBuf, device: DeviceNumber) -> Standing {
-    Standing {
+fn presence(directory: PathBuf, device: DeviceNumber) -> TargetPresence {
+    TargetPresence {
         version: Version,
         directory,
         device,
@@ -108,12 +116,12 @@ fn standing(directory: PathBuf, device: DeviceNumber) -> Standing {
     }
 }
 
-fn no_directory(path: &Path) -> StandingError {
+fn no_directory(path: &Path) -> PresenceError {
     failed("stat", path, io::ErrorKind::NotADirectory.into())
 }
 
-fn failed(call: &'static str, path: &Path, source: io::Error) -> StandingError {
-    StandingError {
+fn failed(call: &'static str, path: &Path, source: io::Error) -> PresenceError {
+    PresenceError {
         call,
         path: path.to_owned(),
         source,
@@ -128,7 +136,7 @@ mod tests {
 
     #[test]
     fn of_two_looks_the_one_that_saw_more_or_sees_it_in_this_boot_counts() {
-        let standing = |directory: &str, boot: Option<&str>| Standing {
+        let presence = |directory: &str, boot: Option<&str>| TargetPresence {
             version: Version,
             directory: directory.into(),
             device: "8:1".parse().unwrap(),
@@ -145,7 +153,7 @@ mod tests {
             (("/k/a", Some("1")), ("/k/a", None), false, true),
         ] {
             let told = format!("{earlier:?} {now:?}");
-            let [earlier, now] = [earlier, now].map(|(path, boot)| standing(path, boot));
+            let [earlier, now] = [earlier, now].map(|(path, boot)| presence(path, boot));
             assert_eq!(now.says_more_than(&earlier), is_more, "{told}");
             assert_eq!(now.is_of_another_boot(&earlier), is_over, "{told}");
         }
@@ -159,25 +167,30 @@ mod tests {
         symlink("data", root.join("kubelet")).unwrap();
         symlink("nowhere", root.join("dangling")).unwrap();
         fs::write(root.join("file"), "").unwrap();
-        let standing = |path: &str| TargetPath::new(root.join(path)).unwrap().standing();
+        let presence = |path: &str| TargetPath::new(root.join(path)).unwrap().presence();
         for (path, expected) in [
             ("kubelet/pods/a/mount", "data/pods/a/mount"),
             ("kubelet/pods/b/mount", "data/pods"),
             ("data/pods/a/mount/sub/sub", "data/pods/a/mount"),
             ("elsewhere/a", ""),
         ] {
-            let found = standing(path).unwrap();
+            let found = presence(path).unwrap();
             assert_eq!(
                 found.directory.join(""),
                 root.join(expected).join(""),
                 "{path}"
             );
             let text = serde_json::to_string(&found).unwrap();
-            assert_eq!(serde_json::from_str::<Standing>(&text).unwrap(), found);
+            assert_eq!(
+                serde_json::from_str::<TargetPresence>(&text).unwrap(),
+                found
+            );
         }
         let first = r#"{"version":1,"directory":"/","device":"8:1"}"#;
         assert_eq!(
-            serde_json::from_str::<Standing>(first).unwrap().boot_id,
+            serde_json::from_str::<TargetPresence>(first)
+                .unwrap()
+                .boot_id,
             None
         );
         for (path, call) in [
@@ -185,7 +198,7 @@ mod tests {
             ("file/a", "lstat "),
             ("dangling/a", "stat "),
         ] {
-            let error = standing(path).unwrap_err().to_string();
+            let error = presence(path).unwrap_err().to_string();
             assert!(error.starts_with(call), "{error}");
         }
     }
