@@ -8,7 +8,7 @@ use crust_blockfs::ids::Ids;
 use crust_state::config::MountMode;
 use crust_state::record::User;
 use crust_state::{StateDirectory, TargetPath, sentence};
-use crust_volume::{Context, Of, Outlook, outlook};
+use crust_volume::{Context, MountPreview, PreviewPod, preview_mount};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -69,7 +69,7 @@ pub(crate) struct ExplainedVolume {
     pub(crate) target_path: String,
     /// `None` if it can't be mounted.
     #[serde(flatten)]
-    pub(crate) outlook: Option<Outlook>,
+    pub(crate) preview: Option<MountPreview>,
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "users_or_none"
@@ -230,7 +230,7 @@ impl Explanation {
         let context = job.context(&state);
         for volume in &plan.volumes {
             // A hook mounts them: what it can't mount, the container's create is refused with.
-            let pod = Of {
+            let pod = PreviewPod {
                 uid: &plan.pod_uid,
                 sandbox: None,
                 label: plan.label.as_deref(),
@@ -257,7 +257,7 @@ impl Explanation {
         }
         let id = job.start.id.to_string_lossy();
         for volume in plan.volumes() {
-            let pod = Of {
+            let pod = PreviewPod {
                 uid: &plan.mounted_in.pod_uid(volume, &id),
                 sandbox: sandbox.as_ref(),
                 label: plan.label(),
@@ -286,10 +286,10 @@ impl Explanation {
 
 impl ExplainedVolume {
     /// Looks at a volume for a pod.
-    fn new(context: &Context<'_>, target: &TargetPath, pod: Of<'_>) -> Self {
-        let mut found = outlook(context, target, pod);
+    fn new(context: &Context<'_>, target: &TargetPath, pod: PreviewPod<'_>) -> Self {
+        let mut found = preview_mount(context, target, pod);
         let problem = match &found {
-            Ok(outlook) => outlook.access.as_ref().err(),
+            Ok(preview) => preview.access.as_ref().err(),
             Err(error) => Some(error),
         };
         Self {
@@ -297,7 +297,7 @@ impl ExplainedVolume {
             target_path: target.as_path().display().to_string(),
             problem: problem.map(|error| sentence(error)),
             users: found.as_mut().ok().map(|it| std::mem::take(&mut it.users)),
-            outlook: found.ok(),
+            preview: found.ok(),
         }
     }
 }

@@ -24,7 +24,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::target::pod_csi_directory;
 use crust_state::trust::is_rootless;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
-use crust_volume::{VolumeError, bare};
+use crust_volume::{VolumeError, bare_directory};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
 use crate::matching::{Node, PodError, Resolved, TargetsElsewhere};
@@ -220,7 +220,7 @@ impl Node for ThisNode<'_> {
     }
 
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {
-        match bare::is_bare_directory(directory) {
+        match bare_directory::is_bare_directory(directory) {
             // As for links.
             Err(_) if !self.is_used => Ok(false),
             found => found,

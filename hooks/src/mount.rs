@@ -10,7 +10,7 @@ use crust_state::sandbox::{Failure, SandboxRecord};
 use crust_state::{Process, TargetPath};
 use crust_volume::rootfs::{self, Rootfs, Scratch};
 use crust_volume::sandbox::Sandbox;
-use crust_volume::{Context, Host, ensure, lock, mount_reserved};
+use crust_volume::{Context, HostSandbox, ensure, lock, mount_reserved};
 
 use crate::input::{ContainerState, MountArgs, SandboxArgs};
 
@@ -103,7 +103,7 @@ pub(crate) fn into_sandbox(
     };
     context.state.write_sandbox(&record)?;
     for target in &arguments.volumes {
-        let host = Host {
+        let host = HostSandbox {
             sandbox: &sandbox,
             record: &record,
             cli: &arguments.cli,
@@ -123,7 +123,7 @@ pub(crate) fn into_sandbox(
     Ok(())
 }
 
-fn mount(context: &Context<'_>, target: &TargetPath, host: Host<'_>) -> Result<(), String> {
+fn mount(context: &Context<'_>, target: &TargetPath, host: HostSandbox<'_>) -> Result<(), String> {
     let locked = lock(context, target).map_err(|error| error.to_string())?;
     ensure(context, &locked, host).map_err(|error| error.to_string())
 }

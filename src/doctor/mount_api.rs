@@ -2,16 +2,16 @@
 
 use crust_blockfs::errno::Name;
 use crust_state::check::Finding;
-use crust_volume::trial::{self, SET_GROUP, Trial};
+use crust_volume::capabilities::{MountApiTrial, SET_GROUP, try_mount_api};
 use rustix::io::Errno;
 
 const WHAT: &str = "mount API";
 
 pub(super) fn check() -> Finding {
-    judge(&trial::mount_api())
+    judge(&try_mount_api())
 }
 
-fn judge(trial: &Trial) -> Finding {
+fn judge(trial: &MountApiTrial) -> Finding {
     let Some((call, errno)) = trial.failed else {
         return Finding::pass(WHAT, trial.worked.join(", "));
     };
@@ -63,7 +63,7 @@ mod tests {
             ),
         ] {
             let worked = vec!["unshare", "fsopen"];
-            let finding = judge(&Trial { worked, failed });
+            let finding = judge(&MountApiTrial { worked, failed });
             assert_eq!(finding.verdict, expected, "{finding}");
             assert!(finding.to_string().contains(words), "{finding}");
         }

@@ -8,7 +8,7 @@ use crust_blockfs::view::{DetachedMount, View};
 use crust_state::TargetPath;
 use crust_state::files::Directory;
 use crust_state::lock::LockName;
-use crust_volume::Host;
+use crust_volume::HostSandbox;
 use crust_volume::attach::{self, Attachments};
 
 use super::Job;
@@ -33,7 +33,7 @@ impl Job<'_> {
             };
             let views = match (&plan.mounted_in, &sandbox) {
                 (MountedIn::Sandbox(record), Some(sandbox)) => {
-                    let host = Host {
+                    let host = HostSandbox {
                         sandbox,
                         record,
                         cli,
@@ -95,7 +95,7 @@ impl<'a> LentVolume<'a, '_> {
 fn from_sandbox<'p>(
     users: &mut Users<'_, 'p>,
     lent: LentVolume<'_, 'p>,
-    host: Host<'_>,
+    host: HostSandbox<'_>,
     attachments: &mut Attachments,
 ) -> Result<Vec<DetachedMount>> {
     let LentVolume { target, mounts, .. } = lent;
@@ -104,7 +104,7 @@ fn from_sandbox<'p>(
     let views = crust_volume::views(users.context, &locked, host.sandbox, lent.views())?;
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &host.record.pod_uid, Some(before));
-    crust_volume::begin(users.context, &locked, new, used)?;
+    crust_volume::announce(users.context, &locked, new, used)?;
     Ok(views)
 }
 
@@ -120,7 +120,7 @@ fn own<'p>(
     let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
-    let mount = crust_volume::instantiate(users.context, &locked, new, used, cli)?;
+    let mount = crust_volume::mount_for_container(users.context, &locked, new, used, cli)?;
     let views = attachments.views(&mount, lent.views(), users.context.deadline);
     views.with_context(|| of_volume(target))
 }

@@ -8,7 +8,7 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
 use crust_state::record::User;
 use crust_state::{Config, CrustDirectory, DelegateKind, limits};
-use crust_volume::{Access, Layout, Outlook};
+use crust_volume::{EntryLayout, MountPreview, PodAccess};
 use serde_json::Value;
 
 use super::Failure;
@@ -231,39 +231,39 @@ fn volumes(volumes: &[ExplainedVolume]) -> Table {
     for volume in volumes {
         let name = &*volume.volume;
         let problem = volume.problem.as_deref();
-        let Some(outlook) = &volume.outlook else {
+        let Some(preview) = &volume.preview else {
             table.row([name, "-", "-", problem.unwrap_or("-")]);
             continue;
         };
-        let device = format!("{} ({})", outlook.device.display(), outlook.device_number);
-        let mode = if outlook.read_only { "ro" } else { "rw" };
+        let device = format!("{} ({})", preview.device.display(), preview.device_number);
+        let mode = if preview.read_only { "ro" } else { "rw" };
         let mut options = vec![mode];
-        options.extend(outlook.options.iter().map(String::as_str));
-        let file_system = format!("{} ({})", outlook.fstype, options.join(","));
+        options.extend(preview.options.iter().map(String::as_str));
+        let file_system = format!("{} ({})", preview.fstype, options.join(","));
         let users = volume.users.as_deref().unwrap_or_default();
-        table.row([name, &device, &file_system, &how(outlook, users, problem)]);
+        table.row([name, &device, &file_system, &how(preview, users, problem)]);
     }
     table
 }
 
-fn how(outlook: &Outlook, users: &[User], problem: Option<&str>) -> String {
+fn how(preview: &MountPreview, users: &[User], problem: Option<&str>) -> String {
     let users: Vec<String> = users.iter().map(ToString::to_string).collect();
-    let mut words = vec![match &outlook.access {
-        Ok(Access::First) => "is mounted first".to_owned(),
-        Ok(Access::Joins) => format!("joins {}", users.join(", ")),
-        Ok(Access::Mounted) => "mounted already".to_owned(),
+    let mut words = vec![match &preview.access {
+        Ok(PodAccess::First) => "is mounted first".to_owned(),
+        Ok(PodAccess::Joins) => format!("joins {}", users.join(", ")),
+        Ok(PodAccess::Mounted) => "mounted already".to_owned(),
         Err(_) => problem.unwrap_or_default().to_owned(),
     }];
-    if let (Some(group), Some(policy)) = (outlook.fs_group, outlook.fs_group_change_policy) {
+    if let (Some(group), Some(policy)) = (preview.fs_group, preview.fs_group_change_policy) {
         words.push(format!("fsGroup {group}, {policy}"));
     }
-    if let Some(mode) = outlook.access_mode {
+    if let Some(mode) = preview.access_mode {
         words.push(mode.to_owned());
     }
-    if outlook.device_node {
+    if preview.device_node {
         words.push("with the raw device".to_owned());
     }
-    if outlook.layout == Layout::Kata {
+    if preview.layout == EntryLayout::Kata {
         words.push("staged in Kata's layout".to_owned());
     }
     words.join("; ")

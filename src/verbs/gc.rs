@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use crust_volume::{Context, Finding, Mode, Report, Thing};
+use crust_volume::{Context, ItemReport, Mode, Report, StateItem};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, Form};
@@ -38,7 +38,7 @@ struct Collected {
 
 impl Collected {
     /// What couldn't be removed is there as well.
-    fn left(&self) -> impl Iterator<Item = &Finding> {
+    fn left(&self) -> impl Iterator<Item = &ItemReport> {
         self.report.left.iter().chain(&self.report.failed)
     }
 }
@@ -58,8 +58,8 @@ impl Display for Collected {
             Mode::DryRun => ("would remove", "would leave"),
         };
         let mut table = Table::default();
-        let mut count = |verb: &str, finding: &Finding| {
-            table.row([verb, &finding.thing.to_string(), &finding.why]);
+        let mut count = |verb: &str, finding: &ItemReport| {
+            table.row([verb, &finding.item.to_string(), &finding.why]);
             1
         };
         let counts: (u32, u32) = (
@@ -75,35 +75,35 @@ impl Display for Collected {
     }
 }
 
-fn object(Finding { thing, why }: &Finding) -> Value {
+fn object(ItemReport { item, why }: &ItemReport) -> Value {
     let mut object = Map::new();
     let mut set = |key: &str, value: Value| object.insert(key.to_owned(), value);
-    set("kind", thing.kind().into());
-    if let Some(volume) = thing.volume() {
+    set("kind", item.kind().into());
+    if let Some(volume) = item.volume() {
         set("volume", volume.volume_name().into());
         set("target_path", shown(volume));
     }
-    match thing {
-        Thing::Bundle(path)
-        | Thing::Entry(path)
-        | Thing::Leftover(path)
-        | Thing::Directory(path) => {
+    match item {
+        StateItem::Bundle(path)
+        | StateItem::Entry(path)
+        | StateItem::Leftover(path)
+        | StateItem::Directory(path) => {
             set("path", shown(path));
         }
-        Thing::Sandbox { id, pod_uid } => {
+        StateItem::Sandbox { id, pod_uid } => {
             set("id", id.clone().into());
             set("pod_uid", pod_uid.clone().into());
         }
-        Thing::User { user, .. } => {
+        StateItem::User { user, .. } => {
             set("user", users::object(user));
         }
-        Thing::RuntimeCli { cli, .. } => {
+        StateItem::RuntimeCli { cli, .. } => {
             set("runtime_cli", shown(cli));
         }
-        Thing::Owner { device, .. } => {
+        StateItem::Owner { device, .. } => {
             set("device", device.to_string().into());
         }
-        Thing::Record(_) | Thing::Copy(_) | Thing::Half(_) | Thing::Volume(_) => {}
+        StateItem::Record(_) | StateItem::Copy(_) | StateItem::Half(_) | StateItem::Volume(_) => {}
     }
     set("why", why.clone().into());
     Value::Object(object)
@@ -115,19 +115,22 @@ mod tests {
     use super::*;
 
     fn collected(mode: Mode) -> Collected {
-        let finding = |thing, why: &str| Finding {
-            thing,
+        let finding = |item, why: &str| ItemReport {
+            item,
             why: why.to_owned(),
         };
-        let sandbox = Thing::Sandbox {
+        let sandbox = StateItem::Sandbox {
             id: "s".into(),
             pod_uid: Some("uid".into()),
         };
         let report = Report {
             removed: vec![finding(sandbox, "process 7 has ended")],
-            left: vec![finding(Thing::Entry("/run/crust/x".into()), "isn't JSON")],
+            left: vec![finding(
+                StateItem::Entry("/run/crust/x".into()),
+                "isn't JSON",
+            )],
             failed: vec![finding(
-                Thing::Leftover("/run/crust/.x".into()),
+                StateItem::Leftover("/run/crust/.x".into()),
                 "rmdir: EROFS",
             )],
         };

@@ -6,7 +6,8 @@ use std::fmt::{self, Display};
 use crust_blockfs::resize::Limits;
 use crust_state::MountInfo;
 use crust_volume::{
-    BlockDevice, Context, FindError, Inspection, SeenUser, find, inspect as look, wanted,
+    BlockDevice, Context, FindError, Inspection, SeenUser, find_volume, inspect as look,
+    parse_query,
 };
 use serde_json::{Value, json};
 
@@ -35,13 +36,13 @@ impl From<FindError> for Failure {
 
 pub(super) fn inspect(context: &Context<'_>, arguments: &InspectArgs) -> Result<Answer, Failure> {
     let text = arguments.volume.to_string_lossy();
-    let Some(wanted) = wanted(&text) else {
+    let Some(query) = parse_query(&text) else {
         return Err(Failure::invalid(format!(
             "{text:?} is no target path, digest or device; hint: an absolute path without `..`, 12 to \
              64 hex digits in lower case, or major:minor"
         )));
     };
-    let inspection = look(context, find(context, &wanted)?);
+    let inspection = look(context, find_volume(context, &query)?);
     Ok(Answer::new(&Volume(inspection), arguments.form))
 }
 

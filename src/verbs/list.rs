@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use crust_state::TargetPath;
 use crust_state::record::User;
-use crust_volume::{Context, Overview, State, overviews};
+use crust_volume::{Context, Overview, VolumeState, overviews};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report};
@@ -75,12 +75,12 @@ fn device(volume: &Overview) -> String {
 }
 
 /// In one word, and why where that isn't all.
-pub(super) fn state(state: &State) -> (&'static str, Option<&str>) {
+pub(super) fn state(state: &VolumeState) -> (&'static str, Option<&str>) {
     match state {
-        State::Staged => ("staged", None),
-        State::InUse => ("in use", None),
-        State::Uncertain(why) => ("uncertain", Some(why)),
-        State::Broken(why) => ("broken", Some(why)),
+        VolumeState::Staged => ("staged", None),
+        VolumeState::InUse => ("in use", None),
+        VolumeState::Uncertain(why) => ("uncertain", Some(why)),
+        VolumeState::Broken(why) => ("broken", Some(why)),
     }
 }
 

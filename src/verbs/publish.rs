@@ -7,7 +7,7 @@ use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::StateError;
 use crust_volume::sandbox::Sandbox;
-use crust_volume::{Code, Context, Host};
+use crust_volume::{Code, Context, HostSandbox};
 use serde_json::{Value, json};
 
 use super::stage::VolumeArguments;
@@ -41,7 +41,7 @@ pub(super) fn publish(
         code: Code::FailedPrecondition,
         message: format!("volume {}: {error}", target.volume_name()),
     })?;
-    let host = Host {
+    let host = HostSandbox {
         sandbox: &sandbox,
         record: &record,
         cli,

@@ -9,7 +9,7 @@ use crust_serve::http::{Listener, Page, Pages};
 use crust_serve::listen::ListenError;
 use crust_serve::metrics::{page, registered};
 use crust_serve::{Observer, proto_code};
-use crust_volume::{Finding, Report};
+use crust_volume::{ItemReport, Report};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -153,8 +153,8 @@ impl Metrics {
         let Some(report) = report else {
             return;
         };
-        let kind_of = |it: &Finding| FindingKind {
-            kind: it.thing.kind(),
+        let kind_of = |it: &ItemReport| FindingKind {
+            kind: it.item.kind(),
         };
         for finding in &report.removed {
             self.removed.get_or_create(&kind_of(finding)).inc();
@@ -261,13 +261,13 @@ mod tests {
 
     #[test]
     fn what_was_cleaned_up_and_what_is_left_is_told() {
-        use crust_volume::Thing;
-        let finding = |path: &str| Finding {
-            thing: Thing::Leftover(path.into()),
+        use crust_volume::StateItem;
+        let finding = |path: &str| ItemReport {
+            item: StateItem::Leftover(path.into()),
             why: String::new(),
         };
-        let bundle = Finding {
-            thing: Thing::Bundle("/b".into()),
+        let bundle = ItemReport {
+            item: StateItem::Bundle("/b".into()),
             why: String::new(),
         };
         let metrics = Metrics::new();

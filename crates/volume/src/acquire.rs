@@ -1,24 +1,15 @@
-//! Makes somebody a user of a volume: checked against those that have it, written down before anything
-//! is mounted, and taken back when that fails.
+//! Makes a sandbox or container a user of a volume: checked against the present users, recorded before anything is
+//! mounted, and removed from the record if the mount fails.
 
 use crust_state::lock::LockName;
 use crust_state::ownership::Admission;
 use crust_state::record::{User, Version, VolumeRecord};
-use crust_state::{Config, Process, Volume};
+use crust_state::{Config, Volume};
 
 use super::context::{Context, Locked};
 use super::error::Cause;
 use super::owners::{self, Claimant};
 use super::plan::MountPlan;
-
-/// Returns the record of a volume with its live users; `None` where there are none.
-pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause> {
-    let Some(mut record) = volume.record()? else {
-        return Ok(None);
-    };
-    record.retain_live(Process::is_alive);
-    Ok(Some(record).filter(|record| !record.users.is_empty()))
-}
 
 /// Plans a mount of a volume, beside the live users on its record. Without any the record is a new
 /// one.

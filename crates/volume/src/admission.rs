@@ -3,101 +3,16 @@
 use std::path::PathBuf;
 
 use crust_state::crust::{Amount, EntryError};
-use crust_state::files::FileError;
 use crust_state::target::TargetLookup;
 use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
 use super::context::Context;
-use super::error::{Cause, VolumeError};
-use super::stage;
-use crate::bare::{self, Contents};
+use super::error::Denied;
+use crate::bare_directory::{self, DirectoryContents};
 
 /// Takes room for the growth of the crust directory by a stage; a replacement grows only by its additional bytes.
 /// Given the crust directory it may count the entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
 pub type Room<'a> = &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
-
-/// A reason not to stage a volume for a caller of a socket.
-#[derive(Debug, thiserror::Error)]
-pub enum Denied {
-    /// Callers of a socket may not stage at this target path.
-    #[error(
-        "target path {target} is neither <dir>/pods/<uid>/volumes/kubernetes.io~csi/<volume>/mount with a \
-         directory of `kubelet_dirs` ({kubelet_dirs}) nor below a directory of `match_roots` \
-         ({match_roots}); hint: those two in /etc/runcrust/config.toml say what may be staged over the \
-         socket: name kubelet's --root-dir in `kubelet_dirs`"
-    )]
-    Target {
-        /// The path that was asked for.
-        target: TargetPath,
-        /// The directories of that setting, as a list in a sentence.
-        kubelet_dirs: String,
-        /// The directories of that setting, likewise.
-        match_roots: String,
-    },
-    /// Something is mounted, or will be once somebody looks, at the target path.
-    #[error(
-        "target path {0} is a mount point, and what is mounted there would be hidden from the pod; hint: \
-         findmnt {0} shows it; the CSI driver has to unmount it before it defers the mount"
-    )]
-    Mount(TargetPath),
-    /// Files stand in the target directory.
-    #[error(
-        "target path {0} isn't an empty directory, and what stands there would be hidden from the pod; \
-         hint: move it away, into the volume if it belongs there"
-    )]
-    Files(TargetPath),
-    /// The target directory can't be read, or is too large to be looked through.
-    #[error(
-        "whether target path {0} is an empty directory can't be told; hint: look into it; only directories \
-         without files are deferred volumes' target paths"
-    )]
-    Unclear(TargetPath),
-    /// A limit on the number or size of staged volumes is reached.
-    #[error(
-        "{there} {unit} are staged, and `{setting}` allows {most}; hint: `runcrust crust list` shows what is \
-         staged, `runcrust crust gc` removes what is stale; `{setting}` is in /etc/runcrust/crust_ops.toml"
-    )]
-    Full {
-        /// `volumes` or `bytes`, as the sentence names them.
-        unit: &'static str,
-        /// The number of volumes staged, or of bytes with the new volume's.
-        there: u64,
-        /// The limit.
-        most: u64,
-        /// The key of the limit in `crust_ops.toml`.
-        setting: &'static str,
-    },
-    /// The staged volumes can't be counted, and so nothing says whether a limit is reached.
-    #[error("what is staged can't be counted, so no more is accepted over the socket: {0}")]
-    Uncounted(#[source] FileError),
-    /// It can't be told without a call that may wait for a disk.
-    #[error("it can't be told at once")]
-    Unknown,
-}
-
-/// Checks what another program is about to stage for a caller of a socket, as [`stage`](super::stage()) checks
-/// what it stages for one. Only a volume that is staged already with content of the same meaning needs no check.
-///
-/// A device that can't be opened is left for the other program to report.
-pub fn admit(
-    context: &Context<'_>,
-    target: &TargetPath,
-    info: &MountInfo,
-    room: Room<'_>,
-) -> Result<(), VolumeError> {
-    let asked = target;
-    let target = &context.as_given(asked);
-    let admitted = || -> Result<(), Cause> {
-        let there = context.crust.volume(target);
-        if stage::is_staged_as(context, &there, info)? {
-            return Ok(());
-        }
-        let look = target.look();
-        check_all(context, [&look, &asked.look()])?;
-        Ok(take_room(context, room, &look, &there, info)?)
-    };
-    admitted().map_err(|cause| VolumeError::new(asked, cause))
-}
 
 /// Takes room for a stage, if it makes the crust directory grow.
 pub(super) fn take_room(
@@ -169,11 +84,11 @@ pub(super) fn is_fine_at_once(context: &Context<'_>, look: &TargetLookup<'_>) ->
 }
 
 fn check_empty(target: &TargetPath) -> Result<(), Denied> {
-    match bare::contents(target.as_path()) {
-        Contents::Bare => Ok(()),
-        Contents::Mount => Err(Denied::Mount(target.clone())),
-        Contents::Files => Err(Denied::Files(target.clone())),
-        Contents::Unknown => Err(Denied::Unclear(target.clone())),
+    match bare_directory::contents(target.as_path()) {
+        DirectoryContents::Bare => Ok(()),
+        DirectoryContents::Mount => Err(Denied::Mount(target.clone())),
+        DirectoryContents::Files => Err(Denied::Files(target.clone())),
+        DirectoryContents::Unknown => Err(Denied::Unclear(target.clone())),
     }
 }
 

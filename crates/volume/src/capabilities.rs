@@ -1,15 +1,24 @@
-//! What this host allows: by asking its kernel, not by a list.
+//! What this host allows: capabilities of this process, file systems, and the mount API, which is tried on a tmpfs that
+//! nobody else sees. The kernel is asked, and no list of versions.
+
+use std::path::Path;
 
 use std::borrow::Cow;
 
 use caps::{Capability, CapsHashSet};
 use crust_state::check::Finding;
 use rustix::io::Errno;
-use rustix::mount::{FsOpenFlags, fsopen};
+use rustix::mount::{
+    FsOpenFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, fsopen, mount_change,
+    move_mount, open_tree,
+};
 
+use crate::attach::ONTO;
 use crate::privileges::{self, PrivilegesError, Step};
+use crate::tmpfs;
 use crust_blockfs::errno::Name;
-use crust_blockfs::fstypes;
+use crust_blockfs::{fstypes, sys};
+use rustix::fs::{Mode, OFlags, open};
 
 /// The kernel doesn't say.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +107,75 @@ fn judge(effective: &CapsHashSet) -> Finding {
     Finding::warn(WHAT, format!("without {names} {lost}"), fix)
 }
 
+/// The result of trying the calls of the mount API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountApiTrial {
+    /// The calls that worked, in their order.
+    pub worked: Vec<&'static str>,
+    /// The first call that failed, after which no other was tried; `None` if all worked.
+    pub failed: Option<(&'static str, Errno)>,
+}
+
+/// The only call that [`crate::attach`] can do without: `MOVE_MOUNT_SET_GROUP`, since Linux 5.15.
+pub const SET_GROUP: &str = "move_mount(MOVE_MOUNT_SET_GROUP)";
+
+/// A path that leads to the root of a mount on every host.
+const PLACE: &str = "/proc";
+
+/// Tries the calls that mounting a volume takes, in a mount namespace of a thread that is started for it and ends
+/// before this returns.
+#[must_use]
+pub fn try_mount_api() -> MountApiTrial {
+    let started = std::thread::Builder::new().spawn(|| {
+        let mut worked = Vec::new();
+        let failed = attempt(&mut worked).err();
+        MountApiTrial { worked, failed }
+    });
+    let ended = started.map(std::thread::JoinHandle::join);
+    ended.ok().and_then(Result::ok).unwrap_or(MountApiTrial {
+        worked: Vec::new(),
+        failed: Some(("clone", Errno::AGAIN)),
+    })
+}
+
+fn attempt(worked: &mut Vec<&'static str>) -> Result<(), (&'static str, Errno)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    step(worked, "unshare(CLONE_NEWNS)", sys::unshare_mount_namespace)?;
+    let place = step(worked, "open", || open(PLACE, flags, Mode::empty()))?;
+    // First of all: what is mounted on a shared mount would be seen where that came from.
+    step(worked, "mount_setattr", || {
+        sys::set_propagation_private(&place)
+    })?;
+    let mount = step(worked, "fsopen, fsconfig, fsmount", tmpfs::detached)?;
+    step(worked, "move_mount", || {
+        move_mount(&mount, "", &place, "", ONTO)
+    })?;
+    let shared = MountPropagationFlags::SHARED;
+    step(worked, "mount(MS_SHARED)", || {
+        mount_change(Path::new(PLACE), shared)
+    })?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let peer = step(worked, "open_tree", || open_tree(&mount, "", clone))?;
+    // As the attach directory's holder is put back into its group.
+    step(worked, SET_GROUP, || {
+        sys::set_propagation_private(&mount)?;
+        let set_group = ONTO | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+        move_mount(&peer, "", &mount, "", set_group)
+    })
+}
+
+fn step<T>(
+    worked: &mut Vec<&'static str>,
+    call: &'static str,
+    work: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, (&'static str, Errno)> {
+    let done = work().map_err(|errno| (call, errno))?;
+    worked.push(call);
+    Ok(done)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,5 +228,15 @@ mod tests {
     fn what_the_kernel_does_not_know_is_left_out() {
         let asked = ["tmpfs", "no-such-fs"].map(str::to_owned);
         assert_eq!(mountable(&asked).unwrap(), ["tmpfs"]);
+    }
+
+    #[test]
+    fn it_works_here_and_nobody_sees_it() {
+        let mounts = || crust_blockfs::mountinfo::read_own().unwrap();
+        let before = mounts();
+        let trial = try_mount_api();
+        assert_eq!(trial.failed, None, "{trial:?}");
+        assert_eq!(trial.worked.last(), Some(&SET_GROUP));
+        assert_eq!(mounts(), before);
     }
 }

@@ -1,4 +1,4 @@
-//! The right to add and remove the entries of a volume, by whichever path its directory is named.
+//! Locks all paths of a volume, whichever of them a caller names, to add or remove its entries.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crust_state::{Digest, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
-use super::index;
+use super::target_index;
 
 /// A volume and the locks of all of its paths. Two calls that name one directory by different paths take turns: if
 /// nothing else, they share the path with its links resolved.
@@ -97,7 +97,18 @@ impl Context<'_> {
         let at_once = Deadline::after(Duration::ZERO);
         for path in paths.iter() {
             let lock = self.state.lock(LockName::Volume(path.digest()), at_once);
-            self.clean_up(path, lock.map(Some), || index::remove(self, path));
+            self.clean_up(path, lock.map(Some), || target_index::remove(self, path));
         }
     }
+}
+
+/// Returns the paths of a volume without those that another volume has.
+pub(super) fn own_paths<'p>(
+    context: &Context<'_>,
+    paths: &'p Paths,
+) -> impl Iterator<Item = &'p TargetPath> {
+    let target = &paths.target;
+    paths
+        .iter()
+        .filter(move |path| !context.crust.is_anothers(path, target))
 }

@@ -6,18 +6,19 @@ use crust_state::record::{User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Volume};
 
-use super::acquire::{NewUser, acquire, live_record, planned, unused};
+use super::acquire::{NewUser, acquire, planned, unused};
 use super::context::{Context, Locked};
 use super::error::{Cause, VolumeError};
-use super::instance::{self, Wanted};
+use super::new_mount::{self, NewMount};
 use super::plan::MountPlan;
-use super::shown::Shown;
+use super::superblock::MountedSuperblock;
+use super::users::live_record;
 use crate::sandbox::Sandbox;
 use crust_blockfs::view::{self, DetachedMount, View};
 
 /// The sandbox that a volume is mounted in.
 #[derive(Debug, Clone, Copy)]
-pub struct Host<'a> {
+pub struct HostSandbox<'a> {
     /// The running sandbox.
     pub sandbox: &'a Sandbox,
     /// Its record.
@@ -30,13 +31,17 @@ pub struct Host<'a> {
 
 /// Makes sure that a volume is mounted in a sandbox: the file system is instantiated at most once
 /// per sandbox, and nobody sees it before fsGroup was applied.
-pub fn ensure(context: &Context<'_>, locked: &Locked, host: Host<'_>) -> Result<(), VolumeError> {
+pub fn ensure(
+    context: &Context<'_>,
+    locked: &Locked,
+    host: HostSandbox<'_>,
+) -> Result<(), VolumeError> {
     let done = ensure_mounted(context, locked, host);
     done.map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
 /// How a volume stands in a sandbox.
-pub(super) struct Standing {
+pub(super) struct MountStatus {
     pub(super) plan: MountPlan,
     /// Its record, with what counts of it.
     pub(super) before: VolumeRecord,
@@ -46,7 +51,7 @@ pub(super) struct Standing {
     pub(super) is_complete: bool,
 }
 
-impl Standing {
+impl MountStatus {
     /// Looks, and changes nothing.
     pub(super) fn of(
         config: &Config,
@@ -70,10 +75,10 @@ impl Standing {
             mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
             if let Some(there) = &mounted {
                 // Its record was lost, which would have been compared.
-                let shown = Shown::of(there);
+                let shown = MountedSuperblock::of(there);
                 plan = plan.or_labelled(shown.label())?;
                 plan = plan.or_read_only(shown.is_read_only());
-                shown.is(&plan.superblock, plan.read_only)?;
+                shown.check(&plan.superblock, plan.read_only)?;
                 before = unused(&plan);
             }
         }
@@ -93,15 +98,15 @@ impl Standing {
 pub(super) fn ensure_mounted(
     context: &Context<'_>,
     locked: &Locked,
-    host: Host<'_>,
+    host: HostSandbox<'_>,
 ) -> Result<(), Cause> {
     let volume = &locked.volume;
-    let Standing {
+    let MountStatus {
         plan,
         mut before,
         mounted,
         is_complete,
-    } = Standing::of(context.config, volume, host.sandbox, host.label)?;
+    } = MountStatus::of(context.config, volume, host.sandbox, host.label)?;
     let pod_uid = &*host.record.pod_uid;
     if is_complete {
         // Attached means configured, whether or not that could be written down then.
@@ -119,13 +124,13 @@ pub(super) fn ensure_mounted(
             record.mark_prepared(pod_uid);
             return Ok(());
         }
-        let wanted = Wanted {
+        let new = NewMount {
             volume,
             plan,
             pod_uid,
             admission,
         };
-        let mount = instance::make(context, wanted, record)?;
+        let mount = new_mount::mount(context, new, record)?;
         host.sandbox
             .enter(|inside| inside.attach(volume.digest(), &mount))?;
         tracing::info!(

@@ -1,5 +1,7 @@
 //! What can go wrong with a volume, and the code that a caller gets.
 
+mod denied;
+
 use std::path::PathBuf;
 
 use crust_blockfs::{DeviceNumber, DiskSeq};
@@ -12,9 +14,9 @@ use crust_state::ownership::Conflict;
 use crust_state::record::User;
 use crust_state::state_directory::StateError;
 
-use super::admission::Denied;
 use crate::propagated::LeftCopy;
 use crate::sandbox::SandboxError;
+
 use crust_blockfs::device::DeviceError;
 use crust_blockfs::filesystem::MountError;
 use crust_blockfs::fsgroup::FsGroupError;
@@ -22,6 +24,7 @@ use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
+pub use denied::Denied;
 
 /// A gRPC status code, by which callers of the CLI tell errors apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

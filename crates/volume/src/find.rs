@@ -9,13 +9,13 @@ use crust_state::files::FileError;
 
 use super::context::Context;
 use super::error::Code;
-use super::overview::Overview;
-use super::overviews;
+use super::overview::{Overview, overviews};
+
 use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
 
 /// What a volume is called by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum VolumeQuery {
     /// Its target path, as given or resolved; or its device, by whatever link.
     Path(TargetPath),
     /// The digest of its target path, or how that begins.
@@ -56,15 +56,15 @@ impl FindError {
 }
 
 /// Finds the volume.
-pub fn find(context: &Context<'_>, wanted: &Wanted) -> Result<Overview, FindError> {
+pub fn find_volume(context: &Context<'_>, query: &VolumeQuery) -> Result<Overview, FindError> {
     let mut all = overviews(context)?;
-    let (found, what) = match wanted {
-        Wanted::Digest(start) => (
+    let (found, what) = match query {
+        VolumeQuery::Digest(start) => (
             indices(&all, |it| has_digest(&it.found, start)),
             format!("under {start}"),
         ),
-        Wanted::Device(number) => (of_device(&all, *number), format!("with device {number}")),
-        Wanted::Path(path) => {
+        VolumeQuery::Device(number) => (of_device(&all, *number), format!("with device {number}")),
+        VolumeQuery::Path(path) => {
             let target = context.as_given(path);
             let named = indices(&all, |it| is_target(&it.found, path, &target));
             (
@@ -153,21 +153,23 @@ fn numbers(it: &Overview) -> Vec<DeviceNumber> {
 
 /// What is given on a command line; `None` where nothing is called so.
 #[must_use]
-pub fn wanted(text: &str) -> Option<Wanted> {
+pub fn parse_query(text: &str) -> Option<VolumeQuery> {
     /// The length of a name below `/dev/crust`.
     const SHORT: usize = 12;
     const WHOLE: usize = 64;
     if text.starts_with('/') {
-        return TargetPath::new(PathBuf::from(text)).ok().map(Wanted::Path);
+        return TargetPath::new(PathBuf::from(text))
+            .ok()
+            .map(VolumeQuery::Path);
     }
     if let Ok(number) = text.parse() {
-        return Some(Wanted::Device(number));
+        return Some(VolumeQuery::Device(number));
     }
     let is_hex = text
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_digest = is_hex && (SHORT..=WHOLE).contains(&text.len());
-    is_digest.then(|| Wanted::Digest(text.to_owned()))
+    is_digest.then(|| VolumeQuery::Digest(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -176,14 +178,17 @@ mod tests {
 
     #[test]
     fn a_volume_is_called_by_its_path_its_digest_or_its_device() {
-        let path = |path| Wanted::Path(TargetPath::new(path).unwrap());
+        let path = |path| VolumeQuery::Path(TargetPath::new(path).unwrap());
         let digest = "0123456789abcdef".repeat(4);
         for (text, expected) in [
             ("/pods/a/mount/", Some(path("/pods/a/mount"))),
             ("/dev/loop0", Some(path("/dev/loop0"))),
-            ("7:3", Some(Wanted::Device(DeviceNumber::new(7, 3)))),
-            (&digest, Some(Wanted::Digest(digest.clone()))),
-            (&digest[..12], Some(Wanted::Digest(digest[..12].into()))),
+            ("7:3", Some(VolumeQuery::Device(DeviceNumber::new(7, 3)))),
+            (&digest, Some(VolumeQuery::Digest(digest.clone()))),
+            (
+                &digest[..12],
+                Some(VolumeQuery::Digest(digest[..12].into())),
+            ),
             (&digest[..11], None),
             (&format!("{digest}0"), None),
             (&digest.to_uppercase(), None),
@@ -192,7 +197,7 @@ mod tests {
             ("/", None),
             ("", None),
         ] {
-            assert_eq!(wanted(text), expected, "{text:?}");
+            assert_eq!(parse_query(text), expected, "{text:?}");
         }
     }
 }

@@ -1,23 +1,25 @@
-//! How a volume in use fares (CSI's `VolumeCondition`).
+//! Usage and condition of a volume in use (KEP-2857: `RuntimeGetVolumeStats`; CSI's `VolumeCondition`).
 
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use crust_blockfs::DeviceNumber;
-use crust_state::TargetPath;
 use crust_state::record::VolumeRecord;
+use crust_state::{Process, TargetPath};
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::mounted::{Mounted, open_named};
-use crate::bare::{self, Contents};
+use super::context::Context;
+use super::error::{Cause, VolumeError};
+use super::volume_mounts::{self, VolumeMount, open_named};
+use crate::bare_directory::{self, DirectoryContents};
 use crust_blockfs::device::Device;
 use crust_blockfs::errno::Name;
 use crust_blockfs::fstypes;
 use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::probe;
-use crust_blockfs::usage::UsageError;
+use crust_blockfs::usage::{Usage, UsageError, usage};
 
 /// CSI's `VolumeCondition`.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub struct HealthQuestion<'a> {
 
 /// Looks over a volume that is mounted on the host.
 #[must_use]
-pub fn look_over(look: &HealthQuestion<'_>) -> Condition {
+pub fn check_health(look: &HealthQuestion<'_>) -> Condition {
     judge(&symptoms(look), look.fstype)
 }
 
@@ -76,7 +78,7 @@ pub fn look_over(look: &HealthQuestion<'_>) -> Condition {
 pub(super) fn condition(
     record: &VolumeRecord,
     target: &TargetPath,
-    mounted: &Mounted,
+    mounted: &VolumeMount,
     not_grown: Option<&str>,
     usage: Result<(), &UsageError>,
 ) -> Condition {
@@ -90,7 +92,7 @@ pub(super) fn condition(
     };
     let mut symptoms = symptoms(&look);
     symptoms.extend(not_grown.map(Symptom::NotGrown));
-    if bare::contents(target.as_path()) == Contents::Files {
+    if bare_directory::contents(target.as_path()) == DirectoryContents::Files {
         symptoms.push(Symptom::HostFiles(target));
     }
     judge(&symptoms, look.fstype)
@@ -210,6 +212,46 @@ impl fmt::Display for Symptom<'_> {
             ),
         }
     }
+}
+
+/// Usage and condition of a volume in use.
+#[derive(Debug)]
+pub struct Stats {
+    /// Bytes and inodes; `None` where the file system doesn't tell any more.
+    pub usage: Option<Usage>,
+    /// Whether all is well.
+    pub condition: Condition,
+}
+
+/// Looks at a volume where it is mounted: in a live sandbox, or in a live container whose sandbox
+/// has ended. The file system is kept busy no longer than that.
+pub fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Stats, VolumeError> {
+    look(context, target).map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn look(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Cause> {
+    let Some(volume) = context.crust.volume(&context.as_given(target))? else {
+        return Err(Cause::NotStaged(target.clone()));
+    };
+    let mut record = volume.record()?.ok_or(Cause::NotInUse)?;
+    record.retain_live(Process::is_alive);
+    let mounted = volume_mounts::find(&record).next();
+    let mounted = mounted.ok_or(Cause::NotInUse)?;
+    let usage = usage(&mounted.root);
+    let answered = usage.as_ref().map(|_| ());
+    // One that can't be read fails a create, not a look.
+    let not_grown = volume.failed_resize().ok().flatten();
+    let condition = condition(
+        &record,
+        volume.target(),
+        &mounted,
+        not_grown.as_deref(),
+        answered,
+    );
+    Ok(Stats {
+        usage: usage.ok(),
+        condition,
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crust_state::{Life, TargetPath};
 use super::context::Context;
 use super::error::Cause;
 use super::overview::{Overview, may_live, users};
-use super::stage::{devices_of, holder};
+use super::unstage::{devices_of, holder};
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::mountinfo;
 use crust_blockfs::origin::is_on;

@@ -9,68 +9,64 @@
 //! |---|---|
 //! | [`stage()`], [`unstage`] | write a volume's entry in the crust directory, and remove it |
 //! | [`staged`], [`needs`], [`ensure()`] | read what is staged, plan what a sandbox or container needs, and mount it |
-//! | [`publish`], [`release()`], [`reconcile()`] | record users, forget them, and put right what a killed process left |
-//! | [`stats()`], [`resize()`], [`inspect()`], [`overviews`] | answer about volumes in use |
+//! | [`publish`], [`release`], [`reconcile()`] | record users, forget them, and remove stale state |
+//! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | answer about volumes in use |
 //! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter the pod's sandbox, the delegate's namespace, a container that is being made |
 //! | [`propagated`] | unmount copies of a volume that came out of a container |
-//! | [`privileges`], [`capabilities`], [`trial`] | lower capabilities to what a step needs; tell what this host allows |
+//! | [`privileges`], [`capabilities`] | lower capabilities to what a step needs; tell what this host allows |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod acquire;
 mod admission;
 pub mod attach;
-pub mod bare;
+pub mod bare_directory;
 pub mod capabilities;
 mod claim;
+mod container_mount;
 mod context;
 mod difference;
-mod disk;
 mod ensure;
 mod error;
 mod find;
 mod health;
-mod index;
 mod inspect;
-mod instance;
-mod late;
-mod mounted;
 pub mod namespace;
-mod outlook;
+mod new_mount;
 mod overview;
-mod own;
 mod owners;
 mod plan;
+mod preview;
 pub mod privileges;
 pub mod propagated;
 mod reconcile;
-mod release;
 mod resize;
 pub mod rootfs;
 pub mod sandbox;
-mod shown;
 mod stage;
-mod stats;
+mod superblock;
+mod target_index;
 mod tmpfs;
-pub mod trial;
+mod unstage;
 mod users;
+mod volume_mounts;
 
-pub use admission::{Denied, Room, admit};
+pub use admission::Room;
+pub use container_mount::{mount_for_container, mount_reserved, reserve};
 pub use context::{Context, Locked, lock, lock_found};
 pub use difference::differences;
-pub use ensure::{Host, ensure, views};
-pub use error::{Code, VolumeError};
-pub use find::{FindError, Wanted, find, wanted};
-pub use health::{Condition, HealthQuestion, look_over};
+pub use ensure::{HostSandbox, ensure, views};
+pub use error::{Code, Denied, VolumeError};
+pub use find::{FindError, VolumeQuery, find_volume, parse_query};
+pub use health::{Condition, HealthQuestion, Stats, check_health, stats};
 pub use inspect::{BlockDevice, Inspection, SeenUser, inspect};
-pub use late::stage_mounted;
-pub use outlook::{Access, Layout, Of, Outlook, outlook};
-pub use overview::{Overview, State, overviews};
-pub use own::{instantiate, mount_reserved, reserve};
+pub use overview::{Overview, VolumeState, overviews};
 pub use plan::{Need, needs, staged};
-pub use reconcile::{Finding, Mode, Report, SweepError, Thing, reconcile, sweep};
-pub use release::{release, release_sandbox};
+pub use preview::{EntryLayout, MountPreview, PodAccess, PreviewPod, preview_mount};
+pub use reconcile::{ItemReport, Mode, Report, StateItem, SweepError, reconcile, sweep};
 pub use resize::resize;
-pub use stage::{stage, stage_at_once, unstage};
-pub use stats::{Stats, stats};
-pub use users::{NewContainer, begin, check_host, has_device, publish, withdraw};
+pub use stage::{admit, stage, stage_at_once, stage_mounted};
+pub use unstage::unstage;
+pub use users::{
+    NewContainer, announce, check_host, has_device, publish, release, release_sandbox, withdraw,
+};

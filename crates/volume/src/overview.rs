@@ -7,12 +7,12 @@ use crust_state::record::{User, VolumeRecord};
 use crust_state::{Life, MountInfo, TargetPath};
 
 use super::context::Context;
-use super::disk;
+use super::plan::check_disk;
 use crust_blockfs::device::{Device, DeviceFacts};
 
 /// How a volume stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum VolumeState {
     /// Nobody has it.
     Staged,
     /// Somebody who lives has it.
@@ -31,7 +31,7 @@ pub struct Overview {
     /// Its device's number: where it is in use, what it is mounted from; else what is staged.
     pub device: Option<DeviceNumber>,
     /// How it stands.
-    pub state: State,
+    pub state: VolumeState,
     /// Who has it, or may.
     pub users: Vec<User>,
 }
@@ -56,7 +56,7 @@ impl Overview {
         let lives: Vec<&Life> = users.iter().map(|(_, life)| life).collect();
         let state = flaw(&found).map_or_else(
             || state(record.as_ref().map(Option::is_some), &lives, has_cli),
-            State::Broken,
+            VolumeState::Broken,
         );
         let users: Vec<User> = users
             .into_iter()
@@ -82,10 +82,10 @@ impl Overview {
             return;
         };
         self.device = Some(device.number());
-        if self.state == State::Staged
-            && let Err(cause) = disk::check(info, &device)
+        if self.state == VolumeState::Staged
+            && let Err(cause) = check_disk(info, &device)
         {
-            self.state = State::Broken(cause.to_string());
+            self.state = VolumeState::Broken(cause.to_string());
         }
     }
 
@@ -133,24 +133,28 @@ pub(super) fn flaw(found: &FoundVolume) -> Option<String> {
 }
 
 /// `has_record`: whether there is one, or why that can't be read.
-pub(super) fn state(has_record: Result<bool, &String>, users: &[&Life], has_cli: bool) -> State {
+pub(super) fn state(
+    has_record: Result<bool, &String>,
+    users: &[&Life],
+    has_cli: bool,
+) -> VolumeState {
     let has_record = match has_record {
         Ok(has_record) => has_record,
-        Err(why) => return State::Uncertain(why.clone()),
+        Err(why) => return VolumeState::Uncertain(why.clone()),
     };
     if users.contains(&&Life::Lives) {
-        return State::InUse;
+        return VolumeState::InUse;
     }
     let mut unknown = users.iter().filter_map(|life| match life {
         Life::Unknown(why) => Some(why.clone()),
         _ => None,
     });
     match unknown.next() {
-        Some(why) => State::Uncertain(why),
-        None if has_cli && !has_record => {
-            State::Uncertain("its runtime-cli is there, and no record says whose that is".into())
-        }
-        None => State::Staged,
+        Some(why) => VolumeState::Uncertain(why),
+        None if has_cli && !has_record => VolumeState::Uncertain(
+            "its runtime-cli is there, and no record says whose that is".into(),
+        ),
+        None => VolumeState::Staged,
     }
 }
 
@@ -179,13 +183,13 @@ mod tests {
             ),
         ] {
             let state = match state(has_record, users, has_cli) {
-                State::Staged => "staged",
-                State::InUse => "in use",
-                State::Uncertain(why) => {
+                VolumeState::Staged => "staged",
+                VolumeState::InUse => "in use",
+                VolumeState::Uncertain(why) => {
                     assert!(!why.is_empty());
                     "uncertain"
                 }
-                State::Broken(_) => "broken",
+                VolumeState::Broken(_) => "broken",
             };
             assert_eq!(state, expected, "{has_record:?} {users:?} {has_cli}");
         }

@@ -1,4 +1,4 @@
-//! From what was staged to what will be mounted.
+//! Plans the mount of a staged volume: its device, which has to be the disk that was staged, and its options.
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
@@ -9,9 +9,8 @@ use crust_state::{Config, CrustDirectory, MountInfo, TargetPath, Volume};
 
 use rustix::mount::MountAttrFlags;
 
-use super::acquire::live_record;
-use super::disk;
 use super::error::{Cause, VolumeError};
+use super::users::live_record;
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::options::{self, MountOptions};
 use crust_blockfs::selinux;
@@ -176,7 +175,7 @@ pub fn needs(config: &Config, volume: &Volume) -> Result<Need, VolumeError> {
         let in_use = live.map(|record| record.device);
         let plan = MountPlan::new(config, volume.info(), in_use)?;
         if in_use.is_none() {
-            disk::check(volume.info(), &plan.device)?;
+            check_disk(volume.info(), &plan.device)?;
         }
         Ok(Need::of(config, volume.info(), &plan))
     };
@@ -193,4 +192,41 @@ pub fn staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, Vol
 pub(super) fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, Cause> {
     let volume = crust.volume(target)?;
     volume.ok_or_else(|| Cause::NotStaged(target.clone()))
+}
+
+/// Fails if a device isn't the disk that was staged any more.
+///
+/// Nothing holds a device between its stage and its first mount. If it is detached meanwhile (`losetup -D`, a disk that
+/// is taken away), its name and its number are soon another's, and the pod would get the data of another volume. Nothing
+/// is compared if the entry has no disk sequence number (of an earlier version, or of another writer), or the kernel
+/// doesn't tell one.
+pub(super) fn check_disk(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
+    let Some(staged) = info.disk_seq else {
+        return by_path(info, device);
+    };
+    match device.disk_seq()? {
+        Some(now) if now != staged => Err(Cause::OtherDisk {
+            device: device.path().display().to_string(),
+            staged,
+            now,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Compares a device that was found by its number on a record with the path that was staged: the number may be another
+/// disk's by now if nobody has the device mounted.
+fn by_path(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
+    if device.path() == info.device {
+        return Ok(());
+    }
+    let (now, then) = (Device::open(&info.device)?.number(), device.number());
+    if now == then {
+        return Ok(());
+    }
+    Err(Cause::Moved {
+        path: info.device.display().to_string(),
+        now,
+        then,
+    })
 }

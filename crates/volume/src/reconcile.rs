@@ -1,12 +1,10 @@
-//! What nobody can need any more: it was left by those who were killed, or weren't called, or by a boot
-//! of the node. What is found on the disk is uncertain until it is checked against the kernel; what
-//! can't be checked stays, and is told.
+//! Finds and removes stale state: killed processes, hooks that weren't called, and a boot of the node leave it. What is on
+//! disk is uncertain until it is checked against the kernel. What can't be checked stays, and is reported.
 
 mod decide;
 mod finding;
-mod gone;
-mod pods;
 mod records;
+mod target_directory;
 mod volumes;
 
 use std::fmt::{self, Display};
@@ -20,9 +18,9 @@ use crust_state::lock::{Lock, LockError, LockName};
 
 use super::context::Context;
 use super::error::Cause;
+use decide::Pods;
 use finding::Verdict;
-pub use finding::{Finding, Report, Thing};
-use pods::Pods;
+pub use finding::{ItemReport, Report, StateItem};
 use volumes::Around;
 
 /// Whether what nobody needs is removed.
@@ -50,13 +48,13 @@ impl Mode {
 
 /// What couldn't be swept; the rest is done.
 #[derive(Debug, thiserror::Error)]
-pub struct SweepError(Vec<Finding>);
+pub struct SweepError(Vec<ItemReport>);
 
 impl fmt::Display for SweepError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Finding { thing, why }) in self.0.iter().enumerate() {
+        for (index, ItemReport { item, why }) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
-            write!(formatter, "{separator}{thing}: {why}")?;
+            write!(formatter, "{separator}{item}: {why}")?;
         }
         Ok(())
     }
@@ -133,12 +131,12 @@ impl<'a> Pass<'a> {
     /// Does what was decided. `remove` says whether it did: what somebody needs by now isn't told.
     fn settle(
         &mut self,
-        thing: Thing,
+        item: StateItem,
         verdict: Verdict,
         remove: impl FnOnce(&Context<'_>) -> Result<bool, Cause>,
     ) {
         let why = match verdict {
-            Verdict::Leave(why) => return self.leave(thing, why),
+            Verdict::Leave(why) => return self.leave(item, why),
             Verdict::Remove(why) => why,
         };
         let done = match self.mode {
@@ -147,37 +145,37 @@ impl<'a> Pass<'a> {
         };
         match done {
             Ok(false) => {}
-            Ok(true) => self.settled(thing, why, Ok(())),
-            Err(cause) => self.settled(thing, why, Err(cause.to_string())),
+            Ok(true) => self.settled(item, why, Ok(())),
+            Err(cause) => self.settled(item, why, Err(cause.to_string())),
         }
     }
 
-    fn settled(&mut self, thing: Thing, why: String, done: Result<(), String>) {
+    fn settled(&mut self, item: StateItem, why: String, done: Result<(), String>) {
         match done {
             Ok(()) => {
                 if self.mode == Mode::Remove {
-                    tracing::info!("removed: {thing}: {why}");
+                    tracing::info!("removed: {item}: {why}");
                 }
-                self.report.removed.push(Finding { thing, why });
+                self.report.removed.push(ItemReport { item, why });
             }
-            Err(error) => self.failed(thing, &error),
+            Err(error) => self.failed(item, &error),
         }
     }
 
-    fn leave(&mut self, thing: Thing, why: String) {
-        tracing::debug!("left: {thing}: {why}");
-        self.report.left.push(Finding { thing, why });
+    fn leave(&mut self, item: StateItem, why: String) {
+        tracing::debug!("left: {item}: {why}");
+        self.report.left.push(ItemReport { item, why });
     }
 
     /// Left, and somebody has to see to it.
-    fn unreadable(&mut self, thing: Thing, why: String) {
+    fn unreadable(&mut self, item: StateItem, why: String) {
         tracing::warn!("{why}");
-        self.report.left.push(Finding { thing, why });
+        self.report.left.push(ItemReport { item, why });
     }
 
-    fn failed(&mut self, thing: Thing, error: &dyn Display) {
+    fn failed(&mut self, item: StateItem, error: &dyn Display) {
         let why = error.to_string();
-        self.report.failed.push(Finding { thing, why });
+        self.report.failed.push(ItemReport { item, why });
     }
 
     /// Takes a lock that is had at once; whoever has it does what is to be done, or the next time.

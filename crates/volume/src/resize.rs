@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
-use super::mounted::{self, Mounted};
 use super::plan::MountPlan;
+use super::volume_mounts::{self, VolumeMount};
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::filesystem::{self, Request};
 use crust_blockfs::options::{FsOption, MountOptions};
@@ -51,7 +51,7 @@ fn in_use(
     record: &VolumeRecord,
     limits: Limits,
 ) -> Result<Option<u64>, Cause> {
-    let mut places = mounted::places(record).peekable();
+    let mut places = volume_mounts::find(record).peekable();
     if places.peek().is_none() {
         // A sandbox's create that was killed leaves a live sandbox without the volume; containers
         // have it, even where it isn't found.
@@ -73,7 +73,7 @@ fn in_use(
     let _device = context
         .state
         .lock(LockName::Device(record.device), context.deadline)?;
-    let root = match places.find(Mounted::is_writable) {
+    let root = match places.find(VolumeMount::is_writable) {
         Some(place) => place.open().map_err(|errno| Cause::Call {
             call: format!("open({})", place.mount.mount_point.display()),
             errno,

@@ -1,7 +1,7 @@
 //! A container's root file system while its `createContainer` hooks run: in the container's mount
 //! namespace, before `pivot_root` (`mount_mode = "hook"`).
 
-mod table;
+mod mount_table;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,7 +21,7 @@ use crust_blockfs::options::{self, OptionsError};
 use crust_blockfs::origin::mount_id;
 use crust_blockfs::sys;
 use crust_blockfs::view::{DetachedMount, View};
-use table::MountTable;
+use mount_table::MountTable;
 
 /// Why a volume can't be mounted in the container.
 #[derive(Debug, thiserror::Error)]

@@ -250,7 +250,7 @@ impl Sandbox {
         &self,
         volume: Digest,
         device: DeviceNumber,
-    ) -> Result<Option<Mounted>, SandboxError> {
+    ) -> Result<Option<SandboxMount>, SandboxError> {
         let name = volume.to_string();
         let Some(root) = self.enter(|inside| inside.mounted(&name))? else {
             return Ok(None);
@@ -262,7 +262,7 @@ impl Sandbox {
         });
         let id = self.id.clone();
         match there.map_err(|source| SandboxError::Mounts { id, source })? {
-            Some(mount) if origin::is_on(&mount, device) => Ok(Some(Mounted {
+            Some(mount) if origin::is_on(&mount, device) => Ok(Some(SandboxMount {
                 root,
                 is_read_only: has_option(&mount.options, "ro"),
                 fstype: mount.fstype,
@@ -292,7 +292,7 @@ impl Sandbox {
 
 /// A volume that is mounted in a sandbox.
 #[derive(Debug)]
-pub struct Mounted {
+pub struct SandboxMount {
     /// Its root.
     pub root: OwnedFd,
     /// This mount is read-only, whatever its superblock is.

@@ -1,24 +1,23 @@
-//! Staging and unstaging: what `RuntimeStageVolume` and `RuntimeUnstageVolume` come to (KEP-2857,
-//! "Runtime API").
+//! Staging: what `RuntimeStageVolume` comes to (KEP-2857, "Runtime API"), and the stage of a volume for a sandbox that
+//! already runs (KEP-2857's earlier draft).
 
 use std::time::Duration;
 
-use crust_blockfs::{Deadline, DeviceNumber, beneath};
-use crust_state::crust::{Amount, EntryError, Paths, Staging};
-use crust_state::lock::{Lock, LockError, LockName};
-use crust_state::record::VolumeRecord;
-use crust_state::{MountInfo, Process, TargetPath, Volume};
+use crust_blockfs::{Deadline, beneath};
+use crust_state::crust::{Amount, EntryError, Staging};
+use crust_state::lock::{LockError, LockName};
+use crust_state::{MountInfo, TargetPath, Volume};
 use rustix::fs::ResolveFlags;
 
-use super::acquire::live_record;
-use super::admission::{self, Denied, Room};
-use super::claim::{Claim, Left};
-use super::context::Context;
+use super::admission::{self, Room};
+use super::claim::{Claim, Left, own_paths};
+use super::context::{Context, Locked};
 use super::difference::{differences, differences_in_use};
-use super::error::{Cause, VolumeError};
-use super::index;
+use super::ensure::{HostSandbox, ensure_mounted};
+use super::error::{Cause, Denied, VolumeError};
 use super::plan::{self, MountPlan};
-use crust_blockfs::device::Device;
+use super::target_index;
+use super::users::{check_no_live_user, has_users, live_record};
 use crust_blockfs::options;
 
 /// Stages a volume at a target path. The same content again, judged by meaning, changes nothing even
@@ -79,7 +78,7 @@ pub fn stage_at_once(
             bytes: admission::size(&info),
         };
         room(new, may_wait.then_some(context.crust))?;
-        index::add_at_once(context, &look)?;
+        target_index::add_at_once(context, &look)?;
         let staging = context.crust.try_stage_seen(&look, &info)?;
         Ok(Some(staging.commit()?))
     };
@@ -149,7 +148,10 @@ pub(super) fn try_stage<'a>(
     let info = checked(context, info.clone())?;
     if readable(&there).is_none() {
         for path in own_paths(context, &claim.paths) {
-            context.crust.record(path)?.map_or(Ok(()), in_use)?;
+            context
+                .crust
+                .record(path)?
+                .map_or(Ok(()), check_no_live_user)?;
         }
     }
     let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
@@ -160,8 +162,32 @@ pub(super) fn try_stage<'a>(
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
     }
-    index::add(context, &look, context.deadline)?;
+    target_index::add(context, &look, context.deadline)?;
     Ok(context.crust.try_stage_seen(&look, &info)?)
+}
+
+/// Checks what another program is about to stage for a caller of a socket, as [`stage`] checks
+/// what it stages for one. Only a volume that is staged already with content of the same meaning needs no check.
+///
+/// A device that can't be opened is left for the other program to report.
+pub fn admit(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+    room: Room<'_>,
+) -> Result<(), VolumeError> {
+    let asked = target;
+    let target = &context.as_given(asked);
+    let admitted = || -> Result<(), Cause> {
+        let there = context.crust.volume(target);
+        if is_staged_as(context, &there, info)? {
+            return Ok(());
+        }
+        let look = target.look();
+        admission::check_all(context, [&look, &asked.look()])?;
+        Ok(admission::take_room(context, room, &look, &there, info)?)
+    };
+    admitted().map_err(|cause| VolumeError::new(asked, cause))
 }
 
 /// Returns true if a volume with the same meaning is staged already, or is in use as `asked`, so that a stage changes
@@ -226,146 +252,54 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
     }
 }
 
-/// Unstages the volume at a directory, by whichever path it was staged. An unknown target path is fine, a volume that a
-/// live pod uses is refused.
-///
-/// Waits, until the context's deadline, for the kernel to let the device go: the mounts of
-/// processes that were killed end a moment after them. Where another pod shares the device there
-/// is nothing to wait for.
-pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
-    let unstaged = context.with_claim(target, |claim| try_unstage(context, &claim));
-    unstaged.map_err(|cause| VolumeError::new(target, cause))
+/// Stages a volume and mounts it in a sandbox that runs. Where that fails, what was staged before
+/// is again, with the growth that waits for its mount.
+pub fn stage_mounted(
+    context: &Context<'_>,
+    target: &TargetPath,
+    info: &MountInfo,
+    host: HostSandbox<'_>,
+) -> Result<(), VolumeError> {
+    let mounted = validated(context, target, info)
+        .and_then(|info| context.with_claim(target, |claim| mount(context, claim, &info, host)));
+    mounted.map_err(|cause| VolumeError::new(target, cause))
 }
 
-fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<Left, Cause> {
+fn mount(
+    context: &Context<'_>,
+    claim: Claim,
+    info: &MountInfo,
+    host: HostSandbox<'_>,
+) -> Result<Left, Cause> {
+    let left = claim.left_by_stage();
+    let staging = try_stage(context, &claim, info, None)?;
     let target = &claim.paths.target;
-    let mut devices = devices_of(context, target)?;
-    for path in own_paths(context, &claim.paths) {
-        match context.crust.record(path) {
-            Ok(Some(record)) => in_use(record)?,
-            Ok(None) => {}
-            // Who uses it can't be read any more; whether anybody does, the device tells.
-            Err(EntryError::Record { .. }) => devices.extend(staged_device(context, target)),
-            Err(error) => return Err(error.into()),
+    let volume = match context.crust.volume(target) {
+        Ok(Some(volume)) => volume,
+        unreadable => {
+            take_back(&staging, target);
+            unreadable?;
+            return Err(Cause::NotStaged(target.clone()));
         }
-    }
-    for device in &devices {
-        wait_until_free(context, target, *device)?;
-    }
-    context.crust.unstage(&claim.asked)?;
-    let _owners = context.state.lock(LockName::Owners, context.deadline)?;
-    for device in devices {
-        context.state.remove_owner(device, target)?;
-    }
-    Ok(Left::BarePaths)
-}
-
-/// Returns the paths of a volume without those that another volume has.
-fn own_paths<'p>(context: &Context<'_>, paths: &'p Paths) -> impl Iterator<Item = &'p TargetPath> {
-    let target = &paths.target;
-    paths
-        .iter()
-        .filter(move |path| !context.crust.is_anothers(path, target))
-}
-
-fn in_use(mut record: VolumeRecord) -> Result<(), Cause> {
-    record.retain_live(Process::is_alive);
-    match record.users.first() {
-        Some(user) => Err(Cause::in_use(user)),
-        None => Ok(()),
-    }
-}
-
-/// The devices that the volume was mounted from since it was staged.
-pub(super) fn devices_of(
-    context: &Context<'_>,
-    target: &TargetPath,
-) -> Result<Vec<DeviceNumber>, Cause> {
-    let mut devices = context.state.owned_devices()?;
-    devices.retain(|device| match context.state.owners_of(*device) {
-        Ok(volumes) => volumes.contains(target),
-        Err(error) => {
-            tracing::warn!("{error}");
-            staged_device(context, target) == Some(*device)
-        }
-    });
-    Ok(devices)
-}
-
-/// The device that is staged, as far as that can be read.
-fn staged_device(context: &Context<'_>, target: &TargetPath) -> Option<DeviceNumber> {
-    let volume = context.crust.volume(target).ok()??;
-    let device = Device::open(&volume.info().device).ok()?;
-    Some(device.number())
-}
-
-fn wait_until_free(
-    context: &Context<'_>,
-    target: &TargetPath,
-    device: DeviceNumber,
-) -> Result<(), Cause> {
-    // A device that has been detached is nobody's.
-    let Some(opened) = Device::of_number(device)? else {
-        return Ok(());
     };
-    let free = context.deadline.poll(|| {
-        // The look itself takes the device for a moment, which no mount may find taken.
-        let _lock = context
-            .state
-            .lock(LockName::Device(device), context.deadline)?;
-        let free = shared(context, target, device)? || !opened.in_use_exclusively()?;
-        Ok::<_, Cause>(free.then_some(()))
-    })?;
-    free.ok_or_else(|| Cause::DeviceBusy {
-        device: opened.path().display().to_string(),
-    })
-}
-
-/// Who has a device although nobody on the volume's record lives, as far as that can be seen at once.
-/// `lock` takes a lock at once, or gives `None` where a look may not make one.
-pub(super) fn holder(
-    context: &Context<'_>,
-    target: &TargetPath,
-    number: DeviceNumber,
-    lock: impl FnOnce(LockName) -> Result<Option<Lock>, LockError>,
-) -> Result<Option<String>, Cause> {
-    let Some(device) = Device::of_number(number)? else {
-        return Ok(None);
+    let locked = Locked {
+        volume,
+        _locks: claim.locks,
     };
-    // As above: whoever has this lock may be mounting.
-    let _lock = match lock(LockName::Device(number)) {
-        Err(LockError::Held { holder, .. }) => {
-            return Ok(Some(format!("the lock of its device is held by {holder}")));
+    if let Err(cause) = ensure_mounted(context, &locked, host) {
+        // Mounted all the same, and not written down: what is staged is what it has.
+        if !has_users(&locked.volume) {
+            take_back(&staging, target);
         }
-        lock => lock?,
-    };
-    if others_live(context, target, number)? || !device.in_use_exclusively()? {
-        return Ok(None);
+        return Err(cause);
     }
-    let device = device.path().display().to_string();
-    Ok(Some(Cause::DeviceBusy { device }.to_string()))
+    staging.commit()?;
+    Ok(left)
 }
 
-/// Whether another volume on the device has live users.
-fn shared(context: &Context<'_>, target: &TargetPath, device: DeviceNumber) -> Result<bool, Cause> {
-    let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    others_live(context, target, device)
-}
-
-/// The same without the lock, for a look.
-fn others_live(
-    context: &Context<'_>,
-    target: &TargetPath,
-    device: DeviceNumber,
-) -> Result<bool, Cause> {
-    let volumes = context.state.owners_of(device)?;
-    for other in volumes.iter().filter(|other| *other != target) {
-        if let Some(mut record) = context.crust.record(other)? {
-            record.retain_live(Process::is_alive);
-            if !record.users.is_empty() {
-                return Ok(true);
-            }
-        }
+/// The error that is told is why; this one is for the log.
+fn take_back(staging: &Staging<'_>, target: &TargetPath) {
+    if let Err(error) = staging.roll_back() {
+        tracing::warn!(volume = %target, "what was staged before isn't again: {error}");
     }
-    Ok(false)
 }

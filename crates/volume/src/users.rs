@@ -1,4 +1,6 @@
-//! Containers as users of a volume: announced before the delegate runs, real once they exist.
+//! The users of a volume. A container is announced before the delegate runs, and published once it exists; it is released
+//! when it has ended, and so is a sandbox. Each release can be repeated, and none has to happen: the next create or
+//! unstage finds what was missed, because a dead process is no user.
 
 use crust_blockfs::DeviceNumber;
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
@@ -25,8 +27,8 @@ pub struct NewContainer<'a> {
     pub before: Option<&'a DeviceMounts>,
 }
 
-/// Enters a container whose create runs, and whose volume its sandbox has.
-pub fn begin(
+/// Records a container whose create is running as a user of a volume that its sandbox has.
+pub fn announce(
     context: &Context<'_>,
     locked: &Locked,
     container: NewContainer<'_>,
@@ -178,4 +180,81 @@ pub fn has_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool
             .and_then(|it| it.user(UserKind::Container, id));
         user.is_some_and(|user| user.process.is_alive())
     })
+}
+
+/// Removes a container or sandbox that has ended from the volume's users, and all others that are dead. The record and
+/// `runtime-cli` are removed with the last user.
+///
+/// The volume stays on its device's list of owners until it is unstaged: the kernel may need a
+/// moment longer to let the device go.
+pub fn release(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
+    forget(context, target, id).map_err(|cause| VolumeError::new(target, cause))
+}
+
+fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Cause> {
+    let Some(locked) = context.lock_volume(target)? else {
+        return Ok(());
+    };
+    let Some(mut record) = locked.volume.record()? else {
+        return Ok(());
+    };
+    for kind in [UserKind::Sandbox, UserKind::Container, UserKind::Pending] {
+        record.remove(kind, id);
+    }
+    record.retain_live(Process::is_alive);
+    Ok(locked.volume.write_record(&record)?)
+}
+
+/// Forgets a sandbox that has ended: its record, and its hold on volumes, those mounted later by
+/// a container's create too. Containers with a pid namespace of their own live on and keep
+/// theirs. Goes on after an error and gives back all of them.
+#[must_use]
+pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
+    let mut errors = Vec::new();
+    for target in volumes(context, id, &mut errors) {
+        // Read without the lock: another pod's volume may be locked for minutes.
+        let record = context.crust.record(&target);
+        if matches!(&record, Ok(Some(record)) if record.user(UserKind::Sandbox, id).is_some()) {
+            errors.extend(release(context, &target, id).err());
+        }
+    }
+    if let Err(error) = context.state.remove_sandbox(id) {
+        errors.push(VolumeError::of_sandbox(id, error));
+    }
+    errors
+}
+
+/// Returns every volume on the node that was mounted since it was staged.
+fn volumes(context: &Context<'_>, id: &str, errors: &mut Vec<VolumeError>) -> Vec<TargetPath> {
+    let devices = context.state.owned_devices().unwrap_or_else(|error| {
+        errors.push(VolumeError::of_sandbox(id, error));
+        Vec::new()
+    });
+    let mut volumes = Vec::new();
+    for device in devices {
+        match context.state.owners_of(device) {
+            Ok(list) => volumes.extend(list),
+            // Whose volumes they are can't be told; the sandbox's dead process is no user anyhow.
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+    volumes
+}
+
+/// Returns the record of a volume with its live users; `None` where there are none.
+pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause> {
+    let Some(mut record) = volume.record()? else {
+        return Ok(None);
+    };
+    record.retain_live(Process::is_alive);
+    Ok(Some(record).filter(|record| !record.users.is_empty()))
+}
+
+/// Fails if a user on the record lives.
+pub(super) fn check_no_live_user(mut record: VolumeRecord) -> Result<(), Cause> {
+    record.retain_live(Process::is_alive);
+    match record.users.first() {
+        Some(user) => Err(Cause::in_use(user)),
+        None => Ok(()),
+    }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crust_blockfs::errno::{self, Name};
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_state::TargetPath;
-use crust_volume::bare::{self, Contents};
+use crust_volume::bare_directory::{self, DirectoryContents};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, openat, openat2,
     renameat_with, statat, unlinkat,
@@ -95,7 +95,7 @@ pub(crate) fn clear(
         check_no_mount_below(path)?;
     }
     let removed = match kind {
-        FileType::Directory if bare::contents(path) == Contents::Bare => {
+        FileType::Directory if bare_directory::contents(path) == DirectoryContents::Bare => {
             remove_directories(&parent, name, path)
         }
         // What a block volume's device was bound to.

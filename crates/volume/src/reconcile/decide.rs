@@ -1,14 +1,17 @@
-//! What is to become of what was found, from what was seen of it alone.
+//! Decides whether state is stale, from what was read of it alone. Pure.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
 use crust_state::bundle::Absence;
 use crust_state::record::{User, VolumeRecord};
-use crust_state::{End, Life, Process};
+use crust_state::sandbox::SandboxRecord;
+use crust_state::state_directory::{Records, StateError};
+use crust_state::{End, Life, Process, TargetPath};
 
 use super::finding::Verdict::{self, Leave, Remove};
-use super::gone::Target;
+use super::target_directory::Target;
 
 /// Whether the pod of a target path has a sandbox that it may be mounted in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,6 +231,59 @@ impl Seen {
 
 fn is_removed((_, verdict): &(Part, Verdict)) -> bool {
     matches!(verdict, Remove(_))
+}
+
+/// What is known of the pods of a node.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    live: Vec<String>,
+    /// Whose sandbox can't be looked at, and why; of a record that can't be read, anybody's.
+    unsure: Vec<(Option<String>, String)>,
+}
+
+impl Pods {
+    pub(super) fn of(records: &Result<Records<String, SandboxRecord>, StateError>) -> Self {
+        let mut pods = Self::default();
+        let records = match records {
+            Ok(records) => records,
+            Err(error) => {
+                pods.unsure.push((None, error.to_string()));
+                return pods;
+            }
+        };
+        for (_, record) in records {
+            match record {
+                Ok(record) => pods.add(record),
+                Err(error) => pods.unsure.push((None, error.to_string())),
+            }
+        }
+        pods
+    }
+
+    fn add(&mut self, record: &SandboxRecord) {
+        match record.process.life() {
+            Life::Lives => self.live.push(record.pod_uid.clone()),
+            Life::Ended(_) => {}
+            Life::Unknown(why) => self.unsure.push((Some(record.pod_uid.clone()), why)),
+        }
+    }
+
+    /// The pod that a target path names. What names none is no pod's, and its users are on record.
+    pub(super) fn of_target(&self, target: &TargetPath) -> Pod {
+        let Some(uid) = target.pod_uid() else {
+            return Pod::Gone;
+        };
+        if self.live.iter().any(|live| OsStr::new(live) == uid) {
+            return Pod::Lives;
+        }
+        let is_its =
+            |whose: &Option<String>| whose.as_ref().is_none_or(|whose| OsStr::new(whose) == uid);
+        let unsure = self.unsure.iter().find(|(whose, _)| is_its(whose));
+        match unsure {
+            Some((_, why)) => Pod::Unknown(format!("its pod may have a sandbox: {why}")),
+            None => Pod::Gone,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a reconciliation finds, and what becomes of it.
+//! The report of a reconciliation: each item of state on disk, and whether it was removed, left or failed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use crust_blockfs::DeviceNumber;
 use crust_state::TargetPath;
 use crust_state::record::User;
 
-/// What is found on the disk.
+/// An item of state on disk that may be stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Thing {
+pub enum StateItem {
     /// The record of a bundle, by its config; of one that can't be read, the record itself.
     Bundle(PathBuf),
     /// The record of a sandbox; of one that can't be read nobody knows the pod.
@@ -56,7 +56,7 @@ pub enum Thing {
     Directory(PathBuf),
 }
 
-impl Thing {
+impl StateItem {
     /// One word, for programs.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -92,7 +92,7 @@ impl Thing {
     }
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for StateItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bundle(config) => write!(f, "record of bundle {}", config.display()),
@@ -121,31 +121,31 @@ impl fmt::Display for Thing {
     }
 }
 
-/// What is to become of something. What somebody needs has none.
+/// The verdict about an item that isn't in use for certain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nobody can need it, and why.
+    /// It is stale, and why.
     Remove(String),
-    /// Somebody may, and why that can't be told.
+    /// It may be in use, and why that is unknown.
     Leave(String),
 }
 
-/// Something that was found, and why that became of it what did.
+/// An item, and why it was removed or left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// What.
-    pub thing: Thing,
-    /// Why.
+pub struct ItemReport {
+    /// The item.
+    pub item: StateItem,
+    /// The reason.
     pub why: String,
 }
 
-/// All that was found.
+/// The report of a reconciliation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Removed; in a dry run what would be.
-    pub removed: Vec<Finding>,
-    /// Left, because somebody may need it.
-    pub left: Vec<Finding>,
-    /// Left, although nobody can need it: removing it failed, or looking at it.
-    pub failed: Vec<Finding>,
+    /// Items that were removed or, in a dry run, would be.
+    pub removed: Vec<ItemReport>,
+    /// Items that were left because they may be in use.
+    pub left: Vec<ItemReport>,
+    /// Stale items that couldn't be removed, and items that couldn't be read.
+    pub failed: Vec<ItemReport>,
 }

@@ -10,9 +10,8 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
 
 use super::Pass;
-use super::decide;
-use super::finding::{Report, Thing, Verdict};
-use super::pods::Pods;
+use super::decide::{self, Pods};
+use super::finding::{Report, StateItem, Verdict};
 use super::volumes::{self, Owner};
 use crust_blockfs::patience::{about_path, answers};
 
@@ -69,7 +68,7 @@ impl Pass<'_> {
         let verdicts = looked_at(&readable);
         for ((name, record), verdict) in readable.into_iter().zip(verdicts) {
             let Some(verdict) = verdict else { continue };
-            self.settle(Thing::Bundle(record.config), verdict, |context| {
+            self.settle(StateItem::Bundle(record.config), verdict, |context| {
                 // It may have been made anew, and written on record, meanwhile.
                 let over = |it: &BundleRecord| is_over(look(it).as_ref());
                 Ok(context.state.remove_bundle_if(name, over)?)
@@ -91,7 +90,7 @@ impl Pass<'_> {
                 Ok(record) => self.sandbox(&record),
                 Err(error) => {
                     let pod_uid = None;
-                    self.unreadable(Thing::Sandbox { id, pod_uid }, error.to_string());
+                    self.unreadable(StateItem::Sandbox { id, pod_uid }, error.to_string());
                 }
             }
         }
@@ -103,7 +102,7 @@ impl Pass<'_> {
             return;
         };
         let (id, pod_uid) = (record.id.clone(), Some(record.pod_uid.clone()));
-        self.settle(Thing::Sandbox { id, pod_uid }, verdict, |context| {
+        self.settle(StateItem::Sandbox { id, pod_uid }, verdict, |context| {
             // Another one of this id may have come meanwhile.
             let over = |it: &SandboxRecord| is_over(look(it).as_ref());
             Ok(context.state.remove_sandbox_if(&record.id, over)?)
@@ -137,7 +136,7 @@ impl Pass<'_> {
                 }
                 Err(error) => {
                     let volume = None;
-                    self.unreadable(Thing::Owner { device, volume }, error.to_string());
+                    self.unreadable(StateItem::Owner { device, volume }, error.to_string());
                 }
             }
         }
@@ -171,7 +170,7 @@ impl Pass<'_> {
             judged.filter_map(|(owner, verdict)| Some((owner, self.still(owner, verdict)?)));
         for (owner, verdict) in judged.collect::<Vec<_>>() {
             let (device, volume) = (owner.device, Some(owner.volume.clone()));
-            self.settle(Thing::Owner { device, volume }, verdict, |context| {
+            self.settle(StateItem::Owner { device, volume }, verdict, |context| {
                 context.state.remove_owner(device, &owner.volume)?;
                 Ok(true)
             });
@@ -225,7 +224,7 @@ impl Pass<'_> {
             Making::Over(why) => Verdict::Remove(why.clone()),
             Making::Unsure(why) => Verdict::Leave(why.clone()),
         };
-        self.settle(Thing::Leftover(leftover.path()), verdict, |_| {
+        self.settle(StateItem::Leftover(leftover.path()), verdict, |_| {
             leftover.remove()?;
             Ok(true)
         });
@@ -235,22 +234,23 @@ impl Pass<'_> {
     pub(super) fn tell_unlisted(&mut self) {
         for error in std::mem::take(&mut self.unlisted) {
             let place = error.path().to_owned();
-            let [entry, directory] = [Thing::Entry, Thing::Directory].map(|of| of(place.clone()));
+            let [entry, directory] =
+                [StateItem::Entry, StateItem::Directory].map(|of| of(place.clone()));
             let Report { left, failed, .. } = &self.report;
             let mut told = left.iter().chain(failed);
-            if !told.any(|it| [&entry, &directory].contains(&&it.thing)) {
+            if !told.any(|it| [&entry, &directory].contains(&&it.item)) {
                 self.failed(directory, &error);
             }
         }
     }
 
-    fn bundle(&self, name: Digest) -> Thing {
+    fn bundle(&self, name: Digest) -> StateItem {
         let directory = self.context.config.state_dir.join("bundles");
-        Thing::Bundle(directory.join(format!("{name}.json")))
+        StateItem::Bundle(directory.join(format!("{name}.json")))
     }
 
-    fn directory(&self, name: &str) -> Thing {
-        Thing::Directory(self.context.config.state_dir.join(name))
+    fn directory(&self, name: &str) -> StateItem {
+        StateItem::Directory(self.context.config.state_dir.join(name))
     }
 }
 

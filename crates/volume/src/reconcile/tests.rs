@@ -11,7 +11,7 @@ use crust_state::{Config, CrustDirectory, MountInfo, Process, StateDirectory, Ta
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
-use crate::index;
+use crate::target_index;
 use crust_blockfs::device::Neighbours;
 
 /// The runtime, whose nothing here is.
@@ -177,7 +177,7 @@ impl Node {
         let done = self.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
         assert_eq!(told, done);
         assert_eq!(done.failed, []);
-        let kinds = |findings: &[Finding]| findings.iter().map(|it| it.thing.kind()).collect();
+        let kinds = |findings: &[ItemReport]| findings.iter().map(|it| it.item.kind()).collect();
         (kinds(&done.removed), kinds(&done.left))
     }
 
@@ -408,14 +408,14 @@ fn what_cannot_be_looked_into_is_told() {
     .unwrap();
     fs::write(&owners, "").unwrap();
     let report = node.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
-    let things = |findings: &[Finding]| -> Vec<Thing> {
-        findings.iter().map(|it| it.thing.clone()).collect()
+    let things = |findings: &[ItemReport]| -> Vec<StateItem> {
+        findings.iter().map(|it| it.item.clone()).collect()
     };
-    let entry = Thing::Entry(node.config.crust_root.join(&link));
+    let entry = StateItem::Entry(node.config.crust_root.join(&link));
     assert_eq!(things(&report.left), [entry], "{report:?}");
     assert_eq!(
         things(&report.failed),
-        [Thing::Directory(owners)],
+        [StateItem::Directory(owners)],
         "{report:?}"
     );
     assert_eq!(report.removed, []);
@@ -483,7 +483,7 @@ fn an_owner_whose_volume_came_back_stays() {
         let [left] = &pass.report.left[..] else {
             panic!("{:?}", pass.report);
         };
-        assert_eq!(left.thing.kind(), "owner");
+        assert_eq!(left.item.kind(), "owner");
         assert!(left.why.contains("is a link"), "{left:?}");
         assert_eq!(pass.report.removed, []);
     });
@@ -599,10 +599,10 @@ fn what_there_was_no_time_for_is_left() {
     let [volume, locks] = &report.left[..] else {
         panic!("{report:?}");
     };
-    assert_eq!(volume.thing, Thing::Volume(target));
+    assert_eq!(volume.item, StateItem::Volume(target));
     let directory = node.config.state_dir.join("locks");
-    assert_eq!(locks.thing, Thing::Directory(directory));
-    for Finding { why, .. } in [volume, locks] {
+    assert_eq!(locks.item, StateItem::Directory(directory));
+    for ItemReport { why, .. } in [volume, locks] {
         assert!(why.contains("no time"), "{why}");
     }
 }
@@ -611,8 +611,9 @@ fn what_there_was_no_time_for_is_left() {
 fn what_is_staged_and_not_indexed_is_indexed_at_the_next_stage_and_by_a_pass() {
     type Step = fn(&Context<'_>, &TargetPath) -> bool;
     let by_stage: Step =
-        |context, target| index::add(context, &target.look(), context.deadline).is_ok();
-    let at_once: Step = |context, target| index::add_at_once(context, &target.look()).is_ok();
+        |context, target| target_index::add(context, &target.look(), context.deadline).is_ok();
+    let at_once: Step =
+        |context, target| target_index::add_at_once(context, &target.look()).is_ok();
     let by_pass: Step = |context, _| {
         let report = reconcile(context, Mode::Remove, Path::new(OTHER));
         report.ok().is_ok()

@@ -11,16 +11,15 @@ use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
 
-use super::decide::{Devices, Part, Seen, stray};
-use super::finding::{Thing, Verdict};
-use super::gone;
-use super::pods::Pods;
+use super::decide::{Devices, Part, Pods, Seen, stray};
+use super::finding::{StateItem, Verdict};
+use super::target_directory;
 use super::{Mode, Pass};
-use crate::Context;
+use crate::context::Context;
 use crate::error::Cause;
-use crate::index;
 use crate::overview::users;
-use crate::stage::holder;
+use crate::target_index;
+use crate::unstage::holder;
 use crust_blockfs::device::{self, Device, DeviceError};
 
 /// What every volume is looked at with.
@@ -61,13 +60,13 @@ impl Pass<'_> {
         let found = match self.context.crust.survey() {
             Ok(found) => found,
             Err(error) => {
-                let thing = Thing::Directory(self.context.config.crust_root.clone());
-                return self.failed(thing, &error);
+                let item = StateItem::Directory(self.context.config.crust_root.clone());
+                return self.failed(item, &error);
             }
         };
         for found in &found {
             if self.context.deadline.expired() {
-                self.leave(thing(found), "there was no time to look at it".into());
+                self.leave(item(found), "there was no time to look at it".into());
             } else {
                 self.volume(found, around);
             }
@@ -82,11 +81,11 @@ impl Pass<'_> {
             return;
         }
         let found = self.context.crust.survey().map_err(Cause::from);
-        let added =
-            found.and_then(|found| index::add_all(&self.context, &found, self.context.deadline));
+        let added = found
+            .and_then(|found| target_index::add_all(&self.context, &found, self.context.deadline));
         if let Err(cause) = added {
             self.failed(
-                Thing::Directory(self.context.config.state_dir.clone()),
+                StateItem::Directory(self.context.config.state_dir.clone()),
                 &cause,
             );
         }
@@ -103,14 +102,14 @@ impl Pass<'_> {
             if self.context.deadline.expired() {
                 let directory = path.parent().unwrap_or(&path).to_owned();
                 let why = "there was no time to look at all locks; hint: run it again";
-                self.leave(Thing::Directory(directory), why.into());
+                self.leave(StateItem::Directory(directory), why.into());
                 return ControlFlow::Break(());
             }
             self.lock(name, path, staged);
             ControlFlow::Continue(())
         });
         if let Err(error) = visited {
-            self.failed(Thing::Directory(error.path().to_owned()), &error);
+            self.failed(StateItem::Directory(error.path().to_owned()), &error);
         }
     }
 
@@ -119,15 +118,15 @@ impl Pass<'_> {
         let why = match needless(name, staged) {
             Ok(Some(why)) => why,
             Ok(None) => return,
-            Err(error) => return self.leave(Thing::Leftover(path), error.to_string()),
+            Err(error) => return self.leave(StateItem::Leftover(path), error.to_string()),
         };
         let lock = match self.take(name) {
             Ok(Some(lock)) => lock,
             Ok(None) | Err(LockError::Held { .. }) => return,
-            Err(error) => return self.leave(Thing::Leftover(path), error.to_string()),
+            Err(error) => return self.leave(StateItem::Leftover(path), error.to_string()),
         };
         self.settle(
-            Thing::Leftover(path),
+            StateItem::Leftover(path),
             Verdict::Remove(why.into()),
             |context| {
                 context.state.retire(lock, name)?;
@@ -141,14 +140,14 @@ impl Pass<'_> {
         match self.see(found, around) {
             Ok(Some(seen)) if !seen.judge().is_empty() => {}
             Ok(_) => return,
-            Err(why) => return self.unreadable(thing(found), why),
+            Err(why) => return self.unreadable(item(found), why),
         }
         let lock = match self.take(LockName::Volume(found.digest)) {
             Ok(lock) => lock,
             Err(LockError::Held { holder, .. }) => {
-                return self.leave(thing(found), format!("its lock is held by {holder}"));
+                return self.leave(item(found), format!("its lock is held by {holder}"));
             }
-            Err(error) => return self.leave(thing(found), error.to_string()),
+            Err(error) => return self.leave(item(found), error.to_string()),
         };
         let again = match self.context.crust.again(found) {
             Ok(Some(again)) => again,
@@ -157,12 +156,12 @@ impl Pass<'_> {
                 if let (Mode::Remove, Some(lock)) = (self.mode, lock) {
                     let name = LockName::Volume(found.digest);
                     if let Err(error) = self.context.state.retire(lock, name) {
-                        self.leave(thing(found), error.to_string());
+                        self.leave(item(found), error.to_string());
                     }
                 }
                 return;
             }
-            Err(error) => return self.unreadable(thing(found), error.to_string()),
+            Err(error) => return self.unreadable(item(found), error.to_string()),
         };
         // A sandbox may have come since.
         let pods = Pods::of(&self.context.state.sandbox_records());
@@ -173,7 +172,7 @@ impl Pass<'_> {
         match self.see(&again, around) {
             Ok(Some(seen)) => self.settle_volume(again, &seen, lock),
             Ok(None) => {}
-            Err(why) => self.unreadable(thing(&again), why),
+            Err(why) => self.unreadable(item(&again), why),
         }
     }
 
@@ -227,7 +226,7 @@ impl Pass<'_> {
             stray_user: stray(record.as_ref(), &others, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
             pod: around.pods.of_target(target),
-            target: gone::look(target, presence.as_ref(), self.context.config),
+            target: target_directory::look(target, presence.as_ref(), self.context.config),
             devices: None,
         };
         if seen.asks_devices() {
@@ -270,23 +269,23 @@ fn remove_parts(found: FoundVolume, parts: &[&Part]) -> Result<(), Cause> {
     Ok(volume.write_record(&record)?)
 }
 
-fn of(target: &TargetPath, part: Part) -> Thing {
+fn of(target: &TargetPath, part: Part) -> StateItem {
     let volume = target.clone();
     match part {
-        Part::User(user) => Thing::User { volume, user },
-        Part::Record => Thing::Record(volume),
-        Part::Copy => Thing::Copy(volume),
-        Part::RuntimeCli(cli) => Thing::RuntimeCli { volume, cli },
-        Part::Half => Thing::Half(volume),
-        Part::All => Thing::Volume(volume),
+        Part::User(user) => StateItem::User { volume, user },
+        Part::Record => StateItem::Record(volume),
+        Part::Copy => StateItem::Copy(volume),
+        Part::RuntimeCli(cli) => StateItem::RuntimeCli { volume, cli },
+        Part::Half => StateItem::Half(volume),
+        Part::All => StateItem::Volume(volume),
     }
 }
 
 /// It as a whole.
-fn thing(found: &FoundVolume) -> Thing {
+fn item(found: &FoundVolume) -> StateItem {
     match found.target() {
-        Some(target) => Thing::Volume(target.clone()),
-        None => Thing::Entry(found.place().to_owned()),
+        Some(target) => StateItem::Volume(target.clone()),
+        None => StateItem::Entry(found.place().to_owned()),
     }
 }
 

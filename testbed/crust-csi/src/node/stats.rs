@@ -12,7 +12,7 @@ use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
 use crust_volume::HealthQuestion;
-use crust_volume::bare::{self, Contents};
+use crust_volume::bare_directory::{self, DirectoryContents};
 use tonic::Code;
 
 use super::not_there;
@@ -177,7 +177,7 @@ fn of_a_mount(
     };
     let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::usage(&root);
-    let looked = crust_volume::look_over(&HealthQuestion {
+    let looked = crust_volume::check_health(&HealthQuestion {
         root: &root,
         mount: &mounted,
         device: device.number(),
@@ -228,7 +228,9 @@ fn of_the_file_system(answers: bool, message: String) -> Problem {
 /// runcrust, and writes to the host's disk.
 fn astray(place: &TargetPath, failure: &CallFailure) -> Option<Problem> {
     let directory = place.as_path();
-    if failure.code() != Code::FailedPrecondition || bare::contents(directory) != Contents::Files {
+    if failure.code() != Code::FailedPrecondition
+        || bare_directory::contents(directory) != DirectoryContents::Files
+    {
         return None;
     }
     let message = format!(

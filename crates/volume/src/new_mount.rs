@@ -1,4 +1,4 @@
-//! A mount of a volume that nobody sees yet.
+//! Makes a detached mount of a volume: the file system is mounted, grown, and given its fsGroup.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -10,9 +10,8 @@ use rustix::fs::StatVfsMountFlags;
 use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
-use super::disk;
 use super::error::Cause;
-use super::plan::MountPlan;
+use super::plan::{MountPlan, check_disk};
 use super::resize;
 use crust_blockfs::device::Device;
 use crust_blockfs::filesystem::{self, Request};
@@ -20,31 +19,31 @@ use crust_blockfs::fsgroup::{self, Order, Outcome};
 use crust_blockfs::probe;
 use crust_blockfs::sys;
 
-/// What an instance is made of, and for whom.
+/// A mount that is to be made, and for which pod.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct NewMount<'a> {
     pub(super) volume: &'a Volume,
     pub(super) plan: &'a MountPlan,
     pub(super) pod_uid: &'a str,
-    /// Whether somebody may have the device already.
+    /// Whether the device may have users already.
     pub(super) admission: Admission,
 }
 
-/// Instantiates the file system, grows it where that was asked for before, and applies fsGroup,
-/// where it wasn't for this pod before. The record then says that it was.
+/// Mounts the file system, carries out a pending growth, and applies fsGroup unless the record says that it was applied
+/// for this pod before.
 ///
-/// Attached means configured: a crash in here leaves nothing.
-pub(super) fn make(
+/// The mount isn't attached before it is complete: a crash in this function leaves nothing.
+pub(super) fn mount(
     context: &Context<'_>,
-    wanted: Wanted<'_>,
+    new: NewMount<'_>,
     record: &mut VolumeRecord,
 ) -> Result<OwnedFd, Cause> {
-    let plan = wanted.plan;
-    disk::check(wanted.volume.info(), &plan.device)?;
+    let plan = new.plan;
+    check_disk(new.volume.info(), &plan.device)?;
     filesystem::read_ahead(&plan.superblock.fstype, &plan.device);
-    let exclusive = wanted.admission == Admission::First;
+    let exclusive = new.admission == Admission::First;
     if exclusive {
-        unheld(context, plan)?;
+        check_not_held(context, plan)?;
     }
     let mount = filesystem::instantiate(&Request {
         device: &plan.device,
@@ -52,10 +51,10 @@ pub(super) fn make(
         options: &plan.options,
         exclusive,
     })?;
-    resize::carry_out(wanted.volume, plan, &mount)?;
-    let prepared = record.mark_prepared(wanted.pod_uid);
+    resize::carry_out(new.volume, plan, &mount)?;
+    let prepared = record.mark_prepared(new.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
-        let name = wanted.volume.target().volume_name();
+        let name = new.volume.target().volume_name();
         let order = Order {
             group,
             policy,
@@ -94,12 +93,12 @@ fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
         && !probe::is_read_only_by_nature(&plan.device, &plan.superblock.fstype)
 }
 
-/// A device stays busy a moment longer than the last process that had it mounted: for what is to be
-/// written, and until a killed process has run its last instructions.
+/// How long a device may stay busy after the last process that had it mounted: data is written back, and a killed
+/// process runs its last instructions.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Fails where somebody whom no record names has the device.
-pub(super) fn unheld(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
+/// Fails if a user that no record names holds the device exclusively.
+pub(super) fn check_not_held(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
     let mut held = None;
     let free = context.deadline.at_most(MOMENT).poll(|| {
         held = holder(context, plan)?;
@@ -111,7 +110,7 @@ pub(super) fn unheld(context: &Context<'_>, plan: &MountPlan) -> Result<(), Caus
     }
 }
 
-/// Who has the device, or one that shows the same.
+/// Returns the error that says who holds the device, or one with the same data; `None` if it is free.
 fn holder(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
     let path = |device: &Device| device.path().display().to_string();
     let own = plan.device.device();

@@ -1,25 +1,25 @@
-//! A volume that is mounted in a sandbox, by what the kernel shows of it: its record, which says what
-//! it was mounted as, was lost.
+//! The superblock of a volume that is mounted in a sandbox, as the kernel shows it. It stands in for the volume's record
+//! if that was lost.
 
 use crust_state::record::Superblock;
 
 use super::error::Cause;
-use crate::sandbox::Mounted;
+use crate::sandbox::SandboxMount;
 use crust_blockfs::options;
 
-/// What is shown.
+/// A mounted superblock, by the mount table.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct MountedSuperblock {
     fstype: String,
     text: String,
-    /// `None` where the text can't be taken apart.
+    /// `None` if the text can't be parsed.
     options: Option<Vec<String>>,
-    /// The mount is read-only, whatever the superblock is.
+    /// Whether the mount is read-only, whatever the superblock is.
     only_reads: bool,
 }
 
-impl Shown {
-    pub(super) fn of(mounted: &Mounted) -> Self {
+impl MountedSuperblock {
+    pub(super) fn of(mounted: &SandboxMount) -> Self {
         let (fstype, options) = (&mounted.fstype, &mounted.super_options);
         let (fstype, options) = (fstype.to_string_lossy(), options.to_string_lossy());
         Self::new(&fstype, &options, mounted.is_read_only)
@@ -34,7 +34,7 @@ impl Shown {
         }
     }
 
-    /// The SELinux label that all its files have, where it was mounted with one.
+    /// Returns the SELinux label that the superblock was mounted with.
     pub(super) fn label(&self) -> Option<&str> {
         let mut options = self.options.iter().flatten();
         options.find_map(|option| option.strip_prefix("context="))
@@ -45,9 +45,9 @@ impl Shown {
         self.options.iter().flatten().any(|option| option == "ro")
     }
 
-    /// Fails where it isn't what was staged, as far as the kernel shows that: an option of which it says
-    /// nothing is another's, and those that it says more may be the file system's own.
-    pub(super) fn is(&self, staged: &Superblock, only_reads: bool) -> Result<(), Cause> {
+    /// Fails if it isn't what was staged, as far as the kernel shows that: an option that it doesn't show was not
+    /// given, and additional options may be the file system's own.
+    pub(super) fn check(&self, staged: &Superblock, only_reads: bool) -> Result<(), Cause> {
         let mode = if staged.read_only { "ro" } else { "rw" };
         let mut wanted = staged.options.iter().map(String::as_str).chain([mode]);
         let has = |wanted: &str| self.options.iter().flatten().any(|it| it == wanted);
@@ -107,7 +107,7 @@ mod tests {
             (staged(&[], false), "rw,data=journal", true),
         ] {
             for (is, was) in [(false, false), (true, true), (true, false), (false, true)] {
-                let judged = Shown::new("ext4", shown, is).is(&staged, was);
+                let judged = MountedSuperblock::new("ext4", shown, is).check(&staged, was);
                 let same = same && is == was;
                 assert_eq!(judged.is_ok(), same, "{staged:?} {shown} {is} {was}");
             }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn another_file_system_is_not_what_was_staged() {
-        let error = Shown::new("ext3", "rw", false).is(&staged(&[], false), false);
+        let error = MountedSuperblock::new("ext3", "rw", false).check(&staged(&[], false), false);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("with ext3 (rw), by nobody"), "{error}");
         assert!(error.contains("staged as ext4 (rw) by now"), "{error}");
@@ -131,7 +131,7 @@ mod tests {
             ("rw,seclabel", None),
         ] {
             assert_eq!(
-                Shown::new("ext4", options, false).label(),
+                MountedSuperblock::new("ext4", options, false).label(),
                 label,
                 "{options}"
             );

@@ -1,5 +1,5 @@
-//! Tells what a volume's mount would come to, by what is staged and on record now. Nothing is locked, written, mounted
-//! or opened exclusively.
+//! Previews a volume's mount for a pod, by what is staged and recorded now. Nothing is locked, written, mounted or opened
+//! exclusively.
 
 use std::path::PathBuf;
 
@@ -11,23 +11,23 @@ use crust_state::record::{User, VolumeRecord};
 use crust_state::{TargetPath, Volume};
 use serde::{Serialize, Serializer};
 
-use super::acquire::{live_record, planned};
+use super::acquire::planned;
 use super::context::Context;
-use super::disk;
-use super::ensure::Standing;
+use super::ensure::MountStatus;
 use super::error::{Cause, VolumeError};
 use super::owners::{self, Claimant};
-use super::plan::{MountPlan, Need, read_staged};
+use super::plan::{MountPlan, Need, check_disk, read_staged};
+use super::users::live_record;
 use crate::sandbox::Sandbox;
 use crust_blockfs::mountinfo::Table;
 use crust_blockfs::origin::{is_on, may_be_on};
 
-/// A staged volume that can be mounted, as a pod would have it. Its keys are promised to users of
+/// A staged volume that can be mounted, as a pod would get it. Its keys are promised to users of
 /// `crust explain --json` (docs/protocol.md, "explain").
 #[derive(Debug, Serialize)]
-pub struct Outlook {
+pub struct MountPreview {
     /// The directory that it is staged in.
-    pub layout: Layout,
+    pub layout: EntryLayout,
     /// The device's path as it was staged.
     pub device: PathBuf,
     /// The device, or the one that live users have.
@@ -38,17 +38,17 @@ pub struct Outlook {
     pub options: Vec<String>,
     /// Whether the pod only reads.
     pub read_only: bool,
-    /// The group that its files get, where they get one.
+    /// The group that its files get; `None` if they keep theirs.
     pub fs_group: Option<u32>,
-    /// How they get it.
+    /// When the group is applied; `None` without a group.
     pub fs_group_change_policy: Option<&'static str>,
     /// The CSI access mode's name.
     pub access_mode: Option<&'static str>,
     /// Whether the container gets the raw device as well.
     pub device_node: bool,
-    /// How the pod comes to have it, or why it can't, which is serialised as null.
+    /// How the pod gets access, or why it can't, which is serialised as null.
     #[serde(serialize_with = "access_or_null")]
-    pub access: Result<Access, VolumeError>,
+    pub access: Result<PodAccess, VolumeError>,
     /// Live users, by its record.
     #[serde(skip)]
     pub users: Vec<User>,
@@ -57,26 +57,26 @@ pub struct Outlook {
 /// The directory that a volume is staged in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Layout {
+pub enum EntryLayout {
     /// The crust directory.
     Crust,
     /// Kata Containers' directory.
     Kata,
 }
 
-/// How a pod comes to have a volume.
+/// How a pod gets access to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Access {
-    /// Nobody has the device: the file system is mounted.
+pub enum PodAccess {
+    /// The device has no user: the file system is mounted.
     First,
-    /// Somebody has it: another mount of the superblock.
+    /// The device has users: the superblock is mounted once more.
     Joins,
     /// The pod's sandbox has it mounted.
     Mounted,
 }
 
-impl From<Admission> for Access {
+impl From<Admission> for PodAccess {
     fn from(admission: Admission) -> Self {
         match admission {
             Admission::First => Self::First,
@@ -85,9 +85,9 @@ impl From<Admission> for Access {
     }
 }
 
-/// The pod that a volume is looked at for.
+/// The pod that a mount is previewed for.
 #[derive(Debug, Clone, Copy)]
-pub struct Of<'a> {
+pub struct PreviewPod<'a> {
     /// Its uid, or what stands for one.
     pub uid: &'a str,
     /// Its sandbox, where that runs.
@@ -96,13 +96,12 @@ pub struct Of<'a> {
     pub label: Option<&'a str>,
 }
 
-/// Looks at a volume for a pod. Fails as its mount would before
-/// it asks who else has the device.
-pub fn outlook(
+/// Previews the mount of a volume for a pod. Fails as the mount would before it asks who else has the device.
+pub fn preview_mount(
     context: &Context<'_>,
     target: &TargetPath,
-    pod: Of<'_>,
-) -> Result<Outlook, VolumeError> {
+    pod: PreviewPod<'_>,
+) -> Result<MountPreview, VolumeError> {
     let looked = || -> Result<_, Cause> {
         let volume = read_staged(context.crust, target)?;
         let live = live_record(&volume)?;
@@ -112,11 +111,11 @@ pub fn outlook(
         let need = Need::of(context.config, volume.info(), &plan);
         let (fs_group, policy) = plan.fs_group.unzip();
         let layout = if volume.is_kata_layout() {
-            Layout::Kata
+            EntryLayout::Kata
         } else {
-            Layout::Crust
+            EntryLayout::Crust
         };
-        Ok(Outlook {
+        Ok(MountPreview {
             layout,
             device: volume.info().device.clone(),
             device_number: need.device,
@@ -135,7 +134,7 @@ pub fn outlook(
 }
 
 fn access_or_null<S: Serializer>(
-    access: &Result<Access, VolumeError>,
+    access: &Result<PodAccess, VolumeError>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     access.as_ref().ok().serialize(serializer)
@@ -146,20 +145,20 @@ fn access(
     volume: &Volume,
     plan: &MountPlan,
     before: VolumeRecord,
-    pod: Of<'_>,
-) -> Result<Access, Cause> {
+    pod: PreviewPod<'_>,
+) -> Result<PodAccess, Cause> {
     let (before, mounted) = match pod.sandbox {
         Some(sandbox) => {
-            let standing = Standing::of(context.config, volume, sandbox, pod.label)?;
-            if standing.is_complete {
-                return Ok(Access::Mounted);
+            let status = MountStatus::of(context.config, volume, sandbox, pod.label)?;
+            if status.is_complete {
+                return Ok(PodAccess::Mounted);
             }
-            (standing.before, standing.mounted)
+            (status.before, status.mounted)
         }
         None => (before, false),
     };
     if !mounted {
-        disk::check(volume.info(), &plan.device)?;
+        check_disk(volume.info(), &plan.device)?;
     }
     let claimant = Claimant {
         target: volume.target(),
@@ -169,7 +168,7 @@ fn access(
     };
     let admission = owners::preview(context, claimant)?;
     if mounted {
-        return Ok(Access::Mounted);
+        return Ok(PodAccess::Mounted);
     }
     if admission == Admission::First && seems_held(plan)? {
         let device = plan.device.path().display().to_string();

@@ -1,4 +1,4 @@
-//! Whether a volume's target directory is gone (KEP-2857, story 5: a driver that doesn't defer any more
+//! Tells whether a volume's target directory is gone (KEP-2857, story 5: a driver that doesn't defer any more
 //! removes the directory and never unstages).
 //!
 //! That it isn't there isn't enough: a driver may stage before it makes the directory, by hand a volume

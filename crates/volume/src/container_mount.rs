@@ -1,5 +1,5 @@
-//! A container that has its volumes' mounts to itself, because no sandbox of its pod has them.
-//! Containers that do share the superblock, for the kernel has one a device.
+//! Mounts of a volume for one container alone, because no sandbox of its pod has the volume. Several such containers
+//! share the superblock, since the kernel has one for each device.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,27 +7,27 @@ use std::path::Path;
 use crust_state::ownership::Admission;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
-use super::acquire::{NewUser, acquire, live_record, planned};
+use super::acquire::{NewUser, acquire, planned};
 use super::context::{Context, Locked};
-use super::disk;
 use super::error::{Cause, VolumeError};
-use super::instance::{self, Wanted};
-use super::users::{NewContainer, announced};
+use super::new_mount::{self, NewMount};
+use super::plan::check_disk;
+use super::users::{NewContainer, announced, live_record};
 
 /// Announces a container that is about to be created, and mounts a volume for it alone. The mount
 /// is attached nowhere; it ends with the last process that has a view of it.
-pub fn instantiate(
+pub fn mount_for_container(
     context: &Context<'_>,
     locked: &Locked,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
     cli: &Path,
 ) -> Result<OwnedFd, VolumeError> {
-    enter(context, locked, container, mounts, |wanted, record| {
-        let mount = instance::make(context, wanted, record)?;
-        let (volume, device) = (wanted.volume.target(), wanted.plan.device.number());
+    enter(context, locked, container, mounts, |new, record| {
+        let mount = new_mount::mount(context, new, record)?;
+        let (volume, device) = (new.volume.target(), new.plan.device.number());
         tracing::info!(%volume, %device, container = container.id, "mounted for the container");
-        wanted.volume.publish_cli(cli)?;
+        new.volume.publish_cli(cli)?;
         Ok(mount)
     })
 }
@@ -39,10 +39,10 @@ pub fn reserve(
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
-    enter(context, locked, container, mounts, |wanted, _| {
-        disk::check(wanted.volume.info(), &wanted.plan.device)?;
-        match wanted.admission {
-            Admission::First => instance::unheld(context, wanted.plan),
+    enter(context, locked, container, mounts, |new, _| {
+        check_disk(new.volume.info(), &new.plan.device)?;
+        match new.admission {
+            Admission::First => new_mount::check_not_held(context, new.plan),
             Admission::Joins { .. } => Ok(()),
         }
     })
@@ -77,13 +77,13 @@ pub fn mount_reserved(
                 before: &others,
             },
             |plan, admission, record| {
-                let wanted = Wanted {
+                let new = NewMount {
                     volume: &locked.volume,
                     plan,
                     pod_uid: &pod_uid,
                     admission,
                 };
-                let mount = instance::make(context, wanted, record)?;
+                let mount = new_mount::mount(context, new, record)?;
                 locked.volume.publish_cli(cli)?;
                 Ok(mount)
             },
@@ -97,7 +97,7 @@ fn enter<T>(
     locked: &Locked,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
-    work: impl FnOnce(Wanted<'_>, &mut VolumeRecord) -> Result<T, Cause>,
+    work: impl FnOnce(NewMount<'_>, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, VolumeError> {
     let entered = || -> Result<_, Cause> {
         let volume = &locked.volume;
@@ -113,13 +113,13 @@ fn enter<T>(
                 before: &before,
             },
             |plan, admission, record| {
-                let wanted = Wanted {
+                let new = NewMount {
                     volume,
                     plan,
                     pod_uid: container.pod_uid,
                     admission,
                 };
-                work(wanted, record)
+                work(new, record)
             },
         )
     };

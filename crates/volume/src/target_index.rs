@@ -1,4 +1,4 @@
-//! The node's index of target paths. With it a create finds a volume that an engine has bound elsewhere.
+//! Keeps the node's index of target paths, by which a create finds a volume that an engine has bound elsewhere.
 
 use crust_blockfs::Deadline;
 use crust_state::TargetPath;
@@ -6,9 +6,8 @@ use crust_state::crust::FoundVolume;
 use crust_state::lock::LockName;
 use crust_state::target::TargetLookup;
 
-use super::admission::Denied;
 use super::context::Context;
-use super::error::Cause;
+use super::error::{Cause, Denied};
 
 /// Adds a target path to the index, before anything is staged there.
 pub(super) fn add(

@@ -1,4 +1,4 @@
-//! Directories that only mark where a volume would be.
+//! Directories that only mark where a volume would be mounted: no mount point, and no files.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -17,7 +17,7 @@ const ENTRIES: usize = 10_000;
 
 /// The kind of contents of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
+pub enum DirectoryContents {
     /// Nothing but directories, since container runtimes create a missing bind source; or it
     /// doesn't exist.
     Bare,
@@ -32,16 +32,16 @@ pub enum Contents {
 /// Returns what a CSI volume's directory on the host holds. Below it no link is followed, and nothing is
 /// mounted by the look: a path alone doesn't trigger an automount (open(2), `O_PATH`).
 #[must_use]
-pub fn contents(directory: &Path) -> Contents {
-    look_up(directory).unwrap_or(Contents::Unknown)
+pub fn contents(directory: &Path) -> DirectoryContents {
+    look_up(directory).unwrap_or(DirectoryContents::Unknown)
 }
 
-fn look_up(directory: &Path) -> Result<Contents, LookupError> {
+fn look_up(directory: &Path) -> Result<DirectoryContents, LookupError> {
     const OCCUPIED: StatxAttributes = StatxAttributes::MOUNT_ROOT.union(StatxAttributes::AUTOMOUNT);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let failed = |call| move |errno| LookupError::new(call, directory, errno);
     let place = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(Contents::Bare),
+        Err(Errno::NOENT) => return Ok(DirectoryContents::Bare),
         opened => opened.map_err(failed("openat"))?,
     };
     // Nothing is asked for that a file server would have to be asked for.
@@ -52,12 +52,12 @@ fn look_up(directory: &Path) -> Result<Contents, LookupError> {
         .stx_attributes
         .intersects(OCCUPIED)
     {
-        return Ok(Contents::Mount);
+        return Ok(DirectoryContents::Mount);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(&place, c".", flags, Mode::empty()) {
         // Something else than a directory.
-        Err(Errno::NOTDIR) => Ok(Contents::Files),
+        Err(Errno::NOTDIR) => Ok(DirectoryContents::Files),
         opened => look_into(
             opened.map_err(failed("openat"))?,
             DEPTH,
@@ -70,10 +70,14 @@ fn look_up(directory: &Path) -> Result<Contents, LookupError> {
 /// Whether a CSI volume's directory on the host isn't the root of a mount and holds no files. One
 /// that doesn't exist is bare. A tree of directories that is too large to look through counts as somebody's data.
 pub fn is_bare_directory(directory: &Path) -> Result<bool, LookupError> {
-    Ok(look_up(directory)? == Contents::Bare)
+    Ok(look_up(directory)? == DirectoryContents::Bare)
 }
 
-fn look_into(directory: OwnedFd, depth: usize, left: &mut usize) -> Result<Contents, Errno> {
+fn look_into(
+    directory: OwnedFd,
+    depth: usize,
+    left: &mut usize,
+) -> Result<DirectoryContents, Errno> {
     let mut entries = Dir::new(directory)?;
     while let Some(entry) = entries.next() {
         let entry = entry?;
@@ -82,10 +86,10 @@ fn look_into(directory: OwnedFd, depth: usize, left: &mut usize) -> Result<Conte
             continue;
         }
         if entry.file_type() != FileType::Directory {
-            return Ok(Contents::Files);
+            return Ok(DirectoryContents::Files);
         }
         if depth == 0 || *left == 0 {
-            return Ok(Contents::Unknown);
+            return Ok(DirectoryContents::Unknown);
         }
         *left -= 1;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -93,11 +97,11 @@ fn look_into(directory: OwnedFd, depth: usize, left: &mut usize) -> Result<Conte
             .fd()
             .and_then(|directory| rustix::fs::openat(directory, name, flags, Mode::empty()));
         match look_into(opened?, depth - 1, left)? {
-            Contents::Bare => {}
+            DirectoryContents::Bare => {}
             other => return Ok(other),
         }
     }
-    Ok(Contents::Bare)
+    Ok(DirectoryContents::Bare)
 }
 
 #[cfg(test)]
@@ -119,7 +123,7 @@ mod tests {
         );
         std::fs::remove_file(path.join("a/b/link")).unwrap();
         std::fs::write(path.join("a/b/file"), b"").unwrap();
-        assert_eq!(contents(path), Contents::Files);
+        assert_eq!(contents(path), DirectoryContents::Files);
         assert!(!is_bare_directory(path).unwrap());
         assert!(is_bare_directory(&path.join("a/b/c")).unwrap());
     }
@@ -132,20 +136,20 @@ mod tests {
             let opened = std::fs::File::open(temporary.path()).unwrap();
             look_into(opened.into(), depth, &mut entries).unwrap()
         };
-        assert_eq!(look(3, 3), Contents::Bare);
-        assert_eq!(look(2, 3), Contents::Unknown);
-        assert_eq!(look(3, 2), Contents::Unknown);
+        assert_eq!(look(3, 3), DirectoryContents::Bare);
+        assert_eq!(look(2, 3), DirectoryContents::Unknown);
+        assert_eq!(look(3, 2), DirectoryContents::Unknown);
     }
 
     #[test]
     fn what_is_no_directory_is_somebodys_data() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(contents(file.path()), Contents::Files);
+        assert_eq!(contents(file.path()), DirectoryContents::Files);
     }
 
     #[test]
     fn a_mount_is_never_bare() {
         assert!(!is_bare_directory(Path::new("/proc")).unwrap());
-        assert_eq!(contents(Path::new("/proc")), Contents::Mount);
+        assert_eq!(contents(Path::new("/proc")), DirectoryContents::Mount);
     }
 }

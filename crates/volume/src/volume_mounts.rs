@@ -1,4 +1,4 @@
-//! Where a volume in use is mounted, seen from the host without entering any namespace.
+//! The mounts of a volume in use, found from the host without entering a namespace.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -15,16 +15,16 @@ use crust_blockfs::origin::{is_on, mount_id};
 /// it is being created they are below the bundle's root, until it pivots.
 const PIVOTS: u32 = 4;
 
-/// A place where a live user sees the volume. The file system is kept busy as long as this lives.
+/// A mount of the volume that a live user has. The file system is kept busy as long as this value lives.
 #[derive(Debug)]
-pub(super) struct Mounted {
+pub(super) struct VolumeMount {
     /// The volume's root or what a container's subPath leads to; `O_PATH`.
     pub(super) root: OwnedFd,
     /// The mount.
     pub(super) mount: Mount,
 }
 
-impl Mounted {
+impl VolumeMount {
     /// Whether this mount can be written to, whatever the superblock can.
     pub(super) fn is_writable(&self) -> bool {
         !has_option(&self.mount.options, "ro")
@@ -37,7 +37,7 @@ impl Mounted {
     }
 }
 
-/// Opens what a descriptor names, as [`Mounted::open`] does.
+/// Opens what a descriptor names, as [`VolumeMount::open`] does.
 pub(super) fn open_named(named: &OwnedFd) -> Result<OwnedFd, Errno> {
     let kind = FileType::from_raw_mode(fstat(named)?.st_mode);
     if !matches!(kind, FileType::Directory | FileType::RegularFile) {
@@ -61,7 +61,7 @@ fn threads(process: i32) -> Vec<i32> {
 
 /// The places where live users have a volume mounted, the sandboxes' first: what a container sees
 /// may be read-only.
-pub(super) fn places(record: &VolumeRecord) -> impl Iterator<Item = Mounted> {
+pub(super) fn find(record: &VolumeRecord) -> impl Iterator<Item = VolumeMount> {
     let of = |kind| record.users.iter().filter(move |user| user.kind == kind);
     let users = of(UserKind::Sandbox).chain(of(UserKind::Container));
     users.flat_map(|user| of_process(&user.process, record.device))
@@ -69,7 +69,7 @@ pub(super) fn places(record: &VolumeRecord) -> impl Iterator<Item = Mounted> {
 
 /// The mounts of a device's file system that a process sees. A container's tree is its own work:
 /// nothing in it leads out, and a mount is believed only by its device.
-fn of_process(process: &Process, device: DeviceNumber) -> Vec<Mounted> {
+fn of_process(process: &Process, device: DeviceNumber) -> Vec<VolumeMount> {
     for _ in 0..PIVOTS {
         let Some(tree) = Tree::of(process) else {
             break;
@@ -112,11 +112,11 @@ impl Tree {
         Some(Self { root, mounts })
     }
 
-    fn open(&self, mount: &Mount) -> Option<Mounted> {
+    fn open(&self, mount: &Mount) -> Option<VolumeMount> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let place = mount.mount_point.as_path();
         let root = beneath::open(&self.root, place, OFlags::PATH, resolve).ok()?;
-        (mount_id(&root)? == mount.id).then(|| Mounted {
+        (mount_id(&root)? == mount.id).then(|| VolumeMount {
             root,
             mount: mount.clone(),
         })
