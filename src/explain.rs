@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use crust_blockfs::ids::Ids;
+use crust_blockfs::user_namespace::UserNamespace;
 use crust_state::config::MountMode;
 use crust_state::record::User;
 use crust_state::{StateDirectory, TargetPath, sentence};
@@ -252,7 +252,7 @@ impl Explanation {
         let state = StateDirectory::at(&job.config.state_dir)?;
         let context = job.context(&state);
         let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
-        if let (MountMode::Bind, Some(ids @ Ids::Joined(_))) = (plan.way(), &plan.ids) {
+        if let (MountMode::Bind, Some(ids @ UserNamespace::Joined(_))) = (plan.way(), &plan.ids) {
             self.unless_refused(ids.open().with_context(|| plan.names()));
         }
         let id = job.start.id.to_string_lossy();

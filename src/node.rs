@@ -17,7 +17,7 @@ use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::mountinfo::has_option;
 use crust_blockfs::place::{Place, PlaceError, Places};
 use crust_blockfs::{Deadline, DeviceNumber};
-use crust_blockfs::{errno, overlay, selinux, within};
+use crust_blockfs::{errno, openat2, overlay, selinux};
 use crust_state::crust::{EntryError, StagedDigests};
 use crust_state::files::FileError;
 use crust_state::sandbox::SandboxRecord;
@@ -228,7 +228,7 @@ impl Node for ThisNode<'_> {
     }
 
     fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
-        within::resolve(rootfs, path)
+        openat2::resolve_in_root(rootfs, path)
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crust_blockfs::beneath;
+use crust_blockfs::openat2;
 use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -29,7 +29,7 @@ impl PathKind {
             return Self::Other;
         }
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let open = |resolve| beneath::open(CWD, path, OFlags::PATH, resolve);
+        let open = |resolve| openat2::open(CWD, path, OFlags::PATH, resolve);
         if asks_for_mount {
             match open(resolve | ResolveFlags::NO_XDEV) {
                 Ok(_) => return Self::OnRootMount,

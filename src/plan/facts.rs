@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use crust_blockfs::ids::{IdRange, Ids};
+use crust_blockfs::user_namespace::{IdRange, UserNamespace};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
@@ -80,12 +80,12 @@ impl Facts<'_> {
     }
 
     /// The ids that the container's mounts are to show, where it has a user namespace.
-    pub(super) fn ids(&self, volume: &str) -> Result<Option<Ids>, PlanError> {
+    pub(super) fn ids(&self, volume: &str) -> Result<Option<UserNamespace>, PlanError> {
         let Some(namespace) = self.user_namespace() else {
             return Ok(None);
         };
         if let Some(path) = namespace.path.as_deref().filter(|path| !path.is_empty()) {
-            return Ok(Some(Ids::Joined(Path::new(path).into())));
+            return Ok(Some(UserNamespace::Joined(Path::new(path).into())));
         }
         let mappings = self.details.id_mappings();
         let mappings = mappings.map_err(|source| PlanError::document(volume, source))?;
@@ -97,7 +97,7 @@ impl Facts<'_> {
                        linux.uidMappings and linux.gidMappings say what its ids are on the host",
             });
         }
-        Ok(Some(Ids::New { users, groups }))
+        Ok(Some(UserNamespace::New { users, groups }))
     }
 }
 

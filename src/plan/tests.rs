@@ -1,9 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::identity::LookupError;
-use crust_blockfs::ids::{IdRange, Ids};
+use crust_blockfs::openat2;
 use crust_blockfs::place::{Place, PlaceError};
-use crust_blockfs::within;
+use crust_blockfs::user_namespace::{IdRange, UserNamespace};
 use crust_state::Process;
 use crust_state::crust::EntryError;
 use crust_state::record::Version;
@@ -53,7 +53,7 @@ impl Node for Table {
     /// `/link` is a link to `a`, in each container.
     fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
         assert!(rootfs.ends_with("rootfs"), "{}", rootfs.display());
-        let path = within::resolve(Path::new("/no/such"), path);
+        let path = openat2::resolve_in_root(Path::new("/no/such"), path);
         match path.strip_prefix("/link") {
             Ok(below) => Path::new("/a").join(below),
             Err(_) => path,
@@ -412,11 +412,11 @@ fn a_user_namespaces_ids_are_those_that_the_config_says() {
             size: 8,
         }],
     );
-    assert_eq!(plan.ids, Some(Ids::New { users, groups }));
+    assert_eq!(plan.ids, Some(UserNamespace::New { users, groups }));
     let joined = config(TARGET, r#"{"type":"user","path":"/proc/100/ns/user"}"#);
     let plan = container(&joined, member("s"), &Config::default());
     let path = Path::new("/proc/100/ns/user").into();
-    assert_eq!(plan.ids, Some(Ids::Joined(path)));
+    assert_eq!(plan.ids, Some(UserNamespace::Joined(path)));
     let other = config(TARGET, r#"{"type":"user","path":"/proc/101/ns/user"}"#);
     let error = planned(&other, member("s"), &Config::default()).unwrap_err();
     assert!(error.contains("joins namespace /proc/101"), "{error}");

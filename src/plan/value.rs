@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::ids::Ids;
+use crust_blockfs::user_namespace::UserNamespace;
 use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::sandbox::SandboxRecord;
@@ -40,7 +40,7 @@ pub(crate) struct SandboxPlan {
 pub(crate) struct ContainerPlan {
     pub(crate) mounted_in: MountedIn,
     /// The ids that its mounts show, where it has a user namespace.
-    pub(crate) ids: Option<Ids>,
+    pub(crate) ids: Option<UserNamespace>,
     /// The SELinux label that its volumes' files are to have.
     pub(crate) label: Option<String>,
     /// `crust explain` prints each beside the config's mount that it is.

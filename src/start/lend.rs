@@ -21,7 +21,10 @@ impl Job<'_> {
     pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
         let plan = users.plan;
         let sandbox = running_sandbox(plan)?;
-        let ids = plan.ids.as_ref().map(crust_blockfs::ids::Ids::open);
+        let ids = plan
+            .ids
+            .as_ref()
+            .map(crust_blockfs::user_namespace::UserNamespace::open);
         let ids = ids.transpose().with_context(|| plan.names())?.flatten();
         let mut attachments = self.attachments(users).with_context(|| plan.names())?;
         let (mut done, all) = (0, plan.mounts.len());

@@ -1,8 +1,9 @@
-//! A block device: which it is, which others it is the same as, whether somebody has it.
+//! Block devices: their identity, other devices with the same bytes, and whether they are in use.
 
 mod aliases;
 mod facts;
-mod others;
+mod neighbours;
+mod sysfs;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,18 +11,18 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::beneath;
+use crate::openat2;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, major, minor, open};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 pub use crate::{DeviceNumber, DiskSeq};
-pub use aliases::{Aliases, Identity};
+pub use aliases::{Aliases, DeviceIdentity};
 pub use facts::DeviceFacts;
-pub use others::{Neighbours, Revision};
+pub use neighbours::{Neighbours, Revision};
 
 use crate::errno::{self, Name};
-use crate::patience::Unasked;
 use crate::sys::loops::{LoopStatus, loop_status};
+use crate::timed_probe::ProbeError;
 
 /// Where the kernel describes its devices (sysfs(5)).
 const SYSFS: &str = "/sys";
@@ -121,7 +122,7 @@ pub enum DeviceError {
     Silent(DeviceNumber),
     /// It can't be told what loop devices show.
     #[error("loop devices that may show the same can't be looked at: {0}")]
-    Unasked(Unasked),
+    ProbeError(ProbeError),
 }
 
 impl Device {
@@ -142,7 +143,7 @@ impl Device {
         };
         // Most are named plainly, and then the name is where it leads.
         let plain = is_normal(path)
-            .then(|| beneath::open(CWD, path, OFlags::PATH, ResolveFlags::NO_SYMLINKS))
+            .then(|| openat2::open(CWD, path, OFlags::PATH, ResolveFlags::NO_SYMLINKS))
             .and_then(Result::ok);
         let is_plain = plain.is_some();
         let opened = plain.map_or_else(
@@ -183,7 +184,7 @@ impl Device {
     /// Finds the device that the kernel knows by a number; `None` when there is none (any more).
     /// By sysfs: udev's `/dev/block` isn't on every node.
     pub fn of_number(number: DeviceNumber) -> Result<Option<Self>, DeviceError> {
-        let Some(name) = aliases::name(Path::new(SYSFS), number)? else {
+        let Some(name) = sysfs::name(Path::new(SYSFS), number)? else {
             return Ok(None);
         };
         let path = Path::new("/dev").join(name);
@@ -218,18 +219,18 @@ impl Device {
 
     /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
     pub fn is_read_only(&self) -> Result<bool, DeviceError> {
-        aliases::is_read_only(Path::new(SYSFS), self.number)
+        sysfs::is_read_only(Path::new(SYSFS), self.number)
     }
 
     /// How many bytes it has now, as far as the kernel knows.
     pub fn size(&self) -> Result<u64, DeviceError> {
-        aliases::size(Path::new(SYSFS), self.number)
+        sysfs::size(Path::new(SYSFS), self.number)
     }
 
     /// Which disk it is among all that the kernel ever made; `None` where it doesn't tell (before Linux
     /// 5.15). A partition is its disk's.
     pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
-        aliases::disk_seq(Path::new(SYSFS), self.number)
+        sysfs::disk_seq(Path::new(SYSFS), self.number)
     }
 
     /// Whether somebody has the device for itself: a mount in whatever namespace, device mapper,
@@ -248,19 +249,19 @@ impl Device {
 
     /// Whether other devices lie on it and have it for themselves, by sysfs: device mapper, md, bcache.
     pub fn has_holders(&self) -> Result<bool, DeviceError> {
-        aliases::has_holders(Path::new(SYSFS), self.number)
+        sysfs::has_holders(Path::new(SYSFS), self.number)
     }
 
     /// The loop devices whose file has this name, wherever it is. None of their files is asked.
     pub(crate) fn loops_named(name: &OsStr) -> Result<Vec<Self>, DeviceError> {
-        let named = aliases::named(Path::new(SYSFS), aliases::loops()?, name)?.into_iter();
+        let named = sysfs::named(Path::new(SYSFS), sysfs::loops()?, name)?.into_iter();
         let opened = named.filter_map(|number| Self::of_number(number).transpose());
         opened.collect()
     }
 
     /// The path of a loop device's file, as the kernel tells it; `None` when it shows nothing (any more).
     pub(crate) fn backing_file(&self) -> Result<Option<PathBuf>, DeviceError> {
-        aliases::backing_file(Path::new(SYSFS), self.number)
+        sysfs::backing_file(Path::new(SYSFS), self.number)
     }
 
     /// Opens the device itself, read-only, without waiting for it. While the descriptor is open
@@ -291,7 +292,7 @@ impl AsFd for Device {
 
 /// Returns whether the kernel has a block device of this number.
 pub fn exists(number: DeviceNumber) -> Result<bool, DeviceError> {
-    Ok(aliases::name(Path::new(SYSFS), number)?.is_some())
+    Ok(sysfs::name(Path::new(SYSFS), number)?.is_some())
 }
 
 /// What a loop device shows, by its own word; `None` where it can't be asked from here, or shows nothing

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
 pub use cause::Cause;
-pub use error::{Call, MountError, Refusal};
+pub use context::Call;
+pub use error::{MountError, Refusal};
 
 use crate::contents;
 use crate::device::{Device, DeviceFacts, DeviceNumber};

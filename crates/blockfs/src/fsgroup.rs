@@ -1,130 +1,41 @@
-//! fsGroup: a volume's files become a pod's group's, by kubelet's rules (its
-//! `pkg/volume/volume_linux.go`).
+//! fsGroup: gives a volume's files to a pod's group by kubelet's rules (its `pkg/volume/volume_linux.go`).
 
 mod batch;
 mod change;
-mod crew;
 mod directory;
+mod distinct_entries;
+mod entry;
 mod error;
-mod inodes;
-mod met;
-mod names;
-mod pace;
-mod policy;
+mod pool;
+mod progress;
 mod queue;
-mod touch;
 mod walk;
 mod worker;
 
 use std::fmt;
-use std::ops::{Add, AddAssign, ControlFlow};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Deadline;
 
 pub use error::FsGroupError;
-pub use policy::{FsGroupChangePolicy, NotAPolicy};
+pub use progress::{Counts, Progress};
 
-use pace::{Looks, Pace};
-use touch::Touched;
+use progress::{ClockInterval, ReportInterval};
 use walk::{Observe, Walk};
 use worker::Worker;
 
 use crate::device::DeviceFacts;
 
-/// How often the caller hears of a long walk (kubelet logs at this pace too).
+/// The interval of progress reports of a long walk (kubelet logs at this interval too).
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
-/// And of a large one.
+/// The number of entries between two reports of a large walk.
 const PROGRESS_EVERY_ENTRIES: u64 = 100_000;
 
-/// How far a walk has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// What was looked at.
-    pub counts: Counts,
-    /// Since the walk began.
-    pub elapsed: Duration,
-}
-
-impl fmt::Display for Progress {
-    /// `1200 entries looked at, 300 changed, in 31 s`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts {
-            entries,
-            changed,
-            immutable,
-            read_only,
-            other_mounts,
-        } = self.counts;
-        write!(f, "{entries} entries looked at, {changed} changed")?;
-        if immutable > 0 {
-            write!(f, ", {immutable} immutable and left as they were")?;
-        }
-        if read_only > 0 {
-            write!(
-                f,
-                ", {read_only} in read-only subvolumes and left as they were"
-            )?;
-        }
-        if other_mounts > 0 {
-            write!(f, ", {other_mounts} other mounts left out")?;
-        }
-        write!(f, ", in {} s", self.elapsed.as_secs())
-    }
-}
-
-/// What a walk met. A hard link counts under each of its names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Entries looked at, of whatever kind.
-    pub entries: u64,
-    /// Those that weren't right yet and are now.
-    pub changed: u64,
-    /// Those that weren't right and are immutable or append-only (chattr(1)): left as they are.
-    /// kubelet logs such failures and goes on; any other failure is an error here.
-    pub immutable: u64,
-    /// Those that weren't right and are in a read-only subvolume of a btrfs, a snapshot: left as
-    /// they are too.
-    pub read_only: u64,
-    /// Those left out because another mount is there.
-    pub other_mounts: u64,
-}
-
-impl Counts {
-    fn add(&mut self, touched: Touched) {
-        self.entries += 1;
-        match touched {
-            Touched::Right => {}
-            Touched::Changed => self.changed += 1,
-            Touched::Immutable => self.immutable += 1,
-            Touched::ReadOnly => self.read_only += 1,
-        }
-    }
-}
-
-impl Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            entries: self.entries + other.entries,
-            changed: self.changed + other.changed,
-            immutable: self.immutable + other.immutable,
-            read_only: self.read_only + other.read_only,
-            other_mounts: self.other_mounts + other.other_mounts,
-        }
-    }
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-/// What came of it.
+/// The outcome of applying fsGroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// `OnRootMismatch`, and the root matches: nothing else was looked at.
@@ -166,7 +77,7 @@ impl fmt::Display for Outcome {
 pub struct Order<'a> {
     /// The pod's `fsGroup`.
     pub group: u32,
-    /// When the root's standing is enough to know.
+    /// When the root's attributes is enough to know.
     pub policy: FsGroupChangePolicy,
     /// What the file system is on, where it may be asked for all its inodes before any entry is
     /// looked at. That finds out sooner that there is nothing to do.
@@ -196,8 +107,8 @@ pub fn apply(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, FsGroupError> {
     let start = Instant::now();
-    let mut pace = Pace::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
-    let mut looks = Looks::default();
+    let mut pace = ReportInterval::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
+    let mut looks = ClockInterval::default();
     let mut observe = |counts: &Counts| {
         if !looks.is_due(counts.entries) && !pace.has_come_to(counts.entries) {
             return ControlFlow::Continue(());
@@ -245,8 +156,9 @@ fn run(
         return Err(FsGroupError::NotAGroup { group });
     }
     let mut walk = Walk::new(root, group)?;
-    let standing = walk.root_standing()?;
-    if order.policy == FsGroupChangePolicy::OnRootMismatch && change::root_matches(&standing, group)
+    let attributes = walk.root_attributes()?;
+    if order.policy == FsGroupChangePolicy::OnRootMismatch
+        && change::root_matches(&attributes, group)
     {
         return Ok(Found::RootMatches);
     }
@@ -256,7 +168,7 @@ fn run(
     // The root is changed last: where it isn't right, others aren't.
     let device = order
         .device
-        .filter(|_| change::needed(&standing, group).is_none());
+        .filter(|_| change::needed(&attributes, group).is_none());
     let right = device.and_then(|device| walk.all_right(device, observe));
     match right {
         Some(inodes) => Ok(Found::AllRight(inodes)),
@@ -281,12 +193,12 @@ fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, F
     loop {
         walk.begin_pass()?;
         let walk = &*walk;
-        walk.crew.push_listing(walk.root.clone());
+        walk.pool.push_listing(walk.root.clone());
         thread::scope(|scope| Worker::new(walk, scope, Some(&mut *observe)).work());
         passes += 1;
         let is_last = passes == PASSES;
         match walk.left_behind() {
-            _ if walk.crew.is_halted() => break,
+            _ if walk.pool.is_halted() => break,
             Some(_) if !is_last => {}
             Some(path) => return Err(FsGroupError::Restless { path }),
             None if live && walk.is_unsettled() && !is_last => {}
@@ -294,6 +206,59 @@ fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, F
         }
     }
     walk.end(observe)
+}
+
+/// When fsGroup is applied to a volume (`metadata.fsGroupChangePolicy`; the names are those of
+/// `PodSecurityContext.fsGroupChangePolicy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FsGroupChangePolicy {
+    /// Every time the volume is mounted for a pod.
+    #[default]
+    Always,
+    /// Only where the volume's root doesn't already have the group and the permissions.
+    OnRootMismatch,
+}
+
+impl FsGroupChangePolicy {
+    /// The policy of a volume with this group. Without a group a policy means nothing: kubelet sends one whenever
+    /// the pod has one. It is then the default, so that the same volume is described in one way.
+    #[must_use]
+    pub fn with_group(self, group: Option<u32>) -> Self {
+        group.map_or_else(Self::default, |_| self)
+    }
+}
+
+/// A string that isn't an `fsGroupChangePolicy`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} isn't an fsGroupChangePolicy (one of Always, OnRootMismatch)")]
+pub struct NotAPolicy(String);
+
+impl FsGroupChangePolicy {
+    /// As Kubernetes writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::OnRootMismatch => "OnRootMismatch",
+        }
+    }
+}
+
+impl FromStr for FsGroupChangePolicy {
+    type Err = NotAPolicy;
+
+    fn from_str(text: &str) -> Result<Self, NotAPolicy> {
+        [Self::Always, Self::OnRootMismatch]
+            .into_iter()
+            .find(|policy| policy.as_str() == text)
+            .ok_or_else(|| NotAPolicy(text.to_owned()))
+    }
+}
+
+impl fmt::Display for FsGroupChangePolicy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
 }
 
 #[cfg(test)]

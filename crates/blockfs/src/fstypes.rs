@@ -11,13 +11,12 @@ mod btrfs;
 mod descriptor;
 mod ext;
 mod growth;
-mod read_only;
 mod xfs;
 
 use rustix::fs::FsWord;
 use rustix::io::Errno;
 
-use crate::linux;
+use crate::kernel_version;
 
 pub use descriptor::{CheckByBackup, FileSystem, Format, Unfit};
 pub(crate) use descriptor::{
@@ -34,11 +33,11 @@ pub static FILE_SYSTEMS: &[&FileSystem] = &[
     &ext::EXT2,
     &xfs::XFS,
     &btrfs::BTRFS,
-    &read_only::SQUASHFS,
-    &read_only::EROFS,
-    &read_only::ISO9660,
-    &read_only::CRAMFS,
-    &read_only::ROMFS,
+    &SQUASHFS,
+    &EROFS,
+    &ISO9660,
+    &CRAMFS,
+    &ROMFS,
 ];
 
 /// Returns the description of a type.
@@ -72,7 +71,7 @@ pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
 }
 
 /// Returns true if this kernel can give such a file system an SELinux label by way of fsconfig(2).
-pub(crate) fn takes_label(fstype: &str, kernel: linux::Version) -> bool {
+pub(crate) fn takes_label(fstype: &str, kernel: kernel_version::KernelVersion) -> bool {
     find(fstype).is_none_or(|it| it.takes_label_since <= kernel)
 }
 
@@ -137,7 +136,7 @@ pub fn growing_by_reserves() -> String {
 
 /// Returns the types into which this kernel can map the ids of a user namespace, as the subject of a sentence: `ext4, xfs
 /// and btrfs`.
-pub(crate) fn with_id_mapping(kernel: linux::Version) -> String {
+pub(crate) fn with_id_mapping(kernel: kernel_version::KernelVersion) -> String {
     let maps = |it: &&&FileSystem| it.maps_ids_since.is_some_and(|since| since <= kernel);
     let mapped = FILE_SYSTEMS.iter().filter(maps);
     let names: Vec<&str> = mapped.map(|it| it.name).collect();
@@ -154,6 +153,20 @@ fn in_words(names: &[&str], last: &str) -> String {
         [names @ .., name] => format!("{} {last} {name}", names.join(", ")),
     }
 }
+
+const fn read_only(name: &'static str) -> FileSystem {
+    FileSystem {
+        name,
+        is_read_only: true,
+        ..FileSystem::BASE
+    }
+}
+
+static SQUASHFS: FileSystem = read_only("squashfs");
+static EROFS: FileSystem = read_only("erofs");
+static ISO9660: FileSystem = read_only("iso9660");
+static CRAMFS: FileSystem = read_only("cramfs");
+static ROMFS: FileSystem = read_only("romfs");
 
 #[cfg(test)]
 mod tests;

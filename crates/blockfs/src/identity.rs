@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use crate::{DeviceNumber, beneath};
+use crate::{DeviceNumber, openat2};
 use rustix::fs::{AtFlags, CWD, FileType, ResolveFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
@@ -58,7 +58,7 @@ impl Identity {
     /// Returns the identity of what a path leads to, links followed, if the kernel can tell it from memory.
     #[must_use]
     pub fn at_once(path: &Path) -> AtOnce {
-        match beneath::open_at_once(path, ResolveFlags::empty()) {
+        match openat2::open_cached(path, ResolveFlags::empty()) {
             Ok(opened) => Self::of_opened(opened, path).map_or(AtOnce::Unknown, AtOnce::Found),
             Err(errno) if is_missing(errno) => AtOnce::Nothing,
             Err(_) => AtOnce::Unknown,

@@ -8,13 +8,13 @@
 //! | [`fstypes`] | describes each type of file system in one table, which all others ask |
 //! | [`options`] | turns mount options of CSI drivers into attributes and file-system options |
 //! | [`filesystem`] | makes a *detached* mount of a device, or one sentence that says why not |
-//! | [`view`], [`subpath`], [`ids`], [`selinux`] | makes what a container gets of a mounted volume |
+//! | [`view`], [`subpath`], [`user_namespace`], [`selinux`] | makes what a container gets of a mounted volume |
 //! | [`fsgroup`] | applies kubelet's group ownership on descriptors; it can be resumed |
 //! | [`usage`], [`resize`] | reports bytes and inodes of a mounted volume; grows it to its device's size |
-//! | [`mountinfo`], [`device_mounts`], [`origin`], [`mount_kind`], [`overlay`] | reads `/proc/<pid>/mountinfo` and what mounts are made of |
+//! | [`mountinfo`], [`device_mounts`], [`mount_kind`], [`overlay`] | reads `/proc/<pid>/mountinfo` and what mounts are made of |
 //! | [`identity`], [`place`] | tells which file a path leads to, by which mount, and where within its file system |
-//! | [`beneath`], [`within`], [`bounded`] | opens below a directory, follows links within a root, reads no more than a limit |
-//! | [`patience`], [`Deadline`] | asks what may hang, with a limit |
+//! | [`openat2`], [`bounded`] | opens below a directory or within a root; reads no more than a limit |
+//! | [`timed_probe`], [`Deadline`] | probes what may hang, with a time limit |
 //! | [`errno`] | names errors as strace does |
 //! | [`sys`] | makes the system calls that `rustix` and `nix` lack; the only module with `unsafe` |
 //!
@@ -22,7 +22,6 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
-pub mod beneath;
 pub mod bounded;
 pub mod contents;
 mod deadline;
@@ -34,15 +33,13 @@ pub mod filesystem;
 pub mod fsgroup;
 pub mod fstypes;
 pub mod identity;
-pub mod ids;
-mod linux;
+mod kernel_version;
 pub mod loops;
 pub mod mount_kind;
 pub mod mountinfo;
+pub mod openat2;
 pub mod options;
-pub mod origin;
 pub mod overlay;
-pub mod patience;
 pub mod place;
 pub mod probe;
 pub mod resize;
@@ -50,9 +47,10 @@ pub mod selinux;
 mod signature;
 pub mod subpath;
 pub mod sys;
+pub mod timed_probe;
 pub mod usage;
+pub mod user_namespace;
 pub mod view;
-pub mod within;
 
 pub use deadline::Deadline;
 pub use device_number::{DeviceNumber, DiskSeq, NotADeviceNumber};

@@ -8,52 +8,43 @@
 //!
 //! An image keeps its name while it is attached, and has that one only: by another it isn't found.
 
-mod attach;
-mod detach;
 mod error;
-mod held;
 mod holders;
 mod image;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 
 pub use crate::DeviceNumber;
-pub use attach::attach;
-pub use detach::detach;
 pub use error::LoopError;
+pub use image::LoopDevice;
 
+use crate::Deadline;
 use crate::device::{Device, DeviceError};
-use crate::sys::loops::{refresh_loop, set_read_only as set_device_read_only};
-use held::Held;
-use image::Image;
+use crate::sys::loops::{
+    AUTOCLEAR, DIRECT_IO, READ_ONLY, clear_loop, configure_loop, free_loop, keep_loop, loop_status,
+    refresh_loop, set_read_only as set_device_read_only,
+};
+use holders::holders;
+use image::{Image, OpenLoop, failed};
 
-/// An image's loop device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
-    /// `/dev/loop3`
-    pub device: PathBuf,
-    /// `7:3`
-    pub number: DeviceNumber,
-    /// It refuses writes, by [`set_read_only`] or because it was attached so.
-    pub read_only: bool,
-    /// What is written to it isn't kept in the page cache a second time, as the image's.
-    pub direct_io: bool,
-}
-
-/// The loop device that shows an image, if there is one.
-pub fn find(image: &Path) -> Result<Option<Attached>, LoopError> {
+/// Returns the loop device of an image; `None` if it has none.
+pub fn find(image: &Path) -> Result<Option<LoopDevice>, LoopError> {
     let image = Image::find(image)?;
-    let held = Held::of(&image)?;
-    held.as_ref().map(Held::attached).transpose()
+    let held = OpenLoop::of(&image)?;
+    held.as_ref().map(OpenLoop::attached).transpose()
 }
 
-/// All loop devices that show a file of an image's name, also once it was unlinked. For questions that are
-/// asked of what is there: [`find`] tells the image itself from what has its name.
+/// Returns all loop devices of files that have the image's name, also of one that was unlinked. [`find`] tells the image
+/// itself from other files of its name.
 pub fn named(image: &Path) -> Result<Vec<Device>, LoopError> {
     Ok(Device::loops_named(image.file_name().unwrap_or_default())?)
 }
 
-/// Whether a device is one of loop(4)'s, whatever it shows.
+/// Whether a device is a loop device, attached to a file or not.
 #[must_use]
 pub fn is_loop(device: DeviceNumber) -> bool {
     /// `LOOP_MAJOR`
@@ -61,8 +52,8 @@ pub fn is_loop(device: DeviceNumber) -> bool {
     device.major() == MAJOR
 }
 
-/// Whether at a path there is a loop device that shows nothing (any more): somebody has detached it, maybe
-/// with its node.
+/// Whether the path of a loop device leads to one without a file, or to nothing: it was detached, and its node may have
+/// been removed.
 pub fn is_idle(device: &Path) -> Result<bool, LoopError> {
     match Device::open(device) {
         Ok(device) => Ok(is_loop(device.number()) && device.backing_file()?.is_none()),
@@ -72,15 +63,180 @@ pub fn is_idle(device: &Path) -> Result<bool, LoopError> {
     }
 }
 
-/// Makes the device as large as its image is now, and gives back how many bytes that is.
+const CONTROL: &str = "/dev/loop-control";
+
+/// The major number of loop devices (Documentation/admin-guide/devices.txt).
+const MAJOR: u32 = 7;
+
+/// The logical block size of every loop device, in bytes. A file system is made for one size and needs it at each mount.
+/// Kernels differ in their default for direct I/O on a disk with sectors of 4096 bytes (since 6.14 it is 4096), and a
+/// volume has to survive an upgrade of the kernel. A disk that can't do direct I/O by 512 bytes is used without.
+const BLOCK_SIZE: u32 = 512;
+
+/// How long to wait for other calls that attach devices; each takes next to no time.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Attaches an image as a loop device, with direct I/O where that works. It stays until it is
+/// detached, whoever opens and closes it.
+///
+/// Where the image has a device already, that one is returned as it is, read-only or not.
+pub fn attach(image: &Path, read_only: bool) -> Result<LoopDevice, LoopError> {
+    let image = Image::find(image)?;
+    let deadline = Deadline::after(TIMEOUT);
+    let _turn = image.turn(deadline)?;
+    let mut last = None;
+    let attached = deadline.poll(|| match kept(&image)? {
+        Some(attached) => Ok(Some(attached)),
+        None => configured(&image, read_only, &mut last),
+    })?;
+    attached.ok_or_else(|| LoopError::NoneFree {
+        image: image.path().to_owned(),
+        device: last.unwrap_or_default(),
+    })
+}
+
+/// Returns the image's device, if it has one. One that is about to be detached, and is still open, is kept.
+fn kept(image: &Image) -> Result<Option<LoopDevice>, LoopError> {
+    let Some(held) = OpenLoop::of(image)? else {
+        return Ok(None);
+    };
+    if held.status.flags & AUTOCLEAR != 0 {
+        match keep_loop(&held.open) {
+            Ok(()) => {}
+            // It has gone meanwhile.
+            Err(Errno::NXIO) => return Ok(None),
+            Err(errno) => return Err(held.failed("ioctl(LOOP_SET_STATUS64)")(errno)),
+        }
+    }
+    held.attached().map(Some)
+}
+
+/// Attaches the image to a free device; `None` if another process was faster.
+fn configured(
+    image: &Image,
+    read_only: bool,
+    last: &mut Option<PathBuf>,
+) -> Result<Option<LoopDevice>, LoopError> {
+    let control = |call| move |errno| LoopError::Control { call, errno };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let handle = open(CONTROL, flags, Mode::empty()).map_err(control("open"))?;
+    let free = free_loop(&handle).map_err(control("ioctl(LOOP_CTL_GET_FREE)"))?;
+    let Some(device) = Device::of_number(DeviceNumber::new(MAJOR, free))? else {
+        // Removed again, by LOOP_CTL_REMOVE.
+        return Ok(None);
+    };
+    *last = Some(device.path().to_owned());
+    let opened = device.open_for_writing(OFlags::empty());
+    let opened = opened.map_err(|errno| failed(&device, "open", errno))?;
+    let file = image.open(read_only)?;
+    let flags = if read_only { READ_ONLY } else { 0 };
+    let configure = |flags| configure_loop(&opened, &file, image.path(), flags, BLOCK_SIZE);
+    let done = match configure(flags | DIRECT_IO) {
+        // Not every kernel goes on without it by itself.
+        Err(Errno::INVAL) => configure(flags),
+        done => done,
+    };
+    match done {
+        Ok(()) => {}
+        Err(Errno::BUSY) => return Ok(None),
+        Err(errno) => return Err(failed(&device, "ioctl(LOOP_CONFIGURE)", errno)),
+    }
+    if !read_only && device.is_read_only()? {
+        // It is the number that is: whoever showed another file by it left it so.
+        let failed = |errno| failed(&device, "ioctl(BLKROSET)", errno);
+        set_device_read_only(&opened, false).map_err(failed)?;
+    }
+    let held = OpenLoop::where_shown(device, image)?;
+    held.as_ref().map(OpenLoop::attached).transpose()
+}
+
+/// How long the kernel may take to release an unused device, and udev to read it.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Detaches an image's loop device, and returns whether there was one.
+///
+/// Waits until `deadline` for exclusive holders of the device (a mount in any namespace, device mapper, swap): the kernel
+/// unmounts a little later than umount(2) and kill(2) return. As long as there is a holder, nothing is changed. The same
+/// holds for a device that is merely open, as a container's raw volume is, and isn't closed within some seconds.
+pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
+    let image = Image::find(image)?;
+    let _turn = image.turn(deadline)?;
+    let Some(held) = OpenLoop::of(&image)? else {
+        return Ok(false);
+    };
+    let claimed = deadline.poll(|| match held.device.open_for_reading(OFlags::EXCL) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(Errno::BUSY) => Ok(None),
+        Err(errno) => Err(held.failed("open(O_EXCL)")(errno)),
+    })?;
+    let Some(claim) = claimed else {
+        return Err(LoopError::InUse {
+            image: image.path().to_owned(),
+            device: held.device.path().to_owned(),
+            holders: holders(&held.device),
+        });
+    };
+    // From here on nobody can mount it. `held` is open since before the claim, so that the device still
+    // shows the image.
+    let shown = held.device.backing_file()?;
+    clear_loop(&claim).map_err(held.failed("ioctl(LOOP_CLR_FD)"))?;
+    let OpenLoop { device, open, .. } = held;
+    drop((open, claim));
+    let gone = Deadline::after(CLOSING).poll(|| {
+        let is_gone = device.backing_file()? != shown;
+        Ok::<_, LoopError>(is_gone.then_some(()))
+    })?;
+    if gone.is_none() && stays(&image, &device)? {
+        return Err(LoopError::Open {
+            image: image.path().to_owned(),
+            device: device.path().to_owned(),
+            holders: holders(&device),
+        });
+    }
+    // The image has no device any more, whatever that one is.
+    if let Err(error) = make_writable(&device) {
+        tracing::warn!("{error}; whoever attaches an image there finds it read-only");
+    }
+    Ok(true)
+}
+
+/// Cancels the detaching of a device that is still open, and returns whether there was something to cancel. Otherwise
+/// the device would vanish while the next caller that attaches the image uses it.
+fn stays(image: &Image, device: &Device) -> Result<bool, LoopError> {
+    let Some(held) = OpenLoop::of(image)? else {
+        return Ok(false);
+    };
+    match keep_loop(&held.open) {
+        Ok(()) => Ok(true),
+        Err(Errno::NXIO) => Ok(false),
+        Err(errno) => Err(failed(device, "ioctl(LOOP_SET_STATUS64)", errno)),
+    }
+}
+
+/// Makes a detached device writable again: the flag belongs to the device number, and would hold for the next image.
+/// The exclusive claim keeps other processes from attaching one meanwhile.
+fn make_writable(device: &Device) -> Result<(), LoopError> {
+    if !device.is_read_only()? {
+        return Ok(());
+    }
+    let Ok(claim) = device.open_for_reading(OFlags::EXCL) else {
+        return Ok(());
+    };
+    if loop_status(&claim) != Err(Errno::NXIO) {
+        return Ok(());
+    }
+    set_device_read_only(&claim, false).map_err(|errno| failed(device, "ioctl(BLKROSET)", errno))
+}
+
+/// Makes the device as large as its image is now, and returns its size in bytes.
 pub fn refresh(image: &Path) -> Result<u64, LoopError> {
     let held = held(image)?;
     refresh_loop(&held.open).map_err(held.failed("ioctl(LOOP_SET_CAPACITY)"))?;
     Ok(held.device.size()?)
 }
 
-/// Has the device refuse writes, or take them (again). One whose image was attached read-only takes
-/// none: that is an error.
+/// Makes the device read-only or writable. Fails for a device whose image was attached read-only and that is to become
+/// writable.
 pub fn set_read_only(image: &Path, read_only: bool) -> Result<(), LoopError> {
     let held = held(image)?;
     let failed = held.failed("ioctl(BLKROSET)");
@@ -94,8 +250,8 @@ pub fn set_read_only(image: &Path, read_only: bool) -> Result<(), LoopError> {
     })
 }
 
-fn held(image: &Path) -> Result<Held, LoopError> {
-    let found = Held::of(&Image::find(image)?)?;
+fn held(image: &Path) -> Result<OpenLoop, LoopError> {
+    let found = OpenLoop::of(&Image::find(image)?)?;
     found.ok_or_else(|| LoopError::NotAttached {
         image: image.to_owned(),
     })

@@ -1,11 +1,10 @@
 //! Mount options as people write them, sorted into what the mount API wants (mount(8),
 //! "FILESYSTEM-INDEPENDENT MOUNT OPTIONS").
 
+mod bind_options;
 mod error;
-mod split;
-mod stored;
+mod lists;
 mod table;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,10 +12,10 @@ use std::fmt;
 use rustix::mount::MountAttrFlags;
 
 use crate::fstypes::{self, OptionRules};
+pub use bind_options::missing;
 pub use error::OptionsError;
-pub use stored::stored;
+pub use lists::stored;
 use table::{Meaning, Superblock};
-pub use words::missing;
 
 /// fsconfig(2) takes no longer string, key or value, in bytes.
 const LONGEST: usize = 255;
@@ -98,7 +97,7 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
                 position: index + 1,
             });
         }
-        for option in split::at_commas(item) {
+        for option in lists::at_commas(item) {
             let option = option.ok_or(OptionsError::Quote {
                 position: index + 1,
             })?;
@@ -118,10 +117,10 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
 #[must_use]
 pub fn shown(options: &str) -> Option<Vec<String>> {
     let unquoted = |option: &str| match option.split_once('=') {
-        Some((key, value)) => format!("{key}={}", split::unquote(value)),
+        Some((key, value)) => format!("{key}={}", lists::unquote(value)),
         None => option.to_owned(),
     };
-    split::at_commas(options)
+    lists::at_commas(options)
         .map(|option| option.map(unquoted))
         .collect()
 }
@@ -155,7 +154,7 @@ impl MountOptions {
         superblock: &mut BTreeSet<Superblock>,
     ) -> Result<(), OptionsError> {
         let (key, value) = match option.split_once('=') {
-            Some((key, value)) => (key, Some(split::unquote(value))),
+            Some((key, value)) => (key, Some(lists::unquote(value))),
             None => (option, None),
         };
         if key.is_empty() {

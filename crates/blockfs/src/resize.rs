@@ -1,23 +1,42 @@
 //! Growing a mounted file system as far as its device reaches.
 //!
-//! What a file system's size is: all its blocks, those that it keeps for itself too. So it can be
-//! compared with the device's, which statfs(2)'s number can't.
+//! The size of a file system is that of all its blocks, its own metadata included. Unlike the size of statfs(2) it can be
+//! compared with the device's.
 
 mod decide;
-mod error;
-mod limits;
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
-pub use decide::Misfit;
-pub use error::ResizeError;
-pub use limits::{Limits, NoSuchSize};
+pub use decide::{Limits, Misfit, NoSuchSize};
 
-use crate::device::DeviceFacts;
+use crate::device::{DeviceError, DeviceFacts};
 use crate::fstypes::{self, FileSystem, Growth, GrowthError, Size};
 use crate::probe;
 use decide::Step;
+
+/// Why a file system has not been grown. The caller knows the volume.
+#[derive(Debug, thiserror::Error)]
+pub enum ResizeError {
+    /// No size is within the limits.
+    #[error("device {device:?}: {misfit}")]
+    Limits {
+        /// The device's path.
+        device: PathBuf,
+        /// The numbers.
+        misfit: Misfit,
+    },
+    /// It can't be grown.
+    #[error(transparent)]
+    Growth(#[from] GrowthError),
+}
+
+impl From<DeviceError> for ResizeError {
+    fn from(error: DeviceError) -> Self {
+        Self::Growth(error.into())
+    }
+}
 
 /// Grows a mounted file system as far as its device and the limits allow, and gives back how many
 /// bytes it has then. One that is that large already is left alone.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::bounded::{self, KERNELS_WORD};
 
-use crate::{fstypes, linux};
+use crate::{fstypes, kernel_version};
 
 /// Whether the host enforces a policy (selinuxfs; `getenforce(8)` reads the same).
 #[must_use]
@@ -18,5 +18,5 @@ pub fn enforces() -> bool {
 /// takes the option, whatever the file system; but some types didn't pass it on at first.
 #[must_use]
 pub fn takes_label(fstype: &str) -> bool {
-    fstypes::takes_label(fstype, linux::version())
+    fstypes::takes_label(fstype, kernel_version::running())
 }

@@ -6,7 +6,7 @@ mod error;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use crate::beneath;
+use crate::openat2;
 use rustix::fs::{FileType, OFlags, ResolveFlags, fstat};
 use rustix::io::Errno;
 
@@ -104,7 +104,7 @@ fn open(root: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
     } else {
         relative
     };
-    beneath::open(root, path, OFlags::PATH, INSIDE)
+    openat2::open(root, path, OFlags::PATH, INSIDE)
 }
 
 #[cfg(test)]

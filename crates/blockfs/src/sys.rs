@@ -1,12 +1,11 @@
 //! The system calls that neither `rustix` nor `nix` has a safe function for, and the only `unsafe` of this crate.
 #![allow(unsafe_code)]
 
-pub(crate) mod asking;
 pub(crate) mod bulkstat;
 mod exec;
 pub(crate) mod growth;
-pub(crate) mod handles;
 pub(crate) mod loops;
+pub(crate) mod probe_process;
 pub(crate) mod statmount;
 
 use std::ffi::{c_int, c_void};
@@ -21,7 +20,6 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 pub use exec::exec;
-pub use handles::unshare_place;
 
 /// `struct mount_attr` of `mount_setattr(2)`, version 0 (32 bytes, Linux 5.12).
 #[repr(C)]
@@ -261,6 +259,40 @@ fn request<T: Plain>(
 
 fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// The same number on every architecture that Rust's `std` knows on Linux.
+const FCHMODAT2: libc::c_long = 452;
+
+/// Sets the mode of what `entry` refers to, which may be `O_PATH` and isn't a symbolic link.
+///
+/// Errors are `fchmodat2(2)`'s: ENOSYS before Linux 6.6.
+pub(crate) fn set_mode(entry: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+    fchmodat2(entry.as_raw_fd(), mode)
+}
+
+/// Whether [`set_mode`] works here. Asked of no file, so that an answer which isn't the call's own,
+/// such as a seccomp filter's, isn't taken for one.
+pub(crate) fn has_set_mode() -> bool {
+    fchmodat2(-1, 0) == Err(Errno::BADF)
+}
+
+fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
+    // SAFETY: the path is a static NUL-terminated empty string, which AT_EMPTY_PATH makes mean `fd`;
+    // that is a number, which the kernel looks up.
+    let result = unsafe { libc::syscall(FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
+}
+
+/// Gives the calling thread a root, a working directory and a umask that other threads don't share:
+/// setns(2) of a mount namespace is refused to a thread that shares them, and one that ends does so
+/// for a moment after it was joined (`do_exit` tells of the end before it lets go of them).
+pub fn unshare_place() -> Result<(), Errno> {
+    unshare(CloneFlags::CLONE_FS)
 }
 
 #[cfg(test)]

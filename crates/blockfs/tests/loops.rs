@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
-use crust_blockfs::loops::{self, Attached, LoopError};
+use crust_blockfs::loops::{self, LoopDevice, LoopError};
 use support::{Mounted, in_own_mount_namespace, run};
 
 /// An image whose name no other file has. Whatever shows it is detached when it is dropped.
@@ -44,11 +44,11 @@ impl Scene {
         file.set_len(mebibytes << 20).expect("it grows");
     }
 
-    fn attach(&self) -> Attached {
+    fn attach(&self) -> LoopDevice {
         loops::attach(&self.image, false).expect("it is attached")
     }
 
-    fn find(&self) -> Option<Attached> {
+    fn find(&self) -> Option<LoopDevice> {
         loops::find(&self.image).expect("it can be told")
     }
 
@@ -110,7 +110,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, LoopError>) -> (LoopError, Stri
 }
 
 /// By as many threads as the barrier waits for.
-fn attach_at_once(scene: &Scene, barrier: &Barrier) -> Vec<Attached> {
+fn attach_at_once(scene: &Scene, barrier: &Barrier) -> Vec<LoopDevice> {
     std::thread::scope(|scope| {
         let work = || {
             barrier.wait();
@@ -490,7 +490,7 @@ fn what_loop_devices_said_is_believed_for_a_moment_and_no_longer() {
         rivals.iter().map(|it| it.path().to_owned()).collect()
     };
     for attempt in 1.. {
-        let [always, never] = [Duration::MAX, Duration::ZERO].map(Neighbours::believed_for);
+        let [always, never] = [Duration::MAX, Duration::ZERO].map(Neighbours::with_max_age);
         assert_eq!(
             [rivals(&always), rivals(&never)],
             [const { Vec::<PathBuf>::new() }; 2]

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crust_blockfs::{Deadline, within};
+use crust_blockfs::{Deadline, openat2};
 use crust_state::foreign::{ForeignFile, ForeignFileError, Staged, stage_new, sweep};
 use crust_state::lock::Lock;
 use crust_state::trust;
@@ -52,7 +52,7 @@ impl NodeRoot {
 
     /// Returns the path on the node that a path leads to, with all links resolved.
     pub(crate) fn resolve(&self, path: &Path) -> PathBuf {
-        within::resolve(&self.0, path)
+        openat2::resolve_in_root(&self.0, path)
     }
 
     /// Returns the path by which this process reaches a path of the node.

@@ -9,7 +9,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::trust::{self, Flaw, Kind};
-use crust_blockfs::{beneath, bounded};
+use crust_blockfs::{bounded, openat2};
 
 mod hint;
 mod identity;
@@ -211,7 +211,7 @@ impl Directory {
         resolve: ResolveFlags,
     ) -> Result<Option<Self>, FileError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let fd = match beneath::open(at, name, flags, resolve) {
+        let fd = match openat2::open(at, name, flags, resolve) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -264,7 +264,7 @@ impl Directory {
         let path = self.path.join(name);
         // Non-blocking: a fifo in a file's place must not hold the container's start up.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = match beneath::open(&self.fd, name, flags, BELOW) {
+        let fd = match openat2::open(&self.fd, name, flags, BELOW) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(untrusted(&path, "is a symbolic link")),
@@ -287,7 +287,7 @@ impl Directory {
         let path = self.path.join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
+        let fd = openat2::open_or_create(&self.fd, name, flags, mode, BELOW)
             .map_err(|error| failed("openat2", &path, error))?;
         trust_file(&path, &fd)?;
         Ok(File::from(fd))
@@ -297,7 +297,7 @@ impl Directory {
     pub(crate) fn find_lock(&self, name: &str) -> Result<Option<File>, FileError> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = match beneath::open(&self.fd, name, flags, BELOW) {
+        let fd = match openat2::open(&self.fd, name, flags, BELOW) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed("openat2", &path, error)),
@@ -334,7 +334,7 @@ impl Directory {
     fn create_new(&self, name: &str) -> Result<File, FileError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        beneath::open_or_create(&self.fd, name, flags, mode, BELOW)
+        openat2::open_or_create(&self.fd, name, flags, mode, BELOW)
             .map(File::from)
             .map_err(|error| failed("openat2", &self.path.join(name), error))
     }

@@ -13,8 +13,8 @@ use super::error::Cause;
 use super::overview::{Overview, may_live, users};
 use super::unstage::{devices_of, holder};
 use crust_blockfs::device::{Device, DeviceFacts};
+use crust_blockfs::device_mounts::is_on;
 use crust_blockfs::mountinfo;
-use crust_blockfs::origin::is_on;
 
 /// A volume, and all around it. What can't be read is the sentence that says so.
 #[derive(Debug)]

@@ -44,11 +44,11 @@ pub(super) fn claim(
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
         // that hangs. So again, until nobody has come in between.
         let lists = context.state.owner_lists()?;
-        context.neighbours.forget_the_unlisted(&lists);
+        context.neighbours.retain_listed(&lists);
         let new = not_among(&lists, &looked_at);
         looked_at = lists;
         if std::mem::take(&mut asks_all)
-            && let Err(error) = context.neighbours.look_around()
+            && let Err(error) = context.neighbours.probe_all()
         {
             // Mostly rivals are asked for next, and all are asked once. Whoever has to know says so then.
             tracing::debug!("{error}");
@@ -62,7 +62,7 @@ pub(super) fn claim(
     };
     let listed = listed(context, target, own, devices)?;
     let admission = decide(context.config, claimant, listed.others)?;
-    context.neighbours.answers_for_itself(own);
+    context.neighbours.note_answer(own);
     context.state.add_owner(own, target)?;
     write(admission)?;
     let newly = listed.newly;

@@ -19,8 +19,8 @@ use super::owners::{self, Claimant};
 use super::plan::{MountPlan, Need, check_disk, read_staged};
 use super::users::live_record;
 use crate::sandbox::Sandbox;
+use crust_blockfs::device_mounts::{is_on, may_be_on};
 use crust_blockfs::mountinfo::Table;
-use crust_blockfs::origin::{is_on, may_be_on};
 
 /// A staged volume that can be mounted, as a pod would get it. Its keys are promised to users of
 /// `crust explain --json` (docs/protocol.md, "explain").

@@ -9,15 +9,15 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::{Deadline, DeviceNumber, beneath};
+use crust_blockfs::{Deadline, DeviceNumber, openat2};
 use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crust_blockfs::device_mounts::{DeviceMount, DeviceMounts};
+use crust_blockfs::device_mounts::{is_on, mount_id};
 use crust_blockfs::errno::Name;
 use crust_blockfs::mountinfo::{Mount, MountInfoError, Table};
-use crust_blockfs::origin::{is_on, mount_id};
 
 /// Returns the ids of a device's mounts, except those below `lent`, where the delegate finds the volumes.
 /// Before the delegate runs they are somebody else's.
@@ -222,7 +222,7 @@ fn unmount_copy(mount: &Mount) -> Result<(), LeftReason> {
 fn open(mount: &Mount) -> Result<Option<OwnedFd>, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let place: &Path = &mount.mount_point;
-    match beneath::open(CWD, place, OFlags::PATH, resolve) {
+    match openat2::open(CWD, place, OFlags::PATH, resolve) {
         Ok(root) => Ok((mount_id(&root) == Some(mount.id)).then_some(root)),
         // What is there now is of what was below it.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),

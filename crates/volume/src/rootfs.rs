@@ -9,16 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::Deadline;
-use crust_blockfs::beneath;
+use crust_blockfs::openat2;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, readlinkat, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, move_mount};
 
 use crate::attach::{self, ONTO, ViewsError};
+use crust_blockfs::device_mounts::mount_id;
 use crust_blockfs::errno::Name;
 use crust_blockfs::mountinfo::{self, MountInfoError};
 use crust_blockfs::options::{self, OptionsError};
-use crust_blockfs::origin::mount_id;
 use crust_blockfs::sys;
 use crust_blockfs::view::{DetachedMount, View};
 use mount_table::MountTable;
@@ -209,7 +209,7 @@ fn find_place(
     mounts: &MountTable,
 ) -> Result<(OwnedFd, PathBuf), RootfsError> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let place = match beneath::open(root, destination, OFlags::PATH, resolve) {
+    let place = match openat2::open(root, destination, OFlags::PATH, resolve) {
         Ok(place) => place,
         Err(Errno::NOENT) => return Err(RootfsError::Missing(destination.to_owned())),
         Err(errno) => return Err(failed(format!("openat2({})", destination.display()))(errno)),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::{DeviceNumber, beneath};
+use crust_blockfs::{DeviceNumber, openat2};
 use crust_state::Digest;
 use crust_state::sandbox::SandboxRecord;
 use rustix::fs::{
@@ -19,7 +19,7 @@ use crust_blockfs::errno::Name;
 use crust_blockfs::fstypes::hint_on_volume;
 use crust_blockfs::mountinfo::{MountInfoError, Table, has_option};
 use crust_blockfs::view::ViewError;
-use crust_blockfs::{origin, sys};
+use crust_blockfs::{device_mounts, sys};
 
 /// Where the volumes are in a sandbox.
 pub const CRUST: &str = "/.crust";
@@ -214,7 +214,7 @@ impl Sandbox {
     fn open_crust(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        beneath::open(rustix::fs::CWD, self.directory.as_path(), flags, resolve)
+        openat2::open(rustix::fs::CWD, self.directory.as_path(), flags, resolve)
     }
 
     fn open_call(&self) -> String {
@@ -257,12 +257,12 @@ impl Sandbox {
         };
         // From the host's namespace, where a btrfs' source can be looked at.
         let there = Table::of(self.namespace.pid()).and_then(|table| {
-            let id = origin::mount_id(&root);
+            let id = device_mounts::mount_id(&root);
             id.map_or(Ok(None), |id| table.mount(id.into()))
         });
         let id = self.id.clone();
         match there.map_err(|source| SandboxError::Mounts { id, source })? {
-            Some(mount) if origin::is_on(&mount, device) => Ok(Some(SandboxMount {
+            Some(mount) if device_mounts::is_on(&mount, device) => Ok(Some(SandboxMount {
                 root,
                 is_read_only: has_option(&mount.options, "ro"),
                 fstype: mount.fstype,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crust_blockfs::{Deadline, beneath};
+use crust_blockfs::{Deadline, openat2};
 use crust_state::crust::{Amount, EntryError, Staging};
 use crust_state::lock::{LockError, LockName};
 use crust_state::{MountInfo, TargetPath, Volume};
@@ -58,7 +58,7 @@ pub fn stage_at_once(
     if !(context.crust.is_in_memory() && context.state.is_in_memory()) {
         return None;
     }
-    beneath::open_at_once(&*info.device, ResolveFlags::empty()).ok()?;
+    openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
     let look = target.look_at_once()?;
     if !may_wait && !admission::is_fine_at_once(context, &look) {
         return None;

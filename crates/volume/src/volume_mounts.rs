@@ -2,14 +2,14 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crust_blockfs::{DeviceNumber, beneath};
+use crust_blockfs::{DeviceNumber, openat2};
 use crust_state::Process;
 use crust_state::record::{UserKind, VolumeRecord};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat};
 use rustix::io::Errno;
 
+use crust_blockfs::device_mounts::{is_on, mount_id};
 use crust_blockfs::mountinfo::{self, Mount, has_option};
-use crust_blockfs::origin::{is_on, mount_id};
 
 /// How often a process's mounts are read anew when the places that they name aren't there. While
 /// it is being created they are below the bundle's root, until it pivots.
@@ -115,7 +115,7 @@ impl Tree {
     fn open(&self, mount: &Mount) -> Option<VolumeMount> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let place = mount.mount_point.as_path();
-        let root = beneath::open(&self.root, place, OFlags::PATH, resolve).ok()?;
+        let root = openat2::open(&self.root, place, OFlags::PATH, resolve).ok()?;
         (mount_id(&root)? == mount.id).then(|| VolumeMount {
             root,
             mount: mount.clone(),

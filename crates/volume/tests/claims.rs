@@ -122,7 +122,7 @@ fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
-        let ours = Neighbours::believed_for(Duration::MAX);
+        let ours = Neighbours::with_max_age(Duration::MAX);
         node.reserve("pod-a", other.path(), &ours)
             .expect("nobody else has it");
 
@@ -147,7 +147,7 @@ fn a_device_of_ones_own_that_was_given_up_and_claimed_by_another_is_seen_too() {
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
-        let ours = Neighbours::believed_for(Duration::MAX);
+        let ours = Neighbours::with_max_age(Duration::MAX);
         for (pod, device) in [("pod-a", &moving), ("pod-b", &other)] {
             let reserved = node.reserve(pod, device.path(), &ours);
             reserved.expect("nobody else has it");
@@ -172,7 +172,7 @@ fn volumes_of_one_process_are_seen_by_it() {
     let node = Node::new();
     let shared = Image::ext4(&[]);
     let devices = [shared.attach(), shared.attach()];
-    let ours = Neighbours::believed_for(Duration::MAX);
+    let ours = Neighbours::with_max_age(Duration::MAX);
     node.reserve("pod-a", devices[0].path(), &ours)
         .expect("nobody else has it");
     let refused = node.reserve("pod-b", devices[1].path(), &ours).unwrap_err();

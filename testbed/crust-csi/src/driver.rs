@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use crust_blockfs::device::Device;
-use crust_blockfs::loops::{self, Attached};
+use crust_blockfs::loops::{self, LoopDevice};
 use crust_serve::{VolumeTurn, VolumeTurns};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
@@ -161,7 +161,7 @@ impl Driver {
     }
 
     /// A volume's loop device, if it has one.
-    pub(crate) fn attached(&self, id: &str) -> Result<Option<Attached>, Refusal> {
+    pub(crate) fn attached(&self, id: &str) -> Result<Option<LoopDevice>, Refusal> {
         match self.images.size(id) {
             // Nothing by its name is attached.
             Err(ImageError::Missing(_)) => Ok(None),

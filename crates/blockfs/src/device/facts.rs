@@ -9,8 +9,8 @@ use rustix::fs::{OFlags, SeekFrom, ioctl_blksszget, seek};
 use rustix::io::Errno;
 
 use super::{
-    Aliases, Device, DeviceError, DeviceNumber, DiskSeq, Neighbours, SYSFS, aliases, others,
-    shown_by, shown_by_opened,
+    Aliases, Device, DeviceError, DeviceNumber, DiskSeq, Neighbours, SYSFS, neighbours, shown_by,
+    shown_by_opened, sysfs,
 };
 use crate::signature::Signature;
 use crate::sys::loops;
@@ -137,7 +137,7 @@ impl DeviceFacts {
 
     /// Returns what this device is and what it lies on.
     ///
-    /// What a loop device shows isn't remembered. [`others::conflicting`] passes a loop device whose file doesn't
+    /// What a loop device shows isn't remembered. [`neighbours::conflicting`] passes a loop device whose file doesn't
     /// answer, because the file of this one has answered just before.
     pub fn aliases(&self) -> Result<Cow<'_, Aliases>, DeviceError> {
         if let Some(known) = self.aliases.get() {
@@ -164,16 +164,16 @@ impl DeviceFacts {
         neighbours: &Neighbours,
     ) -> Result<Vec<DeviceNumber>, DeviceError> {
         let own = self.aliases()?;
-        others::conflicting(&own, devices, neighbours)
+        neighbours::conflicting(&own, devices, neighbours)
     }
 
     /// Returns the loop devices that show the same bytes. The kernel's exclusive claims don't cover that, and two file
     /// systems on them would destroy each other. Whoever holds a device that lies on one holds that one, too.
     pub fn rivals(&self, neighbours: &Neighbours) -> Result<Vec<Device>, DeviceError> {
         let own = self.aliases()?;
-        let mut loops = aliases::loops()?;
+        let mut loops = sysfs::loops()?;
         loops.retain(|number| !own.are_of(*number));
-        let rivals = others::conflicting(&own, loops, neighbours)?.into_iter();
+        let rivals = neighbours::conflicting(&own, loops, neighbours)?.into_iter();
         let opened = rivals.filter_map(|number| Device::of_number(number).transpose());
         opened.collect()
     }

@@ -5,7 +5,7 @@ mod hint;
 
 use rustix::io::Errno;
 
-use super::Call;
+use super::context::Call;
 use crate::contents::{Contents, Known};
 use crate::fstypes;
 use crate::options::FsOption;

@@ -1,4 +1,4 @@
-//! A file-system context (fsopen(2)) and its log.
+//! The calls that make a mount, and the context that fsopen(2) opens for them, with its log.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,26 @@ use rustix::mount::{
     fsconfig_create, fsconfig_create_exclusive, fsconfig_set_flag, fsconfig_set_string,
 };
 
-/// A configuration in the making.
+use crate::options::FsOption;
+
+/// One of the calls that make a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// fsopen(2).
+    Open,
+    /// fsconfig(2) with the device.
+    Source,
+    /// fsconfig(2) with an option.
+    Option(FsOption),
+    /// fsconfig(2), `FSCONFIG_CMD_CREATE` or `…_CREATE_EXCL`.
+    Create,
+    /// fsmount(2).
+    Mount,
+    /// statx(2) of the new mount.
+    Stat,
+}
+
+/// A file-system context, in which a superblock is configured.
 #[derive(Debug)]
 pub(super) struct Context(OwnedFd);
 
@@ -28,8 +47,8 @@ impl Context {
         fsconfig_set_string(&self.0, key, value.as_bytes())
     }
 
-    /// Makes the superblock, or finds the one there is. With `exclusive` the latter is EBUSY,
-    /// where the kernel can tell. `read_only` is what has been set.
+    /// Creates the superblock, or takes the present one of the device. With `exclusive` the latter fails with EBUSY, if the
+    /// kernel can tell. `read_only` says which mode was set.
     pub(super) fn create(&self, exclusive: bool, read_only: bool) -> Result<(), Errno> {
         if !exclusive {
             return fsconfig_create(&self.0);
@@ -43,15 +62,15 @@ impl Context {
         }
     }
 
-    /// Whether a creation has been tried and failed: from then on every parameter is EBUSY, also
-    /// the one that is set already.
+    /// Whether a creation was tried and has failed: from then on setting any parameter fails with EBUSY, also one that is
+    /// set already.
     fn is_spent(&self, read_only: bool) -> bool {
         let already_set = if read_only { "ro" } else { "rw" };
         self.set_flag(already_set) == Err(Errno::BUSY)
     }
 
-    /// What the kernel has said since the last look, errors first to last: each read gives one
-    /// message, `e ` for an error, `w ` a warning, `i ` an information, then ENODATA.
+    /// Returns the messages of the kernel since the last call, in their order. Each read returns one, with `e ` for an
+    /// error, `w ` for a warning or `i ` for an information in front; the last read fails with ENODATA.
     pub(super) fn log(&self) -> Vec<String> {
         let mut messages = Vec::new();
         let mut buffer = [0; 4096];
@@ -72,7 +91,7 @@ impl AsFd for Context {
     }
 }
 
-/// The message without its level, on one line.
+/// Returns a message without its level, on one line.
 fn message(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim();

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::Cause;
+use super::cause::Cause;
+use super::context::Call;
 use crate::device::DeviceNumber;
 use crate::errno::Name;
 use crate::fstypes::Unfit;
-use crate::options::FsOption;
 
 /// Why there is no mount. Each is one sentence with the device, the
 /// call and what to do; the caller knows the volume.
@@ -79,23 +79,6 @@ pub struct Refusal {
     pub cause: Cause,
     /// The context's log, first message first, without the levels.
     pub log: Vec<String>,
-}
-
-/// One of the calls that make a mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
-    /// fsopen(2).
-    Open,
-    /// fsconfig(2) with the device.
-    Source,
-    /// fsconfig(2) with an option.
-    Option(FsOption),
-    /// fsconfig(2), `FSCONFIG_CMD_CREATE` or `…_CREATE_EXCL`.
-    Create,
-    /// fsmount(2).
-    Mount,
-    /// statx(2) of the new mount.
-    Stat,
 }
 
 /// Quoted and escaped: a path may be any bytes, and the sentence stays on one line.

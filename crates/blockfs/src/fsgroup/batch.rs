@@ -1,13 +1,11 @@
 //! Names of a directory's entries, in the order in which they are dealt with.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
-
-use super::names::Names;
 
 /// What one getdents64(2) fills, in bytes: about two thousand names.
 const LISTING: usize = 64 * 1024;
@@ -167,6 +165,44 @@ fn name_at(names: &[u8], start: usize) -> &CStr {
     CStr::from_bytes_until_nul(&names[start..]).unwrap_or_default()
 }
 
+/// A stack of names of directories that wait, packed: one directory may have millions of them.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// One after the other, each with its NUL.
+    bytes: Vec<u8>,
+}
+
+impl Names {
+    /// Makes a stack of which the first of `names` is popped first.
+    pub(super) fn first_to_last<'a>(
+        names: impl DoubleEndedIterator<Item = &'a CStr> + Clone,
+    ) -> Self {
+        // They may be all that fits: growing, there would be as many again for a moment.
+        let lengths = names.clone().map(|name| name.count_bytes() + 1);
+        let mut bytes = Vec::with_capacity(lengths.sum());
+        for name in names.rev() {
+            bytes.extend_from_slice(name.to_bytes_with_nul());
+        }
+        Self { bytes }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<CString> {
+        let last = self.bytes.len().checked_sub(1)?;
+        let start = self.bytes[..last].iter().rposition(|byte| *byte == 0);
+        let name = self.bytes.split_off(start.map_or(0, |nul| nul + 1));
+        CString::from_vec_with_nul(name).ok()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Returns the size of the names in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -271,5 +307,18 @@ mod tests {
         assert_eq!(read(), Ok(false));
         assert!(!batch.is_large() && batch.is_taken() && batch.part().is_none());
         assert_eq!(batch.directories().pop(), None::<CString>);
+    }
+
+    #[test]
+    fn names_come_out_as_they_went_in() {
+        let names = [c"a", c"long\nname", c"\xff", c"z"];
+        let mut packed = Names::first_to_last(names.into_iter());
+        assert_eq!(packed.size(), 2 + 10 + 2 + 2);
+        for name in names {
+            assert!(!packed.is_empty());
+            assert_eq!(packed.pop().as_deref(), Some(name));
+        }
+        assert!(packed.is_empty());
+        assert_eq!(packed.pop(), None);
     }
 }

@@ -11,16 +11,16 @@ const PERMISSIONS: u32 = 0o7777;
 /// setuid and setgid, which a chown takes away (chown(2)).
 const SET_IDS: u32 = 0o6000;
 
-/// How an entry stands.
+/// The attributes of an entry that fsGroup concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct EntryAttributes {
     pub(super) kind: FileType,
     /// The twelve permission bits.
     pub(super) mode: u32,
     pub(super) group: u32,
 }
 
-impl Standing {
+impl EntryAttributes {
     /// From `st_mode` and `st_gid`.
     pub(super) fn new(raw_mode: u32, group: u32) -> Self {
         Self {
@@ -45,24 +45,24 @@ pub(super) struct Change {
 
 /// `None`: it is right already. A chmod comes for what is to be added to the mode, and for what the
 /// chown takes away; never for a symbolic link, which has no mode of its own.
-pub(super) fn needed(standing: &Standing, group: u32) -> Option<Change> {
-    let chown = standing.group != group;
-    let bits = match standing.kind {
+pub(super) fn needed(attributes: &EntryAttributes, group: u32) -> Option<Change> {
+    let chown = attributes.group != group;
+    let bits = match attributes.kind {
         FileType::Symlink => return chown.then_some(Change { chown, chmod: None }),
         FileType::Directory => DIRECTORY_BITS,
         _ => FILE_BITS,
     };
-    let mode = standing.mode | bits;
+    let mode = attributes.mode | bits;
     let lost = chown && mode & SET_IDS != 0;
-    let chmod = (lost || mode != standing.mode).then_some(mode);
+    let chmod = (lost || mode != attributes.mode).then_some(mode);
     (chown || chmod.is_some()).then_some(Change { chown, chmod })
 }
 
 /// kubelet's `requiresPermissionChange`, the other way round.
-pub(super) fn root_matches(standing: &Standing, group: u32) -> bool {
-    standing.is_directory()
-        && standing.group == group
-        && standing.mode & DIRECTORY_BITS == DIRECTORY_BITS
+pub(super) fn root_matches(attributes: &EntryAttributes, group: u32) -> bool {
+    attributes.is_directory()
+        && attributes.group == group
+        && attributes.mode & DIRECTORY_BITS == DIRECTORY_BITS
 }
 
 #[cfg(test)]
@@ -71,8 +71,8 @@ mod tests {
 
     const GROUP: u32 = 2000;
 
-    fn standing(kind: FileType, mode: u32, group: u32) -> Standing {
-        Standing { kind, mode, group }
+    fn attributes(kind: FileType, mode: u32, group: u32) -> EntryAttributes {
+        EntryAttributes { kind, mode, group }
     }
 
     fn change(chown: bool, chmod: Option<u32>) -> Change {
@@ -107,7 +107,7 @@ mod tests {
             (Socket, 0o755, GROUP, Some(change(false, Some(0o775)))),
             (BlockDevice, 0o600, 0, Some(change(true, Some(0o660)))),
         ] {
-            let entry = standing(kind, mode, group);
+            let entry = attributes(kind, mode, group);
             assert_eq!(needed(&entry, GROUP), expected, "{entry:?}");
         }
     }
@@ -115,18 +115,21 @@ mod tests {
     #[test]
     fn group_0_is_a_group_like_any_other() {
         assert_eq!(
-            needed(&standing(FileType::RegularFile, 0o644, 1000), 0),
+            needed(&attributes(FileType::RegularFile, 0o644, 1000), 0),
             Some(change(true, Some(0o664)))
         );
-        assert_eq!(needed(&standing(FileType::RegularFile, 0o664, 0), 0), None);
+        assert_eq!(
+            needed(&attributes(FileType::RegularFile, 0o664, 0), 0),
+            None
+        );
     }
 
     #[test]
     fn after_a_change_nothing_is_needed() {
         for kind in [FileType::RegularFile, FileType::Directory] {
             for mode in [0, 0o600, 0o4711, 0o1777, 0o7777] {
-                let change = needed(&standing(kind, mode, 0), GROUP).expect("another group");
-                let after = standing(kind, change.chmod.unwrap_or(mode), GROUP);
+                let change = needed(&attributes(kind, mode, 0), GROUP).expect("another group");
+                let after = attributes(kind, change.chmod.unwrap_or(mode), GROUP);
                 assert_eq!(needed(&after, GROUP), None);
             }
         }
@@ -144,7 +147,7 @@ mod tests {
             (FileType::Directory, 0o2760, GROUP, false),
             (FileType::RegularFile, 0o2770, GROUP, false),
         ] {
-            let root = standing(kind, mode, group);
+            let root = attributes(kind, mode, group);
             assert_eq!(root_matches(&root, GROUP), expected, "{root:?}");
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::touch::{self, Identity};
+use super::entry::{self, InodeId};
 
 /// What one path may have (`PATH_MAX`), without its NUL.
 const LONGEST_PATH: usize = 4095;
@@ -18,7 +18,7 @@ pub(super) struct Directory {
     /// Empty for the root.
     name: CString,
     parent: Option<Arc<Directory>>,
-    pub(super) identity: Identity,
+    pub(super) identity: InodeId,
 }
 
 /// A directory that is held.
@@ -29,7 +29,7 @@ pub(super) struct Open {
 }
 
 impl Directory {
-    pub(super) fn root(identity: Identity) -> Self {
+    pub(super) fn root(identity: InodeId) -> Self {
         Self {
             name: CString::default(),
             parent: None,
@@ -37,7 +37,7 @@ impl Directory {
         }
     }
 
-    pub(super) fn below(parent: &Arc<Self>, name: CString, identity: Identity) -> Self {
+    pub(super) fn below(parent: &Arc<Self>, name: CString, identity: InodeId) -> Self {
         Self {
             name,
             parent: Some(Arc::clone(parent)),
@@ -65,14 +65,14 @@ impl Directory {
         let names = self.names();
         let paths = split(&names);
         let Some((last, before)) = paths.split_last() else {
-            return touch::open_directory(root, c".");
+            return entry::open_directory(root, c".");
         };
         let mut above = None;
         for path in before {
             let from = above.as_ref().unwrap_or(root);
-            above = Some(touch::open_directory(from.as_fd(), path)?);
+            above = Some(entry::open_directory(from.as_fd(), path)?);
         }
-        touch::open_directory(above.as_ref().unwrap_or(root).as_fd(), last)
+        entry::open_directory(above.as_ref().unwrap_or(root).as_fd(), last)
     }
 
     /// From the root's first to its own.

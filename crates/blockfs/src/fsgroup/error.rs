@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::Counts;
+use super::progress::Counts;
 use crate::errno::Name;
 use crate::fstypes::{checkers, hint_on_volume};
 

@@ -4,9 +4,8 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::batch::Batch;
+use super::batch::{Batch, Names};
 use super::directory::{Directory, Open};
-use super::names::Names;
 
 /// So many of the innermost directories whose subdirectories wait are kept open. Those above are
 /// found again by their names.

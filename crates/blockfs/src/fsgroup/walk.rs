@@ -8,16 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{SeekFrom, fstat, fstatfs};
 use rustix::io::Errno;
 
-use super::change::Standing;
-use super::crew::{Crew, Halt};
+use super::change::{self, EntryAttributes};
 use super::directory::{Directory, Open};
-use super::met::{Met, TooOften};
-use super::touch::{self, EntryLook, Failure, Modes, Touched};
-use super::{Counts, FsGroupError, inodes};
+use super::distinct_entries::{DistinctEntries, RepeatedListing};
+use super::entry::{self, EntryStat, FailedCall, ModeSetter};
+use super::error::FsGroupError;
+use super::pool::{Halt, WorkerPool};
+use super::progress::{Counts, EntryOutcome};
 use crate::device::DeviceFacts;
+use crate::fstypes::{self, Inode, Survey};
 
 /// So many of the entries that can't be changed are named in the log.
 const NAMED: u64 = 10;
@@ -31,18 +33,18 @@ pub(super) type Observe<'a> = &'a mut dyn FnMut(&Counts) -> ControlFlow<()>;
 pub(super) struct Walk {
     pub(super) group: u32,
     pub(super) root: Open,
-    pub(super) crew: Crew,
+    pub(super) pool: WorkerPool,
     /// The mount that is walked; others aren't entered.
     mount: u64,
-    modes: Modes,
+    modes: ModeSetter,
     /// Of files of several names, by inode.
     linked: [Mutex<()>; LINKED],
     /// Entries that stay as they are, as far as they were named.
     named: AtomicU64,
-    /// Time at which the walk began, comparable with `EntryLook::born`.
+    /// Time at which the walk began, comparable with `EntryStat::born`.
     start: (i64, u32),
     /// Counts the entries listed in this pass.
-    met: Met,
+    met: DistinctEntries,
     /// The first directory that was moved away while this pass was below it.
     left_behind: Mutex<Option<PathBuf>>,
     /// This pass changed an entry older than the walk, or found a listed directory gone.
@@ -51,28 +53,28 @@ pub(super) struct Walk {
 
 impl Walk {
     pub(super) fn new(root: BorrowedFd<'_>, group: u32) -> Result<Self, FsGroupError> {
-        let failed = |(call, errno): Failure| FsGroupError::Call {
+        let failed = |(call, errno): FailedCall| FsGroupError::Call {
             call,
             path: PathBuf::new(),
             errno,
         };
-        let modes = Modes::new()?;
+        let modes = ModeSetter::new()?;
         // The caller's may be O_PATH, and listing moves a shared offset.
-        let root = touch::open_directory(root, c".").map_err(|errno| failed(("openat2", errno)))?;
-        let look = touch::look(&root, c"").map_err(|errno| failed(("statx", errno)))?;
+        let root = entry::open_directory(root, c".").map_err(|errno| failed(("openat2", errno)))?;
+        let look = entry::look(&root, c"").map_err(|errno| failed(("statx", errno)))?;
         Ok(Self {
             group,
             root: Open {
                 directory: Arc::new(Directory::root(look.identity)),
                 descriptor: Arc::new(root),
             },
-            crew: Crew::default(),
+            pool: WorkerPool::default(),
             mount: look.mount,
             modes,
             linked: [const { Mutex::new(()) }; LINKED],
             named: AtomicU64::new(0),
             start: now(),
-            met: Met::default(),
+            met: DistinctEntries::default(),
             left_behind: Mutex::default(),
             unsettled: AtomicBool::new(false),
         })
@@ -80,15 +82,15 @@ impl Walk {
 
     /// Whether the volume's root isn't writable.
     pub(super) fn is_read_only(&self) -> bool {
-        touch::is_read_only(&self.root.descriptor)
+        entry::is_read_only(&self.root.descriptor)
     }
 
     /// Resets the state of the previous pass.
     pub(super) fn begin_pass(&mut self) -> Result<(), FsGroupError> {
         let rewound = rustix::fs::seek(&self.root.descriptor, SeekFrom::Start(0));
         rewound.map_err(|errno| failed(&self.root.directory, None, ("lseek", errno)))?;
-        self.crew.begin_again();
-        self.met = Met::default();
+        self.pool.begin_again();
+        self.met = DistinctEntries::default();
         self.left_behind = Mutex::default();
         self.unsettled = AtomicBool::new(false);
         Ok(())
@@ -103,7 +105,7 @@ impl Walk {
         self.met
             .list(directory.identity, names)
             .map_err(|too_often| {
-                let TooOften { listed, different } = too_often;
+                let RepeatedListing { listed, different } = too_often;
                 FsGroupError::Shared { listed, different }
             })
     }
@@ -134,8 +136,8 @@ impl Walk {
     }
 
     /// How the root stands.
-    pub(super) fn root_standing(&self) -> Result<Standing, FsGroupError> {
-        Ok(self.look_at_root()?.standing)
+    pub(super) fn root_attributes(&self) -> Result<EntryAttributes, FsGroupError> {
+        Ok(self.look_at_root()?.attributes)
     }
 
     /// How many inodes there are, where the file system knows each of them to be right. Who says meanwhile
@@ -143,12 +145,12 @@ impl Walk {
     pub(super) fn all_right(&self, device: &DeviceFacts, observe: Observe<'_>) -> Option<u64> {
         let root = self.root.descriptor.as_fd();
         let goes_on = || observe(&Counts::default()).is_continue();
-        inodes::all_right(root, device, self.group, goes_on)
+        all_right(root, device, self.group, goes_on)
     }
 
     /// What the walk came to, once its workers have ended and the root has had its turn.
     pub(super) fn end(&self, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
-        let below = self.crew.end();
+        let below = self.pool.end();
         let counts = below.and_then(|counts| self.finish(counts, observe));
         counts.map_err(|(halt, counts)| match halt {
             Halt::Stopped => FsGroupError::Stopped {
@@ -171,30 +173,30 @@ impl Walk {
             } = &self.root;
             self.touch(descriptor.as_fd(), &look, directory, None)
         });
-        counts.add(touched.map_err(|error| (error.into(), counts))?);
+        counts.count(touched.map_err(|error| (error.into(), counts))?);
         Ok(counts)
     }
 
-    fn look_at_root(&self) -> Result<EntryLook, FsGroupError> {
-        let look = touch::look(&self.root.descriptor, c"");
+    fn look_at_root(&self) -> Result<EntryStat, FsGroupError> {
+        let look = entry::look(&self.root.descriptor, c"");
         look.map_err(|errno| failed(&self.root.directory, None, ("statx", errno)))
     }
 
     /// Whether an entry is of the volume, rather than of another mount on top of it.
-    pub(super) fn is_of_this_mount(&self, look: &EntryLook) -> bool {
+    pub(super) fn is_of_this_mount(&self, look: &EntryStat) -> bool {
         look.mount == self.mount
     }
 
     /// Whether an entry is in another subvolume of a btrfs than the root: those have an `st_dev`
     /// each, on one mount.
-    fn is_in_a_subvolume(&self, look: &EntryLook) -> bool {
+    fn is_in_a_subvolume(&self, look: &EntryStat) -> bool {
         let (root, entry) = (self.root.directory.identity, look.identity);
         (root.0, root.1) != (entry.0, entry.1)
     }
 
     /// Until it is dropped nobody else changes the file, which has several names. Between another's
     /// chown and its chmod the file is without its setuid bit, and a mode that is made of that stays.
-    pub(super) fn alone_with(&self, file: &EntryLook) -> MutexGuard<'_, ()> {
+    pub(super) fn alone_with(&self, file: &EntryStat) -> MutexGuard<'_, ()> {
         let (.., inode) = file.identity;
         let place = usize::try_from(inode).unwrap_or_default() % LINKED;
         let turn = self.linked[place].lock();
@@ -205,27 +207,27 @@ impl Walk {
     pub(super) fn touch(
         &self,
         entry: BorrowedFd<'_>,
-        look: &EntryLook,
+        look: &EntryStat,
         directory: &Directory,
         name: Option<&CStr>,
-    ) -> Result<Touched, FsGroupError> {
+    ) -> Result<EntryOutcome, FsGroupError> {
         let touched = match self.modes.touch(entry, look, self.group) {
             // A snapshot on a volume that can be written to, where kubelet logs and goes on. If all
             // of the volume became read-only meanwhile, the root fails at last.
-            Err((_, Errno::ROFS)) if self.is_in_a_subvolume(look) => Touched::ReadOnly,
+            Err((_, Errno::ROFS)) if self.is_in_a_subvolume(look) => EntryOutcome::ReadOnly,
             touched => touched.map_err(|failure| failed(directory, name, failure))?,
         };
-        if touched == Touched::Changed && look.born.is_none_or(|born| born < self.start) {
+        if touched == EntryOutcome::Changed && look.born.is_none_or(|born| born < self.start) {
             self.unsettled.store(true, Ordering::Relaxed);
         }
-        if matches!(touched, Touched::Immutable | Touched::ReadOnly) {
+        if matches!(touched, EntryOutcome::Immutable | EntryOutcome::ReadOnly) {
             self.tell_what_stays(touched, directory, name);
         }
         Ok(touched)
     }
 
     /// The first few by name: an operator who wonders about the sum wants one to look at.
-    fn tell_what_stays(&self, touched: Touched, directory: &Directory, name: Option<&CStr>) {
+    fn tell_what_stays(&self, touched: EntryOutcome, directory: &Directory, name: Option<&CStr>) {
         if self.named.fetch_add(1, Ordering::Relaxed) < NAMED {
             let (path, group) = (directory.path(name), self.group);
             tracing::warn!(?path, group, why = ?touched, "fsGroup: an entry stays as it is");
@@ -244,8 +246,41 @@ fn now() -> (i64, u32) {
 pub(super) fn failed(
     directory: &Directory,
     name: Option<&CStr>,
-    (call, errno): Failure,
+    (call, errno): FailedCall,
 ) -> FsGroupError {
     let path = directory.path(name);
     FsGroupError::Call { call, path, errno }
+}
+
+/// Returns how many inodes the file system has, where each is as it should be. `None` says nothing: one isn't, or
+/// can't be asked, or `goes_on` says no.
+///
+/// `root` is any directory of the file system, open for reading, and `device` the one it is on.
+pub(super) fn all_right(
+    root: BorrowedFd<'_>,
+    device: &DeviceFacts,
+    group: u32,
+    mut goes_on: impl FnMut() -> bool,
+) -> Option<u64> {
+    let (stat, whole) = (fstat(root).ok()?, fstatfs(root).ok()?);
+    // That what was looked at is the file system that it was to be.
+    let met_root = AtomicBool::new(false);
+    let is_right = |number: u64, inode: Inode| {
+        if number == stat.st_ino {
+            met_root.store(true, Ordering::Relaxed);
+        }
+        change::needed(&EntryAttributes::new(inode.mode, inode.group), group).is_none()
+    };
+    if !goes_on() {
+        return None;
+    }
+    let tables = fstypes::inode_tables(whole.f_type)?;
+    let inodes = (tables.all_right)(Survey {
+        root,
+        whole: &whole,
+        device,
+        is_right: &is_right,
+        goes_on: &mut goes_on,
+    });
+    inodes.filter(|_| met_root.into_inner())
 }

@@ -8,16 +8,16 @@ use std::thread::{Builder, Scope};
 
 use rustix::io::Errno;
 
-use super::batch::{Batch, Buffer};
+use super::batch::{Batch, Buffer, Names};
 use super::change;
-use super::crew::{Halt, Turn};
 use super::directory::{Directory, Open};
-use super::names::Names;
+use super::entry::{self, EntryStat, FailedCall};
+use super::error::FsGroupError;
+use super::pool::{Halt, Turn};
+use super::progress::{Counts, EntryOutcome};
 use super::queue::{Task, Waiting};
-use super::touch::{self, EntryLook, Failure, Touched};
 use super::walk::{Observe, Walk, failed};
-use super::{Counts, FsGroupError};
-use crate::sys::handles;
+use crate::sys;
 
 /// So often an entry may turn out to be something else than at the last look.
 const TRIES: usize = 16;
@@ -65,17 +65,17 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     /// Until nobody has anything to do any more, or the walk is halted.
     pub(super) fn work(mut self) {
         if let Err(why) = self.tasks() {
-            self.walk.crew.halt(why, self.counts);
+            self.walk.pool.halt(why, self.counts);
         }
     }
 
     fn tasks(&mut self) -> Result<(), Halt> {
-        let crew = &self.walk.crew;
+        let pool = &self.walk.pool;
         let mut had_task = false;
         loop {
-            let turn = crew.next(had_task, &mut self.counts, self.observe.is_none());
+            let turn = pool.next(had_task, &mut self.counts, self.observe.is_none());
             if self.observe.is_some() {
-                self.told = crew.counts();
+                self.told = pool.counts();
             }
             had_task = matches!(turn, Turn::Task(_));
             match turn {
@@ -92,12 +92,12 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     /// Starts a helper where there is work that nobody does.
     fn get_help(&self, entries: usize) {
         let (walk, scope) = (self.walk, self.scope);
-        if !walk.crew.hires(entries as u64) {
+        if !walk.pool.hires(entries as u64) {
             return;
         }
         let helper = move || {
             // Or the caller couldn't enter a sandbox when all is done.
-            if handles::unshare_place().is_ok() {
+            if sys::unshare_place().is_ok() {
                 Worker::new(walk, scope, None).work();
             }
         };
@@ -107,7 +107,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             .spawn_scoped(scope, helper)
             .is_err()
         {
-            walk.crew.hires_no_more();
+            walk.pool.hires_no_more();
         }
     }
 
@@ -131,20 +131,20 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             }
             opened => opened.map_err(|errno| failed(&directory, None, ("openat2", errno)))?,
         };
-        let look = touch::look(&opened, c"");
+        let look = entry::look(&opened, c"");
         let look = look.map_err(|errno| failed(&directory, None, ("statx", errno)))?;
         if look.identity != directory.identity || !self.walk.is_of_this_mount(&look) {
             self.walk.leave_behind(directory.path(None));
             return Ok(());
         }
-        self.walk.crew.push(waiting.opened(opened));
+        self.walk.pool.push(waiting.opened(opened));
         Ok(())
     }
 
     /// Enters `name` in `parent`, if it still is a directory.
     fn descend(&mut self, parent: &Open, name: CString) -> Result<(), Halt> {
         for _ in 0..TRIES {
-            match touch::open_directory(&parent.descriptor, &name) {
+            match entry::open_directory(&parent.descriptor, &name) {
                 Ok(directory) => return self.enter(parent, name, directory),
                 Err(Errno::NOENT) => {
                     // Unlike a file, which is nothing but itself: see `super::walked`.
@@ -168,7 +168,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     fn enter(&mut self, parent: &Open, name: CString, entered: OwnedFd) -> Result<(), Halt> {
-        let look = touch::look(&entered, c"");
+        let look = entry::look(&entered, c"");
         let look = look.map_err(|errno| on(parent, &name, ("statx", errno)))?;
         self.list(&Open {
             directory: Arc::new(Directory::below(&parent.directory, name, look.identity)),
@@ -194,7 +194,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             batch.sort();
             let large = batch.is_large();
             if large {
-                self.walk.crew.push_listing(open.clone());
+                self.walk.pool.push_listing(open.clone());
                 self.get_help(batch.len());
             }
             self.leave(open, batch.directories());
@@ -216,11 +216,11 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         run.sort();
         self.leave(&open, run.directories());
         if more {
-            self.walk.crew.push_listing(open.clone());
+            self.walk.pool.push_listing(open.clone());
         } else {
             self.finish(&open)?;
         }
-        self.walk.crew.push_run(open, run);
+        self.walk.pool.push_run(open, run);
         Ok(())
     }
 
@@ -247,7 +247,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
 
     fn leave(&self, parent: &Open, directories: Names) {
         if let Some(waiting) = Waiting::new(parent, directories) {
-            self.walk.crew.push(waiting);
+            self.walk.pool.push(waiting);
         }
     }
 
@@ -255,7 +255,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     fn entry(&mut self, parent: &Open, name: &CStr) -> Result<Entry, Halt> {
         self.go_on()?;
         if !self.changing {
-            let looked = match touch::look(&parent.descriptor, name) {
+            let looked = match entry::look(&parent.descriptor, name) {
                 Err(Errno::NOENT) => return Ok(Entry::Done),
                 looked => looked.map_err(|errno| on(parent, name, ("statx", errno)))?,
             };
@@ -267,24 +267,24 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     /// What a look alone settles: an entry of another mount, a directory, and what is right.
-    fn settled(&mut self, look: &EntryLook) -> Option<Entry> {
+    fn settled(&mut self, look: &EntryStat) -> Option<Entry> {
         if !self.walk.is_of_this_mount(look) {
             self.counts.other_mounts += 1;
             return Some(Entry::Done);
         }
-        if look.standing.is_directory() {
+        if look.attributes.is_directory() {
             return Some(Entry::Directory);
         }
-        self.changing = change::needed(&look.standing, self.walk.group).is_some();
+        self.changing = change::needed(&look.attributes, self.walk.group).is_some();
         if self.changing {
             return None;
         }
-        self.counts.add(Touched::Right);
+        self.counts.count(EntryOutcome::Right);
         Some(Entry::Done)
     }
 
     fn change_entry(&mut self, parent: &Open, name: &CStr) -> Result<Entry, Halt> {
-        let handle = match touch::open_handle(&parent.descriptor, name) {
+        let handle = match entry::open_handle(&parent.descriptor, name) {
             Err(Errno::NOENT) => return Ok(Entry::Done),
             Err(Errno::XDEV) => {
                 self.counts.other_mounts += 1;
@@ -294,12 +294,12 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         };
         // Of what is held, whatever the name meant before or means by now.
         let look = || {
-            let look = touch::look(&handle, c"");
+            let look = entry::look(&handle, c"");
             look.map_err(|errno| on(parent, name, ("statx", errno)))
         };
         let mut looked = look()?;
         let _alone;
-        if looked.linked && !looked.standing.is_directory() {
+        if looked.linked && !looked.attributes.is_directory() {
             _alone = self.walk.alone_with(&looked);
             looked = look()?;
         }
@@ -310,7 +310,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         let touched = self
             .walk
             .touch(handle.as_fd(), &looked, directory, Some(name));
-        self.counts.add(touched?);
+        self.counts.count(touched?);
         Ok(Entry::Done)
     }
 
@@ -320,16 +320,16 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             return Ok(());
         }
         self.go_on()?;
-        let look = touch::look(&open.descriptor, c"");
+        let look = entry::look(&open.descriptor, c"");
         let look = look.map_err(|errno| failed(&open.directory, None, ("statx", errno)))?;
         let (entry, directory) = (open.descriptor.as_fd(), &open.directory);
         self.counts
-            .add(self.walk.touch(entry, &look, directory, None)?);
+            .count(self.walk.touch(entry, &look, directory, None)?);
         Ok(())
     }
 
     fn go_on(&mut self) -> Result<(), Halt> {
-        let stop = self.walk.crew.is_halted()
+        let stop = self.walk.pool.is_halted()
             || match &mut self.observe {
                 Some(observe) => observe(&(self.told + self.counts)).is_break(),
                 None => false,
@@ -338,6 +338,6 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 }
 
-fn on(parent: &Open, name: &CStr, failure: Failure) -> Halt {
+fn on(parent: &Open, name: &CStr, failure: FailedCall) -> Halt {
     failed(&parent.directory, Some(name), failure).into()
 }

@@ -1,16 +1,25 @@
-//! btrfs, on one device.
+//! btrfs, on one device: its row of the table, its superblock, and its growth.
 
-mod growth;
-mod superblock;
-mod twins;
+mod clones;
 
-use super::descriptor::{FileSystem, Format, Growth, OptionRules, Precautions, SECOND_DEVICE};
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use super::descriptor::{
+    FileSystem, Format, Growth, OptionRules, Precautions, SECOND_DEVICE, Superblock, field,
+};
+use super::growth::{GrowthError, Size, ioctl};
+use crate::device::DeviceFacts;
+use crate::signature::{Restriction, Signature, Uuid};
+use crate::sys::growth;
 
 pub(super) static BTRFS: FileSystem = FileSystem {
     name: "btrfs",
     is_allowed_by_default: true,
     checker: Some("btrfs check"),
-    superblock: Some(superblock::SUPERBLOCK),
+    superblock: Some(SUPERBLOCK),
     options: OptionRules {
         refused: &[("device", SECOND_DEVICE)],
         // `nologreplay` by itself is deprecated since Linux 5.9.
@@ -21,17 +30,17 @@ pub(super) static BTRFS: FileSystem = FileSystem {
         ..OptionRules::NONE
     },
     before_mount: Some(|device, _| {
-        twins::check(device)?;
+        clones::check(device)?;
         Ok(Precautions::default())
     }),
     // Two may be mounted at once: from Linux 6.7 on the second gets a temporary id, before that the kernel refuses it.
-    after_mount: Some(twins::check),
+    after_mount: Some(clones::check),
     growth: Some(&Growth {
         needs_reserves: false,
-        size: growth::size,
-        size_on_disk: growth::size_on_disk,
+        size: size,
+        size_on_disk: size_on_disk,
         check_allowed: |_, _| Ok(()),
-        grow: growth::grow,
+        grow: grow,
     }),
     format: Some(Format {
         mkfs: "mkfs.btrfs",
@@ -48,3 +57,100 @@ pub(super) static BTRFS: FileSystem = FileSystem {
     takes_label_since: (6, 8),
     ..FileSystem::BASE
 };
+
+const SUPERBLOCK: Superblock = Superblock {
+    offset: 0x1_0000,
+    length: 0x100,
+    parse,
+};
+
+/// A seed can be mounted read-only alone (btrfs-seed(5)).
+static SEED: Restriction = Restriction {
+    errno: Errno::ACCESS,
+    reason: "it is a btrfs seed, which is only ever mounted read-only, and a read-write mount was asked for",
+    hint: "mark the volume read-only, or clear the flag where no other btrfs was grown from it (btrfstune -S 0)",
+};
+
+/// `struct btrfs_super_block` (`include/uapi/linux/btrfs_tree.h`), packed; the size is that of its
+/// `dev_item`, the device that this copy is on.
+fn parse(superblock: &[u8]) -> Option<Signature> {
+    /// The superblock's flag `BTRFS_SUPER_FLAG_SEEDING`.
+    const SEEDING: u64 = 1 << 32;
+    let sector = u64::from(u32::from_le_bytes(field(superblock, 0x90)));
+    let is_seed = u64::from_le_bytes(field(superblock, 0x38)) & SEEDING != 0;
+    (superblock[0x40..0x48] == *b"_BHRfS_M").then(|| Signature {
+        fstype: "btrfs",
+        uuid: Uuid(field(superblock, 0x20)),
+        size: u64::from_le_bytes(field(superblock, 0xd1)),
+        block: sector,
+        devices: u64::from_le_bytes(field(superblock, 0x88)),
+        sector,
+        is_read_only: false,
+        restriction: is_seed.then_some(&SEED),
+    })
+}
+
+/// The smallest size that the kernel resizes a device to, in bytes (`btrfs_ioctl_resize`).
+const LEAST: u64 = 256 << 20;
+
+fn size(root: &OwnedFd, device: &DeviceFacts, fstype: &FileSystem) -> Result<Size, GrowthError> {
+    let (_, size) = only_device(root, device, fstype.name)?;
+    Ok(size)
+}
+
+/// Returns the id of the only device and the size of its part of the file system.
+fn only_device(
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    fstype: &str,
+) -> Result<(u64, Size), GrowthError> {
+    let failed = |name: &str| {
+        let call = ioctl(device, name);
+        move |errno| GrowthError::Call { call, errno }
+    };
+    let info = growth::btrfs_info(root).map_err(failed("BTRFS_IOC_FS_INFO"))?;
+    if info.devices != 1 {
+        return Err(several(device, fstype));
+    }
+    // Ids are given once: after a replacement the only device's needn't be 1.
+    let id = info.max_device_id;
+    let bytes = growth::btrfs_device_bytes(root, id).map_err(failed("BTRFS_IOC_DEV_INFO"))?;
+    let size = Size {
+        bytes,
+        block: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
+        least: LEAST,
+        most: u64::MAX,
+        hint_above: "",
+    };
+    Ok((id, size))
+}
+
+fn size_on_disk(
+    device: &DeviceFacts,
+    fstype: &FileSystem,
+    found: &Signature,
+) -> Result<Option<Size>, GrowthError> {
+    if found.devices != 1 {
+        return Err(several(device, fstype.name));
+    }
+    let size = Size::on_disk(found);
+    Ok(size.map(|size| Size {
+        least: LEAST,
+        ..size
+    }))
+}
+
+/// Returns the error for a file system that isn't on this device alone.
+fn several(device: &DeviceFacts, fstype: &str) -> GrowthError {
+    const REASON: &str = "it is on several devices; hint: grow it with `btrfs filesystem resize`";
+    GrowthError::unsupported(device, fstype, REASON)
+}
+
+fn grow(root: &OwnedFd, device: &DeviceFacts, _: Size, bytes: u64) -> Result<(), GrowthError> {
+    let (id, _) = only_device(root, device, "btrfs")?;
+    let what = format!("{id}:{bytes}");
+    growth::btrfs_resize(root, &what).map_err(|errno| {
+        let call = ioctl(device, format_args!("BTRFS_IOC_RESIZE, {what}"));
+        GrowthError::refusal(call, errno)
+    })
+}

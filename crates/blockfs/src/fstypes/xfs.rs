@@ -1,13 +1,17 @@
-//! xfs.
+//! xfs: its row of the table, its superblock, and its growth.
 
-mod growth;
 mod inodes;
+
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 
 use super::descriptor::{
     FileSystem, Format, Growth, InodeTables, OptionRules, SECOND_DEVICE, Superblock, field,
 };
-use super::growth::Size;
+use super::growth::{GrowthError, Size, ioctl};
+use crate::device::DeviceFacts;
 use crate::signature::{Signature, Uuid};
+use crate::sys::growth;
 
 pub(super) static XFS: FileSystem = FileSystem {
     name: "xfs",
@@ -28,10 +32,10 @@ pub(super) static XFS: FileSystem = FileSystem {
     duplicate_uuid_option: Some("nouuid"),
     growth: Some(&Growth {
         needs_reserves: false,
-        size: growth::size,
+        size: size,
         size_on_disk: |_, _, found| Ok(Size::on_disk(found)),
         check_allowed: |_, _| Ok(()),
-        grow: growth::grow,
+        grow: grow,
     }),
     inode_tables: Some(InodeTables {
         magic: 0x5846_5342,
@@ -65,4 +69,29 @@ fn parse(superblock: &[u8]) -> Option<Signature> {
             restriction: None,
         }
     })
+}
+
+fn size(root: &OwnedFd, device: &DeviceFacts, _: &FileSystem) -> Result<Size, GrowthError> {
+    let geometry = growth::xfs_geometry(root).map_err(|errno| {
+        let call = ioctl(device, "XFS_IOC_FSGEOMETRY");
+        GrowthError::Call { call, errno }
+    })?;
+    let block = u64::from(geometry.block_size);
+    Ok(Size {
+        bytes: geometry.data_blocks.saturating_mul(block),
+        block: NonZeroU64::new(block).unwrap_or(NonZeroU64::MIN),
+        least: 0,
+        most: u64::MAX,
+        hint_above: "",
+    })
+}
+
+/// Grows a mounted xfs. The kernel leaves out the end of the device if it is too small for an allocation group.
+fn grow(root: &OwnedFd, device: &DeviceFacts, size: Size, bytes: u64) -> Result<(), GrowthError> {
+    // It is set with the size, and meant to stay.
+    let percent = growth::xfs_geometry(root)
+        .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?
+        .inode_max_percent;
+    growth::xfs_grow(root, bytes / size.block, percent)
+        .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGROWFSDATA"), errno))
 }

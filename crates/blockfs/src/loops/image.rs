@@ -1,4 +1,4 @@
-//! The file that a loop device is to show.
+//! An image file, and the loop device that it is attached to.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, mi
 use rustix::io::{Errno, retry_on_intr};
 
 use super::error::LoopError;
-use crate::device::{kind_name, own_fd_path};
-use crate::sys::loops::{LoopStatus, encoded};
+use crate::device::{Device, kind_name, own_fd_path};
+use crate::sys::loops::{DIRECT_IO, LoopStatus, encoded, loop_status};
 
-/// An image, found once: whatever is made anew under its name is another one.
+/// An image file. A file that is created later under the same name is another image.
 #[derive(Debug)]
 pub(super) struct Image {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Image {
     inode: u64,
 }
 
-/// Nobody else attaches or detaches the image, for as long as this lives.
+/// The lock of an image: no other process attaches or detaches it while this value lives.
 #[derive(Debug)]
 pub(super) struct Turn(#[expect(dead_code, reason = "the open file is the lock")] OwnedFd);
 
@@ -62,7 +62,7 @@ impl Image {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// Whether a device is on this file. It keeps its file, so that the inode's number is no other's.
+    /// Whether a device is attached to this file. The device keeps the file open, so no other file gets its inode number.
     pub(super) fn is_shown(&self, status: &LoopStatus) -> bool {
         (status.file.device, status.file.inode) == (self.device, self.inode)
     }
@@ -79,7 +79,7 @@ impl Image {
             .map_err(|errno| self.failed("open", errno))
     }
 
-    /// Waits for whoever attaches or detaches it now.
+    /// Waits for other processes that attach or detach the image, and locks it.
     pub(super) fn turn(&self, deadline: Deadline) -> Result<Turn, LoopError> {
         // Of its own: a lock is an open file's, and that of a device lives as long as the device.
         let file = self.open(true)?;
@@ -102,5 +102,103 @@ impl Image {
             call,
             errno,
         }
+    }
+}
+
+/// An image's loop device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoopDevice {
+    /// `/dev/loop3`
+    pub device: PathBuf,
+    /// `7:3`
+    pub number: DeviceNumber,
+    /// Whether it refuses writes, by [`set_read_only`](super::set_read_only) or because it was attached read-only.
+    pub read_only: bool,
+    /// Whether writes bypass the page cache of the image.
+    pub direct_io: bool,
+}
+
+/// The loop device of an image, kept open. As long as it is open it keeps the image: the kernel detaches it when it is
+/// closed by all.
+#[derive(Debug)]
+pub(super) struct OpenLoop {
+    pub(super) device: Device,
+    pub(super) open: OwnedFd,
+    pub(super) status: LoopStatus,
+}
+
+impl OpenLoop {
+    /// Finds the device of an image, if it has one.
+    pub(super) fn of(image: &Image) -> Result<Option<Self>, LoopError> {
+        let mut found: Option<Self> = None;
+        for device in Device::loops_named(image.name())? {
+            let Some(held) = Self::where_shown(device, image)? else {
+                continue;
+            };
+            if let Some(first) = found {
+                return Err(LoopError::Twice {
+                    image: image.path().to_owned(),
+                    first: first.device.path().to_owned(),
+                    second: held.device.path().to_owned(),
+                });
+            }
+            found = Some(held);
+        }
+        match found {
+            Some(held) if held.status.offset != 0 || held.status.size_limit != 0 => {
+                Err(LoopError::Part {
+                    image: image.path().to_owned(),
+                    device: held.device.path().to_owned(),
+                    offset: held.status.offset,
+                    size_limit: held.status.size_limit,
+                })
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Opens a device that may be the image's; `None` if it has another file, or none any more.
+    pub(super) fn where_shown(device: Device, image: &Image) -> Result<Option<Self>, LoopError> {
+        let open = match device.open_for_reading(OFlags::empty()) {
+            Ok(open) => open,
+            Err(Errno::NXIO | Errno::NODEV) => return Ok(None),
+            Err(errno) => return Err(failed(&device, "open", errno)),
+        };
+        match loop_status(&open) {
+            Ok(status) if image.is_shown(&status) => Ok(Some(Self {
+                device,
+                open,
+                status,
+            })),
+            Ok(_) | Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(failed(&device, "ioctl(LOOP_GET_STATUS64)", errno)),
+        }
+    }
+
+    pub(super) fn attached(&self) -> Result<LoopDevice, LoopError> {
+        Ok(LoopDevice {
+            device: self.device.path().to_owned(),
+            number: self.device.number(),
+            read_only: self.device.is_read_only()?,
+            direct_io: self.status.flags & DIRECT_IO != 0,
+        })
+    }
+
+    /// Returns the error of a failed call on the device.
+    pub(super) fn failed(&self, call: &'static str) -> impl Fn(Errno) -> LoopError + use<> {
+        let device = self.device.path().to_owned();
+        move |errno| LoopError::Call {
+            device: device.clone(),
+            call,
+            errno,
+        }
+    }
+}
+
+pub(super) fn failed(device: &Device, call: &'static str, errno: Errno) -> LoopError {
+    LoopError::Call {
+        device: device.path().to_owned(),
+        call,
+        errno,
     }
 }

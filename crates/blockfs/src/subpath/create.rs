@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::beneath;
+use crate::openat2;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, umask};
@@ -120,7 +120,7 @@ fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
 fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let resolve = INSIDE | ResolveFlags::NO_SYMLINKS;
-    let directory = match beneath::open(parent.as_fd(), name, flags, resolve) {
+    let directory = match openat2::open(parent.as_fd(), name, flags, resolve) {
         Ok(directory) => directory,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
         Err(errno) => return Err(errno),
@@ -130,7 +130,7 @@ fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedF
     }
     fchmod(&directory, mode)?;
     // As everywhere else: a handle, not an open directory.
-    beneath::open(&directory, c".", OFlags::PATH, resolve).map(Some)
+    openat2::open(&directory, c".", OFlags::PATH, resolve).map(Some)
 }
 
 fn is_link(parent: &OwnedFd, name: &OsStr) -> bool {

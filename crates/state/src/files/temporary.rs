@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{BELOW, Directory, FileError, failed};
 use crate::process::{own_pid, runs};
-use crust_blockfs::beneath;
+use crust_blockfs::openat2;
 
 /// Returns a new name, with a dot first, for what is to become `name`. A long name is cut.
 pub(super) fn name(name: &str) -> String {
@@ -128,7 +128,7 @@ impl Directory {
             return Ok(None);
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = beneath::open(&self.fd, &*name, flags, BELOW);
+        let opened = openat2::open(&self.fd, &*name, flags, BELOW);
         if matches!(opened, Err(Errno::NOENT)) {
             return Ok(None);
         }

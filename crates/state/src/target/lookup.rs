@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::TargetPath;
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::beneath;
+use crust_blockfs::openat2;
 
 /// Fails at a symbolic link.
 const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;
@@ -51,7 +51,7 @@ impl TargetPath {
     /// Looks the path up.
     #[must_use]
     pub fn look(&self) -> TargetLookup<'_> {
-        let plain = self.plain(|part| beneath::open(CWD, part, OFlags::PATH, PLAINLY));
+        let plain = self.plain(|part| openat2::open(CWD, part, OFlags::PATH, PLAINLY));
         TargetLookup { path: self, plain }
     }
 
@@ -59,7 +59,7 @@ impl TargetPath {
     /// isn't cached, or has a link.
     #[must_use]
     pub fn look_at_once(&self) -> Option<TargetLookup<'_>> {
-        let plain = self.plain(|part| beneath::open_at_once(part, PLAINLY))?;
+        let plain = self.plain(|part| openat2::open_cached(part, PLAINLY))?;
         Some(TargetLookup {
             path: self,
             plain: Some(plain),

@@ -13,7 +13,7 @@ use super::Pass;
 use super::decide::{self, Pods};
 use super::finding::{Report, StateItem, Verdict};
 use super::volumes::{self, Owner};
-use crust_blockfs::patience::{about_path, answers};
+use crust_blockfs::timed_probe::{about_path, ask_all};
 
 /// For a look at all bundles, and once more for those that hang.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ fn looked_at(records: &[(Digest, BundleRecord)]) -> Vec<Option<Verdict>> {
         }
     };
     let records = records.iter().map(|(_, record)| record);
-    match answers(&configs.collect::<Vec<_>>(), PATIENCE) {
+    match ask_all(&configs.collect::<Vec<_>>(), PATIENCE) {
         Ok(answers) => records.zip(answers).map(verdict).collect(),
         Err(unasked) => {
             let why = format!("whether it is there can't be told: {unasked}");

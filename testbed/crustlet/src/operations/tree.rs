@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use crust_blockfs::beneath;
+use crust_blockfs::openat2;
 use rustix::fs::{
     AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, ResolveFlags, openat, renameat_with, unlinkat,
 };
@@ -66,7 +66,7 @@ fn unlink(at: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
 fn open(at: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    beneath::open(at, name, flags, resolve)
+    openat2::open(at, name, flags, resolve)
 }
 
 fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {

@@ -1,6 +1,9 @@
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::device::sysfs::{disk_seq, has_holders, loops_among, loops_of, named};
 
 /// A sysfs of our own: devices are directories in `devices/`, as in the real one.
 struct Sysfs(tempfile::TempDir);

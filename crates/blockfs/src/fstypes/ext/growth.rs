@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
-use super::superblock::SUPERBLOCK;
+use super::SUPERBLOCK;
 use crate::device::{DeviceFacts, read_at};
 use crate::fstypes::descriptor::FileSystem;
 use crate::fstypes::growth::{GrowthError, Size, can_use_reserves, ioctl};

@@ -8,9 +8,9 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use crate::fstypes::descriptor::{self, Survey};
-use crate::linux;
+use crate::kernel_version;
 use crate::sys::bulkstat::{Inode, Inodes};
-use crate::sys::{growth, handles};
+use crate::sys::{self, growth};
 
 /// Threads for each processor: they wait for the disk, and for each other in the kernel.
 const PER_PROCESSOR: usize = 2;
@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The first Linux where the call changes nothing. Before it the call freed an inode that an earlier mount left
 /// unlinked, and the file system was shut down if that failed ("xfs: reload entire unlinked bucket lists"). Before 5.15
 /// it never returned if an index led to itself.
-const SAFE: linux::Version = (6, 6);
+const SAFE: kernel_version::KernelVersion = (6, 6);
 
 /// Whether the inode of a number is as it should be.
 type IsRight<'a> = &'a (dyn Fn(u64, descriptor::Inode) -> bool + Sync);
@@ -34,7 +34,7 @@ pub(super) fn all_right(survey: Survey<'_>) -> Option<u64> {
         goes_on,
         ..
     } = survey;
-    if linux::version() < SAFE {
+    if kernel_version::running() < SAFE {
         return None;
     }
     let groups = growth::xfs_geometry(root).ok()?.allocation_groups;
@@ -84,7 +84,7 @@ impl Groups<'_> {
     /// Asks for one group after the other, as long as there are any and all inodes are right.
     fn ask(&self, is_right: IsRight<'_>) {
         // Otherwise the caller couldn't enter a sandbox afterwards.
-        self.give_up_if(handles::unshare_place().is_err());
+        self.give_up_if(sys::unshare_place().is_err());
         while !self.failed.load(Ordering::Relaxed) {
             let group = self.next.fetch_add(1, Ordering::Relaxed);
             if group >= self.count {

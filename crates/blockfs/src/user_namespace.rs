@@ -30,14 +30,14 @@ impl From<IdRange> for (u32, u32, u32) {
     }
 }
 
-/// The ids that a container has.
+/// The user namespace of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ids {
-    /// Those of a namespace that is there already.
+pub enum UserNamespace {
+    /// One that exists already, by its path.
     #[serde(rename = "joins")]
     Joined(Box<Path>),
-    /// Those of a namespace that the delegate will make, with these mappings.
+    /// One that the delegate will create, with these mappings.
     New {
         /// `linux.uidMappings`.
         users: Vec<IdRange>,
@@ -46,25 +46,25 @@ pub enum Ids {
     },
 }
 
-/// Why a container's ids aren't known.
+/// The error of opening or creating a user namespace.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}", Name(*errno))]
-pub struct IdsError {
+pub struct UserNamespaceError {
     /// The call, with its arguments.
     pub call: String,
     /// The kernel's answer.
     pub errno: Errno,
 }
 
-fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> IdsError {
+fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> UserNamespaceError {
     let call = call.into();
-    move |errno| IdsError { call, errno }
+    move |errno| UserNamespaceError { call, errno }
 }
 
-impl Ids {
-    /// A descriptor of a user namespace with these ids: the one that is joined, or one like the
-    /// delegate's to come. `None` if the container has the ids that this process has.
-    pub fn open(&self) -> Result<Option<OwnedFd>, IdsError> {
+impl UserNamespace {
+    /// Opens a user namespace with these mappings: the one that is joined, or a new one like the delegate's. `None` if the
+    /// container has the ids of this process.
+    pub fn open(&self) -> Result<Option<OwnedFd>, UserNamespaceError> {
         let (users, groups) = match self {
             Self::Joined(path) => return joined(path),
             Self::New { users, groups } => (users, groups),
@@ -79,8 +79,8 @@ impl Ids {
     }
 }
 
-fn joined(path: &Path) -> Result<Option<OwnedFd>, IdsError> {
-    let open_namespace = |path: &Path| -> Result<_, IdsError> {
+fn joined(path: &Path) -> Result<Option<OwnedFd>, UserNamespaceError> {
+    let open_namespace = |path: &Path| -> Result<_, UserNamespaceError> {
         let call = format!("open({})", path.display());
         let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let fd = fd.map_err(failed(call))?;
@@ -100,7 +100,7 @@ impl Child {
         format!("/proc/{}/{name}", self.0.as_raw_nonzero())
     }
 
-    fn write(&self, name: &str, ranges: &[IdRange]) -> Result<(), IdsError> {
+    fn write(&self, name: &str, ranges: &[IdRange]) -> Result<(), UserNamespaceError> {
         let path = self.file(name);
         let file = open(&*path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(failed(format!("open({path})")))?;
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_new_namespace_is_another_one() {
-        let ids = Ids::New {
+        let ids = UserNamespace::New {
             users: RANGES.into(),
             groups: vec![RANGES[1]],
         };
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn the_own_namespace_maps_nothing() {
-        let own = Ids::Joined(Path::new("/proc/self/ns/user").into());
+        let own = UserNamespace::Joined(Path::new("/proc/self/ns/user").into());
         assert!(own.open().unwrap().is_none());
-        let missing = Ids::Joined(Path::new("/proc/0/ns/user").into());
+        let missing = UserNamespace::Joined(Path::new("/proc/0/ns/user").into());
         let error = missing.open().unwrap_err().to_string();
         assert_eq!(error, "open(/proc/0/ns/user): ENOENT");
     }
@@ -188,7 +188,10 @@ mod tests {
             (twice.clone(), good.clone(), "uid_map"),
             (good, twice, "gid_map"),
         ] {
-            let error = Ids::New { users, groups }.open().unwrap_err().to_string();
+            let error = UserNamespace::New { users, groups }
+                .open()
+                .unwrap_err()
+                .to_string();
             let expected = format!("write({name}, \"0 100000 65536\\n0 100000 65536\"): EINVAL");
             assert!(error.starts_with(&expected), "{error}");
         }

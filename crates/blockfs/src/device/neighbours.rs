@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Aliases, DeviceError, DeviceNumber, SYSFS, aliases, shown_by};
-use crate::patience::{Unasked, about_loop, answers};
-use crate::sys::asking::Answer;
+use super::{Aliases, DeviceError, DeviceNumber, SYSFS, shown_by, sysfs};
 use crate::sys::loops::LoopStatus;
+use crate::sys::probe_process::Answer;
+use crate::timed_probe::{ProbeError, about_loop, ask_all};
 
 /// For all together, and once more for those that don't answer. A file that `own` is on, too, has been
 /// asked just before, and mostly answers from a cache.
@@ -77,7 +77,7 @@ pub(super) fn conflicting(
         match plain.map_or_else(read, Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),
             Err(error @ DeviceError::Silent(_)) => tracing::warn!(%device, "{error}"),
-            Err(error) if aliases::name(sysfs, device)?.is_some() => return Err(error),
+            Err(error) if sysfs::name(sysfs, device)?.is_some() => return Err(error),
             Ok(_) | Err(_) => {}
         }
     }
@@ -86,14 +86,14 @@ pub(super) fn conflicting(
 
 impl Default for Neighbours {
     fn default() -> Self {
-        Self::believed_for(MOMENT)
+        Self::with_max_age(MOMENT)
     }
 }
 
 impl Neighbours {
     /// With another moment than the usual one.
     #[must_use]
-    pub fn believed_for(moment: Duration) -> Self {
+    pub fn with_max_age(moment: Duration) -> Self {
         Self {
             said: RefCell::default(),
             moment,
@@ -108,12 +108,12 @@ impl Neighbours {
 
     /// Asks all loop devices of the machine together, where somebody is about to ask for some of them and then for
     /// the others.
-    pub fn look_around(&self) -> Result<(), DeviceError> {
+    pub fn probe_all(&self) -> Result<(), DeviceError> {
         let mut said = self.said_just_now();
         let mut loops = BTreeMap::new();
-        for device in aliases::loops()? {
+        for device in sysfs::loops()? {
             if !said.has_of(device)
-                && let Some(name) = aliases::loop_name(Path::new(SYSFS), device)
+                && let Some(name) = sysfs::loop_name(Path::new(SYSFS), device)
             {
                 loops.insert(device, name);
             }
@@ -124,13 +124,13 @@ impl Neighbours {
     /// From the lists of owners as they are now, in order: what a device said before its list was written isn't
     /// believed any more. It was attached before that, perhaps anew, and whoever claims another volume now mustn't
     /// take it for what it was.
-    pub fn forget_the_unlisted(&self, lists: &[Revision]) {
-        self.said_just_now().forget_the_unlisted(lists);
+    pub fn retain_listed(&self, lists: &[Revision]) {
+        self.said_just_now().retain_listed(lists);
     }
 
     /// A device has just answered for itself, and is about to come on a list of owners.
-    pub fn answers_for_itself(&self, device: DeviceNumber) {
-        self.said_just_now().answers_for_itself(device);
+    pub fn note_answer(&self, device: DeviceNumber) {
+        self.said_just_now().note_answer(device);
     }
 }
 
@@ -175,7 +175,7 @@ impl Said {
         self.once_silent.append(&mut self.silent);
     }
 
-    fn answers_for_itself(&mut self, device: DeviceNumber) {
+    fn note_answer(&mut self, device: DeviceNumber) {
         self.since.get_or_insert_with(Instant::now);
         self.forget_that_it_was_silent(device);
         self.words.insert(device, None);
@@ -187,7 +187,7 @@ impl Said {
         }
     }
 
-    fn forget_the_unlisted(&mut self, lists: &[Revision]) {
+    fn retain_listed(&mut self, lists: &[Revision]) {
         for list in lists {
             if self.lists.binary_search(list).is_ok() {
                 continue;
@@ -209,7 +209,7 @@ impl Said {
             let mut loops = BTreeMap::new();
             for device in &rest {
                 if lower.contains(device) || self.shows(*device).is_none() {
-                    aliases::loops_among(sysfs, *device, &mut loops);
+                    sysfs::loops_among(sysfs, *device, &mut loops);
                 }
             }
             for device in loops.keys() {
@@ -242,12 +242,12 @@ impl Said {
         }
         for ((asked, questions), limit) in [(new, PATIENCE), (silent, LITTLE)] {
             let when = Instant::now();
-            let answers = match answers(&questions, limit) {
+            let answers = match ask_all(&questions, limit) {
                 // It is the node that is slow, and not what is asked.
-                Err(Unasked::Slow) if limit < PATIENCE => answers(&questions, PATIENCE),
+                Err(ProbeError::Slow) if limit < PATIENCE => ask_all(&questions, PATIENCE),
                 answers => answers,
             };
-            let answers = answers.map_err(DeviceError::Unasked)?;
+            let answers = answers.map_err(DeviceError::ProbeError)?;
             self.note(when, asked.into_iter().zip(answers));
         }
         Ok(())
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn that_a_device_answers_for_itself_is_forgotten_too() {
         let mut said = Said::default();
-        said.answers_for_itself(device(0));
+        said.note_answer(device(0));
         said.forget_the_old(Duration::ZERO, Instant::now());
         assert_eq!(known(&said), [vec![], vec![]]);
     }
@@ -371,15 +371,15 @@ mod tests {
             number,
         };
         let mut said = Said::default();
-        said.forget_the_unlisted(&[list(0, 10)]);
+        said.retain_listed(&[list(0, 10)]);
         let Said { words, silent, .. } = asked(Instant::now());
         (said.words, said.silent) = (words, silent);
-        said.forget_the_unlisted(&[list(0, 10)]);
+        said.retain_listed(&[list(0, 10)]);
         assert_eq!(said.words.len(), 3, "as before");
-        said.forget_the_unlisted(&[list(0, 10), list(1, 11), list(2, 12), list(3, 13)]);
+        said.retain_listed(&[list(0, 10), list(1, 11), list(2, 12), list(3, 13)]);
         // Whoever shows nothing is asked anyway.
         assert_eq!(known(&said), [vec![device(0), device(2)], vec![]]);
-        said.forget_the_unlisted(&[list(0, 14)]);
+        said.retain_listed(&[list(0, 14)]);
         assert_eq!(known(&said), [vec![device(2)], vec![]]);
     }
 

@@ -12,7 +12,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::touch::Identity;
+use super::entry::InodeId;
 
 /// Number of registers: the standard error of the estimate is 3 %.
 const REGISTERS: usize = 1024;
@@ -27,7 +27,7 @@ const TIMES: u64 = 8;
 
 /// Counters of the entries that a walk listed.
 #[derive(Debug)]
-pub(super) struct Met {
+pub(super) struct DistinctEntries {
     listed: AtomicU64,
     registers: Box<[AtomicU8]>,
     hasher: RandomState,
@@ -35,13 +35,13 @@ pub(super) struct Met {
 
 /// The error for a walk that lists the same entries over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooOften {
+pub(super) struct RepeatedListing {
     pub(super) listed: u64,
     /// Estimated number of different entries.
     pub(super) different: u64,
 }
 
-impl Default for Met {
+impl Default for DistinctEntries {
     fn default() -> Self {
         Self {
             listed: AtomicU64::new(0),
@@ -51,13 +51,13 @@ impl Default for Met {
     }
 }
 
-impl Met {
+impl DistinctEntries {
     /// Counts entries that were listed in a directory.
     pub(super) fn list<'n>(
         &self,
-        directory: Identity,
+        directory: InodeId,
         names: impl Iterator<Item = &'n [u8]>,
-    ) -> Result<(), TooOften> {
+    ) -> Result<(), RepeatedListing> {
         let mut count = 0;
         for name in names {
             self.register(self.hasher.hash_one((directory, name)));
@@ -70,7 +70,7 @@ impl Met {
         }
         let different = self.different();
         if listed > different.saturating_mul(TIMES) {
-            return Err(TooOften { listed, different });
+            return Err(RepeatedListing { listed, different });
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     /// Lists a directory of `size` entries, by the same names whichever it is.
-    fn list(met: &Met, inode: u64, size: u64) -> Result<(), TooOften> {
+    fn list(met: &DistinctEntries, inode: u64, size: u64) -> Result<(), RepeatedListing> {
         let names: Vec<_> = (0..size).map(u64::to_le_bytes).collect();
         met.list((8, 1, inode), names.iter().map(<[u8; 8]>::as_slice))
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn different_entries_are_never_too_many() {
         for (directories, size) in [(500_000, 1), (5, 100_000), (1, 500_000)] {
-            let met = Met::default();
+            let met = DistinctEntries::default();
             for inode in 0..directories {
                 assert_eq!(list(&met, inode, size), Ok(()), "{inode} of {directories}");
             }
@@ -135,7 +135,7 @@ mod tests {
     /// Directories that are moved during the walk are listed again.
     #[test]
     fn each_may_be_met_a_few_times() {
-        let met = Met::default();
+        let met = DistinctEntries::default();
         for _ in 0..4 {
             for inode in 0..20_000 {
                 assert_eq!(list(&met, inode, 2), Ok(()), "{inode}");
@@ -151,7 +151,7 @@ mod tests {
             (100_000, 30, 1),
             (100_000, 1, 50_000),
         ] {
-            let met = Met::default();
+            let met = DistinctEntries::default();
             for inode in 0..before {
                 assert_eq!(list(&met, inode, 1), Ok(()));
             }
@@ -159,14 +159,14 @@ mod tests {
             let limit = 10 * different.max(LEAST);
             let mut turns = (0..limit / size).map(|turn| before + turn % directories);
             let ended = turns.find_map(|inode| list(&met, inode, size).err());
-            let TooOften { listed, different } = ended.expect("it ends");
+            let RepeatedListing { listed, different } = ended.expect("it ends");
             assert!(listed > different * TIMES, "{listed} {different}");
         }
     }
 
     #[test]
     fn an_empty_directory_counts_by_its_name_alone() {
-        let met = Met::default();
+        let met = DistinctEntries::default();
         assert_eq!(list(&met, 1, 20_000), Ok(()));
         for _ in 0..200_000 {
             assert_eq!(list(&met, 2, 0), Ok(()));

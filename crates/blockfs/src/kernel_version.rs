@@ -1,16 +1,16 @@
-//! Which Linux runs, where what it does isn't told by a call that it refuses.
+//! The version of the running kernel, for behaviour that no refused call tells of.
 
-/// Of major and minor number.
-pub(crate) type Version = (u32, u32);
+/// Major and minor number of a kernel.
+pub(crate) type KernelVersion = (u32, u32);
 
-/// The running kernel's.
-pub(crate) fn version() -> Version {
+/// Returns the version of the running kernel.
+pub(crate) fn running() -> KernelVersion {
     let name = rustix::system::uname();
     parse(&name.release().to_string_lossy())
 }
 
-/// Of a release as uname(2) has it; 0 for what is no number.
-fn parse(release: &str) -> Version {
+/// Parses a release as uname(2) returns it; 0 stands for what is no number.
+fn parse(release: &str) -> KernelVersion {
     let numbers = release.split(|letter: char| !letter.is_ascii_digit());
     let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! System calls that may never come back, made by a process that nobody waits for.
+//! System calls that may never return, made by a child process that can be left behind.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number as number_
 use super::{exit_child, last_errno, unshare_mount_namespace};
 use crate::DeviceNumber;
 
-/// Something that is asked, and may not answer.
+/// A probe that may hang.
 #[derive(Debug, Clone)]
 pub enum Question {
     /// stat(2) of a path.
@@ -25,10 +25,10 @@ pub enum Question {
     Loop(CString),
 }
 
-/// So many loop devices one process asks: each is a descriptor.
+/// The most loop devices that one process probes: each takes a descriptor.
 pub(crate) const MOST_LOOPS: usize = 512;
 
-/// What was answered.
+/// The answer to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// Which loop device the node was, and what that shows. `None`: it is none, shows nothing, or can't
@@ -36,8 +36,8 @@ pub struct Answer {
     pub(crate) shown: Option<(DeviceNumber, LoopStatus)>,
 }
 
-/// Where answers are written by who asks, and read by who waits: pages that both have. A pipe would wake the one
-/// who waits for each of some hundreds.
+/// Memory shared with the child process, which writes the answers there. A pipe would wake the waiting process for each
+/// of some hundreds.
 #[derive(Debug)]
 pub(crate) struct Board {
     slots: NonNull<Slot>,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::superblock::SUPERBLOCK;
+use super::SUPERBLOCK;
 use crate::bounded::{self, KERNELS_WORD};
 use crate::device::{DeviceFacts, DeviceNumber};
 use crate::fstypes::descriptor::Unfit;

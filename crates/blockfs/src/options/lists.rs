@@ -1,7 +1,7 @@
-//! Options as they are kept until the mount.
+//! Lists of mount options: splitting them at commas, and the form in which they are stored until the mount.
 
+use super::OptionsError;
 use super::table::{self, Meaning};
-use super::{OptionsError, split};
 
 /// The most options of a volume. Lists of real volumes have fewer than twenty.
 const MOST: usize = 128;
@@ -22,7 +22,7 @@ pub fn stored<S: AsRef<str>>(list: &[S]) -> Result<Vec<String>, OptionsError> {
     let (mut stored, mut count) = (Vec::new(), 0);
     for (index, item) in list.iter().enumerate() {
         let position = index + 1;
-        let options: Option<Vec<&str>> = split::at_commas(item.as_ref()).collect();
+        let options: Option<Vec<&str>> = at_commas(item.as_ref()).collect();
         let mut options = options.ok_or(OptionsError::Quote { position })?;
         count += options.len();
         let all = options.len();
@@ -45,6 +45,46 @@ pub fn stored<S: AsRef<str>>(list: &[S]) -> Result<Vec<String>, OptionsError> {
 fn is_dropped(option: &str) -> bool {
     let key = option.split_once('=').map_or(option, |(key, _)| key);
     table::meaning(key) == Meaning::Dropped
+}
+
+/// Splits `item` at its commas and leaves out empty options; `None` stands for an option whose quotation isn't closed.
+pub(super) fn at_commas(item: &str) -> impl Iterator<Item = Option<&str>> {
+    let mut rest = Some(item);
+    std::iter::from_fn(move || {
+        loop {
+            let text = rest?;
+            let Some(end) = end_of_first(text) else {
+                rest = None;
+                return Some(None);
+            };
+            rest = text.get(end + 1..);
+            let option = text[..end].trim();
+            if !option.is_empty() {
+                return Some(Some(option));
+            }
+        }
+    })
+}
+
+/// Returns the end of the first option: a comma outside of quotation marks, or the end of the text.
+fn end_of_first(text: &str) -> Option<usize> {
+    let mut quoted = false;
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return Some(index),
+            _ => {}
+        }
+    }
+    (!quoted).then_some(text.len())
+}
+
+/// Removes the quotation marks around a value, if it has them.
+pub(super) fn unquote(value: &str) -> &str {
+    value
+        .strip_prefix('"')
+        .and_then(|value| value.strip_suffix('"'))
+        .unwrap_or(value)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The system calls of the walk, on descriptors.
+//! System calls on the entries of a directory, by descriptors.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::beneath;
+use crate::openat2;
 use rustix::fs::{
     Access, AtFlags, CWD, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx,
     StatxAttributes, StatxFlags, accessat, chmodat, chownat, fstatfs, openat, statx,
@@ -11,14 +11,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use super::FsGroupError;
-use super::change::{self, Change, Standing};
-use super::error::PROC_DESCRIPTORS;
-use crate::sys::handles;
+use super::change::{self, Change, EntryAttributes};
+use super::error::{FsGroupError, PROC_DESCRIPTORS};
+use super::progress::EntryOutcome;
+use crate::sys;
 
-/// How the mode of what an `O_PATH` descriptor refers to is changed.
+/// The way to change the mode of what an `O_PATH` descriptor refers to.
 #[derive(Debug)]
-pub(super) enum Modes {
+pub(super) enum ModeSetter {
     /// By fchmodat2(2), from Linux 6.6 on.
     Direct,
     /// By way of its link in here, the descriptors of this process.
@@ -26,19 +26,19 @@ pub(super) enum Modes {
 }
 
 /// A call and why it failed.
-pub(super) type Failure = (&'static str, Errno);
+pub(super) type FailedCall = (&'static str, Errno);
 
 /// `st_dev`, its two numbers, and `st_ino`.
-pub(super) type Identity = (u32, u32, u64);
+pub(super) type InodeId = (u32, u32, u64);
 
 /// The attributes of an entry, as statx(2) returned them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EntryLook {
-    pub(super) standing: Standing,
-    pub(super) identity: Identity,
-    /// Which mount it is on.
+pub(super) struct EntryStat {
+    pub(super) attributes: EntryAttributes,
+    pub(super) identity: InodeId,
+    /// The id of its mount.
     pub(super) mount: u64,
-    /// It has another name, which somebody else may come by.
+    /// Whether it has another hard link, by which another worker may reach it.
     pub(super) linked: bool,
     /// Creation time in seconds and nanoseconds; `None` if the file system doesn't record it.
     pub(super) born: Option<(i64, u32)>,
@@ -46,21 +46,12 @@ pub(super) struct EntryLook {
     frozen: bool,
 }
 
-/// The result of [`Modes::touch`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Touched {
-    Right,
-    Changed,
-    Immutable,
-    ReadOnly,
-}
-
-/// Never a link, never another mount, never out.
+/// Fails at symbolic links and other mounts, and outside of the directory.
 const DOWN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-/// Without a trace in the directories' access times, as backups read.
+/// For listing a directory, without changing its access time, as backups do.
 const LISTING: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
@@ -69,12 +60,12 @@ const LISTING: OFlags = OFlags::RDONLY
 
 /// Opens a directory for listing: `name` below `directory`, or a path of such names.
 pub(super) fn open_directory(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    beneath::open(directory, name, LISTING, DOWN)
+    openat2::open(directory, name, LISTING, DOWN)
 }
 
 /// A handle on an entry of any kind, which opens nothing: not a device, not a named pipe.
 pub(super) fn open_handle(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    beneath::open(directory, name, OFlags::PATH | OFlags::NOFOLLOW, DOWN)
+    openat2::open(directory, name, OFlags::PATH | OFlags::NOFOLLOW, DOWN)
 }
 
 /// Whether a directory is on a read-only mount, file system or btrfs subvolume. access(2) checks all
@@ -84,8 +75,8 @@ pub(super) fn is_read_only(directory: impl AsFd) -> bool {
     writable == Err(Errno::ROFS)
 }
 
-/// Looks at `name` in `directory`, or with an empty name at `directory` itself.
-pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<EntryLook, Errno> {
+/// ClockInterval at `name` in `directory`, or with an empty name at `directory` itself.
+pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<EntryStat, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     let mask = StatxFlags::TYPE
         | StatxFlags::MODE
@@ -95,13 +86,13 @@ pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<EntryLook, Errno
         | StatxFlags::BTIME
         | StatxFlags::MNT_ID;
     let stat = rustix::io::retry_on_intr(|| statx(directory.as_fd(), name, flags, mask))?;
-    Ok(EntryLook::from(&stat))
+    Ok(EntryStat::from(&stat))
 }
 
-impl From<&Statx> for EntryLook {
+impl From<&Statx> for EntryStat {
     fn from(stat: &Statx) -> Self {
         Self {
-            standing: Standing::new(u32::from(stat.stx_mode), stat.stx_gid),
+            attributes: EntryAttributes::new(u32::from(stat.stx_mode), stat.stx_gid),
             identity: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
             mount: stat.stx_mnt_id,
             linked: stat.stx_nlink > 1,
@@ -114,9 +105,9 @@ impl From<&Statx> for EntryLook {
     }
 }
 
-impl Modes {
+impl ModeSetter {
     pub(super) fn new() -> Result<Self, FsGroupError> {
-        if handles::has_set_mode() {
+        if sys::has_set_mode() {
             return Ok(Self::Direct);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -141,20 +132,20 @@ impl Modes {
     pub(super) fn touch(
         &self,
         entry: BorrowedFd<'_>,
-        look: &EntryLook,
+        look: &EntryStat,
         group: u32,
-    ) -> Result<Touched, Failure> {
-        let Some(change) = change::needed(&look.standing, group) else {
-            return Ok(Touched::Right);
+    ) -> Result<EntryOutcome, FailedCall> {
+        let Some(change) = change::needed(&look.attributes, group) else {
+            return Ok(EntryOutcome::Right);
         };
         match self.change(entry, change, group) {
-            Ok(()) => Ok(Touched::Changed),
-            Err((_, Errno::PERM)) if look.frozen => Ok(Touched::Immutable),
+            Ok(()) => Ok(EntryOutcome::Changed),
+            Err((_, Errno::PERM)) if look.frozen => Ok(EntryOutcome::Immutable),
             Err(failure) => Err(failure),
         }
     }
 
-    fn change(&self, entry: BorrowedFd<'_>, change: Change, group: u32) -> Result<(), Failure> {
+    fn change(&self, entry: BorrowedFd<'_>, change: Change, group: u32) -> Result<(), FailedCall> {
         if change.chown {
             let group = Some(Gid::from_raw(group));
             chownat(entry, c"", None, group, AtFlags::EMPTY_PATH)
@@ -166,9 +157,9 @@ impl Modes {
         }
     }
 
-    fn set(&self, entry: BorrowedFd<'_>, mode: u32) -> Result<(), Failure> {
+    fn set(&self, entry: BorrowedFd<'_>, mode: u32) -> Result<(), FailedCall> {
         match self {
-            Self::Direct => handles::set_mode(entry, mode).map_err(|errno| ("fchmodat2", errno)),
+            Self::Direct => sys::set_mode(entry, mode).map_err(|errno| ("fchmodat2", errno)),
             Self::Links(directory) => {
                 // Follows the magic link to just this inode, which isn't a symbolic link.
                 let link = DecInt::from_fd(entry);
@@ -190,7 +181,7 @@ mod tests {
     fn another_file_system_on_proc_is_no_failure_of_the_volume() {
         let directory = tempfile::tempdir().expect("a directory");
         let directory = File::open(directory.path()).expect("it opens");
-        let error = Modes::links(directory.into()).expect_err("it is refused");
+        let error = ModeSetter::links(directory.into()).expect_err("it is refused");
         assert!(
             matches!(error, FsGroupError::NoProcfs { errno: None }),
             "{error}"
@@ -201,6 +192,9 @@ mod tests {
             assert!(!sentence.contains(wrong), "{sentence}");
         }
         let own = File::open(PROC_DESCRIPTORS).expect("it opens");
-        assert!(matches!(Modes::links(own.into()), Ok(Modes::Links(_))));
+        assert!(matches!(
+            ModeSetter::links(own.into()),
+            Ok(ModeSetter::Links(_))
+        ));
     }
 }

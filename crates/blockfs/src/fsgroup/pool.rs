@@ -1,4 +1,4 @@
-//! What the workers of a walk share: what is to be done, what was counted, and whether to go on.
+//! The pool of workers of a walk: the queue of tasks, the counts, and whether to go on.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use super::batch::Batch;
 use super::directory::Open;
+use super::error::FsGroupError;
+use super::progress::Counts;
 use super::queue::{Queue, Task, Waiting};
-use super::{Counts, FsGroupError};
 
-/// From so many entries on helpers are worth their start.
+/// The number of entries from which helpers are worth starting.
 const WORTH_HELP: u64 = 256;
 /// A worker waits for the disk most of the time where nothing is in memory.
 const PER_PROCESSOR: usize = 4;
 /// Each holds up to three descriptors, and the names of one small directory.
 const MOST: usize = 16;
-/// How often who waits for the others has a look at the clock.
+/// How often a worker that waits for the others checks the clock.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why a walk ends before its end.
+/// The reason why a walk ends early.
 #[derive(Debug)]
 pub(super) enum Halt {
     /// The deadline, or the caller's wish.
@@ -34,7 +35,7 @@ impl From<FsGroupError> for Halt {
     }
 }
 
-/// What a worker gets when it asks.
+/// The answer to a worker that asks for a task.
 #[derive(Debug)]
 pub(super) enum Turn {
     Task(Task),
@@ -45,7 +46,7 @@ pub(super) enum Turn {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Crew {
+pub(super) struct WorkerPool {
     shared: Mutex<Shared>,
     changed: Condvar,
     halted: AtomicBool,
@@ -65,7 +66,7 @@ struct Shared {
     halt: Option<Halt>,
 }
 
-/// Who is there. Pure.
+/// The number of helpers. Pure.
 #[derive(Debug, Default)]
 struct Staff {
     helpers: usize,
@@ -93,7 +94,7 @@ fn most_helpers() -> usize {
     (processors * PER_PROCESSOR).min(MOST) - 1
 }
 
-impl Crew {
+impl WorkerPool {
     /// The next task, for a worker that has done its last one, if it had one, and what it counted
     /// since then. Who isn't `patient` waits no longer than a moment.
     pub(super) fn next(&self, had_task: bool, counts: &mut Counts, patient: bool) -> Turn {
@@ -235,17 +236,17 @@ mod tests {
 
     #[test]
     fn the_first_reason_to_halt_counts_and_every_count_does() {
-        let crew = Crew::default();
+        let pool = WorkerPool::default();
         let group = u32::MAX;
         let counts = |entries| Counts {
             entries,
             ..Counts::default()
         };
-        crew.halt(FsGroupError::NotAGroup { group }.into(), counts(2));
-        crew.halt(Halt::Stopped, counts(3));
-        assert!(crew.is_halted());
-        assert!(matches!(crew.next(false, &mut counts(4), true), Turn::End));
-        let (halt, counts) = crew.end().expect_err("it was halted");
+        pool.halt(FsGroupError::NotAGroup { group }.into(), counts(2));
+        pool.halt(Halt::Stopped, counts(3));
+        assert!(pool.is_halted());
+        assert!(matches!(pool.next(false, &mut counts(4), true), Turn::End));
+        let (halt, counts) = pool.end().expect_err("it was halted");
         assert_eq!(counts.entries, 9);
         assert!(matches!(halt, Halt::Failed(_)), "{halt:?}");
     }

@@ -1,4 +1,5 @@
-//! What may hang is asked by a process that is waited for only so long. What answered there answers here.
+//! Probes of paths and devices that may hang: a process makes them, and is waited for with a limit. What has answered
+//! that process will answer this one.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +15,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::errno::Name;
-use crate::sys::asking::{Answer, Board, MOST_LOOPS, Question, ended, start_asking};
+use crate::sys::probe_process::{Answer, Board, MOST_LOOPS, Question, ended, start_asking};
 
-/// Why it isn't known who answers.
+/// The error of probes whose results are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unasked {
-    /// Nobody could be started who asks.
+pub enum ProbeError {
+    /// The probing process couldn't be started.
     #[error("{call}: {}; hint: is there a limit on processes, open files or memory?", Name(*errno))]
     Call {
         /// The call.
@@ -27,33 +28,33 @@ pub enum Unasked {
         /// Why.
         errno: Errno,
     },
-    /// Who asked was ended by somebody.
+    /// The probing process was killed.
     #[error("the process that asks was killed; hint: is there no memory left?")]
     Lost,
-    /// What always answers didn't either.
+    /// Even the probe that always answers got no answer.
     #[error("there is no answer to anything in time; hint: is the node overloaded?")]
     Slow,
-    /// So many get no answer, some perhaps for that alone.
+    /// So many probes are stuck that others may be without an answer for that reason.
     #[error("{0} device probes are stuck; hint: `ps` shows their processes, in state D")]
     TooMany(usize),
 }
 
-/// How many processes ask at once.
+/// The number of processes that probe at once.
 const AT_ONCE: usize = 256;
 
-/// How many may be without an answer, with those of before.
+/// The number of processes that may be stuck, with those of earlier calls.
 const MOST: usize = 2 * AT_ONCE;
 
-/// Processes that were left behind, until they have ended.
+/// Stuck processes, until they have ended.
 static LEFT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// A path, to be asked with stat(2); one with a NUL has nothing to be asked.
+/// Returns a probe of a path by stat(2). A path with a NUL byte leads to nothing.
 #[must_use]
 pub fn about_path(path: &Path) -> Question {
     Question::Path(c_string(path))
 }
 
-/// A loop device, by its node.
+/// Returns a probe of a loop device, by its node.
 pub(crate) fn about_loop(node: &Path) -> Question {
     Question::Loop(c_string(node))
 }
@@ -62,9 +63,9 @@ fn c_string(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// What the questions' answers are, and `None` of those that have none. Who hangs is waited for as long as
-/// `limit`, mostly once or twice.
-pub fn answers(questions: &[Question], limit: Duration) -> Result<Vec<Option<Answer>>, Unasked> {
+/// Makes probes, and returns their answers; `None` stands for one that hangs. Blocks as long as `limit` for those that
+/// hang, usually once or twice.
+pub fn ask_all(questions: &[Question], limit: Duration) -> Result<Vec<Option<Answer>>, ProbeError> {
     let control = Question::Path(c"/".to_owned());
     let question = |number: u32| questions.get(number as usize).unwrap_or(&control);
     by_rounds(questions.len(), |lists, answers| {
@@ -81,8 +82,8 @@ type List = Vec<u32>;
 /// either.
 fn by_rounds<A: Clone>(
     count: usize,
-    mut ask: impl FnMut(&[List], &mut [Option<A>]) -> Result<(), Unasked>,
-) -> Result<Vec<Option<A>>, Unasked> {
+    mut ask: impl FnMut(&[List], &mut [Option<A>]) -> Result<(), ProbeError>,
+) -> Result<Vec<Option<A>>, ProbeError> {
     let control = u32::try_from(count).unwrap_or(u32::MAX);
     let mut silent: List = (0..control).collect();
     let mut answers = vec![None; count + 1];
@@ -98,7 +99,7 @@ fn by_rounds<A: Clone>(
             break;
         }
         if answers[count].is_some() && silent.len() == before {
-            return Err(Unasked::TooMany(before));
+            return Err(ProbeError::TooMany(before));
         }
         let size = silent.len().div_ceil(AT_ONCE);
         has_own = size == 1;
@@ -107,7 +108,7 @@ fn by_rounds<A: Clone>(
         answers[count] = None;
         ask(&lists, &mut answers)?;
         if answers[count].is_none() {
-            return Err(Unasked::Slow);
+            return Err(ProbeError::Slow);
         }
     }
     answers.truncate(count);
@@ -120,8 +121,8 @@ fn ask<'q>(
     question: impl Fn(u32) -> &'q Question,
     limit: Duration,
     answers: &mut [Option<Answer>],
-) -> Result<(), Unasked> {
-    let call = |call| move |errno| Unasked::Call { call, errno };
+) -> Result<(), ProbeError> {
+    let call = |call| move |errno| ProbeError::Call { call, errno };
     let board = Board::new(answers.len()).map_err(call("mmap"))?;
     let (ends, end) = pipe_with(PipeFlags::CLOEXEC).map_err(call("pipe2"))?;
     let mut asking = Asking::default();
@@ -142,7 +143,7 @@ fn ask<'q>(
         }
     }
     if asking.are_done && !are_all_there {
-        return Err(Unasked::Lost);
+        return Err(ProbeError::Lost);
     }
     Ok(())
 }
@@ -170,14 +171,14 @@ struct Asking {
 
 impl Asking {
     /// Another one may be started.
-    fn make_room(&self) -> Result<(), Unasked> {
+    fn make_room(&self) -> Result<(), ProbeError> {
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         left.retain(|process| !ended(*process, false));
         let all = left.len() + self.processes.len();
         if all < MOST {
             return Ok(());
         }
-        Err(Unasked::TooMany(all))
+        Err(ProbeError::TooMany(all))
     }
 }
 
@@ -209,7 +210,7 @@ mod tests {
             .take(20_000)
             .collect();
         let limit = Duration::from_secs(60);
-        let answers = |questions: &[Question]| answers(questions, limit).unwrap();
+        let answers = |questions: &[Question]| ask_all(questions, limit).unwrap();
         let none = Some(Answer { shown: None });
         assert_eq!(answers(&all), vec![none; 20_000]);
         assert_eq!(answers(&[]), []);
@@ -219,7 +220,7 @@ mod tests {
     fn rounds(
         count: usize,
         hangs: impl Fn(u32) -> bool,
-    ) -> (Result<Vec<Option<()>>, Unasked>, Vec<usize>) {
+    ) -> (Result<Vec<Option<()>>, ProbeError>, Vec<usize>) {
         let mut rounds = Vec::new();
         let answers = by_rounds(count, |lists, answers| {
             rounds.push(lists.len());
@@ -256,12 +257,12 @@ mod tests {
             assert_eq!(rounds, expected, "{count} {hanging:?}");
         }
         let (answers, _) = rounds(1000, |number| number < 1000);
-        assert_eq!(answers, Err(Unasked::TooMany(1000)));
+        assert_eq!(answers, Err(ProbeError::TooMany(1000)));
     }
 
     #[test]
     fn where_nothing_answers_nothing_is_known() {
         let nobody = by_rounds::<()>(3, |_, _| Ok(()));
-        assert_eq!(nobody, Err(Unasked::Slow));
+        assert_eq!(nobody, Err(ProbeError::Slow));
     }
 }
