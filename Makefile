@@ -182,7 +182,7 @@ bench: build ## Measure what runcrust costs, as a table: docs/performance.md; RO
 		target/measuring/runcrust-benches
 
 .PHONY: fuzz
-fuzz: ## Look for input that breaks a parser's laws, FUZZ_TIME (60) seconds for each; FUZZ_TARGET=… for one
+fuzz: ## Look for input that breaks a parser's properties, FUZZ_TIME (60) seconds for each; FUZZ_TARGET=… for one
 	$(call debian,$(FUZZ_PACKAGES))
 	$(call tool,cargo-fuzz,$(CARGO_FUZZ_VERSION))
 	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)

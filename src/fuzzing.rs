@@ -1,6 +1,6 @@
 //! Properties of private modules, for the inputs of the fuzz targets in `fuzz/`. Releases are built without this.
 
-mod made;
+mod generated_config;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,7 @@ pub fn argv(bytes: &[u8]) {
     let argv: Vec<OsString> = std::iter::once("runcrust".into())
         .chain(arguments)
         .collect();
-    invocation::laws::hold(kind, &argv);
+    invocation::properties::check(kind, &argv);
 }
 
 /// A `config.json`.
@@ -31,20 +31,20 @@ pub fn config(bytes: &[u8]) {
     let Ok(document) = Document::parse(bytes) else {
         return;
     };
-    if let Some(value) = &oci::laws::value_of(bytes) {
-        oci::laws::reads_as(&document, value);
+    if let Some(value) = &oci::properties::value_of(bytes) {
+        oci::properties::reads_as(&document, value);
     }
-    plan::laws::none_is_overlooked(&document);
-    let Some(text) = oci::laws::one_reading(&document) else {
+    plan::properties::none_is_overlooked(&document);
+    let Some(text) = oci::properties::one_reading(&document) else {
         return;
     };
     let document = Document::parse(&text).expect("what was written");
-    let value = oci::laws::value_of(&text);
-    plan::laws::hold(&document);
-    rewrite::laws::hold(&text, &document, value.as_ref());
+    let value = oci::properties::value_of(&text);
+    plan::properties::check(&document);
+    rewrite::properties::check(&text, &document, value.as_ref());
 }
 
 /// A `config.json` that is made of the bytes: always JSON, mostly of the right form, and odd.
 pub fn odd_config(bytes: &[u8]) {
-    config(made::config(bytes).as_bytes());
+    config(generated_config::config(bytes).as_bytes());
 }

@@ -3,8 +3,7 @@
 //! Standard output has the files' differences, and what was done. Exit 0: it is done, or there is nothing to do. Exit 1:
 //! it isn't, and one sentence on standard error says why. Exit 2: a mistake on the command line.
 
-mod common;
-mod delegate;
+mod engine_args;
 mod install;
 mod uninstall;
 
@@ -18,7 +17,7 @@ use crust_state::sentence;
 use install::Install;
 use uninstall::Uninstall;
 
-use crate::{FAILURE, SUCCESS};
+use crate::report::{FAILURE, SUCCESS};
 
 /// An OCI runtime that mounts deferred CSI volumes inside the pod's sandbox (KEP-2857)
 #[derive(Debug, Parser)]

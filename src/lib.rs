@@ -39,13 +39,8 @@ use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
 use delegate::Delegate;
 use invocation::{Command, Invocation, Own, Start};
-use report::Report;
+use report::{FAILURE, Report};
 use start::Job;
-
-/// The exit code of what was done.
-pub(crate) const SUCCESS: u8 = 0;
-/// And of what wasn't.
-pub(crate) const FAILURE: u8 = 1;
 
 /// Does what `argv` asks for. Returns the exit code, unless the delegate takes this program's place.
 #[must_use]
@@ -63,7 +58,7 @@ pub fn main(argv: &[OsString]) -> u8 {
         };
     }
     let report = Report::new(kind, &invocation.globals, bundle_of(&invocation));
-    report.tell_of_panics();
+    report.install_panic_hook();
     let Err(error) = become_delegate(argv, invocation, config, delegate);
     report.fatal(&error);
     FAILURE

@@ -1,9 +1,8 @@
 //! Matches the mounts of a config with deferred volumes (KEP-2857, "Overview of Interactions").
 
-mod elsewhere;
+mod bound_elsewhere;
 mod node;
 mod subpath;
-mod targets;
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
@@ -15,8 +14,7 @@ use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 
-pub(crate) use node::{Node, PodError, Resolved};
-pub(crate) use targets::TargetsElsewhere;
+pub(crate) use node::{Node, NonCsiTargets, PodError, Resolved};
 
 /// A mount of a deferred volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +24,7 @@ pub(crate) struct Match {
     /// The directory or file of the volume that the mount shows; empty for the whole volume.
     pub(crate) subpath: PathBuf,
     /// How the source led to it.
-    pub(crate) by: By,
+    pub(crate) by: MatchedBy,
     /// The source is a read-only mount, as an engine makes one for a volume of its own.
     pub(crate) read_only: bool,
     /// The source with its links resolved, where that was what led to it.
@@ -35,7 +33,7 @@ pub(crate) struct Match {
 
 /// How a source leads to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum MatchedBy {
     /// It is where the volume is staged.
     Exact,
     /// A parent of it is.
@@ -56,13 +54,13 @@ pub(crate) enum MatchError {
     Subpath {
         volume: String,
         path: String,
-        why: subpath::Why,
+        why: subpath::Refusal,
     },
     #[error("volume {volume}: {path} {why}")]
     Elsewhere {
         volume: String,
         path: String,
-        why: elsewhere::Why,
+        why: bound_elsewhere::Refusal,
     },
     /// The volume's target path, or a source that may be the volume's, can't be looked up.
     #[error("volume {volume}: {source}")]
@@ -115,12 +113,12 @@ pub(crate) fn match_source(
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
-    let found = match_below_overlays(source, elsewhere::MOST_STACKED, config, node)?;
+    let found = match_below_overlays(source, bound_elsewhere::MOST_STACKED, config, node)?;
     if !source.components().any(|part| part == Component::ParentDir) {
         return Ok(found);
     }
     let cleaned = clean(source);
-    let other = match_below_overlays(&cleaned, elsewhere::MOST_STACKED, config, node)?;
+    let other = match_below_overlays(&cleaned, bound_elsewhere::MOST_STACKED, config, node)?;
     let shows = |found: &Option<Match>| {
         let found = found.as_ref();
         found.map(|found| (found.volume.clone(), found.subpath.clone()))
@@ -170,14 +168,15 @@ fn match_below_overlays(
     }
     // A directory that holds a kubelet's directory belongs to no single volume.
     let mut holders = spellings.iter();
-    if !holders.any(|path| elsewhere::holds_kubelet(path, config)) {
+    if !holders.any(|path| bound_elsewhere::holds_kubelet(path, config)) {
         for spelling in &spellings {
-            elsewhere::refuse_below(spelling, config, node)?;
+            bound_elsewhere::refuse_below(spelling, config, node)?;
         }
         let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
         if let Some(path) = spellings.last()
             && (!resolved.only_by_path || has_csi_form())
-            && let Some(found) = elsewhere::find(path, resolved.identity, stacked, config, node)?
+            && let Some(found) =
+                bound_elsewhere::find(path, resolved.identity, stacked, config, node)?
         {
             return Ok(Some(found));
         }
@@ -204,8 +203,8 @@ pub(crate) fn refuse_overlay(
     for option in options {
         let layers = overlay::layers(option.as_bytes()).into_iter();
         let layers: Vec<PathBuf> = layers.map(|layer| bundle.join(layer)).collect();
-        let stacked = elsewhere::MOST_STACKED - 1;
-        elsewhere::refuse_layers(Path::new(destination), &layers, stacked, config, node)?;
+        let stacked = bound_elsewhere::MOST_STACKED - 1;
+        bound_elsewhere::refuse_layers(Path::new(destination), &layers, stacked, config, node)?;
     }
     Ok(())
 }
@@ -251,9 +250,9 @@ fn match_path(
         volume: found.volume,
         subpath: found.below.to_owned(),
         by: if found.at == *path {
-            By::Exact
+            MatchedBy::Exact
         } else {
-            By::Parent { prefix: found.at }
+            MatchedBy::Parent { prefix: found.at }
         },
         read_only: false,
         resolved: None,

@@ -1,6 +1,6 @@
 //! This node, as planning asks about it.
 
-mod links;
+mod path_kind;
 mod targets;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -27,9 +27,9 @@ use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
 use crust_volume::{VolumeError, bare_directory};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
-use crate::matching::{Node, PodError, Resolved, TargetsElsewhere};
+use crate::matching::{Node, NonCsiTargets, PodError, Resolved};
 use crate::plan::{PlanError, Records};
-use links::PathKind;
+use path_kind::PathKind;
 use targets::Targets;
 
 /// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
@@ -173,7 +173,7 @@ impl Node for ThisNode<'_> {
             .collect()
     }
 
-    fn targets_elsewhere(&self) -> Option<&TargetsElsewhere> {
+    fn targets_elsewhere(&self) -> Option<&NonCsiTargets> {
         self.targets.elsewhere()
     }
 

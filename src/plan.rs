@@ -1,15 +1,15 @@
-//! What a create comes to: decided from the config, the node and the records, before anything is
-//! done. A value, printable and tested without root.
+//! Plans a create from the config, the node and the records, before anything is done. A plan is a value, which is printed
+//! by `explain` and tested without root.
 
 mod checks;
-mod concern;
 mod error;
-mod facts;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod laws;
+mod fast_path;
+mod input;
 mod mounts;
 mod propagation;
-mod value;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod properties;
+mod types;
 
 use crust_state::config::{MountMode, SandboxMode};
 use crust_state::{Config, TargetPath};
@@ -17,25 +17,25 @@ use crust_volume::sandbox::CRUST;
 
 use crate::role::Role;
 
-pub(crate) use concern::{CREATED_BEFORE, ConfigReading, Lookups};
 pub(crate) use error::PlanError;
-pub(crate) use facts::{Facts, Records};
+pub(crate) use fast_path::{CREATED_BEFORE, ConfigReading};
+pub(crate) use input::{Lookups, PlanInput, Records};
 pub(crate) use mounts::planned;
-pub(crate) use value::{ContainerPlan, MountedIn, Owner, Plan, PlannedMount, SandboxPlan};
+pub(crate) use types::{ContainerPlan, MountedIn, Owner, Plan, PlannedMount, SandboxPlan};
 
 /// Plans a create.
 pub(crate) fn plan(
-    mut facts: Facts<'_>,
+    mut input: PlanInput<'_>,
     config: &Config,
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
-    let mounts = mounts::matched(&mut facts, config, records)?;
+    let mounts = mounts::matched(&mut input, config, records)?;
     let Some(first) = mounts.first() else {
         // What a config without volumes says of its pod is between it and the delegate.
-        return match &facts.role {
+        return match &input.role {
             Ok(Role::Sandbox {
                 pod_uid: Some(pod_uid),
-            }) => sandbox(pod_uid, &facts, config, records),
+            }) => sandbox(pod_uid, &input, config, records),
             _ => Ok(Plan::PassOn),
         };
     };
@@ -45,16 +45,16 @@ pub(crate) fn plan(
         PlanError::Unsupported { volume, what }
     };
     let way = config.mount_mode;
-    checks::has_mounts_of_its_own(facts.namespaces).map_err(unsupported)?;
-    propagation::check(&facts, &mounts, records)?;
+    checks::has_mounts_of_its_own(input.namespaces).map_err(unsupported)?;
+    propagation::check(&input, &mounts, records)?;
     if way == MountMode::Hook {
-        checks::nothing_is_hidden(facts.mounts, &mounts)?;
-        checks::hook_can_mount(facts.namespaces, facts.restores).map_err(unsupported)?;
+        checks::nothing_is_hidden(input.mounts, &mounts)?;
+        checks::hook_can_mount(input.namespaces, input.restores).map_err(unsupported)?;
     }
-    let ids = facts.ids(&volume)?;
-    let label = facts::label(facts.details, records);
+    let ids = input.ids(&volume)?;
+    let label = input::label(input.details, records);
     let label = label.map_err(|source| PlanError::document(&volume, source))?;
-    let role = facts.role.map_err(|source| PlanError::Role {
+    let role = input.role.map_err(|source| PlanError::Role {
         volume: volume.clone(),
         source,
     })?;
@@ -87,7 +87,7 @@ pub(crate) fn plan(
                 }
             };
             if let Some(record) = &record {
-                checks::namespaces(&volume, facts.namespaces, record)?;
+                checks::namespaces(&volume, input.namespaces, record)?;
             }
             for mount in &mounts {
                 checks::pod(&mount.found.volume, &sandbox_id, &uid)?;
@@ -147,17 +147,17 @@ pub(crate) fn passes_on(
 
 fn sandbox(
     pod_uid: &str,
-    facts: &Facts<'_>,
+    input: &PlanInput<'_>,
     config: &Config,
     records: &impl Records,
 ) -> Result<Plan, PlanError> {
     let mut volumes = records.staged_for_pod(pod_uid)?;
     let label = |volume: &str| {
-        let label = facts::label(facts.details, records);
+        let label = input::label(input.details, records);
         label.map_err(|source| PlanError::document(volume, source))
     };
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
-        let holds = !facts.restores && checks::has_mounts_of_its_own(facts.namespaces).is_ok();
+        let holds = !input.restores && checks::has_mounts_of_its_own(input.namespaces).is_ok();
         if config.sandbox == SandboxMode::Auto || !holds {
             return Ok(Plan::PassOn);
         }
@@ -168,14 +168,14 @@ fn sandbox(
             label: label(pod_uid)?,
         }));
     };
-    let refused = if facts.restores {
+    let refused = if input.restores {
         Some(
             "a sandbox can't be restored with deferred volumes in it; hint: let the pod be made anew",
         )
-    } else if facts.joins_a_process() {
+    } else if input.joins_a_process() {
         Some("a sandbox that joins another process's namespaces isn't the pod's own")
     } else {
-        checks::has_mounts_of_its_own(facts.namespaces).err()
+        checks::has_mounts_of_its_own(input.namespaces).err()
     };
     if let Some(what) = refused {
         return Err(PlanError::Unsupported {

@@ -16,6 +16,11 @@ use crust_state::{DelegateKind, sentence};
 
 use crate::invocation::{Globals, LogFormat};
 
+/// The exit code of a successful call.
+pub(crate) const SUCCESS: u8 = 0;
+/// The exit code of a failed call.
+pub(crate) const FAILURE: u8 = 1;
+
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
@@ -55,7 +60,7 @@ impl Report {
     }
 
     /// Has a panic told as any other fatal error: a caller reads the log.
-    pub(crate) fn tell_of_panics(&self) {
+    pub(crate) fn install_panic_hook(&self) {
         let report = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
             report.fatal(&anyhow::anyhow!("runcrust {panic}"));

@@ -1,17 +1,137 @@
-//! From a plan to the places of a config that change, and back.
+//! Rewrites a config by a plan, and restores it. A rewrite is a list of edits, with a record by which it is undone.
 
-mod build;
 mod container;
-mod devices;
 #[cfg(feature = "fuzzing")]
-pub(crate) mod laws;
+pub(crate) mod properties;
 mod sandbox;
 mod undo;
 
-pub(crate) use build::{Hooks, Made, Rewrite};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use crust_state::bundle::{
+    AddedElement, BundleRecord, Containers, Place, RemovedMount, ReplacedSource,
+};
+use crust_state::limits::HookLimits;
+use crust_state::record::Version;
+use crust_state::{DelegateKind, TargetPath};
+use oci_spec::runtime::{Hook, HookBuilder};
+use serde::Serialize;
+
+use crate::oci::{ArrayPath, Document, Edit};
+
 pub(crate) use container::{Known, container};
 pub(crate) use sandbox::sandbox;
 pub(crate) use undo::{is_marked, is_rewritten, undo};
+
+/// The hook's name in its own arguments.
+const PROGRAM: &str = "crust-mount-hook";
+
+/// The program that the hooks run, and its common arguments.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    /// `crust-mount-hook`.
+    pub(crate) program: PathBuf,
+    /// The program that answers for volumes in use (KEP-2857: `runtime-cli`).
+    pub(crate) cli: PathBuf,
+    /// The configuration that was read.
+    pub(crate) config: Option<PathBuf>,
+    /// The delegate that will run them.
+    pub(crate) delegate: DelegateKind,
+}
+
+/// The bundle whose config is rewritten.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    /// The config's real path.
+    pub(crate) config: PathBuf,
+    /// [`BundleRecord::containers`].
+    pub(crate) containers: Vec<String>,
+}
+
+/// Changes to a config, and what it takes to undo them. Serialised it is what the bundle's record would keep.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Rewrite {
+    #[serde(skip)]
+    edits: Vec<Edit>,
+    sources: Vec<ReplacedSource>,
+    added: Vec<AddedElement>,
+    removed: Vec<RemovedMount>,
+}
+
+impl Rewrite {
+    fn push(&mut self, array: ArrayPath, element: &impl Serialize) -> Result<()> {
+        let value = serde_json::to_value(element).context("config.json: new element")?;
+        self.edits.push(Edit::Push {
+            array,
+            json: value.to_string(),
+        });
+        self.added.push(AddedElement {
+            array: array.name().to_owned(),
+            element: value,
+        });
+        Ok(())
+    }
+
+    /// Returns the new text.
+    pub(crate) fn text(&self, document: &Document<'_>) -> Result<Vec<u8>> {
+        Ok(document.apply(&self.edits)?)
+    }
+
+    /// Returns the new text, and the record of how the old one was.
+    pub(crate) fn apply(
+        self,
+        document: &Document<'_>,
+        made: Made,
+    ) -> Result<(Vec<u8>, BundleRecord)> {
+        let text = self.text(document)?;
+        let record = BundleRecord {
+            version: Version,
+            containers: Containers(made.containers),
+            sources: self.sources,
+            added: self.added,
+            removed: self.removed,
+            place: Place::of(&made.config),
+            config: made.config,
+            unread: false,
+        };
+        Ok((text, record))
+    }
+}
+
+impl Hooks {
+    fn hook(&self, verb: &str, volumes: &[TargetPath], limits: HookLimits) -> Result<Hook> {
+        let mut arguments = vec![PROGRAM.to_owned(), verb.to_owned()];
+        if let Some(config) = &self.config {
+            arguments.extend(["--config", utf8(config)?].map(str::to_owned));
+        }
+        for volume in volumes {
+            arguments.extend(["--volume", utf8(volume.as_path())?].map(str::to_owned));
+        }
+        let mut hook = HookBuilder::default().path(&self.program).args(arguments);
+        // Each hook ends by its own deadline, so the delegate's timeout is only a second line of
+        // defence: it ends a hook that sleeps in a system call past its deadline. runc does that
+        // reliably. crun 1.21 and 1.28 do not: with any hook `timeout` they fail 4 to 6 % of parallel
+        // creates, and some sleep for the whole timeout although the hook has ended.
+        if self.delegate == DelegateKind::Runc {
+            hook = hook.timeout(i64::try_from(limits.delegates.as_secs())?);
+        }
+        Ok(hook.build()?)
+    }
+}
+
+/// Adds to a hook's arguments.
+fn arguments<const N: usize>(hook: &mut Hook, more: [&str; N]) {
+    if let Some(arguments) = hook.args_mut() {
+        arguments.extend(more.map(str::to_owned));
+    }
+}
+
+/// A path as a config can hold it: JSON strings are UTF-8.
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str()
+        .with_context(|| format!("{} isn't UTF-8", path.display()))
+}
 
 #[cfg(test)]
 mod tests;

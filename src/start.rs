@@ -1,10 +1,10 @@
 //! `create`, `run` and `restore`: reads the bundle, plans, mounts and rewrites, in this order, before the delegate
 //! gets the bundle.
 
+mod attach;
 mod bundle;
 mod container;
 mod decide;
-mod lend;
 
 use std::borrow::Cow;
 use std::ffi::OsString;

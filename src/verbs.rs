@@ -5,17 +5,12 @@
 //! standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
 mod answer;
-mod capabilities;
 mod doctor;
+mod driver;
 mod explain;
 mod gc;
 mod inspect;
 mod list;
-mod publish;
-mod resize;
-mod stage;
-mod stats;
-mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -33,7 +28,7 @@ use serde_json::{Value, json};
 
 use answer::{Answer, Form};
 
-use crate::{FAILURE, SUCCESS};
+use crate::report::{FAILURE, SUCCESS};
 
 /// Volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
@@ -58,7 +53,7 @@ enum Asked {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Stage a volume for the pod that has this target path
-    Stage(stage::StageArgs),
+    Stage(driver::StageArgs),
     /// Remove what was staged at a target path; waits until the device is free
     Unstage {
         /// `target_path` of CSI `NodePublishVolume`
@@ -70,9 +65,9 @@ enum Verb {
         target_path: OsString,
     },
     /// Grow a volume to its device's size; one that isn't in use yet, with its mount
-    Resize(resize::ResizeArgs),
+    Resize(driver::ResizeArgs),
     /// Stage a volume and mount it in a sandbox that runs
-    Publish(publish::PublishArgs),
+    Publish(driver::PublishArgs),
     /// Show what this runtime can do on this host
     Capabilities,
     /// Show what is staged, and who has it
@@ -178,7 +173,7 @@ fn alone(words: &[OsString]) -> Option<Verb> {
     #[derive(Parser)]
     struct Alone {
         #[command(flatten)]
-        stage: stage::StageArgs,
+        stage: driver::StageArgs,
     }
     if words.first()? != "stage" {
         return None;
@@ -237,12 +232,12 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
         neighbours: &Neighbours::default(),
     };
     Ok(match verb {
-        Verb::Stage(arguments) => stage::stage(&context, arguments)?.into(),
-        Verb::Unstage { target_path } => stage::unstage(&context, &target(target_path)?)?.into(),
-        Verb::Stats { target_path } => stats::stats(&context, &target(target_path)?)?.into(),
-        Verb::Resize(arguments) => resize::resize(&context, arguments)?.into(),
-        Verb::Publish(arguments) => publish::publish(&context, arguments, &cli(argv0)?)?.into(),
-        Verb::Capabilities => capabilities::capabilities(config)?.into(),
+        Verb::Stage(arguments) => driver::stage(&context, arguments)?.into(),
+        Verb::Unstage { target_path } => driver::unstage(&context, &target(target_path)?)?.into(),
+        Verb::Stats { target_path } => driver::stats(&context, &target(target_path)?)?.into(),
+        Verb::Resize(arguments) => driver::resize(&context, arguments)?.into(),
+        Verb::Publish(arguments) => driver::publish(&context, arguments, &cli(argv0)?)?.into(),
+        Verb::Capabilities => driver::capabilities(config)?.into(),
         Verb::List(form) => list::list(&context, form)?,
         Verb::Inspect(arguments) => inspect::inspect(&context, &arguments)?,
         Verb::Gc(arguments) => gc::gc(&context, &arguments),

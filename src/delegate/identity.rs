@@ -5,11 +5,11 @@ use std::path::Path;
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-use super::version::Said;
+use super::version::VersionAnswer;
 
 /// The kind in force of a delegate, and where it comes from.
 #[derive(Debug)]
-pub(crate) struct Identity<'a> {
+pub(crate) struct DelegateIdentity<'a> {
     /// The delegate, as it was configured or found.
     pub(crate) path: &'a Path,
     /// The kind in force.
@@ -29,11 +29,11 @@ pub(crate) struct Mismatch {
     pub(crate) hint: String,
 }
 
-impl Identity<'_> {
+impl DelegateIdentity<'_> {
     /// Compares the kind in force with what the delegate says. Returns `None` where they agree, and where it says
     /// nothing that is known.
-    pub(crate) fn mismatch(&self, said: &Said) -> Option<Mismatch> {
-        let Said::Version(name, version) = said else {
+    pub(crate) fn mismatch(&self, said: &VersionAnswer) -> Option<Mismatch> {
+        let VersionAnswer::Version(name, version) = said else {
             return None;
         };
         let actual = DelegateKind::from_name(name).filter(|actual| *actual != self.kind)?;
@@ -64,12 +64,12 @@ impl Identity<'_> {
 mod tests {
     use super::*;
 
-    fn said(name: &str) -> Said {
-        Said::Version(name.to_owned(), "1.2".to_owned())
+    fn said(name: &str) -> VersionAnswer {
+        VersionAnswer::Version(name.to_owned(), "1.2".to_owned())
     }
 
-    fn identity(configured: &DelegateSettings, kind: DelegateKind) -> Identity<'_> {
-        Identity {
+    fn identity(configured: &DelegateSettings, kind: DelegateKind) -> DelegateIdentity<'_> {
+        DelegateIdentity {
             path: Path::new("/d"),
             kind,
             configured,
@@ -116,8 +116,8 @@ mod tests {
             }
             for said in [
                 said("kata-runtime"),
-                Said::Nothing(String::new()),
-                Said::NotRun(String::new()),
+                VersionAnswer::Nothing(String::new()),
+                VersionAnswer::NotRun(String::new()),
             ] {
                 assert_eq!(
                     identity(&configured, kind).mismatch(&said),

@@ -21,7 +21,7 @@ const MOST: u64 = 4096;
 
 /// The answer of a program that was asked for its version.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum VersionAnswer {
     /// Its name, and its version.
     Version(String, String),
     /// It runs and says none, or nothing in time, and what it does instead.
@@ -31,18 +31,20 @@ pub(crate) enum Said {
 }
 
 /// Asks a program for its version. Waits three seconds at most.
-pub(crate) fn ask(program: &Path) -> Said {
+pub(crate) fn ask(program: &Path) -> VersionAnswer {
     ask_below(Path::new("/"), program)
 }
 
 /// Does the same with `root` as the program's root directory, in which `program` is a path.
-pub(crate) fn ask_below(root: &Path, program: &Path) -> Said {
+pub(crate) fn ask_below(root: &Path, program: &Path) -> VersionAnswer {
     match run(root, program) {
         Ok((status, text)) if status.success() => read(&text),
         // As where the dynamic loader doesn't find a library.
-        Ok((status, _)) => Said::NotRun(status.to_string()),
-        Err(error) if error.kind() == ErrorKind::TimedOut => Said::Nothing(error.to_string()),
-        Err(error) => Said::NotRun(error.to_string()),
+        Ok((status, _)) => VersionAnswer::NotRun(status.to_string()),
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            VersionAnswer::Nothing(error.to_string())
+        }
+        Err(error) => VersionAnswer::NotRun(error.to_string()),
     }
 }
 
@@ -53,15 +55,15 @@ pub(crate) fn execute(program: &Path) -> io::Result<()> {
 }
 
 /// `runc version 1.1.5+ds1`: the form that go-runc reads, too.
-fn read(text: &str) -> Said {
+fn read(text: &str) -> VersionAnswer {
     let mut words = text.split_ascii_whitespace();
     if let (Some(name), Some("version" | "version:"), Some(version)) =
         (words.next(), words.next(), words.next())
     {
-        return Said::Version(name.to_owned(), version.to_owned());
+        return VersionAnswer::Version(name.to_owned(), version.to_owned());
     }
     let line = text.lines().next().unwrap_or_default();
-    Said::Nothing(format!("answers {line:?}"))
+    VersionAnswer::Nothing(format!("answers {line:?}"))
 }
 
 fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
@@ -137,7 +139,8 @@ mod tests {
 
     #[test]
     fn the_first_line_is_the_version() {
-        let version = |name: &str, version: &str| Said::Version(name.into(), version.into());
+        let version =
+            |name: &str, version: &str| VersionAnswer::Version(name.into(), version.into());
         for (text, expected) in [
             (
                 "runc version 1.1.5+ds1\ncommit: 1\n",
@@ -145,8 +148,11 @@ mod tests {
             ),
             ("crun version 1.8.1\n", version("crun", "1.8.1")),
             ("youki version: 0.5.0\n", version("youki", "0.5.0")),
-            ("", Said::Nothing("answers \"\"".into())),
-            ("hello\nworld", Said::Nothing("answers \"hello\"".into())),
+            ("", VersionAnswer::Nothing("answers \"\"".into())),
+            (
+                "hello\nworld",
+                VersionAnswer::Nothing("answers \"hello\"".into()),
+            ),
         ] {
             assert_eq!(read(text), expected);
         }
@@ -155,8 +161,11 @@ mod tests {
     #[test]
     fn a_program_that_fails_was_not_run() {
         let no_program = ask(Path::new("/no/such/program"));
-        assert!(matches!(no_program, Said::NotRun(_)), "{no_program:?}");
+        assert!(
+            matches!(no_program, VersionAnswer::NotRun(_)),
+            "{no_program:?}"
+        );
         let fails = ask(Path::new("/bin/false"));
-        assert!(matches!(fails, Said::NotRun(why) if why.contains('1')));
+        assert!(matches!(fails, VersionAnswer::NotRun(why) if why.contains('1')));
     }
 }

@@ -1,10 +1,10 @@
-//! Which configuration counts.
+//! Checks of the configuration: which file applies, and whether the log that it names can be written.
 
 use std::ffi::OsString;
 
-use crust_state::Config;
 use crust_state::check::Finding;
 use crust_state::config::ConfigError;
+use crust_state::{Config, logging};
 
 const WHAT: &str = "configuration";
 
@@ -24,6 +24,24 @@ fn source(config: &Config, argv0: Option<&OsString>) -> String {
     let files = Config::files(argv0).map(|file| file.display().to_string());
     let files: Vec<String> = files.collect();
     format!("the defaults: there is no {}", files.join(", nor "))
+}
+
+const LOG: &str = "log";
+
+pub(super) fn check_log(config: &Config) -> Finding {
+    let Some(path) = &config.log else {
+        return Finding::pass(LOG, "none; what fails is told to the caller");
+    };
+    match logging::check(path) {
+        Ok(()) => Finding::pass(LOG, path.display().to_string()),
+        Err(error) => {
+            let finding = Finding::failed(LOG, &error).softened();
+            Finding {
+                found: format!("nothing is logged: {}", finding.found),
+                ..finding
+            }
+        }
+    }
 }
 
 #[cfg(test)]

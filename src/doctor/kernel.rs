@@ -1,41 +1,111 @@
-//! The kernel's version.
+//! Checks of the kernel: its version, the mount API, which is tried where nobody sees it, and the file systems that it can
+//! mount. These are asked for as a first mount would ask, so that a module is loaded.
 
+use crust_blockfs::errno::Name;
+use crust_state::Config;
 use crust_state::check::Finding;
+use crust_volume::capabilities::{
+    CapabilitiesError, MountApiTrial, SET_GROUP, mountable, try_mount_api,
+};
+use rustix::io::Errno;
 use rustix::system::uname;
 
-const WHAT: &str = "kernel";
+const KERNEL: &str = "kernel";
 
-/// `mount_setattr` (docs/design.md).
+/// The oldest version that works: it has `mount_setattr` (docs/design.md).
 const LEAST: (u32, u32) = (5, 12);
 
-/// `MOVE_MOUNT_SET_GROUP`.
+/// The oldest version with all calls: it has `MOVE_MOUNT_SET_GROUP`.
 const WANTED: (u32, u32) = (5, 15);
 
-pub(super) fn check() -> Finding {
+pub(super) fn check_version() -> Finding {
     let name = uname();
-    judge(&name.release().to_string_lossy())
+    judge_version(&name.release().to_string_lossy())
 }
 
-fn judge(release: &str) -> Finding {
+fn judge_version(release: &str) -> Finding {
     let found = format!("Linux {release}");
     let Some(version) = version(release) else {
-        return Finding::warn(WHAT, found, "a version of 5.12 or newer is needed");
+        return Finding::warn(KERNEL, found, "a version of 5.12 or newer is needed");
     };
     if version < LEAST {
         let found = format!("{found} is older than 5.12: no volume can be mounted");
-        return Finding::fail(WHAT, found, "boot a newer kernel, 5.15 at best");
+        return Finding::fail(KERNEL, found, "boot a newer kernel, 5.15 at best");
     }
     if version < WANTED {
         let found = format!("{found} is older than 5.15: one mount more is on the host");
-        return Finding::warn(WHAT, found, "a kernel of 5.15 or newer does without");
+        return Finding::warn(KERNEL, found, "a kernel of 5.15 or newer does without");
     }
-    Finding::pass(WHAT, found)
+    Finding::pass(KERNEL, found)
 }
 
 /// The first two numbers: `6.1.0-18-cloud-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+const MOUNT_API: &str = "mount API";
+
+pub(super) fn check_mount_api() -> Finding {
+    judge_mount_api(&try_mount_api())
+}
+
+fn judge_mount_api(trial: &MountApiTrial) -> Finding {
+    let Some((call, errno)) = trial.failed else {
+        return Finding::pass(MOUNT_API, trial.worked.join(", "));
+    };
+    let found = format!("{call}: {}", Name(errno));
+    if call == SET_GROUP {
+        let found = format!("{found}: one mount more is on the host");
+        return Finding::warn(
+            MOUNT_API,
+            found,
+            "Linux 5.15 has it; attach = \"auto\" does without",
+        );
+    }
+    let fix = match errno {
+        Errno::PERM | Errno::ACCESS => {
+            "CAP_SYS_ADMIN is needed on the node itself; does a seccomp profile or a security module \
+             refuse the call?"
+        }
+        Errno::NOSYS => "boot Linux 5.12 or newer; does a seccomp profile hide the call?",
+        Errno::NOSPC => "raise /proc/sys/user/max_mnt_namespaces",
+        _ => "this kernel can't mount volumes",
+    };
+    Finding::fail(MOUNT_API, found, fix)
+}
+
+const FILE_SYSTEMS: &str = "file systems";
+
+pub(super) fn check_file_systems(config: &Config) -> Finding {
+    judge_file_systems(&config.fstypes, mountable(&config.fstypes))
+}
+
+fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, CapabilitiesError>) -> Finding {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return Finding::failed(FILE_SYSTEMS, &error),
+    };
+    let missing: Vec<&str> = wanted
+        .iter()
+        .filter(|fstype| !found.contains(fstype))
+        .map(String::as_str)
+        .collect();
+    let fix = "install the kernel's modules, or take them out of `fstypes`";
+    if found.is_empty() {
+        let missing = format!("this kernel has none of {}", missing.join(", "));
+        return Finding::fail(FILE_SYSTEMS, missing, fix);
+    }
+    let found = found.join(", ");
+    if missing.is_empty() {
+        return Finding::pass(FILE_SYSTEMS, found);
+    }
+    Finding::warn(
+        FILE_SYSTEMS,
+        format!("{found}; not {}", missing.join(", ")),
+        fix,
+    )
 }
 
 #[cfg(test)]
@@ -57,7 +127,55 @@ mod tests {
             ("4.19.0", Verdict::Fail),
             ("unknown", Verdict::Warn),
         ] {
-            assert_eq!(judge(release).verdict, expected, "{release}");
+            assert_eq!(judge_version(release).verdict, expected, "{release}");
         }
+    }
+
+    #[test]
+    fn only_the_last_call_can_be_done_without() {
+        for (failed, expected, words) in [
+            (None, Verdict::Pass, "unshare, fsopen"),
+            (
+                Some((SET_GROUP, Errno::INVAL)),
+                Verdict::Warn,
+                "(MOVE_MOUNT_SET_GROUP): EINVAL: one mount more",
+            ),
+            (
+                Some(("fsopen", Errno::PERM)),
+                Verdict::Fail,
+                "fsopen: EPERM; hint: CAP_SYS_ADMIN",
+            ),
+            (
+                Some(("open_tree", Errno::NOSYS)),
+                Verdict::Fail,
+                "open_tree: ENOSYS; hint: boot Linux 5.12",
+            ),
+        ] {
+            let worked = vec!["unshare", "fsopen"];
+            let finding = judge_mount_api(&MountApiTrial { worked, failed });
+            assert_eq!(finding.verdict, expected, "{finding}");
+            assert!(finding.to_string().contains(words), "{finding}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_missing_is_told() {
+        let list =
+            |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
+        let wanted = list(&["ext4", "xfs"]);
+        for (found, expected) in [
+            (&["ext4", "xfs"][..], "pass  file systems: ext4, xfs"),
+            (&["ext4"], "warn  file systems: ext4; not xfs; hint: "),
+            (&[], "FAIL  file systems: this kernel has none of ext4, xfs"),
+        ] {
+            let line = judge_file_systems(&wanted, Ok(list(found))).to_string();
+            assert!(line.starts_with(expected), "{line}");
+        }
+        let errno = rustix::io::Errno::PERM;
+        let call = "fsopen(\"ext4\")".to_owned();
+        let finding =
+            judge_file_systems(&wanted, Err(CapabilitiesError::FileSystem { call, errno }));
+        assert_eq!(finding.verdict, Verdict::Fail);
+        assert!(finding.fix.contains("only root"), "{finding}");
     }
 }

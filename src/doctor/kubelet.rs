@@ -1,11 +1,12 @@
-//! Kubelet's directories, where a new sandbox's volumes are looked for: whether `kubelet_dirs` names
-//! the one that this node's kubelet has.
+//! Checks that `kubelet_dirs` names the root directories of this node's kubelets, where a new sandbox's volumes are
+//! looked for.
 
-mod roots;
-
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crust_blockfs::bounded;
 use crust_state::Config;
 use crust_state::check::Finding;
 
@@ -35,7 +36,7 @@ pub(super) fn check(config: &Config) -> Finding {
 }
 
 fn look(config: &Config) -> Seen {
-    let running = roots::of_running();
+    let running = of_running();
     let configured = &config.kubelet_dirs;
     let is_configured = |path: &Path| configured.iter().any(|it| is_same(it, path));
     let others = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
@@ -54,7 +55,7 @@ fn look(config: &Config) -> Seen {
     let seen = configured.iter().map(|path| (path.clone(), state(path)));
     Seen {
         configured: seen.collect(),
-        elsewhere: others(roots::with_pods()),
+        elsewhere: others(with_pods()),
         running: others(running),
     }
 }
@@ -113,6 +114,73 @@ fn judge(seen: &Seen) -> Finding {
     }
     let all: Vec<PathBuf> = seen.configured.iter().map(|it| it.0.clone()).collect();
     Finding::pass(WHAT, listed(&all))
+}
+
+/// Kubelet's own (`--root-dir`).
+const DEFAULT: &str = "/var/lib/kubelet";
+
+/// Root directories that distributions use: k0s, and microk8s, in which kubelet is no process of its
+/// own. k3s and RKE2 keep the default.
+const PLACES: [&str; 3] = [
+    DEFAULT,
+    "/var/lib/k0s/kubelet",
+    "/var/snap/microk8s/common/var/lib/kubelet",
+];
+
+/// Longer than any kubelet's command line.
+const LONGEST: u64 = 128 * 1024;
+
+/// Returns the root directories of kubelets that run in this process's PID namespace, each once. A
+/// kubelet in a container (kind, minikube) has paths of its own.
+fn of_running() -> Vec<PathBuf> {
+    let own = fs::read_link("/proc/self/ns/pid").ok();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut roots: Vec<PathBuf> = processes
+        .map(|entry| entry.path())
+        .filter(|process| is_pid(process))
+        .filter_map(|process| {
+            let line = bounded::read(&process.join("cmdline"), LONGEST).ok()?;
+            let root = root(&line)?;
+            let is_here = fs::read_link(process.join("ns/pid")).ok() == own;
+            is_here.then_some(root)
+        })
+        .collect();
+    roots.sort();
+    roots.dedup();
+    roots
+}
+
+/// Returns the known places that have a directory of pods.
+fn with_pods() -> Vec<PathBuf> {
+    let places = PLACES.iter().map(PathBuf::from);
+    places.filter(|place| place.join("pods").is_dir()).collect()
+}
+
+fn is_pid(process: &Path) -> bool {
+    let name = process.file_name().map(OsStr::as_bytes);
+    name.is_some_and(|name| name.iter().all(u8::is_ascii_digit))
+}
+
+/// Returns the root directory in the command line of a kubelet; `None` of another program.
+fn root(line: &[u8]) -> Option<PathBuf> {
+    let mut words = line.split(|byte| *byte == 0);
+    let program = Path::new(OsStr::from_bytes(words.next()?));
+    if program.file_name()? != "kubelet" {
+        return None;
+    }
+    let mut root = PathBuf::from(DEFAULT);
+    while let Some(word) = words.next() {
+        // pflag takes both forms; the last one counts.
+        let value = match word.strip_prefix(b"--root-dir") {
+            Some(b"") => words.next(),
+            Some(value) => value.strip_prefix(b"="),
+            None => continue,
+        };
+        if let Some(value) = value {
+            root = OsString::from_vec(value.to_vec()).into();
+        }
+    }
+    Some(root)
 }
 
 #[cfg(test)]
@@ -192,5 +260,24 @@ mod tests {
         assert!(!is_same(&real, lab.path()));
         assert!(is_same(Path::new("/no/such"), Path::new("/no/such")));
         assert!(!is_same(Path::new("/no/such"), Path::new("/no/other")));
+    }
+
+    #[test]
+    fn a_kubelets_root_is_in_its_command_line() {
+        for (line, expected) in [
+            ("/usr/bin/kubelet --config=/c", Some(DEFAULT)),
+            ("kubelet --root-dir=/k --v=2", Some("/k")),
+            ("/var/lib/k0s/bin/kubelet --v 2 --root-dir /k", Some("/k")),
+            ("kubelet --root-dir=/a --root-dir=/b", Some("/b")),
+            ("kubelet --root-directory=/a", Some(DEFAULT)),
+            ("kubelet", Some(DEFAULT)),
+            ("kubelet-wrapper --root-dir=/k", None),
+            ("k3s server", None),
+            ("", None),
+        ] {
+            let bytes = line.replace(' ', "\0") + "\0";
+            let found = root(bytes.as_bytes());
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{line}");
+        }
     }
 }

@@ -1,19 +1,21 @@
-//! `runcrust install`.
+//! `runcrust install`, and the comparison of the node's delegate with the kind that it would be treated as.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::builder::TypedValueParser as _;
 use crust_engines::{
-    Copy, Engine, NodeRoot, Request, check_complete, find_delegate, find_engine, plan_copies,
+    Copy, Engine, NodeDelegate, NodeRoot, Request, check_complete, find_delegate, find_engine,
+    plan_copies,
 };
 use rustix::param::linux_execfn;
 
-use super::common::{Common, engine_names, shown, tell};
-use super::delegate;
+use super::engine_args::{EngineArgs, engine_names, shown, tell};
 use crate::delegate::built_in;
+use crate::delegate::identity::DelegateIdentity;
+use crate::delegate::version::{VersionAnswer, ask_below};
 use crate::programs;
 
 #[derive(Debug, clap::Args)]
@@ -22,7 +24,7 @@ pub(super) struct Install {
     #[arg(value_parser = engine_names(&[]).try_map(|name| find_engine(&name).ok_or("no engine")))]
     engine: &'static dyn Engine,
     #[command(flatten)]
-    common: Common,
+    common: EngineArgs,
     /// What the handler runs: an absolute path, whose last part selects runcrust's own
     /// configuration; without it, what this program was called by
     #[arg(long, value_name = "PATH")]
@@ -68,7 +70,7 @@ impl Install {
         }
         check_complete(&node, &program, &built_in(), &copies)?;
         if let Some(found) = &found {
-            plan.notes.extend(delegate::check(&node, found)?);
+            plan.notes.extend(check(&node, found)?);
         }
         tell(&shown(&plan))?;
         for copy in &copies {
@@ -104,4 +106,36 @@ fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
         return Ok(executed);
     }
     programs::own_path(argv0)
+}
+
+/// Asks the delegate what it is. Fails where that is another kind than the one in force: containers would be created
+/// by a wrong reading of their command lines. Returns a note where it can't be asked, or answers nothing that is known.
+pub(super) fn check(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Option<String>> {
+    let (path, kind) = (delegate.path.display(), delegate.kind.name());
+    let treated = |why: &str| Ok(Some(format!("{path} is treated as {kind}{why}")));
+    // A program that others can change isn't run as root.
+    if let Err(error) = node.check_program(&delegate.path) {
+        return treated(&format!(", and wasn't run to check that: {error}"));
+    }
+    let there = if node.is_here() { "" } else { " on the node" };
+    let identity = DelegateIdentity {
+        path: &delegate.path,
+        kind: delegate.kind,
+        configured: &delegate.configured,
+        file: format!("{}{there}", delegate.file.display()),
+    };
+    let said = ask_below(node.path(), &delegate.path);
+    if let Some(mismatch) = identity.mismatch(&said) {
+        bail!("{}; hint: {}", mismatch.found, mismatch.hint);
+    }
+    match said {
+        VersionAnswer::Version(name, _) if name == kind => Ok(None),
+        VersionAnswer::Version(name, version) => treated(&format!(
+            ", and says that it is {name} {version}, which wasn't tried"
+        )),
+        VersionAnswer::Nothing(why) | VersionAnswer::NotRun(why) => treated(&format!(
+            ", which can't be checked from here: --version: {why}; hint: call `runcrust crust doctor` \
+             on the node"
+        )),
+    }
 }

@@ -9,7 +9,7 @@ use crust_engines::{
     runcrust_handlers,
 };
 
-use super::common::{Common, HANDLER, engine_names, shown, tell};
+use super::engine_args::{EngineArgs, HANDLER, engine_names, shown, tell};
 
 const ALL: &str = "all";
 
@@ -19,7 +19,7 @@ pub(super) struct Uninstall {
     #[arg(value_parser = engine_names(&[ALL]).map(|name| find_engine(&name).map_or(Engines::All, Engines::One)))]
     engine: Engines,
     #[command(flatten)]
-    common: Common,
+    common: EngineArgs,
     /// A program that is runcrust, though its name doesn't begin so
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,

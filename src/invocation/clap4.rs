@@ -8,7 +8,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::Doubt;
+use super::Ambiguity;
 use super::grammar::{Flag, Scope, Takes, YOUKI};
 use super::scan::{Step, Walk, split_value};
 
@@ -36,7 +36,7 @@ pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
 fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Step<'a> {
     let (name, value) = split_value(text);
     let Some(flag) = find(scope, |flag| flag.long.as_bytes() == name) else {
-        return Step::Doubt(at, Doubt::Unknown);
+        return Step::Ambiguity(at, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
         (Takes::Value, None) => separate_value(walk, at, flag),
@@ -51,7 +51,7 @@ fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<
         return step(walk, scope);
     };
     let Some(flag) = find(scope, |flag| flag.short.contains(&letter)) else {
-        return Step::Doubt(at, Doubt::Unknown);
+        return Step::Ambiguity(at, Ambiguity::Unknown);
     };
     if flag.takes != Takes::Value {
         walk.cluster = (!rest.is_empty()).then_some((at, byte + 1));
@@ -68,7 +68,7 @@ fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<
 fn separate_value<'a>(walk: &mut Walk<'a>, at: usize, flag: &'static Flag) -> Step<'a> {
     match walk.take() {
         Some((_, value)) if value.len() > 1 && value.as_bytes().starts_with(b"-") => {
-            Step::Doubt(at, Doubt::DashedValue)
+            Step::Ambiguity(at, Ambiguity::DashedValue)
         }
         Some((_, value)) => Step::Flag(flag, Some(value)),
         None => Step::Rejected,

@@ -17,7 +17,7 @@ pub(crate) enum InvocationError {
         /// The verb that comes after it.
         verb: &'static str,
         /// What is wrong with it.
-        doubt: Doubt,
+        doubt: Ambiguity,
     },
     /// After the subcommand.
     #[error("can't tell which bundle `{verb}` is given: argument {argument} {doubt}; hint: {}", doubt.hint())]
@@ -27,13 +27,13 @@ pub(crate) enum InvocationError {
         /// The subcommand.
         verb: &'static str,
         /// What is wrong with it.
-        doubt: Doubt,
+        doubt: Ambiguity,
     },
 }
 
 /// What makes an argument ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum Ambiguity {
     /// Not in the table: it may or may not take the next argument.
     Unknown,
     /// A short form of several long options.
@@ -53,7 +53,7 @@ pub(crate) enum Doubt {
     Dash,
 }
 
-impl Doubt {
+impl Ambiguity {
     const fn hint(self) -> &'static str {
         match self {
             Self::Unknown => {
@@ -69,7 +69,7 @@ impl Doubt {
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "isn't known, and may or may not take the argument after it",

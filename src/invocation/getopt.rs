@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::Doubt;
+use super::Ambiguity;
 use super::grammar::{CRUN, Flag, Scope, Takes};
 use super::scan::{Step, Walk, split_value};
 
@@ -40,7 +40,7 @@ fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Ste
     let (name, value) = split_value(text);
     let flag = match find(name, scope) {
         Ok(flag) => flag,
-        Err(doubt) => return Step::Doubt(at, doubt),
+        Err(doubt) => return Step::Ambiguity(at, doubt),
     };
     match (flag.takes, value) {
         (Takes::Nothing, Some(_)) => Step::Rejected,
@@ -57,7 +57,7 @@ fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<
         .iter()
         .find(|flag| flag.is_in(scope) && flag.short.contains(&letter))
     else {
-        return Step::Doubt(at, Doubt::Unknown);
+        return Step::Ambiguity(at, Ambiguity::Unknown);
     };
     match flag.takes {
         Takes::Value if rest.is_empty() => separate_value(walk, flag),
@@ -79,7 +79,7 @@ fn separate_value<'a>(walk: &mut Walk<'a>, flag: &'static Flag) -> Step<'a> {
 
 /// An exact name, or the only one that begins so. A version with fewer options may accept a
 /// short form that is ambiguous here (`--log-` in crun 1.8.1): no guessing.
-fn find(name: &[u8], scope: Scope) -> Result<&'static Flag, Doubt> {
+fn find(name: &[u8], scope: Scope) -> Result<&'static Flag, Ambiguity> {
     let named = || CRUN.iter().filter(|flag| flag.is_in(scope));
     if let Some(flag) = named().find(|flag| flag.long.as_bytes() == name) {
         return Ok(flag);
@@ -87,7 +87,7 @@ fn find(name: &[u8], scope: Scope) -> Result<&'static Flag, Doubt> {
     let mut candidates = named().filter(|flag| flag.long.as_bytes().starts_with(name));
     match (candidates.next(), candidates.next()) {
         (Some(flag), None) => Ok(flag),
-        (Some(_), Some(_)) => Err(Doubt::Abbreviation),
-        (None, _) => Err(Doubt::Unknown),
+        (Some(_), Some(_)) => Err(Ambiguity::Abbreviation),
+        (None, _) => Err(Ambiguity::Unknown),
     }
 }

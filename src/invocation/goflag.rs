@@ -2,7 +2,7 @@
 //!
 //! Global flags end at the first word. After the subcommand flags and words mix; v1 sorts them
 //! ("reorderArgs") where v3 reads them in order. This reads in order, and what v1's sorting
-//! would read otherwise is a `Doubt`:
+//! would read otherwise is a `Ambiguity`:
 //! - a value that begins with `-` isn't moved along with its flag;
 //! - a flag at the end without a value takes what was sorted behind it;
 //! - what isn't known before `--` is sorted behind that, and is a word there (1.22.9, which Debian
@@ -13,7 +13,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::Doubt;
+use super::Ambiguity;
 use super::grammar::{Flag, RUNC, Scope, Takes};
 use super::scan::{Step, Walk, split_value};
 
@@ -22,7 +22,7 @@ pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
         return Step::End;
     };
     if is_padded(argument) {
-        return Step::Doubt(at, Doubt::Blank);
+        return Step::Ambiguity(at, Ambiguity::Blank);
     }
     let global = scope == Scope::Global;
     if walk.ended {
@@ -34,13 +34,13 @@ pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
             walk.ended = true;
             return step(walk, scope);
         }
-        b"-" if !global => return Step::Doubt(at, Doubt::Dash),
+        b"-" if !global => return Step::Ambiguity(at, Ambiguity::Dash),
         [b'-', b'-', name @ ..] | [b'-', name @ ..] if !name.is_empty() => name,
         _ => return word(walk, at, global),
     };
     let (name, value) = split_value(name);
     let Some(flag) = find(name, scope) else {
-        return Step::Doubt(at, Doubt::Unknown);
+        return Step::Ambiguity(at, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
         (Takes::Value, Some(value)) => Step::Flag(flag, Some(value)),
@@ -67,10 +67,10 @@ fn separate_value<'a>(
 ) -> Step<'a> {
     match walk.peek() {
         None if global => Step::Rejected,
-        None => Step::Doubt(at, Doubt::NoValue),
+        None => Step::Ambiguity(at, Ambiguity::NoValue),
         // Global flags aren't sorted: there the value is the next argument, whatever it is.
         Some(value) if !global && value.as_bytes().starts_with(b"-") => {
-            Step::Doubt(at, Doubt::DashedValue)
+            Step::Ambiguity(at, Ambiguity::DashedValue)
         }
         Some(value) => {
             walk.take();

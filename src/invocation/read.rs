@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use super::grammar::{Flag, Role, Scope};
 use super::scan::{self, Step, Walk};
 use super::{
-    Command, DelegateKind, Doubt, Globals, InvocationError, LogFormat, Own, Start, Update, Verb,
-    clap4, getopt, goflag,
+    Ambiguity, Command, DelegateKind, Globals, InvocationError, LogFormat, Own, Start, Update,
+    Verb, clap4, getopt, goflag,
 };
 
 pub(super) fn command(
@@ -28,7 +28,7 @@ pub(super) fn command(
             },
             Step::Word(at) => break at,
             Step::End | Step::Rejected => return Ok(Command::PassOn),
-            Step::Doubt(at, doubt) => return doubtful_global(argv, at, doubt),
+            Step::Ambiguity(at, doubt) => return doubtful_global(argv, at, doubt),
         }
     };
     let Some(word) = argv.get(at) else {
@@ -63,7 +63,7 @@ fn read_update(mut walk: Walk<'_>) -> Command {
             }
             Step::Word(at) if id.is_none() => id = walk.argument(at),
             Step::End => break,
-            Step::Word(_) | Step::Rejected | Step::Doubt(..) => return Command::PassOn,
+            Step::Word(_) | Step::Rejected | Step::Ambiguity(..) => return Command::PassOn,
         }
     }
     match (resources, id) {
@@ -78,7 +78,11 @@ fn read_update(mut walk: Walk<'_>) -> Command {
 
 /// A global flag nobody knows may or may not take the next argument: it is an error only where
 /// a verb comes after it; without one no reading makes a container.
-fn doubtful_global(argv: &[OsString], at: usize, doubt: Doubt) -> Result<Command, InvocationError> {
+fn doubtful_global(
+    argv: &[OsString],
+    at: usize,
+    doubt: Ambiguity,
+) -> Result<Command, InvocationError> {
     let later = argv.get(at + 1..).unwrap_or_default();
     match later.iter().find_map(|word| Verb::from_word(word)) {
         Some(verb) => {
@@ -120,7 +124,7 @@ fn read_start(
             Step::Rejected if kind != DelegateKind::Runc => return Ok(Command::PassOn),
             // Not by every version, if there is more that they read in different ways.
             Step::Rejected => rejected = true,
-            Step::Doubt(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
+            Step::Ambiguity(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
         }
     }
     if help.wanted() || words > most_words(kind, verb) {
@@ -144,7 +148,7 @@ fn doubtful_start(
     verb: Verb,
     argv: &[OsString],
     at: usize,
-    doubt: Doubt,
+    doubt: Ambiguity,
 ) -> Result<Command, InvocationError> {
     Err(InvocationError::Start {
         argument: scan::shown(argv, at),
@@ -162,7 +166,9 @@ fn without_id(
     from: usize,
 ) -> Result<Command, InvocationError> {
     match goflag::end_of_flags(argv, from) {
-        Some(at) if kind == DelegateKind::Runc => doubtful_start(verb, argv, at, Doubt::Separator),
+        Some(at) if kind == DelegateKind::Runc => {
+            doubtful_start(verb, argv, at, Ambiguity::Separator)
+        }
         _ => Ok(Command::PassOn),
     }
 }

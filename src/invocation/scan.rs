@@ -1,9 +1,9 @@
-//! The walk along argv that both grammars share.
+//! The walk along argv that all grammars share.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::Doubt;
+use super::Ambiguity;
 use super::grammar::Flag;
 
 /// The next thing on the command line.
@@ -18,7 +18,7 @@ pub(super) enum Step<'a> {
     /// Every version of the delegate rejects this command line.
     Rejected,
     /// The argument with this index can be read in more than one way.
-    Doubt(usize, Doubt),
+    Ambiguity(usize, Ambiguity),
 }
 
 /// A place in argv.

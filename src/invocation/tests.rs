@@ -1,6 +1,6 @@
 //! The table of `cases.txt`, and what doesn't fit into a line.
 
-mod made_up;
+mod generated;
 mod observed;
 
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::{
-    Command, DelegateKind, Doubt, Globals, Invocation, InvocationError, LogFormat, Start, Verb,
+    Ambiguity, Command, DelegateKind, Globals, Invocation, InvocationError, LogFormat, Start, Verb,
     parse,
 };
 
@@ -187,7 +187,7 @@ fn a_refusal_names_the_argument_and_keeps_the_log_it_is_reported_to() {
             InvocationError::Start {
                 argument: r"`--fr\nob`".into(),
                 verb: "create",
-                doubt: Doubt::Unknown
+                doubt: Ambiguity::Unknown
             }
         );
         assert_eq!(

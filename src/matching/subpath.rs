@@ -8,11 +8,11 @@ use crust_blockfs::place::Place;
 use crust_state::TargetPath;
 use crust_state::target::SubpathBind;
 
-use super::{By, Match, MatchError, Node};
+use super::{Match, MatchError, MatchedBy, Node};
 
 /// The reason why a bind can neither be resolved nor passed on: the workload would write to the node's disk.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Why {
+pub(crate) enum Refusal {
     #[error(
         "is a subPath of it by its name, but leads to nothing that is known; \
          hint: is kubelet's bind mounted there?"
@@ -90,19 +90,19 @@ fn decide(
     };
     let named = staged.iter().find(is_named).copied();
     let Some(place) = source else {
-        return named.map_or(Ok(None), |(target, _)| refused(target, Why::Unknown));
+        return named.map_or(Ok(None), |(target, _)| refused(target, Refusal::Unknown));
     };
     if let Some((target, directory)) = named {
         let Some(directory) = directory else {
-            return refused(target, Why::NoDirectory(target.clone()));
+            return refused(target, Refusal::NoDirectory(target.clone()));
         };
         match place.below(directory) {
-            Some(_) if place.deleted => return refused(target, Why::Deleted(place.clone())),
+            Some(_) if place.deleted => return refused(target, Refusal::Deleted(place.clone())),
             Some(subpath) => {
                 return Ok(Some(Match {
                     volume: target.clone(),
                     subpath: subpath.to_owned(),
-                    by: By::SubpathBind,
+                    by: MatchedBy::SubpathBind,
                     read_only: false,
                     resolved: None,
                 }));
@@ -113,9 +113,13 @@ fn decide(
     let holds =
         |(_, directory): &&Staged<'_>| directory.is_some_and(|it| place.below(it).is_some());
     match (staged.iter().find(holds), named) {
-        (Some((other, _)), _) => refused(other, Why::OtherName((*other).clone())),
-        (None, Some((target, _))) if place.deleted => refused(target, Why::Deleted(place.clone())),
-        (None, Some((target, _))) => refused(target, Why::Elsewhere(place.clone(), target.clone())),
+        (Some((other, _)), _) => refused(other, Refusal::OtherName((*other).clone())),
+        (None, Some((target, _))) if place.deleted => {
+            refused(target, Refusal::Deleted(place.clone()))
+        }
+        (None, Some((target, _))) => {
+            refused(target, Refusal::Elsewhere(place.clone(), target.clone()))
+        }
         (None, None) => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-mod elsewhere;
+mod bound_elsewhere;
 mod host;
 mod subpath;
 
@@ -254,20 +254,20 @@ fn it_is_told_how_a_source_led_to_its_volume() {
         (found.by, found.resolved)
     };
     let below = format!("{MOUNT}/sub");
-    assert_eq!(by(MOUNT, None, MOUNT), (By::Exact, None));
-    let parent = By::Parent {
+    assert_eq!(by(MOUNT, None, MOUNT), (MatchedBy::Exact, None));
+    let parent = MatchedBy::Parent {
         prefix: target(MOUNT),
     };
     assert_eq!(by(MOUNT, None, &below), (parent.clone(), None));
     assert_eq!(by(MOUNT, Some(linked), &below), (parent, None), "as given");
     assert_eq!(
         by(&real, Some(linked), MOUNT),
-        (By::Exact, Some(target(&real)))
+        (MatchedBy::Exact, Some(target(&real)))
     );
     assert_eq!(
         by(&real, Some(linked), &below),
         (
-            By::Parent {
+            MatchedBy::Parent {
                 prefix: target(&real),
             },
             Some(target(&format!("{real}/sub")))

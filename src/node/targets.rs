@@ -7,7 +7,7 @@ use crust_blockfs::DeviceNumber;
 use crust_blockfs::identity::{Identity, MountId};
 use crust_state::{Config, TargetIndex};
 
-use crate::matching::{Node, TargetsElsewhere};
+use crate::matching::{Node, NonCsiTargets};
 
 /// The node's target paths, each part of it read at most once for a create.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Targets<'a> {
     /// The index; `None` if it is missing or can't be read, so that every file system may hold target paths.
     index: OnceCell<Option<TargetIndex>>,
     usual_mounts: OnceCell<UsualMounts>,
-    elsewhere: OnceCell<TargetsElsewhere>,
+    elsewhere: OnceCell<NonCsiTargets>,
 }
 
 /// The mounts that the root directory and the kubelets' directories are on; one that can't be looked up isn't
@@ -53,11 +53,11 @@ impl<'a> Targets<'a> {
     }
 
     /// Returns the target paths that aren't a CSI volume's by their form; `None` where nothing was ever indexed.
-    pub(super) fn elsewhere(&self) -> Option<&TargetsElsewhere> {
+    pub(super) fn elsewhere(&self) -> Option<&NonCsiTargets> {
         let index = self.index();
         let is_needed = index.is_none_or(|index| !index.is_empty());
         let paths = || index.map(|index| index.elsewhere().collect());
-        let elsewhere = || TargetsElsewhere::new(paths());
+        let elsewhere = || NonCsiTargets::new(paths());
         is_needed.then(|| self.elsewhere.get_or_init(elsewhere))
     }
 

@@ -1,4 +1,4 @@
-//! What is written into a configuration.
+//! Edits of a configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

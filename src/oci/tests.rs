@@ -1,6 +1,6 @@
-//! Reading and editing as its callers do it; the laws are in `laws.rs`.
+//! Reading and editing as its callers do it; the properties are in `properties.rs`.
 
-mod laws;
+mod properties;
 mod readings;
 
 use std::borrow::Cow;

@@ -1,4 +1,5 @@
-//! What a config may not lead to.
+//! Checks of a config with volumes: whose volumes and namespaces it uses, what its mounts would hide, and whether it can
+//! have volumes at all.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -7,7 +8,7 @@ use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
 use super::error::PlanError;
-use super::value::PlannedMount;
+use super::types::PlannedMount;
 use crate::oci::{Mount, Namespace};
 
 /// Annotations can be set by others, and must open neither another pod's volume …

@@ -5,23 +5,23 @@ use std::path::{Path, PathBuf};
 
 use crust_state::Config;
 
-use super::concern::{Lookups, bound};
 use super::error::PlanError;
-use super::facts::Facts;
-use super::value::PlannedMount;
+use super::fast_path::bound;
+use super::input::{Lookups, PlanInput};
+use super::types::PlannedMount;
 use crate::matching::{Node, match_source, refuse_overlay};
 use crate::oci::{Mount, Source};
 
 pub(super) fn matched(
-    facts: &mut Facts<'_>,
+    input: &mut PlanInput<'_>,
     config: &Config,
     node: &impl Node,
 ) -> Result<Vec<PlannedMount>, PlanError> {
     let mut matched = Vec::new();
-    let (bundle, lookups) = (facts.bundle, &mut facts.lookups);
-    for (done, mount) in facts.mounts.iter().enumerate() {
+    let (bundle, lookups) = (input.bundle, &mut input.lookups);
+    for (done, mount) in input.mounts.iter().enumerate() {
         if node.is_overdue() {
-            let all = facts.mounts.len();
+            let all = input.mounts.len();
             return Err(PlanError::TooSlow { done, all });
         }
         matched.extend(planned(mount, bundle, lookups, config, node)?);

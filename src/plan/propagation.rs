@@ -4,32 +4,32 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::error::PlanError;
-use super::facts::Facts;
+use super::input::PlanInput;
 use super::mounts::is_bind;
-use super::value::PlannedMount;
+use super::types::PlannedMount;
 use crate::matching::Node;
 use crate::oci::Mount;
 
 /// Refuses what would come into the host's mount table.
 pub(super) fn check(
-    facts: &Facts<'_>,
+    input: &PlanInput<'_>,
     planned: &[PlannedMount],
     node: &impl Node,
 ) -> Result<(), PlanError> {
     let first = &planned[0].found.volume.volume_name();
     let document = |source| PlanError::document(first, source);
-    let root = facts.details.root_propagation().map_err(document)?;
-    let rootfs = facts.details.root_path().map_err(document)?;
+    let root = input.details.root_propagation().map_err(document)?;
+    let rootfs = input.details.root_path().map_err(document)?;
     let root_is_shared = root.is_some_and(|it| is_shared(&it));
-    let mut asked = facts.mounts.iter().filter_map(effective);
+    let mut asked = input.mounts.iter().filter_map(effective);
     if !root_is_shared && !asked.any(is_shared) {
         // Almost always, and where each mount is made need not be found out.
         return Ok(());
     }
-    let rootfs = facts.bundle.join(rootfs.as_deref().unwrap_or_default());
+    let rootfs = input.bundle.join(rootfs.as_deref().unwrap_or_default());
     let place = |mount: &Mount<'_>| node.within(&rootfs, Path::new(&*mount.destination));
-    let places: Vec<PathBuf> = facts.mounts.iter().map(place).collect();
-    let tree = Tree::of(facts.mounts, &places, planned, root_is_shared);
+    let places: Vec<PathBuf> = input.mounts.iter().map(place).collect();
+    let tree = Tree::of(input.mounts, &places, planned, root_is_shared);
     for mount in planned {
         let volume = mount.found.volume.volume_name();
         if said(&mount.options).is_some_and(is_shared) {
@@ -43,7 +43,7 @@ pub(super) fn check(
             return Err(PlanError::Shared {
                 volume,
                 destination: mount.destination.display().to_string(),
-                shared: facts.mounts[shared].destination.to_string(),
+                shared: input.mounts[shared].destination.to_string(),
             });
         }
     }

@@ -15,8 +15,7 @@ use crate::matching::{Node, PodError, Resolved};
 use crate::oci::Document;
 use crate::role::RoleError;
 
-mod checks;
-mod propagation;
+mod refusals;
 
 const UID: &str = "uid-1";
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
@@ -103,7 +102,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
     };
     let document = Document::parse(config.as_bytes()).unwrap();
     let (mounts, namespaces) = (document.mounts().unwrap(), document.namespaces().unwrap());
-    let facts = Facts {
+    let input = PlanInput {
         role: Ok(role),
         bundle: Path::new("/b"),
         mounts: &mounts,
@@ -112,7 +111,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
         lookups: Lookups::default(),
         restores: false,
     };
-    plan(facts, settings, &table).map_err(|error| error.to_string())
+    plan(input, settings, &table).map_err(|error| error.to_string())
 }
 
 fn member(sandbox: &str) -> Role {
@@ -307,7 +306,7 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
         let text = config(source, "");
         let document = Document::parse(text.as_bytes()).unwrap();
         let mounts = document.mounts().unwrap();
-        let facts = Facts {
+        let input = PlanInput {
             role: Ok(role),
             bundle: Path::new("/b"),
             mounts: &mounts,
@@ -320,7 +319,7 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
             staged: vec![TARGET],
             enforces: false,
         };
-        plan(facts, &Config::default(), &table).map_err(|error| error.to_string())
+        plan(input, &Config::default(), &table).map_err(|error| error.to_string())
     };
     let container = restored(member("s"), TARGET);
     assert!(matches!(container, Ok(Plan::Container(_))), "{container:?}");
@@ -504,7 +503,7 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
         let text = config(source, "");
         let document = Document::parse(text.as_bytes()).unwrap();
         let mounts = document.mounts().unwrap();
-        let facts = Facts {
+        let input = PlanInput {
             role: Err(RoleError::UnknownType("key", "pod".into())),
             bundle: Path::new("/b"),
             mounts: &mounts,
@@ -513,7 +512,7 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
             lookups: Lookups::default(),
             restores: false,
         };
-        let planned = plan(facts, &Config::default(), &table);
+        let planned = plan(input, &Config::default(), &table);
         assert_eq!(planned.is_err(), refused, "{source}: {planned:?}");
     }
 }
@@ -523,7 +522,7 @@ fn a_relative_bind_source_is_the_bundles() {
     let text = config(&TARGET[1..], "");
     let document = Document::parse(text.as_bytes()).unwrap();
     let mounts = document.mounts().unwrap();
-    let facts = Facts {
+    let input = PlanInput {
         role: Ok(member("s")),
         bundle: Path::new("/"),
         mounts: &mounts,
@@ -536,6 +535,6 @@ fn a_relative_bind_source_is_the_bundles() {
         staged: vec![TARGET],
         enforces: false,
     };
-    let plan = plan(facts, &Config::default(), &table);
+    let plan = plan(input, &Config::default(), &table);
     assert!(matches!(plan, Ok(Plan::Container(_))), "{plan:?}");
 }

@@ -1,17 +1,19 @@
-//! What changes in the config of a container with volumes.
+//! Rewrites the config of a container with volumes: its mounts, and the block devices that it gets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use crust_blockfs::options;
-use crust_state::bundle::HookMount;
-use crust_state::bundle::{RemovedMount, ReplacedSource};
+use crust_blockfs::{DeviceNumber, options};
+use crust_state::bundle::{HookMount, RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::{Config, TargetPath, limits};
 use crust_volume::Need;
+use oci_spec::runtime::{
+    LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
+};
 
-use super::build::{Hooks, Rewrite, arguments, utf8};
+use super::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::{ArrayPath, Document, Edit};
 use crate::plan::{ContainerPlan, PlannedMount};
 
@@ -61,7 +63,7 @@ pub(crate) fn container(
         for planned in &plan.mounts {
             let need = needs.get(&planned.found.volume);
             let only_reads = need.is_some_and(|need| need.read_only);
-            let told = hooked(planned, only_reads);
+            let told = hook_mount(planned, only_reads);
             let told = serde_json::to_string(&told).context("hook's argument")?;
             arguments(&mut mount, ["--mount", &told]);
         }
@@ -161,12 +163,75 @@ impl Rewrite {
     }
 }
 
-fn hooked(planned: &PlannedMount, only_reads: bool) -> HookMount {
+fn hook_mount(planned: &PlannedMount, only_reads: bool) -> HookMount {
     HookMount {
         volume: planned.found.volume.as_path().to_owned(),
         subpath: planned.found.subpath.clone(),
         destination: planned.destination.clone(),
         options: planned.options.clone(),
         read_only: planned.read_only || only_reads,
+    }
+}
+
+impl Rewrite {
+    /// Adds the devices of volumes, each once.
+    fn pass_devices<'n>(
+        &mut self,
+        needs: impl IntoIterator<Item = &'n (TargetPath, Need)>,
+    ) -> Result<()> {
+        for passed in devices(needs) {
+            self.push(ArrayPath::Devices, &passed.node()?)?;
+            self.push(ArrayPath::DeviceRules, &passed.rule()?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A block device that the container gets.
+struct PassedDevice {
+    /// The short digest of the first volume on it.
+    name: String,
+    number: DeviceNumber,
+    /// Whether it is read-only for every volume on it.
+    read_only: bool,
+}
+
+/// Returns each device once, however many volumes are on it.
+fn devices<'n>(needs: impl IntoIterator<Item = &'n (TargetPath, Need)>) -> Vec<PassedDevice> {
+    let mut devices: Vec<PassedDevice> = Vec::new();
+    for (target, need) in needs {
+        match devices.iter_mut().find(|it| it.number == need.device) {
+            Some(passed) => passed.read_only &= need.read_only,
+            None => devices.push(PassedDevice {
+                name: target.digest().short(),
+                number: need.device,
+                read_only: need.read_only,
+            }),
+        }
+    }
+    devices
+}
+
+impl PassedDevice {
+    fn node(&self) -> Result<LinuxDevice> {
+        let node = LinuxDeviceBuilder::default()
+            .path(format!("/dev/crust/{}", self.name))
+            .typ(LinuxDeviceType::B)
+            .major(i64::from(self.number.major()))
+            .minor(i64::from(self.number.minor()))
+            .file_mode(0o600_u32)
+            .uid(0_u32)
+            .gid(0_u32);
+        Ok(node.build()?)
+    }
+
+    fn rule(&self) -> Result<LinuxDeviceCgroup> {
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::B)
+            .major(i64::from(self.number.major()))
+            .minor(i64::from(self.number.minor()))
+            .access(if self.read_only { "r" } else { "rw" });
+        Ok(rule.build()?)
     }
 }

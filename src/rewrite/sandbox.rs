@@ -1,4 +1,4 @@
-//! What is added to a sandbox's config.
+//! Rewrites the config of a sandbox: adds the tmpfs for volumes, and the hooks.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use crust_state::limits;
 use oci_spec::runtime::MountBuilder;
 
-use super::build::{Hooks, Rewrite, arguments, utf8};
+use super::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::ArrayPath;
 use crate::plan::SandboxPlan;
 

@@ -10,7 +10,7 @@ use crust_volume::Need;
 use rustix::mount::MountAttrFlags;
 
 use super::*;
-use crate::matching::{By, Match};
+use crate::matching::{Match, MatchedBy};
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, MountedIn, Owner, PlannedMount, SandboxPlan};
 
@@ -48,7 +48,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         found: Match {
             volume: target(),
             subpath: PathBuf::new(),
-            by: By::Exact,
+            by: MatchedBy::Exact,
             read_only: false,
             resolved: None,
         },

@@ -9,7 +9,7 @@ use crust_state::bundle::{BundleRecord, RemovedMount, ReplacedSource};
 use crust_volume::sandbox::CRUST;
 use oci_spec::runtime::Hook;
 
-use super::build::PROGRAM;
+use super::PROGRAM;
 use crate::oci::{ArrayPath, DESTINATION, Document, Edit, SOURCE};
 
 /// Whether a config was rewritten before: its bundle is created again. What isn't well-formed isn't

@@ -1,4 +1,4 @@
-//! One bundle under its lock: its config is rewritten, and can be brought back.
+//! A bundle under its lock: its config is rewritten, and can be restored.
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::bundle::BundleRecord;

@@ -1,4 +1,4 @@
-//! A container with volumes: announced as their user, given its views of them, and handed over.
+//! Creates a container with volumes: announces it as their user, attaches its views of them, and rewrites its config.
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::device_mounts::DeviceMounts;
@@ -27,7 +27,7 @@ impl Job<'_> {
         let (rewrite, hooks) = self.container_rewrite(document, plan, node)?;
         let mut users = Users::new(&context, plan, node, &id);
         match plan.way() {
-            MountMode::Bind => self.lend(&mut users, &hooks.cli)?,
+            MountMode::Bind => self.attach_volumes(&mut users, &hooks.cli)?,
             MountMode::Hook => {
                 Directory::create(&self.config.attach_directory())?;
                 reserve(&mut users)?;

@@ -1,4 +1,5 @@
-//! Reads and decides, and changes nothing: a create goes on from here, and `crust explain` ends here.
+//! The part of a create that reads and decides, and changes nothing. A create goes on from here, and `crust explain` ends
+//! here.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use crate::invocation::Verb;
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
-    CREATED_BEFORE, ConfigReading, ContainerPlan, Facts, Lookups, MountedIn, Plan, SandboxPlan,
+    CREATED_BEFORE, ConfigReading, ContainerPlan, Lookups, MountedIn, Plan, PlanInput, SandboxPlan,
     passes_on, plan,
 };
 use crate::programs;
@@ -116,7 +117,7 @@ impl<'a> Job<'a> {
         let mounts = document.mounts().with_context(named)?;
         let namespaces = document.namespaces().with_context(named)?;
         let bundle = self.bundle()?;
-        let facts = Facts {
+        let input = PlanInput {
             role: Role::of(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
@@ -125,7 +126,7 @@ impl<'a> Job<'a> {
             lookups: std::mem::take(&mut first.lookups),
             restores: self.start.verb == Verb::Restore,
         };
-        let plan = plan(facts, self.config, &first.node)?;
+        let plan = plan(input, self.config, &first.node)?;
         if plan == Plan::PassOn {
             passes_on(self.look(given, &bundle), self.config, &first.node)?;
         }

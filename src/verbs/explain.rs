@@ -12,12 +12,11 @@ use crust_volume::{EntryLayout, MountPreview, PodAccess};
 use serde_json::Value;
 
 use super::Failure;
-use super::answer::{Answer, Form, Report};
-use super::table::Table;
+use super::answer::{Answer, Form, Report, Table};
 use crate::delegate::Delegate;
 use crate::explain::{ExplainedMount, ExplainedVolume, Explanation, explain};
 use crate::invocation::{Globals, Start, Verb};
-use crate::matching::By;
+use crate::matching::MatchedBy;
 use crate::plan::{MountedIn, Plan, PlannedMount};
 use crate::role::{Role, RoleError};
 use crate::start::Job;
@@ -204,10 +203,10 @@ fn mounts(mounts: &[ExplainedMount]) -> Table {
 fn matched(planned: &PlannedMount) -> String {
     let found = &planned.found;
     let by = match &found.by {
-        By::Exact => "the exact source".to_owned(),
-        By::Parent { prefix } => format!("the parent {prefix}"),
-        By::SubpathBind => "kubelet's bind of a subPath".to_owned(),
-        By::Bind => "a bind mount of its directory".to_owned(),
+        MatchedBy::Exact => "the exact source".to_owned(),
+        MatchedBy::Parent { prefix } => format!("the parent {prefix}"),
+        MatchedBy::SubpathBind => "kubelet's bind of a subPath".to_owned(),
+        MatchedBy::Bind => "a bind mount of its directory".to_owned(),
     };
     let mut words = vec![format!("{}, by {by}", found.volume.volume_name())];
     if let Some(resolved) = &found.resolved {

@@ -6,9 +6,8 @@ use std::path::Path;
 use crust_volume::{Context, ItemReport, Mode, Report, StateItem};
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, Answer, Form};
+use super::answer::{self, Answer, Form, Table};
 use super::shown;
-use super::table::Table;
 use crate::programs::OWN;
 use crate::users;
 

@@ -11,8 +11,7 @@ use crust_volume::{
 };
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Form, Report};
-use super::table::Table;
+use super::answer::{Answer, Form, Report, Table};
 use super::{Failure, list, shown};
 use crate::users;
 

@@ -7,8 +7,7 @@ use crust_state::record::User;
 use crust_volume::{Context, Overview, VolumeState, overviews};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Form, Report};
-use super::table::Table;
+use super::answer::{Answer, Form, Report, Table};
 use super::{Failure, shown};
 use crate::users;
 

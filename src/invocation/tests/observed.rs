@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::{CASES, Command, DelegateKind, Start, argv, lines, parse, words};
-use crate::invocation::{Own, laws};
+use crate::invocation::{Own, properties};
 
 pub(super) const TABLES: [(DelegateKind, &str, &str); 2] = [
     (
@@ -112,7 +112,7 @@ fn what_a_delegate_reads_its_model_reads_too() {
         for (arguments, delegate, _) in rows(table).filter(|(_, delegate, _)| *delegate != "-") {
             let mut argv = argv(&[]);
             argv.extend(words(arguments));
-            let mut started = laws::started(kind, &argv);
+            let mut started = properties::started(kind, &argv);
             let does_so = |(of, start): (&str, Option<Start>)| {
                 let read = start.map(|start| read_to(start, &there_are));
                 of == version && read == Some(configuration(delegate))

@@ -13,7 +13,7 @@ use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 use rustix::io::Errno;
 
-use crate::matching::{Node, PodError, Resolved, TargetsElsewhere, match_source};
+use crate::matching::{Node, NonCsiTargets, PodError, Resolved, match_source};
 
 pub(super) struct Host {
     /// `<device> <root> <mount point> [type]`, as mountinfo writes them.
@@ -39,7 +39,7 @@ pub(super) struct Host {
     /// Paths that were looked up, by identity or place.
     pub(super) looked_up: RefCell<Vec<PathBuf>>,
     pub(super) config: Config,
-    pub(super) elsewhere: OnceCell<TargetsElsewhere>,
+    pub(super) elsewhere: OnceCell<NonCsiTargets>,
 }
 
 /// What the index has.
@@ -224,7 +224,7 @@ impl Node for Host {
             .collect()
     }
 
-    fn targets_elsewhere(&self) -> Option<&TargetsElsewhere> {
+    fn targets_elsewhere(&self) -> Option<&NonCsiTargets> {
         Some(self.elsewhere.get_or_init(|| {
             let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
             all.retain(|target| target.csi_volume().is_none());
@@ -232,7 +232,7 @@ impl Node for Host {
                 // One that was unstaged.
                 all.push(target("/unstaged"));
             }
-            TargetsElsewhere::new((self.index != Index::Missing).then_some(all))
+            NonCsiTargets::new((self.index != Index::Missing).then_some(all))
         }))
     }
 

@@ -1,19 +1,50 @@
-//! What is planned from.
+//! The input of a plan: a config's parts that matter to volumes, the records, and sources that were looked up before.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
 use crust_blockfs::user_namespace::{IdRange, UserNamespace};
 use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
-use super::concern::Lookups;
 use super::error::PlanError;
-use crate::matching::Node;
-use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace};
+use crate::matching::{Match, Node};
+use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace, Source};
 use crate::role::{Role, RoleError};
 
-/// What planning asks beside the mounts.
+/// The number of sources that are looked up once, however often a config has them: more than an ordinary one has.
+const MOST_LOOKUPS: usize = 1000;
+
+/// The results of looking up mounts' sources. An error isn't kept: it ends the create.
+///
+/// A seed for the hash would be a system call for every container, and so few sources need none.
+#[derive(Clone, Default)]
+pub(crate) struct Lookups<'d>(
+    HashMap<Source<'d>, Option<Match>, BuildHasherDefault<DefaultHasher>>,
+);
+
+impl<'d> Lookups<'d> {
+    /// Returns the volume that a source leads to, from an earlier lookup or else from `look_up`.
+    pub(super) fn get<E>(
+        &mut self,
+        source: Source<'d>,
+        look_up: impl FnOnce(&Source<'d>) -> Result<Option<Match>, E>,
+    ) -> Result<Option<Match>, E> {
+        if let Some(found) = self.0.get(&source) {
+            return Ok(found.clone());
+        }
+        let found = look_up(&source)?;
+        // Borrowed text costs next to no memory. Owned text is rare, and looked up each time.
+        if matches!(source.text, Some(Cow::Borrowed(_))) && self.0.len() < MOST_LOOKUPS {
+            self.0.insert(source, found.clone());
+        }
+        Ok(found)
+    }
+}
+
+/// The records that planning asks for beside the mounts.
 pub(crate) trait Records: Node {
     /// The volumes that are staged for a pod.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError>;
@@ -23,9 +54,9 @@ pub(crate) trait Records: Node {
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
 }
 
-/// What of a config matters to volumes alone.
-pub(crate) trait Details {
-    /// Of users and of groups.
+/// The parts of a config that matter only if a volume is mounted.
+pub(crate) trait ConfigDetails {
+    /// The id mappings of users and of groups.
     fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError>;
     /// `linux.rootfsPropagation`.
     fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
@@ -35,7 +66,7 @@ pub(crate) trait Details {
     fn mount_label(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
 }
 
-impl Details for Document<'_> {
+impl ConfigDetails for Document<'_> {
     fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError> {
         Ok([self.uid_mappings()?, self.gid_mappings()?])
     }
@@ -53,22 +84,22 @@ impl Details for Document<'_> {
     }
 }
 
-/// What of a config matters.
-pub(crate) struct Facts<'a> {
+/// The parts of a config that matter to volumes.
+pub(crate) struct PlanInput<'a> {
     pub(crate) role: Result<Role, RoleError>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
     pub(crate) mounts: &'a [Mount<'a>],
     pub(crate) namespaces: &'a [Namespace<'a>],
     /// Asked only where a volume is mounted.
-    pub(crate) details: &'a dyn Details,
+    pub(crate) details: &'a dyn ConfigDetails,
     /// Sources that the first look at the config has looked up.
     pub(crate) lookups: Lookups<'a>,
     /// `restore` instead of `create` or `run`.
     pub(crate) restores: bool,
 }
 
-impl Facts<'_> {
+impl PlanInput<'_> {
     pub(super) fn user_namespace(&self) -> Option<&Namespace<'_>> {
         let mut namespaces = self.namespaces.iter();
         namespaces.find(|namespace| namespace.kind == "user")
@@ -105,7 +136,7 @@ impl Facts<'_> {
 /// the containers' files'. CRI runtimes give a sandbox's config the pod's, and a container that asks
 /// for no level of its own has that of its sandbox. Without a policy that is enforced it says nothing.
 pub(super) fn label(
-    details: &dyn Details,
+    details: &dyn ConfigDetails,
     node: &impl Records,
 ) -> Result<Option<String>, DocumentError> {
     let label = details.mount_label()?.filter(|label| !label.is_empty());

@@ -1,4 +1,4 @@
-//! The delegate, and the control groups that it finds.
+//! Checks of the programs that runcrust runs: the delegate, with the control groups that it finds, and the hook.
 
 use std::ffi::OsString;
 
@@ -8,8 +8,9 @@ use crust_state::{Config, DelegateKind};
 
 use super::cgroups;
 use crate::delegate::Delegate;
-use crate::delegate::identity::Identity;
-use crate::delegate::version::{Said, ask};
+use crate::delegate::identity::DelegateIdentity;
+use crate::delegate::version::{VersionAnswer, ask, execute};
+use crate::programs;
 
 const WHAT: &str = "delegate";
 
@@ -47,7 +48,7 @@ fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>
     if trusted.verdict != Verdict::Pass {
         return trusted;
     }
-    let identity = Identity {
+    let identity = DelegateIdentity {
         path: delegate.path(),
         kind: delegate.kind(),
         configured,
@@ -57,31 +58,53 @@ fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>
 }
 
 /// The kind decides how command lines are read, and has to be right about that.
-fn judge(identity: &Identity<'_>, said: &Said) -> Finding {
+fn judge(identity: &DelegateIdentity<'_>, said: &VersionAnswer) -> Finding {
     if let Some(mismatch) = identity.mismatch(said) {
         return Finding::fail(WHAT, mismatch.found, mismatch.hint);
     }
     let (path, kind) = (identity.path.display(), identity.kind.name());
     match said {
-        Said::Version(program, version) if program == kind => {
+        VersionAnswer::Version(program, version) if program == kind => {
             Finding::pass(WHAT, format!("{path}, {kind} {version}"))
         }
-        Said::Version(program, version) => Finding::warn(
+        VersionAnswer::Version(program, version) => Finding::warn(
             WHAT,
             format!("{path} is {program} {version}, which wasn't tried; it is called as {kind} is"),
             "runc, crun and youki are known",
         ),
-        Said::NotRun(why) => Finding::fail(
+        VersionAnswer::NotRun(why) => Finding::fail(
             WHAT,
             format!("{path} --version: {why}: no container starts with it"),
             "run that command by hand; install runc or crun for this architecture, or set \
              `delegate` in runcrust's configuration to where one is",
         ),
-        Said::Nothing(why) => Finding::warn(
+        VersionAnswer::Nothing(why) => Finding::warn(
             WHAT,
             format!("{path} --version: {why}"),
             "is it an OCI runtime? runc, crun and youki are known",
         ),
+    }
+}
+
+const HOOK: &str = "hook";
+
+pub(super) fn check_hook(config: &Config) -> Finding {
+    match programs::hook(config) {
+        Ok(program) => {
+            let hint = "install crust-mount-hook beside runcrust";
+            let finding = check::program(HOOK, &program, hint);
+            if finding.verdict != Verdict::Pass {
+                return finding;
+            }
+            match execute(&program) {
+                Ok(()) => finding,
+                Err(error) => {
+                    let found = format!("{}: execve: {error}", program.display());
+                    Finding::fail(HOOK, found, "install the one for this architecture")
+                }
+            }
+        }
+        Err(error) => Finding::failed(HOOK, error.as_ref()),
     }
 }
 
@@ -93,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_kind_has_to_be_right_about_the_grammar() {
-        let version = |program: &str| Said::Version(program.into(), "1.2".into());
+        let version = |program: &str| VersionAnswer::Version(program.into(), "1.2".into());
         for (kind, said, expected) in [
             (
                 DelegateKind::Runc,
@@ -118,16 +141,16 @@ mod tests {
             ),
             (
                 DelegateKind::Runc,
-                Said::Nothing("no answer".into()),
+                VersionAnswer::Nothing("no answer".into()),
                 "warn  delegate: /d --version: no answer; hint: ",
             ),
             (
                 DelegateKind::Runc,
-                Said::NotRun("Exec format error".into()),
+                VersionAnswer::NotRun("Exec format error".into()),
                 "FAIL  delegate: /d --version: Exec format error: no container",
             ),
         ] {
-            let identity = Identity {
+            let identity = DelegateIdentity {
                 path: Path::new("/d"),
                 kind,
                 configured: &DelegateSettings::default(),

@@ -14,7 +14,7 @@ mod getopt;
 mod goflag;
 mod grammar;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod laws;
+pub(crate) mod properties;
 mod read;
 mod scan;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 use crust_state::DelegateKind;
 
-pub(crate) use error::{Doubt, InvocationError};
+pub(crate) use error::{Ambiguity, InvocationError};
 
 /// The form of the lines in the file that `--log` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! A plan, as a value. Serialised it is what `crust explain --json` prints (docs/protocol.md, "explain").
+//! The types of a plan. Serialised, a plan is what `crust explain --json` prints (docs/protocol.md, "explain").
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crust_state::sandbox::SandboxRecord;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::matching::{By, Match};
+use crate::matching::{Match, MatchedBy};
 
 /// The plan of a create.
 #[derive(Debug, PartialEq, Eq)]
@@ -125,10 +125,10 @@ impl Serialize for PlannedMount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let found = &self.found;
         let (by, prefix) = match &found.by {
-            By::Exact => ("exact", None),
-            By::Parent { prefix } => ("parent", Some(prefix)),
-            By::SubpathBind => ("subpath-bind", None),
-            By::Bind => ("bind", None),
+            MatchedBy::Exact => ("exact", None),
+            MatchedBy::Parent { prefix } => ("parent", Some(prefix)),
+            MatchedBy::SubpathBind => ("subpath-bind", None),
+            MatchedBy::Bind => ("bind", None),
         };
         let mut keys = serializer.serialize_map(None)?;
         keys.serialize_entry("volume", &found.volume.volume_name())?;

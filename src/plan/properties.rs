@@ -1,4 +1,4 @@
-//! What holds of every config that is planned: no mount of a volume is overlooked.
+//! Properties that hold for every config that is planned: no mount of a volume is overlooked.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,9 +10,9 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
-use super::{ConfigReading, Facts, Lookups, Plan, PlanError, PlannedMount, Records, plan};
+use super::{ConfigReading, Lookups, Plan, PlanError, PlanInput, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError, Resolved};
-use crate::oci::laws::to_go;
+use crate::oci::properties::to_go;
 use crate::oci::{Document, Mount, Namespace, Reader};
 use crate::role::Role;
 
@@ -52,7 +52,7 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
 }
 
 /// Panics where a law doesn't hold of a config.
-pub(crate) fn hold(document: &Document<'_>) {
+pub(crate) fn check(document: &Document<'_>) {
     let (Ok(mounts), Ok(namespaces)) = (document.mounts(), document.namespaces()) else {
         return;
     };
@@ -65,7 +65,7 @@ pub(crate) fn hold(document: &Document<'_>) {
     };
     look.concern(&Config::default(), &node, &mut lookups);
     for way in [MountMode::Bind, MountMode::Hook] {
-        let facts = Facts {
+        let input = PlanInput {
             role: Role::of(|key| document.annotation(key)),
             bundle: Path::new(BUNDLE),
             mounts: &mounts,
@@ -84,7 +84,7 @@ pub(crate) fn hold(document: &Document<'_>) {
             .filter(|mount| of_a_volume(mount))
             .map(|it| it.index)
             .collect();
-        match plan(facts, &config, &node) {
+        match plan(input, &config, &node) {
             Ok(Plan::Container(plan)) => {
                 let planned: Vec<usize> = plan.mounts.iter().map(|it| it.index).collect();
                 assert_eq!(planned, of_volumes);

@@ -8,10 +8,10 @@
 mod document;
 mod edit;
 mod error;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod laws;
 mod object;
 mod pretty;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod properties;
 mod readings;
 mod schema;
 mod splice;

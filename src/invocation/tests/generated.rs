@@ -1,11 +1,11 @@
-//! The laws, of command lines that nobody would write, and of those of the tables.
+//! The properties, for generated command lines and for those of the tables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use proptest::prelude::*;
 
-use super::super::laws;
+use super::super::properties;
 use super::{DelegateKind, argv, table_rows};
 
 /// Arguments that meet the interesting branches often.
@@ -60,7 +60,7 @@ proptest! {
         argv.push(verb.into());
         argv.extend(arguments);
         for kind in DelegateKind::ALL {
-            laws::hold(kind, &argv);
+            properties::check(kind, &argv);
         }
     }
 }
@@ -71,7 +71,7 @@ fn the_laws_hold_of_every_row_of_the_tables() {
         let mut argv = argv(&[]);
         argv.extend(words);
         for kind in DelegateKind::ALL {
-            laws::hold(kind, &argv);
+            properties::check(kind, &argv);
         }
     }
 }

@@ -1,61 +1,29 @@
-//! The first look at every config: does it concern a volume? It looks only at the mounts' sources, so that a config
-//! without volumes passes in time, calls and memory that its size bounds, whatever else is in it. A config that
-//! concerns a volume is then read in full, and by one reading. What the first look has found is carried into the plan.
+//! Fast path: whether a config concerns a volume. Only the mounts' sources are read for that, so that a config without
+//! volumes takes time, calls and memory that are bounded by its size, whatever else it contains. A config that concerns a
+//! volume is then read in full, and by one reading. Its sources that were looked up aren't looked up again for the plan.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
 use crust_state::Config;
 use crust_state::config::SandboxMode;
 
-use super::facts::Records;
-use crate::matching::{Match, MatchError, match_source};
-use crate::oci::{Document, Reader, Source};
+use super::input::{Lookups, Records};
+use crate::matching::{MatchError, match_source};
+use crate::oci::{Document, Reader};
 use crate::role::Role;
 
-/// The number of sources that are looked up once, however often a config has them: more than an ordinary one has.
-const MOST_LOOKUPS: usize = 1000;
-
-/// Whom the config of an earlier create concerns.
+/// The name, for an error, of what the config of an earlier create concerns.
 pub(crate) const CREATED_BEFORE: &str = "a bundle that was created before";
 
-/// A config, and who will read it.
+/// A config, its bundle, and how the delegate reads it.
 #[derive(Clone, Copy)]
 pub(crate) struct ConfigReading<'a, 'd> {
     pub(crate) document: &'a Document<'d>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
-    /// What kind of reader the delegate is.
+    /// The way in which the delegate reads it.
     pub(crate) delegate: Reader,
-}
-
-/// The results of looking up mounts' sources. An error isn't kept: it ends the create.
-///
-/// A seed for the hash would be a system call for every container, and so few sources need none.
-#[derive(Clone, Default)]
-pub(crate) struct Lookups<'d>(
-    HashMap<Source<'d>, Option<Match>, BuildHasherDefault<DefaultHasher>>,
-);
-
-impl<'d> Lookups<'d> {
-    /// Returns the volume that a source leads to, from an earlier lookup or else from `look_up`.
-    pub(super) fn get<E>(
-        &mut self,
-        source: Source<'d>,
-        look_up: impl FnOnce(&Source<'d>) -> Result<Option<Match>, E>,
-    ) -> Result<Option<Match>, E> {
-        if let Some(found) = self.0.get(&source) {
-            return Ok(found.clone());
-        }
-        let found = look_up(&source)?;
-        // Borrowed text costs next to no memory. Owned text is rare, and looked up each time.
-        if matches!(source.text, Some(Cow::Borrowed(_))) && self.0.len() < MOST_LOOKUPS {
-            self.0.insert(source, found.clone());
-        }
-        Ok(found)
-    }
 }
 
 impl<'d> ConfigReading<'_, 'd> {

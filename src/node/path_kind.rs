@@ -1,4 +1,4 @@
-//! Whether there are symbolic links on the way to a path.
+//! The kind of a path: whether symbolic links are on the way, and whether it is on the root directory's mount.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! What holds of every command line. Tests and fuzzing make some up.
+//! Properties that hold for every command line. Tests and fuzzing generate some.
 
 mod argp;
 mod clap4;
@@ -13,7 +13,7 @@ use super::{Command, DelegateKind, Globals, Invocation, LogFormat, Start, Update
 type Model = Box<dyn Fn(&[&[u8]]) -> Option<Start>>;
 
 /// Panics where a law doesn't hold of `argv` (with `argv[0]`).
-pub(crate) fn hold(kind: DelegateKind, argv: &[OsString]) {
+pub(crate) fn check(kind: DelegateKind, argv: &[OsString]) {
     let invocation = parse(kind, argv);
     no_version_starts_another(kind, argv, &invocation);
     a_switch_in_front_changes_nothing(kind, argv, &invocation);

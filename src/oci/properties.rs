@@ -1,4 +1,4 @@
-//! What holds of every document of which there is one reading: it is ours.
+//! Properties that hold for every document with one reading: runcrust reads it so.
 
 #![expect(
     clippy::option_option,

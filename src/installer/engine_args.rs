@@ -13,7 +13,7 @@ use crust_state::lock::Lock;
 pub(super) const HANDLER: &str = "crust";
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Common {
+pub(super) struct EngineArgs {
     /// The file to edit; without it the engine's usual one, or a drop-in
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(super) fn engine_names(others: &[&'static str]) -> PossibleValuesParser {
     PossibleValuesParser::new(engines.chain(others.iter().copied()))
 }
 
-impl Common {
+impl EngineArgs {
     pub(super) fn node(&self) -> Result<NodeRoot> {
         let root = self.root.canonicalize();
         let root = root.with_context(|| format!("--root: realpath {}", self.root.display()))?;

@@ -22,14 +22,14 @@ use crust_blockfs::place::Place;
 use crust_state::config::Unstaged;
 use crust_state::{Config, TargetPath};
 
-use super::targets::TargetsElsewhere;
+use super::node::NonCsiTargets;
 use super::{
-    By, Match, MatchError, Node, Staged, is_below_a_root, nearest_staged, parents_that_match,
+    Match, MatchError, MatchedBy, Node, Staged, is_below_a_root, nearest_staged, parents_that_match,
 };
 
 /// The reason why a source that leads to a volume can't be served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Why {
+pub(crate) enum Refusal {
     #[error(
         "leads to a directory below its target path {target}, which is a subPath of the volume only \
          where match_roots says so; hint: {}mount {target} as a whole",
@@ -152,7 +152,11 @@ pub(super) fn refuse_layers(
 ) -> Result<(), MatchError> {
     for layer in layers {
         if let Some(found) = super::match_below_overlays(layer, stacked, config, node)? {
-            return Err(refused(&found.volume, path, Why::Overlay(layer.to_owned())));
+            return Err(refused(
+                &found.volume,
+                path,
+                Refusal::Overlay(layer.to_owned()),
+            ));
         }
     }
     Ok(())
@@ -177,8 +181,8 @@ pub(super) fn refuse_below(
     let [below, whole] = [path, &target].map(|path| node.identity(path.as_path()));
     let mount = |found: Option<Identity>| found.map(|found| found.mount);
     let why = match (mount(below?), mount(whole?)) {
-        (Some(below), Some(whole)) if below != whole => Why::OtherMount { target },
-        _ => Why::Below { target },
+        (Some(below), Some(whole)) if below != whole => Refusal::OtherMount { target },
+        _ => Refusal::Below { target },
     };
     Err(refused(&found.volume, path.as_path(), why))
 }
@@ -186,7 +190,7 @@ pub(super) fn refuse_below(
 /// Finds the volume whose directory, or a directory of it, is the source by another path.
 fn find_directory(
     source: &Source<'_>,
-    targets: &TargetsElsewhere,
+    targets: &NonCsiTargets,
     config: &Config,
     node: &impl Node,
 ) -> Result<Option<Match>, MatchError> {
@@ -283,9 +287,9 @@ fn found_below(
     let matches_below = target.csi_volume().is_some() || is_below_a_root(target.as_path(), config);
     let why = if place.deleted {
         let place = place.clone();
-        Why::Removed { target, place }
+        Refusal::Removed { target, place }
     } else if !is_whole && !matches_below {
-        Why::Below { target }
+        Refusal::Below { target }
     } else {
         let (volume, subpath) = (found.volume.clone(), found.below.to_owned());
         return Ok(Some(found_at(volume, subpath, path, node)?));
@@ -305,12 +309,12 @@ fn found_at(
         volume,
         subpath,
         read_only,
-        by: By::Bind,
+        by: MatchedBy::Bind,
         resolved: None,
     })
 }
 
-fn refused(volume: &TargetPath, path: &Path, why: Why) -> MatchError {
+fn refused(volume: &TargetPath, path: &Path, why: Refusal) -> MatchError {
     MatchError::Elsewhere {
         volume: volume.volume_name(),
         path: path.display().to_string(),

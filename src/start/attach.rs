@@ -18,7 +18,7 @@ use crate::plan::{MountedIn, PlannedMount};
 
 impl Job<'_> {
     /// Mounts and attaches the volumes. From here on this process is in a mount namespace of its own.
-    pub(super) fn lend(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
+    pub(super) fn attach_volumes(&self, users: &mut Users<'_, '_>, cli: &Path) -> Result<()> {
         let plan = users.plan;
         let sandbox = running_sandbox(plan)?;
         let ids = plan
@@ -29,7 +29,7 @@ impl Job<'_> {
         let mut attachments = self.attachments(users).with_context(|| plan.names())?;
         let (mut done, all) = (0, plan.mounts.len());
         for (target, mounts) in plan.by_volume() {
-            let lent = LentVolume {
+            let volume = ContainerVolume {
                 target,
                 mounts: &mounts,
                 ids: ids.as_ref(),
@@ -42,9 +42,9 @@ impl Job<'_> {
                         cli,
                         label: plan.label(),
                     };
-                    from_sandbox(users, lent, host, &mut attachments)?
+                    from_sandbox(users, volume, host, &mut attachments)?
                 }
-                _ => own(users, lent, cli, &mut attachments)?,
+                _ => own(users, volume, cli, &mut attachments)?,
             };
             for (mount, view) in mounts.iter().zip(&views) {
                 if self.deadline.expired() {
@@ -74,17 +74,17 @@ impl Job<'_> {
     }
 }
 
-/// A volume that a container gets views of.
+/// A volume, and the mounts of a container that show it.
 #[derive(Clone, Copy)]
-struct LentVolume<'a, 'p> {
+struct ContainerVolume<'a, 'p> {
     target: &'p TargetPath,
-    /// The mounts that show a view each.
+    /// The mounts, each of which gets a view.
     mounts: &'a [&'p PlannedMount],
     /// The user namespace whose ids the views show.
     ids: Option<&'a OwnedFd>,
 }
 
-impl<'a> LentVolume<'a, '_> {
+impl<'a> ContainerVolume<'a, '_> {
     fn views(self) -> impl ExactSizeIterator<Item = View<'a>> {
         self.mounts.iter().map(move |mount| View {
             subpath: &mount.found.subpath,
@@ -97,14 +97,14 @@ impl<'a> LentVolume<'a, '_> {
 /// Mounts the volume in the pod's sandbox, once, and takes the container's views from there.
 fn from_sandbox<'p>(
     users: &mut Users<'_, 'p>,
-    lent: LentVolume<'_, 'p>,
+    volume: ContainerVolume<'_, 'p>,
     host: HostSandbox<'_>,
     attachments: &mut Attachments,
 ) -> Result<Vec<DetachedMount>> {
-    let LentVolume { target, mounts, .. } = lent;
+    let ContainerVolume { target, mounts, .. } = volume;
     let locked = users.lock(target)?;
     crust_volume::ensure(users.context, &locked, host)?;
-    let views = crust_volume::views(users.context, &locked, host.sandbox, lent.views())?;
+    let views = crust_volume::views(users.context, &locked, host.sandbox, volume.views())?;
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &host.record.pod_uid, Some(before));
     crust_volume::announce(users.context, &locked, new, used)?;
@@ -114,17 +114,17 @@ fn from_sandbox<'p>(
 /// Mounts the volume for the container alone, and takes its views.
 fn own<'p>(
     users: &mut Users<'_, 'p>,
-    lent: LentVolume<'_, 'p>,
+    volume: ContainerVolume<'_, 'p>,
     cli: &Path,
     attachments: &mut Attachments,
 ) -> Result<Vec<DetachedMount>> {
-    let LentVolume { target, mounts, .. } = lent;
+    let ContainerVolume { target, mounts, .. } = volume;
     let locked = users.lock(target)?;
     let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
     let before = attachments.before().with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
     let mount = crust_volume::mount_for_container(users.context, &locked, new, used, cli)?;
-    let views = attachments.views(&mount, lent.views(), users.context.deadline);
+    let views = attachments.views(&mount, volume.views(), users.context.deadline);
     views.with_context(|| of_volume(target))
 }
 

@@ -1,5 +1,4 @@
-//! What holds of every config that is rewritten: it changes where it has to and nowhere else, and
-//! can be brought back.
+//! Properties that hold for every config that is rewritten: it changes only where it has to, and can be restored.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +11,8 @@ use rustix::mount::MountAttrFlags;
 use serde_json::{Value, json};
 
 use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
-use crate::matching::{By, Match};
-use crate::oci::laws::value_of;
+use crate::matching::{Match, MatchedBy};
+use crate::oci::properties::value_of;
 use crate::oci::{ArrayPath, Document};
 use crate::plan::{ContainerPlan, MountedIn, Owner, PlannedMount, SandboxPlan};
 
@@ -46,7 +45,7 @@ const ALL: [Becomes; 4] = [
 
 /// Panics where a law doesn't hold of the config `text`, which is this document, and this value where
 /// one can hold it.
-pub(crate) fn hold(text: &[u8], document: &Document<'_>, value: Option<&Value>) {
+pub(crate) fn check(text: &[u8], document: &Document<'_>, value: Option<&Value>) {
     for becomes in ALL {
         can_be_undone(text, document, value, becomes);
     }
@@ -167,7 +166,7 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
         let found = Match {
             volume: TargetPath::new(&source).ok()?,
             subpath: PathBuf::new(),
-            by: By::Exact,
+            by: MatchedBy::Exact,
             read_only: false,
             resolved: None,
         };
