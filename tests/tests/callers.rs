@@ -7,10 +7,9 @@ use std::process::Command;
 
 use runcrust_tests::container::end;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, Run, Runtime, binary, mounts, on_each_delegate,
+    Bundle, Container, Delegate, Node, POD, Run, Runtime, StagedVolume, binary, mounts,
+    on_each_delegate,
 };
-
-const POD: &str = "99999999-8888-7777-6666-555555555555";
 
 /// `create` or `run` with the bundle given some other way, from some other directory.
 fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &Path) -> Run {
@@ -37,14 +36,12 @@ fn leave_no_other_than(delegate: Delegate) {
 
 on_each_delegate! {
     fn bundles_given_by_directory_and_by_relative_path_have_their_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let parent = node.dir().join("bundles");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let parent = volume.dir().join("bundles");
         for (flags, inside) in [(vec![], true), (vec!["--bundle", "."], true), (vec!["-b", "NAME"], false)] {
-            let bundle = app_with_volume(&node, &sandbox, &target);
-            let app = node.container(&bundle);
+            let bundle = app_with_volume(&volume, &sandbox, &volume.target);
+            let app = volume.container(&bundle);
             let name = bundle.path().file_name().unwrap().to_str().unwrap();
             let flags: Vec<&str> = flags.iter().map(|flag| if *flag == "NAME" { name } else { flag }).collect();
             let directory = if inside { bundle.path() } else { &parent };
@@ -55,23 +52,19 @@ on_each_delegate! {
     }
 
     fn a_container_that_is_run_has_its_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = app_with_volume(&node, &sandbox, &target);
-        let app = node.container(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = app_with_volume(&volume, &sandbox, &volume.target);
+        let app = volume.container(&bundle);
         let _ = call(&app, &["run", "--detach"], &["--bundle", bundle.path().to_str().unwrap()], bundle.path()).success();
         let _ = app.sh("echo x > /data/file");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 
     fn a_failed_sandbox_is_reported_although_its_stderr_is_read_only(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        fs::write(node.entry(&target).join("mountInfo.json"), "{").unwrap();
-        let sandbox = node.container(&node.sandbox_bundle(POD).write());
+        let volume = StagedVolume::new(delegate);
+        fs::write(volume.entry().join("mountInfo.json"), "{").unwrap();
+        let sandbox = volume.container(&volume.sandbox_bundle(POD).write());
         // The harness opens a sandbox's three streams read-only, as containerd does.
         let _ = sandbox.create().failure();
         let error = sandbox.last_log_error().unwrap();

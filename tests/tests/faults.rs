@@ -11,9 +11,9 @@ use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate, process, wait_until};
-
-const POD: &str = "12121212-3434-5656-7878-909090909090";
+use runcrust_tests::{
+    Bundle, Container, Node, POD, StagedVolume, on_each_delegate, process, wait_until,
+};
 
 /// The command, in a mount namespace of its own whose mounts have this propagation.
 fn in_namespace(propagation: &str, command: &Command) -> Command {
@@ -48,34 +48,30 @@ fn created_while_locked(node: &Node, app: &Container, lock: File, change: impl F
 
 on_each_delegate! {
     fn it_does_not_matter_how_the_hosts_mounts_propagate(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
         for propagation in ["private", "slave", "shared"] {
-            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-            let app = node.container(&bundle);
+            let bundle = volume.app_bundle(&sandbox).write();
+            let app = volume.container(&bundle);
             let _ = app.create_with(in_namespace(propagation, &app.create_command())).success();
             let _ = app.start().success();
             let _ = app.sh("echo x > /data/file");
-            assert_eq!(device.host_mounts(), Vec::<String>::new(), "{propagation}");
+            assert_eq!(volume.device.host_mounts(), Vec::<String>::new(), "{propagation}");
         }
     }
 
     fn a_second_create_of_a_running_containers_id_takes_nothing_from_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.run(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&bundle);
         let pid = app.pid();
         let _ = app.create().failure();
         kill(sandbox.pid());
         assert!(process::is_alive(pid));
-        let refused = node.unstage(&target).failure();
+        let refused = volume.unstage().failure();
         assert!(refused.stderr.contains(app.id()), "the app still has it: {refused}");
-        let _ = node.stats(&target).success();
+        let _ = volume.stats().success();
     }
 
     fn a_create_under_a_running_containers_id_takes_nothing_from_its_bundle(delegate: Delegate) {
@@ -100,13 +96,11 @@ on_each_delegate! {
     }
 
     fn of_two_creates_of_one_bundle_at_once_one_wins(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
         for _ in 0..3 {
-            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-            let app = node.container(&bundle);
+            let bundle = volume.app_bundle(&sandbox).write();
+            let app = volume.container(&bundle);
             let mut both = [app.spawn(app.create_command()), app.spawn(app.create_command())];
             let won = both.iter_mut().map(|create| create.wait().unwrap().success());
             assert_eq!(won.filter(|won| *won).count(), 1);
@@ -121,19 +115,17 @@ on_each_delegate! {
     }
 
     fn a_create_that_waited_for_its_bundle_reads_it_again(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox);
-        let written = |place| bundle.clone().bind(&target, place, &[]).write();
-        let app = node.container(&written("/before"));
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.node.app_bundle(&sandbox);
+        let written = |place| bundle.clone().bind(&volume.target, place, &[]).write();
+        let app = volume.container(&written("/before"));
         let directory = File::open(app.bundle()).unwrap();
         let change = || drop(written("/after"));
-        assert!(created_while_locked(&node, &app, directory, change), "{:?}", app.last_log_error());
+        assert!(created_while_locked(&volume, &app, directory, change), "{:?}", app.last_log_error());
         let _ = app.start().success();
         let places = app.sh("cut -d ' ' -f 3,5 /proc/self/mountinfo");
-        let places = places.lines().filter_map(|line| line.strip_prefix(device.number()));
+        let places = places.lines().filter_map(|line| line.strip_prefix(volume.device.number()));
         assert_eq!(places.collect::<Vec<_>>(), [" /after"]);
     }
 
@@ -152,20 +144,18 @@ on_each_delegate! {
     }
 
     fn a_volume_that_is_staged_anew_while_a_create_waits_for_it_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let (info, before) = (node.entry(&target).join("mountInfo.json"), bundle.config_bytes());
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle().write();
+        let (info, before) = (volume.entry().join("mountInfo.json"), bundle.config_bytes());
         let text = fs::read_to_string(&info).unwrap();
         let other = text.replacen("\"fstype\"", "\"options\":[\"noatime\"],\"fstype\"", 1);
         let anew = || fs::write(&info, &other).unwrap();
-        let removed = || fs::remove_dir_all(node.entry(&target)).unwrap();
+        let removed = || fs::remove_dir_all(volume.entry()).unwrap();
         let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged anew"), (&removed, "nothing is staged at")];
         for (change, expected) in cases {
-            let app = node.container(&bundle);
-            let lock = File::options().append(true).create(true).open(node.lock_of(&target)).unwrap();
-            assert!(!created_while_locked(&node, &app, lock, change), "{expected}");
+            let app = volume.container(&bundle);
+            let lock = File::options().append(true).create(true).open(volume.lock_of(&volume.target)).unwrap();
+            assert!(!created_while_locked(&volume, &app, lock, change), "{expected}");
             let error = app.last_log_error().unwrap();
             assert!(error.contains("volume pv-1: ") && error.contains(expected), "{error}");
             assert_eq!(bundle.config_bytes(), before, "{expected}");
@@ -192,36 +182,32 @@ on_each_delegate! {
     }
 
     fn hundreds_of_subpaths_can_be_mounted_and_let_go(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let mut bundle = node.app_bundle(&sandbox);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let mut bundle = volume.node.app_bundle(&sandbox);
         for n in 0..250 {
             let long = format!("{n}-{}", "x".repeat(120));
-            bundle = bundle.bind(target.join(&long), &format!("/volumes/{long}"), &[]);
+            bundle = bundle.bind(volume.target.join(&long), &format!("/volumes/{long}"), &[]);
         }
-        let app = node.run(&bundle.write());
-        assert!(fs::metadata(node.entry(&target).join("runcrust.json")).unwrap().len() > 64 * 1024);
+        let app = volume.run(&bundle.write());
+        assert!(fs::metadata(volume.entry().join("runcrust.json")).unwrap().len() > 64 * 1024);
         assert_eq!(app.sh("ls /volumes | wc -l"), "250");
-        let second = node.app(&sandbox, &target, "/data");
+        let second = volume.app(&sandbox);
         for container in [app, second, sandbox] {
             container.end();
         }
-        let _ = node.unstage(&target).success();
+        let _ = volume.unstage().success();
     }
 
     fn a_damaged_record_does_not_keep_a_volume_staged_for_ever(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        fs::write(node.entry(&target).join("runcrust.json"), "{").unwrap();
-        let refused = node.unstage(&target).failure();
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        fs::write(volume.entry().join("runcrust.json"), "{").unwrap();
+        let refused = volume.unstage().failure();
         assert!(refused.stderr.contains("is in use by somebody"), "the device tells: {refused}");
         kill(sandbox.pid());
-        let _ = node.unstage(&target).success();
-        assert!(!node.entry(&target).exists());
+        let _ = volume.unstage().success();
+        assert!(!volume.entry().exists());
     }
 
     fn a_volume_that_is_locked_for_long_keeps_no_other_pod_from_ending(delegate: Delegate) {
@@ -242,16 +228,14 @@ on_each_delegate! {
     }
 
     fn containers_can_be_stopped_whatever_the_configuration_says(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
-        node.handler().reconfigure("sandbxo = \"always\"");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
+        volume.handler().reconfigure("sandbxo = \"always\"");
         assert_eq!(app.status().as_deref(), Some("running"));
         app.stop();
         let _ = app.delete().success();
-        let refused = node.container(&node.app_bundle(&sandbox).write());
+        let refused = volume.container(&volume.node.app_bundle(&sandbox).write());
         let _ = refused.create().failure();
         assert!(refused.last_log_error().unwrap().contains("sandbxo"));
     }
@@ -288,13 +272,11 @@ on_each_delegate! {
 
     /// As after a create that was killed: its process, or the kernel, lets go a moment later.
     fn a_device_that_is_let_go_in_a_moment_is_waited_for(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let container = node.container(&bundle);
-        let held = File::options().read(true).custom_flags(libc::O_EXCL).open(device.path()).unwrap();
-        let trace = node.dir().join("strace");
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle().write();
+        let container = volume.container(&bundle);
+        let held = File::options().read(true).custom_flags(libc::O_EXCL).open(volume.device.path()).unwrap();
+        let trace = volume.dir().join("strace");
         let mut create = container.spawn(traced(&container.create_command(), "open,openat", &trace));
         wait_until("the create to find the device busy", PATIENCE, || {
             fs::read_to_string(&trace).is_ok_and(|text| text.contains("EBUSY"))
@@ -304,32 +286,28 @@ on_each_delegate! {
     }
 
     fn a_read_only_volume_is_read_only_beside_its_place_too(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.node
             .app_bundle(&sandbox)
-            .bind(&target, "/data", &["rbind", "rprivate", "ro"])
-            .bind(node.handler().state_dir(), "/host", &[]);
-        let app = node.run(&bundle.write());
+            .bind(&volume.target, "/data", &["rbind", "rprivate", "ro"])
+            .bind(volume.handler().state_dir(), "/host", &[]);
+        let app = volume.run(&bundle.write());
         let _ = app.exec(&["/bin/sh", "-c", "touch /data/x"]).failure();
         let beside = app.exec(&["/bin/sh", "-c", "cd /host/attach/*/ && touch x"]).failure();
         assert!(beside.stderr.contains("Read-only file system"), "{beside}");
     }
 
     fn a_stock_kubelets_bind_of_a_staged_volume_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bind = node.handler().kubelet_dir().join(format!("pods/{POD}/volume-subpaths/pv-1/app/0"));
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bind = volume.handler().kubelet_dir().join(format!("pods/{POD}/volume-subpaths/pv-1/app/0"));
         fs::create_dir_all(&bind).unwrap();
-        let app = node.container(&node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write());
+        let app = volume.container(&volume.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write());
         let _ = app.create().failure();
         let error = app.last_log_error().unwrap();
         assert!(error.contains("volume pv-1") && error.contains("volume-subpaths/pv-1"), "{error}");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 }
 
@@ -345,45 +323,41 @@ fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
 
 #[test]
 fn damaged_records_of_others_stand_in_nobodys_way() {
-    let node = Node::new(runcrust_tests::Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
+    let volume = StagedVolume::new(runcrust_tests::Delegate::Runc);
     for (directory, name) in [
         ("owners", "259:99999.json".to_owned()),
         ("bundles", format!("{}.json", "0".repeat(64))),
         ("sandboxes", "gone.json".to_owned()),
     ] {
-        let directory = node.handler().state_dir().join(directory);
+        let directory = volume.handler().state_dir().join(directory);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join(name), "{").unwrap();
     }
-    let sandbox = node.sandbox(POD);
-    let app = node.app(&sandbox, &target, "/data");
+    let sandbox = volume.sandbox();
+    let app = volume.app(&sandbox);
     for container in [app, sandbox] {
         container.end();
         let errors = container.log_lines().into_iter();
         assert_eq!(errors.filter(|line| line.level == "error").count(), 0);
         fs::remove_dir_all(container.bundle()).unwrap();
     }
-    let _ = node.unstage(&target).success();
-    let left = node.records();
+    let _ = volume.unstage().success();
+    let left = volume.records();
     assert_eq!(left.len(), 3, "the damaged ones alone: {left:?}");
 }
 
 #[test]
 fn creates_leave_no_locks_of_their_own() {
-    let node = Node::new(runcrust_tests::Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
+    let volume = StagedVolume::new(runcrust_tests::Delegate::Runc);
+    let sandbox = volume.sandbox();
     let locks = || {
-        fs::read_dir(node.handler().state_dir().join("locks"))
+        fs::read_dir(volume.handler().state_dir().join("locks"))
             .unwrap()
             .count()
     };
     let before = locks();
     for _ in 0..3 {
-        node.app(&sandbox, &target, "/data").end();
+        volume.app(&sandbox).end();
     }
     assert_eq!(locks(), before);
 }
@@ -402,15 +376,16 @@ fn more_options_than_can_be_read_again_are_not_staged() {
 
 #[test]
 fn unstage_waits_for_the_device_and_says_who_may_have_it() {
-    let node = Node::new(runcrust_tests::Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
+    let volume = StagedVolume::new(runcrust_tests::Delegate::Runc);
+    let sandbox = volume.sandbox();
     sandbox.end();
-    device.wait_until_free(PATIENCE);
-    let refused = with_mounted(device.path(), |_| node.unstage(&target)).failure();
+    volume.device.wait_until_free(PATIENCE);
+    let refused = with_mounted(volume.device.path(), |_| volume.unstage()).failure();
     assert!(refused.stderr.contains("FAILED_PRECONDITION"), "{refused}");
-    assert!(refused.stderr.contains(utf8(device.path())), "{refused}");
-    assert!(node.entry(&target).exists(), "nothing was removed");
-    let _ = node.unstage(&target).success();
+    assert!(
+        refused.stderr.contains(utf8(volume.device.path())),
+        "{refused}"
+    );
+    assert!(volume.entry().exists(), "nothing was removed");
+    let _ = volume.unstage().success();
 }

@@ -9,11 +9,10 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck, mkfs};
 use runcrust_tests::{
-    Bundle, Container, Delegate, Disk, MountWatcher, Node, cgroup, host, on_each_delegate,
-    wait_until,
+    Bundle, Container, Delegate, Disk, MountWatcher, Node, POD, StagedVolume, cgroup, host,
+    on_each_delegate, wait_until,
 };
 
-const POD: &str = "99999999-2222-1111-4444-555555555555";
 const OTHER_POD: &str = "99999999-3333-1111-4444-555555555555";
 
 /// A disk with an empty file system, staged.
@@ -92,11 +91,9 @@ on_each_delegate! {
         let hierarchies: Vec<String> =
             hierarchies.map(|mount| format!("{} {}", mount.fstype, mount.point.display())).collect();
         assert_eq!(hierarchies, ["cgroup2 /sys/fs/cgroup"]);
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         for container in [&sandbox, &app] {
             let groups = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();
             assert_eq!(groups, format!("0::{}\n", container.cgroup()));

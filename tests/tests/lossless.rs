@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::odd_json::{Change, Places, Template, write};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate, xattr};
+use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, POD, on_each_delegate, xattr};
 use serde_json::{Value, json};
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// A volume with a file, staged.
 struct Volume {

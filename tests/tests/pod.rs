@@ -8,20 +8,16 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{MountWatcher, Node, Run, on_each_delegate};
+use runcrust_tests::{MountWatcher, Node, POD, Run, StagedVolume, on_each_delegate};
 use serde_json::json;
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 on_each_delegate! {
     fn two_apps_share_one_superblock_that_the_host_never_sees(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let watcher = MountWatcher::start(device.path());
-        let sandbox = node.sandbox(POD);
-        let one = node.app(&sandbox, &target, "/data");
-        let two = node.app(&sandbox, &target, "/elsewhere/deep");
+        let volume = StagedVolume::new(delegate);
+        let watcher = MountWatcher::start(volume.device.path());
+        let sandbox = volume.sandbox();
+        let one = volume.app(&sandbox);
+        let two = volume.node.app(&sandbox, &volume.target, "/elsewhere/deep");
 
         let _ = one.sh("echo hello > /data/file");
         assert_eq!(two.sh("cat /elsewhere/deep/file"), "hello");
@@ -30,41 +26,37 @@ on_each_delegate! {
 
         watcher.assert_never_mounted();
         end([one, two, sandbox]);
-        device.wait_until_free(PATIENCE);
-        fsck_ext4(device.path());
-        assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
-        node.put_away(&[&target]);
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        volume.device.wait_until_free(PATIENCE);
+        fsck_ext4(volume.device.path());
+        assert_eq!(with_mounted(volume.device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
+        volume.put_away();
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
     }
 
     fn an_app_restarted_in_the_pod_keeps_its_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let first = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let first = volume.app(&sandbox);
         let _ = first.sh("echo kept > /data/file");
         let before = first.sh("stat -c %d:%i /data/file");
         end([first]);
-        let second = node.app(&sandbox, &target, "/data");
+        let second = volume.app(&sandbox);
         assert_eq!(second.sh("stat -c %d:%i /data/file"), before);
         assert_eq!(second.sh("cat /data/file"), "kept");
     }
 
     fn root_in_the_app_cannot_reach_the_raw_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
-        let app = node.run(&bundle.clone().write());
-        let (major, minor) = device.number().split_once(':').unwrap();
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).all_capabilities();
+        let app = volume.run(&bundle.clone().write());
+        let (major, minor) = volume.device.number().split_once(':').unwrap();
         let _ = app.exec(&["/bin/mknod", "/raw", "b", major, minor]).success();
         let read = ["/bin/dd", "if=/raw", "of=/dev/null", "count=1"];
         let refused = app.exec(&read).failure();
         assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
         // The same read works out of its control group.
-        let _ = Run::of(Command::new("dd").arg(format!("if={}", device.path().display())).args(["of=/dev/null", "count=1"])).success();
+        let _ = Run::of(Command::new("dd").arg(format!("if={}", volume.device.path().display())).args(["of=/dev/null", "count=1"])).success();
         assert_eq!(app.sh("ls -d /dev/crust* /.crust 2>/dev/null | wc -l"), "0");
         let config = fs::read_to_string(app.bundle().join("config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&config).unwrap();
@@ -73,12 +65,10 @@ on_each_delegate! {
     }
 
     fn the_sandbox_alone_has_the_tmpfs_and_nobody_has_the_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let digest = node.entry(&target).file_name().unwrap().to_str().unwrap().to_owned();
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let digest = volume.entry().file_name().unwrap().to_str().unwrap().to_owned();
+        let app = volume.app(&sandbox);
         for container in [&sandbox, &app] {
             assert_eq!(container.sh("find /dev -type b"), "");
         }
@@ -92,23 +82,21 @@ on_each_delegate! {
     }
 
     fn mounts_above_and_below_the_volume_come_out_in_order(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let above = node.dir().subdir("above");
-        let below = node.dir().subdir("below");
+        let volume = StagedVolume::new(delegate);
+        let above = volume.dir().subdir("above");
+        let below = volume.dir().subdir("below");
         fs::write(above.join("mark"), "above").unwrap();
         fs::write(below.join("mark"), "below").unwrap();
-        let sandbox = node.sandbox(POD);
-        let bundle = node
+        let sandbox = volume.sandbox();
+        let bundle = volume.node
             .app_bundle(&sandbox)
             .bind(&above, "/a", &[])
-            .bind(&target, "/a/volume", &[])
+            .bind(&volume.target, "/a/volume", &[])
             .bind(&below, "/a/volume/inner", &["rbind", "rprivate", "ro"])
             .mount(json!({
                 "destination": "/a/volume/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["size=64k"]
             }));
-        let app = node.run(&bundle.write());
+        let app = volume.run(&bundle.write());
         assert_eq!(app.sh("cat /a/mark /a/volume/inner/mark"), "abovebelow");
         let _ = app.sh("echo own > /a/volume/mark");
         let kinds = app.sh("for d in /a /a/volume /a/volume/inner /a/volume/tmp; do stat -c %d $d; done");
@@ -121,12 +109,10 @@ on_each_delegate! {
     }
 
     fn a_missing_mountpoint_works_with_a_read_only_rootfs(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/not/there/yet", &[]).readonly_rootfs();
-        let app = node.run(&bundle.write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/not/there/yet", &[]).readonly_rootfs();
+        let app = volume.run(&bundle.write());
         let _ = app.sh("echo x > /not/there/yet/file");
         let _ = app.exec(&["/bin/touch", "/not/there/x"]).failure();
     }
@@ -194,61 +180,55 @@ on_each_delegate! {
     }
 
     fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file");
         kill(app.pid());
         kill(sandbox.pid());
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
         // No hook ran: what is left is known to be of the dead.
-        let again = node.sandbox(POD);
-        let app_again = node.app(&again, &target, "/data");
+        let again = volume.sandbox();
+        let app_again = volume.app(&again);
         assert_eq!(app_again.sh("cat /data/file"), "x");
-        let refused = node.unstage(&target).failure();
+        let refused = volume.unstage().failure();
         assert!(refused.stderr.contains(again.id()) || refused.stderr.contains(app_again.id()), "{refused}");
         kill(app_again.pid());
         kill(again.pid());
-        let _ = node.unstage(&target).success();
-        assert!(device.is_free(), "unstage waits for the device");
-        assert!(!node.entry(&target).exists());
+        let _ = volume.unstage().success();
+        assert!(volume.device.is_free(), "unstage waits for the device");
+        assert!(!volume.entry().exists());
     }
 
     fn an_app_outlives_its_pause_and_a_second_sandbox_joins_its_data(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "700"]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::with(delegate, &["--fs-group", "700"]);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         let _ = app.sh("echo live > /data/file; chgrp 5 /data/file");
         kill(sandbox.pid());
         let _ = sandbox.delete_force();
         assert_eq!(app.sh("cat /data/file"), "live");
-        let _ = node.stats(&target).success();
-        let _ = node.unstage(&target).failure();
+        let _ = volume.stats().success();
+        let _ = volume.unstage().failure();
 
         // A container that would join the dead sandbox is refused, one of a new sandbox isn't.
-        let second = node.sandbox(POD);
-        let other = node.app(&second, &target, "/data");
+        let second = volume.sandbox();
+        let other = volume.app(&second);
         assert_eq!(other.sh("cat /data/file"), "live");
         assert_eq!(other.sh("stat -c %g /data/file"), "5", "live data isn't chowned");
         assert_eq!(other.sh("stat -c %d /data"), app.sh("stat -c %d /data"));
         end([app, other, second]);
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        volume.device.wait_until_free(PATIENCE);
+        let _ = volume.unstage().success();
         drop(sandbox);
     }
 
     fn a_container_of_an_ended_sandbox_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
         kill(sandbox.pid());
-        let app = node.container(&bundle);
+        let app = volume.container(&bundle);
         let _ = app.create().failure();
         let error = app.last_log_error().unwrap();
         assert!(error.starts_with("volume pv-1: sandbox ") && error.contains("has ended"), "{error}");
@@ -267,15 +247,13 @@ on_each_delegate! {
     }
 
     fn what_is_in_use_says_so_on_disk_and_stops_saying_so(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let entry = node.entry(&target);
+        let volume = StagedVolume::new(delegate);
+        let entry = volume.entry();
         assert!(!entry.join("runtime-cli").exists());
-        let sandbox = node.sandbox(POD);
+        let sandbox = volume.sandbox();
         let cli = fs::read_to_string(entry.join("runtime-cli")).unwrap();
-        assert_eq!(cli, format!("{}\n", node.handler().path().display()));
-        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(cli, format!("{}\n", volume.handler().path().display()));
+        let app = volume.app(&sandbox);
         let record = fs::read_to_string(entry.join("runcrust.json")).unwrap();
         let record: serde_json::Value = serde_json::from_str(&record).unwrap();
         let users = record["users"].as_array().unwrap();
@@ -283,8 +261,8 @@ on_each_delegate! {
         assert_eq!(user(sandbox.id())["process"]["pid"], sandbox.pid());
         assert_eq!(user(app.id())["process"]["pid"], app.pid());
         assert_eq!(user(app.id())["mounts"][0]["destination"], "/data");
-        assert_eq!(user(app.id())["mounts"][0]["source"], target.to_str().unwrap());
-        assert_eq!(record["device"], device.number());
+        assert_eq!(user(app.id())["mounts"][0]["source"], volume.target.to_str().unwrap());
+        assert_eq!(record["device"], volume.device.number());
         assert_eq!(fs::metadata(entry.join("runcrust.json")).unwrap().mode() & 0o777, 0o600);
         end([app, sandbox]);
         assert!(!entry.join("runcrust.json").exists() && !entry.join("runtime-cli").exists());
@@ -292,12 +270,10 @@ on_each_delegate! {
     }
 
     fn a_failed_delegate_leaves_no_user(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).args(["/no/such/program"]);
-        let app = node.container(&bundle.write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).args(["/no/such/program"]);
+        let app = volume.container(&bundle.write());
         // crun looks for the program at create, runc at start.
         let created = app.create();
         let failed: Run = if created.status.success() { app.start() } else { created };
@@ -305,7 +281,7 @@ on_each_delegate! {
         let _ = app.delete_force();
         fs::remove_dir_all(app.bundle()).unwrap();
         end([sandbox]);
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[&target]);
+        volume.device.wait_until_free(PATIENCE);
+        volume.put_away();
     }
 }

@@ -13,12 +13,10 @@ use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
-    Containerd, CriPod, Delegate, LoopDevice, Node, Ops, Version, on_each_delegate, refusal,
-    wait_until,
+    Containerd, CriPod, Delegate, LoopDevice, Node, Ops, POD, StagedVolume, Version,
+    on_each_delegate, refusal, wait_until,
 };
 use serde_json::{Value, json};
-
-const POD: &str = "77777777-2222-1111-4444-555555555555";
 
 /// What runs a pod's sandbox and its first app, its second app, and its third app and its end.
 type Versions = [Version; 3];
@@ -36,32 +34,34 @@ fn assert_nothing_left(node: &Node, device: &LoopDevice, target: &Path) {
 
 /// By the runtime's command line.
 fn pod(delegate: Delegate, versions: Versions) {
-    let node = Node::installed(delegate, versions[0], "");
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-    let sandbox = node.sandbox(POD);
-    let bundle = node
-        .app_bundle(&sandbox)
-        .bind(&target, "/data", &[])
-        .write();
-    let restarted = node.run(&bundle);
-    let stays = node.app(&sandbox, &target, "/data");
+    let volume = StagedVolume::on(
+        Node::installed(delegate, versions[0], ""),
+        &["--fs-group", "2000"],
+    );
+    let sandbox = volume.sandbox();
+    let bundle = volume.app_bundle(&sandbox).write();
+    let restarted = volume.run(&bundle);
+    let stays = volume.app(&sandbox);
     let _ = stays.sh("echo hello > /data/file; chgrp 7 /data/file");
     let mut apps = vec![stays];
     for version in &versions[1..] {
-        node.handler().install(*version);
+        volume.handler().install(*version);
         for app in apps.iter().chain([&restarted]) {
             assert_eq!(app.sh("cat /data/file"), "hello", "{version:?}");
         }
-        let _ = node.stats(&target).success();
-        let _ = node.unstage(&target).failure();
+        let _ = volume.stats().success();
+        let _ = volume.unstage().failure();
         // The same content staged again, as kubelet's restart does.
-        let _ = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
+        let _ = volume
+            .node
+            .stage(POD, "pv-1", &volume.device, &["--fs-group", "2000"]);
         // Its bundle was rewritten by the other one.
         restarted.end();
         let _ = restarted.create().success();
         let _ = restarted.start().success();
-        let app = node.app(&sandbox, &target.join("sub"), "/data");
+        let app = volume
+            .node
+            .app(&sandbox, &volume.target.join("sub"), "/data");
         assert_eq!(app.sh("echo hello > /data/file; stat -c %g /data"), "2000");
         assert_eq!(
             restarted.sh("stat -c %g /data/file"),
@@ -72,7 +72,7 @@ fn pod(delegate: Delegate, versions: Versions) {
     }
     end(apps);
     end([restarted, sandbox]);
-    assert_nothing_left(&node, &device, &target);
+    assert_nothing_left(&volume, &volume.device, &volume.target);
 }
 
 /// Through the CRI: its shims call whatever stands under the handler's name.
@@ -232,39 +232,35 @@ on_each_delegate! {
 
     /// It has its file no more, and goes on.
     fn a_create_that_runs_meanwhile_works(delegate: Delegate) {
-        let node = Node::installed(delegate, New, "");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let volume = StagedVolume::on(Node::installed(delegate, New, ""), &[]);
+        let sandbox = volume.sandbox();
+        let app = volume.container(&volume.app_bundle(&sandbox).write());
         let held = Flock::lock(File::open(app.bundle()).unwrap(), FlockArg::LockExclusive).unwrap();
-        let calls = node.dir().join("calls");
+        let calls = volume.dir().join("calls");
         let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
         wait_until("the create to wait for its bundle", PATIENCE, || {
             fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
         });
-        node.handler().install(New);
+        volume.handler().install(New);
         drop(held);
         assert!(create.wait().unwrap().success(), "{:?}", app.last_log_error());
         let _ = app.start().success();
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
         end([app, sandbox]);
-        assert_nothing_left(&node, &device, &target);
+        assert_nothing_left(&volume, &volume.device, &volume.target);
     }
 
     /// The crust directory's, and the runtime's own.
     fn records_of_a_later_version_are_read_where_they_only_say_more(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.run(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&bundle);
         let records = || {
-            let mut records = node.records();
+            let mut records = volume.records();
             records.retain(|record| record.extension().is_some_and(|it| it == "json"));
             assert_eq!(records.len(), 7, "mountInfo, target, users, owner, sandbox, two bundles: {records:?}");
-            records.into_iter().map(|record| node.dir().join(record))
+            records.into_iter().map(|record| volume.dir().join(record))
         };
         let say_more = |value: &mut Value| match value {
             Value::Object(object) => drop(object.insert("ofALaterVersion".to_owned(), json!({"a": [1]}))),
@@ -279,45 +275,43 @@ on_each_delegate! {
                 }
             });
         }
-        let _ = node.stats(&target).success();
-        let second = node.app(&sandbox, &target, "/data");
+        let _ = volume.stats().success();
+        let second = volume.app(&sandbox);
         app.end();
         let _ = app.create().success();
         let _ = app.start().success();
         let _ = app.sh("echo x > /data/file");
         end([app, second, sandbox]);
-        assert_nothing_left(&node, &device, &target);
+        assert_nothing_left(&volume, &volume.device, &volume.target);
     }
 
     fn records_of_an_unknown_form_are_told_by_file_and_version(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.run(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&bundle);
         app.end();
-        let state = node.handler().state_dir();
+        let state = volume.handler().state_dir();
         let mut of_bundle = fs::read_dir(state.join("bundles")).unwrap().map(|file| file.unwrap().path());
         let of_bundle = of_bundle.find(|file| fs::read_to_string(file).unwrap().contains(bundle.id())).unwrap();
         fs::remove_file(bundle.path().join("init.pid")).unwrap();
-        let new = || node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let new = || volume.app_bundle(&sandbox).write();
         for (file, bundle) in [
-            (node.entry(&target).join("mountInfo.json"), new()),
-            (node.entry(&target).join("runcrust.json"), new()),
+            (volume.entry().join("mountInfo.json"), new()),
+            (volume.entry().join("runcrust.json"), new()),
             (state.join(format!("sandboxes/{}.json", sandbox.id())), new()),
             (of_bundle, bundle),
         ] {
             let good = fs::read(&file).unwrap();
             change(&file, |record| record["version"] = json!(2));
-            let refused = refusal::create(&node, &bundle);
+            let refused = refusal::create(&volume, &bundle);
             let _ = refused.naming(&[file.to_str().unwrap(), "version", "2"]).sentence();
             fs::write(&file, good).unwrap();
         }
         let _ = app.create().success();
         let _ = app.start().success();
         end([app, sandbox]);
-        assert_nothing_left(&node, &device, &target);
+        assert_nothing_left(&volume, &volume.device, &volume.target);
     }
 }
 

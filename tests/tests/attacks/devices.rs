@@ -7,9 +7,9 @@ use std::process::Command;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{LoopDevice, Node, Pod, Run, on_each_delegate, process_name, refusal};
+use runcrust_tests::{LoopDevice, Node, POD, Pod, Run, on_each_delegate, process_name, refusal};
 
-use super::{OTHER_POD, POD};
+use super::OTHER_POD;
 
 const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
 

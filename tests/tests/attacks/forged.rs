@@ -9,9 +9,11 @@ use runcrust_tests::container::end;
 use runcrust_tests::gc::assert_sure;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::{self, kill_and_wait};
-use runcrust_tests::{Bundle, Node, Pod, Run, binary, on_each_delegate, refusal};
+use runcrust_tests::{
+    Bundle, Node, POD, Pod, Run, StagedVolume, binary, on_each_delegate, refusal,
+};
 
-use super::{OTHER_POD, POD, assert_not_on_the_host};
+use super::{OTHER_POD, assert_not_on_the_host};
 
 const USER: u32 = 65534;
 const KIND: &str = "io.kubernetes.cri.container-type";
@@ -130,22 +132,20 @@ on_each_delegate! {
     }
 
     fn directories_that_are_links_or_that_others_can_write(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        for directory in [node.handler().crust_root(), node.handler().state_dir()] {
-            let aside = node.dir().join("aside");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        for directory in [volume.handler().crust_root(), volume.handler().state_dir()] {
+            let aside = volume.dir().join("aside");
             copy(&directory, &aside);
             for (reason, trick) in DIRECTORIES {
                 trick(&directory, &aside);
                 for bundle in [
-                    node.app_bundle(&sandbox).bind(&target, "/data", &[]),
-                    node.sandbox_bundle(POD),
-                    Bundle::plain(node.dir()).bind(&target, "/data", &[]),
+                    volume.app_bundle(&sandbox),
+                    volume.sandbox_bundle(POD),
+                    volume.plain_bundle(),
                 ] {
                     let bundle = bundle.write();
-                    let container = node.container(&bundle);
+                    let container = volume.container(&bundle);
                     let config = bundle.config_bytes();
                     let _ = container.create().failure();
                     assert_eq!(container.state(), None);
@@ -165,8 +165,8 @@ on_each_delegate! {
             }
             fs::remove_dir_all(aside).unwrap();
         }
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing was made on the host");
-        let app = node.app(&sandbox, &target, "/data");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing was made on the host");
+        let app = volume.app(&sandbox);
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     }
 
@@ -245,18 +245,16 @@ on_each_delegate! {
     }
 
     fn ids_that_are_paths_name_nothing(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
         let long = "a".repeat(5000);
         for id in ["../../evil", "a/b", "/evil", "a\nb", "a b\u{1b}", &long] {
             for bundle in [
-                Bundle::plain(node.dir()).bind(&target, "/data", &[]),
-                node.sandbox_bundle(POD),
+                volume.plain_bundle(),
+                volume.sandbox_bundle(POD),
             ] {
-                let container = node.container(&bundle.write());
+                let container = volume.container(&bundle.write());
                 let called = |verb: &[&str]| {
-                    let mut command = node.handler().command();
+                    let mut command = volume.handler().command();
                     command.arg("--root").arg(container.root()).args(verb).arg(id);
                     command
                 };
@@ -267,16 +265,16 @@ on_each_delegate! {
                     let _ = Run::of(&mut called(&["delete", "--force"]));
                     let own = utf8(container.bundle());
                     process::with_command_line(|line| line.contains(own)).into_iter().for_each(kill_and_wait);
-                    device.wait_until_free(PATIENCE);
+                    volume.device.wait_until_free(PATIENCE);
                 }
                 fs::remove_dir_all(container.bundle()).unwrap();
             }
-            assert!(device.is_free(), "{id:?}");
-            assert_not_on_the_host(&device);
+            assert!(volume.device.is_free(), "{id:?}");
+            assert_not_on_the_host(&volume.device);
         }
         // Whom the delegate refused nobody waits for.
-        assert_sure(&node);
-        let _ = node.unstage(&target).success();
-        assert_eq!(node.records(), Vec::<PathBuf>::new());
+        assert_sure(&volume);
+        let _ = volume.unstage().success();
+        assert_eq!(volume.records(), Vec::<PathBuf>::new());
     }
 }

@@ -10,9 +10,9 @@ use runcrust_tests::interrupt::create_traced_slowly;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::{Outside, many};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Node, Pod, on_each_delegate};
+use runcrust_tests::{Node, POD, Pod, on_each_delegate};
 
-use super::{OTHER_POD, POD, inside, swap, while_repeated};
+use super::{OTHER_POD, inside, swap, while_repeated};
 
 const NAMES: usize = 100_000;
 /// Of two files, so that it is the names that count; an ext4 takes 65,000 of one.

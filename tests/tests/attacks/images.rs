@@ -11,11 +11,11 @@ use runcrust_tests::process::kill_and_wait;
 use runcrust_tests::tree::Outside;
 use runcrust_tests::volume::{fsck, mkfs, with_mounted};
 use runcrust_tests::{
-    Bundle, Container, Delegate, LoopDevice, Node, Pod, on_each_delegate, refusal, wait_until,
+    Bundle, Container, Delegate, LoopDevice, Node, POD, Pod, on_each_delegate, refusal, wait_until,
 };
 
 use super::damage::{self, Damage, debugfs};
-use super::{OTHER_POD, POD, assert_not_on_the_host};
+use super::{OTHER_POD, assert_not_on_the_host};
 
 /// A pod has a volume for each, and a sound one.
 fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {

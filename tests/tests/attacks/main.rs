@@ -19,7 +19,6 @@ use std::thread;
 use runcrust_tests::{Container, LoopDevice, refusal};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
 
 /// A place in a running container, as a path on the host.

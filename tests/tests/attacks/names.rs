@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Bundle, Delegate, Node, Ops, Run, on_each_delegate, process, wait_until};
+use runcrust_tests::{
+    Bundle, Delegate, Node, Ops, POD, Run, on_each_delegate, process, wait_until,
+};
 use serde_json::Value;
 use tonic::Code;
-
-use crate::POD;
 
 /// U+202E shows what follows from right to left, U+2066 and U+061C are its kin, U+200B has no width,
 /// U+2028 ends a line for some, and the rest are a line's end and a terminal's commands.

@@ -7,10 +7,11 @@ use std::path::Path;
 use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{
-    Bundle, Container, LoopDevice, MountWatcher, Node, Pod, Runtime, host, on_each_delegate,
+    Bundle, Container, LoopDevice, MountWatcher, Node, POD, Pod, Runtime, StagedVolume, host,
+    on_each_delegate,
 };
 
-use super::{POD, inside};
+use super::inside;
 
 /// A rootfs whose links lead to a directory of the host's; the container has another of that name.
 fn treacherous(bundle: Bundle, outside: &Path) -> Bundle {
@@ -81,18 +82,16 @@ on_each_delegate! {
 
     /// In the image of a sandbox it is a directory that anybody may write.
     fn nobody_but_root_may_write_where_volumes_are_mounted(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
         for mode in [0o777, 0o400] {
-            let bundle = node.sandbox_bundle(POD).write();
+            let bundle = volume.sandbox_bundle(POD).write();
             let there = bundle.rootfs().join(".crust");
             fs::create_dir(&there).unwrap();
             fs::set_permissions(&there, Permissions::from_mode(mode)).unwrap();
-            let sandbox = node.run(&bundle);
+            let sandbox = volume.run(&bundle);
             let seen = fs::metadata(inside(&sandbox, "/.crust")).unwrap();
             assert_eq!((seen.uid(), seen.mode() & 0o7777), (0, 0o700), "{mode:o}");
-            let app = node.app(&sandbox, &target, "/data");
+            let app = volume.app(&sandbox);
             assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
             end([app, sandbox]);
         }

@@ -6,9 +6,9 @@
 //! that ptraces a process of the other group has its opens decided by that group's rules.
 
 use runcrust_tests::loopdev::undisturbed;
-use runcrust_tests::{Bundle, Container, LoopDevice, Node, Pod, cgroup, on_each_delegate};
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, Pod, cgroup, on_each_delegate};
 
-use super::{OTHER_POD, POD};
+use super::OTHER_POD;
 
 const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
 

@@ -5,9 +5,7 @@ use std::os::unix::fs::symlink;
 
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, LoopDevice, Node, Pod, on_each_delegate};
-
-use super::POD;
+use runcrust_tests::{Bundle, LoopDevice, Node, POD, Pod, on_each_delegate};
 
 /// The fields of mountinfo that aren't numbers, of the mount at a place.
 fn fields(mountinfo: &str, place: &str) -> Vec<String> {

@@ -9,10 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node};
+use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, POD};
 use serde_json::{Value, json};
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// A pod with a volume, in which there is a file, and a directory of the host's with another.
 struct Scene {

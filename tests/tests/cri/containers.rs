@@ -4,9 +4,8 @@ use std::fs;
 
 use runcrust_tests::cri::runtime_v1::{SecurityProfile, security_profile::ProfileType};
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{CriPod, on_each_delegate, wait_until};
+use runcrust_tests::{CriPod, POD, on_each_delegate, wait_until};
 
-use crate::POD;
 use crate::scene::Scene;
 
 on_each_delegate! {

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::cri::runtime_v1::{ContainerConfig, ContainerState};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, CriPod, LoopDevice, Node, on_each_delegate, refusal};
+use runcrust_tests::{
+    Bundle, CriPod, LoopDevice, Node, POD, StagedVolume, on_each_delegate, refusal,
+};
 
 use crate::scene::Scene;
-use crate::{OTHER_POD, POD, containerd};
+use crate::{OTHER_POD, containerd};
 
 /// The whole sentence is there, once; what containerd puts around it, which differs from version to version, tells
 /// nothing of ours again.
@@ -174,15 +176,13 @@ on_each_delegate! {
     }
 
     fn of_another_pods_volume(delegate: Delegate) {
-        let node = Node::with(delegate, "sandbox = \"always\"");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
+        let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
+        let containerd = containerd(&volume);
         let pod = CriPod::run(&containerd, OTHER_POD);
-        let thief = pod.with("thief", &target);
-        assert_refused(&node, &pod, &thief, &["its target path is of pod", POD, OTHER_POD]);
-        assert!(device.is_free());
-        pod.end_with(&node, &[&target]);
+        let thief = pod.with("thief", &volume.target);
+        assert_refused(&volume, &pod, &thief, &["its target path is of pod", POD, OTHER_POD]);
+        assert!(volume.device.is_free());
+        pod.end_with(&volume, &[&volume.target]);
     }
 
     /// The host's directory, which a container would get instead, stays empty.

@@ -5,10 +5,10 @@ use std::fs;
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::cri::runtime_v1::ContainerState;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Containerd, CriPod, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate, process, wait_until};
 
 use crate::scene::Scene;
-use crate::{OTHER_POD, POD, containerd_with_bare};
+use crate::{OTHER_POD, containerd_with_bare};
 
 /// Kills a pod's shim, and waits until containerd has killed its sandbox and said that its containers have ended;
 /// returns their processes.

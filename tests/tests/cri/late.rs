@@ -6,9 +6,9 @@ use std::fs;
 use runcrust_tests::csi::{Csi, create_request, filesystem, mount_of};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{CriPod, LoopDevice, Node, Ops, host, on_each_delegate};
+use runcrust_tests::{CriPod, LoopDevice, Node, Ops, POD, host, on_each_delegate};
 
-use crate::{POD, containerd};
+use crate::containerd;
 
 on_each_delegate! {
     fn a_pod_from_before_the_staging_is_told_what_it_lacks(delegate: Delegate) {

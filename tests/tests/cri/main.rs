@@ -16,7 +16,6 @@ mod volumes;
 
 use runcrust_tests::{Containerd, Node, Runtime};
 
-const POD: &str = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee";
 const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
 
 /// containerd with runcrust as its handler `crust`.

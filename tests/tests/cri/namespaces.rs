@@ -3,9 +3,8 @@
 use std::fs;
 
 use runcrust_tests::cri::runtime_v1::NamespaceMode;
-use runcrust_tests::{CriPod, on_each_delegate};
+use runcrust_tests::{CriPod, POD, on_each_delegate};
 
-use crate::POD;
 use crate::scene::Scene;
 
 on_each_delegate! {

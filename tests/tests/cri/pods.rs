@@ -7,11 +7,11 @@ use runcrust_tests::kata::KataEntry;
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::fsck;
-use runcrust_tests::{CriPod, MountWatcher, Node, on_each_delegate, on_each_file_system};
+use runcrust_tests::{CriPod, MountWatcher, Node, POD, on_each_delegate, on_each_file_system};
 use serde_json::json;
 
+use crate::containerd;
 use crate::scene::Scene;
-use crate::{POD, containerd};
 
 on_each_delegate! {
     fn a_pod_has_its_volume_from_run_to_remove(delegate: Delegate) {

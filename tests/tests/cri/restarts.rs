@@ -4,11 +4,11 @@ use std::fs;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{CriPod, Node, on_each_delegate};
+use runcrust_tests::{CriPod, Node, POD, on_each_delegate};
 use serde_json::Value;
 
+use crate::containerd;
 use crate::scene::Scene;
-use crate::{POD, containerd};
 
 /// The users in a volume's record.
 fn users(node: &Node, target: &std::path::Path) -> Vec<String> {

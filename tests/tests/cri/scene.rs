@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use runcrust_tests::{Containerd, Cri, CriPod, Delegate, LoopDevice, Node};
+use runcrust_tests::{Containerd, Cri, CriPod, Delegate, LoopDevice, Node, POD};
 
-use crate::{POD, containerd};
+use crate::containerd;
 
 /// A node with a volume of the pod [`POD`], and a containerd; in the order in which they go.
 pub(crate) struct Scene {

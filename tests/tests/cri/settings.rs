@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use runcrust_tests::{CriPod, Delegate, Node, on_each_delegate};
+use runcrust_tests::{CriPod, Delegate, Node, POD, on_each_delegate};
 
 use crate::scene::Scene;
-use crate::{OTHER_POD, POD, containerd};
+use crate::{OTHER_POD, containerd};
 
 /// A node with a volume, where runcrust has one more setting.
 fn with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {

@@ -9,10 +9,10 @@ use runcrust_tests::cri::runtime_v1::{
     ContainerConfig, IdMapping, NamespaceMode, NamespaceOption, UserNamespace,
 };
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Containerd, Cri, CriPod, Node, on_each_delegate};
+use runcrust_tests::{Containerd, Cri, CriPod, Node, POD, on_each_delegate};
 
 use crate::scene::Scene;
-use crate::{OTHER_POD, POD, containerd, containerd_with_bare};
+use crate::{OTHER_POD, containerd, containerd_with_bare};
 
 const THIRD_POD: &str = "cccccccc-bbbb-cccc-dddd-eeeeeeeeeeee";
 

@@ -5,10 +5,10 @@ use std::fs;
 use runcrust_tests::cri::runtime_v1::{LinuxContainerResources, MountPropagation};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{CriPod, Node, on_each_delegate, wait_until};
+use runcrust_tests::{CriPod, Node, POD, on_each_delegate, wait_until};
 
 use crate::scene::Scene;
-use crate::{OTHER_POD, POD, containerd};
+use crate::{OTHER_POD, containerd};
 
 on_each_delegate! {
     /// containerd makes a source that isn't there, as a directory, whatever stands in the volume.

@@ -4,36 +4,34 @@ use std::fs;
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
+use runcrust_tests::{Docker, Engine as _, Node, Run, StagedVolume, on_each_delegate, wait_until};
 use serde_json::json;
 
-use crate::scene::{POD, volume};
+use crate::scene::volume;
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
     fn the_handler_is_there_from_install_and_reload_until_uninstall(delegate: Delegate) {
-        let node = Node::guarded(delegate, "");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let staged = StagedVolume::on(Node::guarded(delegate, ""), &[]);
         let bare = delegate.program();
-        let docker = Docker::start(node.dir(), delegate, &[("bare", &bare)], json!({}));
+        let docker = Docker::start(staged.dir(), delegate, &[("bare", &bare)], json!({}));
         let file = docker.configuration();
         let before = fs::read_to_string(&file).unwrap();
         let call = |words: &[&str]| {
-            let mut command = Command::new(node.handler().path());
+            let mut command = Command::new(staged.handler().path());
             command.env_clear().env("PATH", "/usr/bin:/bin");
             Run::of(command.args(words).args(["docker", "--config", utf8(&file)]))
         };
         let runtimes = || docker.run(&["info", "--format", "{{json .Runtimes}}"]).success().stdout;
         let has_handler = || runtimes().contains("\"crust\"");
-        let volume = volume(&target, "");
+        let volume = volume(&staged.target, "");
 
         let _ = call(&["install"]).success();
         docker.reload();
         wait_until("docker to know the handler", PATIENCE, has_handler);
         let _ = docker.start_container("one", &["--runtime=crust", &volume]).success();
         let _ = docker.sh("one", "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "nothing stands on the host");
 
         let refused = call(&["uninstall"]).failure();
         let id = docker.inspect("one", "{{.Id}}");
@@ -44,8 +42,8 @@ on_each_delegate! {
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
 
         docker.remove(&["one"]);
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        staged.device.wait_until_free(PATIENCE);
+        let _ = staged.unstage().success();
         let _ = docker.start_container("two", &["--runtime=crust"]).success();
         let _ = call(&["uninstall"]).success();
         assert_eq!(fs::read_to_string(&file).unwrap(), before);

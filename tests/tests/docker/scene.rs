@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::refusal::stands_in;
-use runcrust_tests::{Delegate, Docker, LoopDevice, Node};
+use runcrust_tests::{Delegate, Docker, LoopDevice, Node, POD};
 use serde_json::{Value, json};
-
-pub(crate) const POD: &str = "eeeeeeee-2222-1111-4444-555555555555";
 
 /// They go in this order.
 pub(crate) struct Scene {

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use runcrust_tests::node::utf8;
 use runcrust_tests::system_calls::{Kind, names};
-use runcrust_tests::{Bundle, Node, Run, on_each_delegate};
+use runcrust_tests::{Bundle, Node, POD, Run, StagedVolume, on_each_delegate};
 
-use crate::scene::{POD, explain};
+use crate::scene::explain;
 
 /// The lines of a trace that tell of a change.
 fn changes(trace: &str) -> Vec<&str> {
@@ -69,17 +69,15 @@ on_each_delegate! {
     }
 
     fn of_a_pod_with_a_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let bundle = node.sandbox_bundle(POD).write();
-        assert_changes_nothing(&node, &bundle);
-        let sandbox = node.run(&bundle);
-        assert_changes_nothing(&node, &bundle);
-        let app = node.app_bundle(&sandbox).bind(target.join("sub"), "/data", &[]).write();
-        assert_changes_nothing(&node, &app);
-        let plain = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        assert_changes_nothing(&node, &plain.user_namespace(100_000, None).write());
+        let volume = StagedVolume::with(delegate, &["--fs-group", "2000"]);
+        let bundle = volume.sandbox_bundle(POD).write();
+        assert_changes_nothing(&volume, &bundle);
+        let sandbox = volume.run(&bundle);
+        assert_changes_nothing(&volume, &bundle);
+        let app = volume.node.app_bundle(&sandbox).bind(volume.target.join("sub"), "/data", &[]).write();
+        assert_changes_nothing(&volume, &app);
+        let plain = volume.plain_bundle();
+        assert_changes_nothing(&volume, &plain.user_namespace(100_000, None).write());
     }
 }
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::symlink;
 use runcrust_tests::kata::KataEntry;
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Bundle, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Node, POD, StagedVolume, on_each_delegate};
 use serde_json::{Value, json};
 
-use crate::scene::{POD, assert_created, explain, mount};
+use crate::scene::{assert_created, explain, mount};
 
 on_each_delegate! {
     fn a_bundle_without_volumes_is_passed_on(delegate: Delegate) {
@@ -95,11 +95,9 @@ on_each_delegate! {
     }
 
     fn a_container_without_a_sandbox(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        let (told, _one) = assert_created(&node, &bundle().write());
+        let volume = StagedVolume::with(delegate, &["--device-node"]);
+        let bundle = || volume.plain_bundle();
+        let (told, _one) = assert_created(&volume, &bundle().write());
         assert_eq!(
             told["plan"],
             json!({"kind": "container", "mounted_in": "container", "sandbox": null,
@@ -107,33 +105,29 @@ on_each_delegate! {
         );
         assert_eq!(told["volumes"][0]["device_node"], true);
         // The pod is the one that the target path names.
-        let (told, _two) = assert_created(&node, &bundle().write());
+        let (told, _two) = assert_created(&volume, &bundle().write());
         assert_eq!(told["volumes"][0]["access"], "joins");
     }
 
     fn a_container_in_a_user_namespace(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        let (told, _app) = assert_created(&node, &bundle.user_namespace(100_000, None).write());
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle();
+        let (told, _app) = assert_created(&volume, &bundle.user_namespace(100_000, None).write());
         let ranges = json!([[0, 100_000, 65536]]);
         let expected = json!({"new": {"users": ranges, "groups": ranges}});
         assert_eq!(told["plan"]["ids"], expected);
     }
 
     fn a_hook_that_mounts(delegate: Delegate) {
-        let node = Node::with(delegate, "mount_mode = \"hook\"");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let volume = StagedVolume::on(Node::with(delegate, "mount_mode = \"hook\""), &[]);
+        let bundle = volume.plain_bundle().write();
         fs::create_dir_all(bundle.rootfs().join("data")).unwrap();
-        let (told, _app) = assert_created(&node, &bundle);
+        let (told, _app) = assert_created(&volume, &bundle);
         assert_eq!(told["plan"]["mounted_in"], "hook");
         let removed = told["rewrite"]["removed"].as_array().unwrap();
         assert_eq!(removed.len(), 1, "{told:#}");
         let diff = told["diff"].as_str().unwrap();
-        let gone = format!("\n-      \"source\": {:?},", utf8(&target));
+        let gone = format!("\n-      \"source\": {:?},", utf8(&volume.target));
         assert!(diff.contains(&gone), "{diff}");
     }
 

@@ -4,35 +4,33 @@ use std::fs;
 
 use runcrust_tests::bundle::without_empty;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Node, POD, StagedVolume, on_each_delegate};
 use serde_json::{Value, json};
 
-use crate::scene::{POD, assert_created, assert_refused, explain};
+use crate::scene::{assert_created, assert_refused, explain};
 
 /// The difference isn't the same: arrays that were made stay, empty.
 const TOLD: [&str; 5] = ["role", "mounts", "plan", "refusals", "rewrite"];
 
 on_each_delegate! {
     fn a_live_containers_bundle_is_explained_as_it_was(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = node.sandbox_bundle(POD).write();
-        let (before, sandbox) = assert_created(&node, &bundle);
-        let told = explain(&node, &bundle);
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.sandbox_bundle(POD).write();
+        let (before, sandbox) = assert_created(&volume, &bundle);
+        let told = explain(&volume, &bundle);
         assert_eq!((&before["rewritten"], &told["rewritten"]), (&json!(false), &json!(true)));
         for key in TOLD {
             assert_eq!(told[key], before[key], "{key}");
         }
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let (before, app) = assert_created(&node, &bundle);
-        let told = explain(&node, &bundle);
+        let bundle = volume.app_bundle(&sandbox).write();
+        let (before, app) = assert_created(&volume, &bundle);
+        let told = explain(&volume, &bundle);
         assert_eq!(told["rewritten"], true);
         for key in TOLD {
             assert_eq!(told[key], before[key], "{key}");
         }
         app.end();
-        let told = explain(&node, &bundle);
+        let told = explain(&volume, &bundle);
         assert_eq!((&told["rewritten"], &told["refusals"]), (&json!(true), &json!([])));
     }
 
@@ -55,18 +53,16 @@ on_each_delegate! {
     }
 
     fn one_without_its_record_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let (_, app) = assert_created(&node, &bundle);
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle().write();
+        let (_, app) = assert_created(&volume, &bundle);
         app.end();
-        for record in fs::read_dir(node.handler().state_dir().join("bundles")).unwrap() {
+        for record in fs::read_dir(volume.handler().state_dir().join("bundles")).unwrap() {
             fs::remove_file(record.unwrap().path()).unwrap();
         }
         let _ = fs::remove_file(bundle.path().join("init.pid"));
         let _ = fs::remove_file(bundle.path().join("log.json"));
-        let (told, sentence) = assert_refused(&node, &bundle);
+        let (told, sentence) = assert_refused(&volume, &bundle);
         assert!(sentence.contains("of which no record is left"), "{sentence}");
         assert_eq!((&told["rewritten"], &told["plan"]), (&json!(true), &Value::Null));
     }

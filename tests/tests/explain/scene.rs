@@ -8,7 +8,6 @@ use runcrust_tests::tree::Snapshot;
 use runcrust_tests::{Bundle, Container, Node, Run, host, refusal};
 use serde_json::Value;
 
-pub(crate) const POD: &str = "11111111-2222-3333-4444-555555555555";
 pub(crate) const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
 
 /// What `explain` says of a written bundle; nothing changes by it.

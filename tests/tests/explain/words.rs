@@ -3,10 +3,10 @@
 use std::fs;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, Node, POD, Run, StagedVolume, on_each_delegate};
 use serde_json::Value;
 
-use crate::scene::{POD, answer};
+use crate::scene::answer;
 
 /// The code and the message of a failure.
 #[track_caller]
@@ -20,18 +20,15 @@ fn error(run: Run) -> (String, String) {
 
 on_each_delegate! {
     fn a_person_reads_what_would_happen(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let sandbox = node.sandbox(POD);
-        let lost = node.target(POD, "pv-2");
-        let bundle = node
+        let volume = StagedVolume::with(delegate, &["--fs-group", "2000"]);
+        let sandbox = volume.sandbox();
+        let lost = volume.node.target(POD, "pv-2");
+        let bundle = volume
             .app_bundle(&sandbox)
-            .bind(&target, "/data", &[])
-            .bind(target.join("sub"), "/sub", &["rbind", "ro"])
+            .bind(volume.target.join("sub"), "/sub", &["rbind", "ro"])
             .write();
         let words = |bundle: &Bundle| {
-            node.handler().crust(&["explain", utf8(bundle.path())]).success().stdout
+            volume.handler().crust(&["explain", utf8(bundle.path())]).success().stdout
         };
         let said = words(&bundle);
         let sandbox_id = sandbox.id();
@@ -41,19 +38,19 @@ on_each_delegate! {
             "io.kubernetes.cri.container-type=container".to_owned(),
             format!("mounted in sandbox {sandbox_id} (process {})", sandbox.pid()),
             "pv-1, by the exact source".to_owned(),
-            format!("pv-1, by the parent {}; subPath sub; read-only", target.display()),
-            format!("{} ({})  ext4 (rw)", device.path().display(), device.number()),
+            format!("pv-1, by the parent {}; subPath sub; read-only", volume.target.display()),
+            format!("{} ({})  ext4 (rw)", volume.device.path().display(), volume.device.number()),
             "mounted already; fsGroup 2000, Always".to_owned(),
             format!("--- {}\n", bundle.config_path().display()),
-            format!("\n-      \"source\": {:?},\n+      \"source\": {:?},\n", utf8(&target),
-                format!("{}/attach/{}", node.handler().state_dir().display(),
+            format!("\n-      \"source\": {:?},\n+      \"source\": {:?},\n", utf8(&volume.target),
+                format!("{}/attach/{}", volume.handler().state_dir().display(),
                     bundle.spec()["mounts"].as_array().unwrap().len() - 2)),
             "\n+          \"publish\",\n".to_owned(),
         ] {
             assert!(said.contains(&expected), "{expected:?} isn't in:\n{said}");
         }
         assert!(!said.contains("refused"), "{said}");
-        let refused = node.app_bundle(&sandbox).bind(&lost, "/data", &[]).write();
+        let refused = volume.node.app_bundle(&sandbox).bind(&lost, "/data", &[]).write();
         let said = words(&refused);
         let expected = "refused  mount /data: volume pv-2: nothing is staged for";
         assert!(said.contains(expected), "{said}");

@@ -4,9 +4,9 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::steps::{self, Step};
 use runcrust_tests::tree::{Policy, Snapshot};
-use runcrust_tests::{Container, Delegate, Node, on_each_delegate, on_each_file_system};
+use runcrust_tests::{Container, Delegate, Node, POD, on_each_delegate, on_each_file_system};
 
-use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD, Scene, snapshot};
+use crate::scene::{GROUP, ON_ROOT_MISMATCH, Scene, snapshot};
 
 /// After so many changes of a mode the walk is killed: only the walk makes so many.
 const CHANGED: usize = 50;

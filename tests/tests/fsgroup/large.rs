@@ -4,9 +4,9 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Node, on_each_delegate};
+use runcrust_tests::{Node, POD, on_each_delegate};
 
-use crate::scene::{GROUP, ON_ROOT_MISMATCH, POD};
+use crate::scene::{GROUP, ON_ROOT_MISMATCH};
 
 const DIRECTORIES: usize = 200;
 /// In each of them.

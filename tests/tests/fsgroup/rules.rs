@@ -6,9 +6,9 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::Policy;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{Node, on_each_delegate};
+use runcrust_tests::{Node, POD, on_each_delegate};
 
-use crate::scene::{ALWAYS, GROUP, ON_ROOT_MISMATCH, OTHER_POD, POD, Scene, set, snapshot};
+use crate::scene::{ALWAYS, GROUP, ON_ROOT_MISMATCH, OTHER_POD, Scene, set, snapshot};
 
 on_each_delegate! {
     fn always_makes_of_a_tree_what_kubelet_makes_of_it(delegate: Delegate) {

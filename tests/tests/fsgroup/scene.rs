@@ -8,9 +8,8 @@ use std::path::Path;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::{Outside, Policy, Snapshot, generate, set_volume_ownership};
 use runcrust_tests::volume::{fsck, with_mounted};
-use runcrust_tests::{Bundle, LoopDevice, Node};
+use runcrust_tests::{Bundle, LoopDevice, Node, POD};
 
-pub(crate) const POD: &str = "11111111-2222-3333-4444-555555555555";
 pub(crate) const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
 pub(crate) const GROUP: u32 = 2000;
 pub(crate) const ALWAYS: [&str; 4] = ["--fs-group", "2000", "--fs-group-change-policy", "Always"];

@@ -7,9 +7,9 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Node, host, on_each_delegate};
+use runcrust_tests::{Node, POD, host, on_each_delegate};
 
-use crate::scene::{ALWAYS, GROUP, OTHER_POD, POD};
+use crate::scene::{ALWAYS, GROUP, OTHER_POD};
 
 const DIRECTORIES: usize = 20;
 const FILES: usize = 50;

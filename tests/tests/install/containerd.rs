@@ -6,12 +6,11 @@ use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{
-    Configured, Containerd, Delegate, MountWatcher, Node, Run, Runtime, on_each_delegate,
+    Configured, Containerd, Delegate, MountWatcher, Node, POD, Run, Runtime, StagedVolume,
+    on_each_delegate,
 };
 
 use crate::scene::run;
-
-const POD: &str = "cccccccc-1111-2222-3333-444444444444";
 
 /// `runcrust install|uninstall containerd` of the node's handler, for a file.
 fn call(node: &Node, verb: &str, file: &Path) -> Run {
@@ -75,37 +74,35 @@ fn runtime(dump: &[String], name: &str) -> Vec<String> {
 
 on_each_delegate! {
     fn a_pod_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
-        let node = Node::guarded(delegate, "");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(delegate))]);
+        let volume = StagedVolume::on(Node::guarded(delegate, ""), &[]);
+        let mut configured = Configured::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
         let before = fs::read_to_string(&file).unwrap();
         let dumped = dump(&file);
 
-        let installed = call(&node, "install", &file).success();
+        let installed = call(&volume, "install", &file).success();
         assert!(installed.stdout.contains("+BinaryName = "), "{installed}");
         assert!(installed.stdout.contains("systemctl restart containerd.service"), "{installed}");
         assert!(installed.stdout.contains("RuntimeClass handler: crust"), "{installed}");
         let new = added(&dumped, &dump(&file));
         let crust = runtime(&dump(&file), "crust");
         assert!(new.iter().all(|line| line.trim().is_empty() || crust.contains(&line.trim().to_owned())), "{new:?}");
-        let program = utf8(node.handler().path());
+        let program = utf8(volume.handler().path());
         let names_it = |line: &String| line.starts_with("BinaryName = ") && line.contains(program);
         assert!(crust.iter().any(names_it), "{crust:?}");
 
-        configured.added("crust", &node.handler().runtime());
+        configured.added("crust", &volume.handler().runtime());
         let containerd = Containerd::start_from(configured);
         let cri = containerd.cri();
-        let watcher = MountWatcher::start(device.path());
+        let watcher = MountWatcher::start(volume.device.path());
         let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
-        let app = containerd.app("app").mount(utf8(&target), "/data");
+        let app = containerd.app("app").mount(utf8(&volume.target), "/data");
         let app = cri.run(&pod, &app, &containerd.pod(POD)).unwrap();
         let _ = cri.sh(&app, "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
 
         let text = fs::read_to_string(&file).unwrap();
-        let refused = call(&node, "uninstall", &file).failure();
+        let refused = call(&volume, "uninstall", &file).failure();
         for word in ["pv-1", POD, &app, "hint: "] {
             assert!(refused.stderr.contains(word), "{word}: {refused}");
         }
@@ -114,23 +111,21 @@ on_each_delegate! {
         cri.stop_pod(&pod).unwrap();
         cri.remove_pod(&pod).unwrap();
         watcher.assert_never_mounted();
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        let _ = call(&node, "uninstall", &file).success();
+        volume.device.wait_until_free(PATIENCE);
+        let _ = volume.unstage().success();
+        let _ = call(&volume, "uninstall", &file).success();
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
         assert_eq!(dump(&file), dumped);
     }
 
     /// containerd 1.x takes a plugin's section whole from the last file that has one.
     fn where_the_plugin_is_set_in_an_imported_file_the_handler_is_added_there(delegate: Delegate) {
-        let node = Node::guarded(delegate, "");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(delegate))]);
+        let volume = StagedVolume::on(Node::guarded(delegate, ""), &[]);
+        let mut configured = Configured::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
         let text = fs::read_to_string(&file).unwrap();
         let section = text.find("[plugins.\"io.containerd.grpc.v1.cri\"]").unwrap();
-        let drop_ins = node.dir().subdir("conf.d");
+        let drop_ins = volume.dir().subdir("conf.d");
         let imports = format!("imports = [{:?}]\n", drop_ins.join("*.toml"));
         fs::write(&file, format!("{imports}{}", &text[..section])).unwrap();
         let cri_file = drop_ins.join("50-cri.toml");
@@ -138,22 +133,22 @@ on_each_delegate! {
         fs::write(drop_ins.join("60-other.toml"), "version = 2\noom_score = -999\n").unwrap();
         let before = dump(&file);
 
-        let installed = call(&node, "install", &file).success();
+        let installed = call(&volume, "install", &file).success();
         assert!(installed.stdout.contains(utf8(&cri_file)), "{installed}");
         let new = added(&before, &dump(&file));
         assert!(new.iter().any(|line| line.contains("runtimes.crust")), "{new:?}");
 
-        configured.added("crust", &node.handler().runtime());
+        configured.added("crust", &volume.handler().runtime());
         let containerd = Containerd::start_from(configured);
         let cri = containerd.cri();
         let pod = cri.run_pod(&containerd.pod(POD), "crust").unwrap();
-        let app = containerd.app("app").mount(utf8(&target), "/data");
+        let app = containerd.app("app").mount(utf8(&volume.target), "/data");
         let app = cri.run(&pod, &app, &containerd.pod(POD)).unwrap();
         let _ = cri.sh(&app, "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
         cri.stop_pod(&pod).unwrap();
         cri.remove_pod(&pod).unwrap();
-        let _ = call(&node, "uninstall", &file).success();
+        let _ = call(&volume, "uninstall", &file).success();
         assert_eq!(dump(&file), before);
     }
 }

@@ -3,29 +3,27 @@
 use std::fs;
 
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Delegate, Engine as _, Node, PODMAN_CONFIGURATION, Podman, on_each_delegate};
+use runcrust_tests::{
+    Delegate, Engine as _, Node, PODMAN_CONFIGURATION, Podman, StagedVolume, on_each_delegate,
+};
 
 use crate::scene::run;
 
-const POD: &str = "dddddddd-1111-2222-3333-444444444444";
-
 on_each_delegate! {
     fn a_container_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
-        let node = Node::guarded(delegate, "");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let file = node.dir().join("containers.conf");
+        let staged = StagedVolume::on(Node::guarded(delegate, ""), &[]);
+        let file = staged.dir().join("containers.conf");
         let before = format!("{PODMAN_CONFIGURATION}\n[engine.runtimes]\n# crun = [\"/usr/bin/crun\"]\n");
         fs::write(&file, &before).unwrap();
-        let call = |verb| run(node.handler().path(), &[verb, "podman", "--config", utf8(&file)]);
+        let call = |verb| run(staged.handler().path(), &[verb, "podman", "--config", utf8(&file)]);
         let installed = call("install").success();
         assert!(!installed.stdout.contains("systemctl"), "{installed}");
 
-        let podman = Podman::configured(node.dir(), &file, "crust");
-        let volume = format!("--volume={}:/data", target.display());
+        let podman = Podman::configured(staged.dir(), &file, "crust");
+        let volume = format!("--volume={}:/data", staged.target.display());
         let _ = podman.start("one", &[&volume], 0).success();
         let _ = podman.sh("one", "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "nothing stands on the host");
         assert_eq!(podman.inspect("one", "{{.OCIRuntime}}"), "crust");
 
         // podman knows what a runtime supports by the name that its configuration has for it.
@@ -42,8 +40,8 @@ on_each_delegate! {
         let refused = call("uninstall").failure();
         assert!(refused.stderr.contains("pv-1"), "{refused}");
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        staged.device.wait_until_free(PATIENCE);
+        let _ = staged.unstage().success();
         let _ = call("uninstall").success();
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
     }

@@ -3,8 +3,8 @@
 use std::fs;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::on_each_delegate;
 use runcrust_tests::refusal;
+use runcrust_tests::{POD, on_each_delegate};
 
 use super::*;
 

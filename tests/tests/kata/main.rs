@@ -7,10 +7,8 @@ mod refused;
 use std::path::PathBuf;
 
 use runcrust_tests::kata::KataEntry;
-use runcrust_tests::{Delegate, LoopDevice, Node};
+use runcrust_tests::{Delegate, LoopDevice, Node, POD};
 use serde_json::{Value, json};
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// What Kata's Go code writes for an ext4 on a block device.
 fn info(device: &LoopDevice) -> Value {

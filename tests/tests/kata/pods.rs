@@ -8,7 +8,7 @@ use runcrust_tests::gc::{assert_sure, gc};
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{MountWatcher, mounts, on_each_delegate};
+use runcrust_tests::{MountWatcher, POD, mounts, on_each_delegate};
 
 use super::*;
 

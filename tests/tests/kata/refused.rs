@@ -3,8 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-use runcrust_tests::on_each_delegate;
 use runcrust_tests::refusal;
+use runcrust_tests::{POD, on_each_delegate};
 
 use super::*;
 

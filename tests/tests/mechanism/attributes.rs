@@ -3,9 +3,7 @@
 
 use std::path::PathBuf;
 
-use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
-
-const POD: &str = "34343434-2222-1111-4444-555555555555";
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, on_each_delegate};
 
 /// What a mount's options don't say is taken from the volume's; `shown` and `hidden` are words of
 /// mountinfo.

@@ -7,10 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
-use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, StagedVolume, on_each_delegate};
 use serde_json::json;
-
-const POD: &str = "88888888-2222-1111-4444-555555555555";
 
 fn device_path(node: &Node, target: &Path) -> String {
     let digest = node
@@ -74,27 +72,23 @@ on_each_delegate! {
     }
 
     fn the_device_of_a_read_only_volume_can_only_be_read(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node", "--read-only"]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
-        let app = node.run(&bundle.write());
-        assert_eq!(access(&app, &device, &device_path(&node, &target)), "read");
+        let volume = StagedVolume::with(delegate, &["--device-node", "--read-only"]);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).all_capabilities();
+        let app = volume.run(&bundle.write());
+        assert_eq!(access(&app, &volume.device, &device_path(&volume, &volume.target)), "read");
     }
 
     fn a_container_that_sees_the_volume_read_only_can_only_read_its_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let sandbox = node.sandbox(POD);
-        let path = device_path(&node, &target);
+        let volume = StagedVolume::with(delegate, &["--device-node"]);
+        let sandbox = volume.sandbox();
+        let path = device_path(&volume, &volume.target);
         let read_only = ["rbind", "ro"];
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &read_only).all_capabilities();
-        assert_eq!(access(&node.run(&bundle.write()), &device, &path), "read");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/ro", &read_only).bind(&target, "/rw", &[]);
-        let app = node.run(&bundle.all_capabilities().write());
-        assert_eq!(access(&app, &device, &path), "readwrite");
+        let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &read_only).all_capabilities();
+        assert_eq!(access(&volume.run(&bundle.write()), &volume.device, &path), "read");
+        let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/ro", &read_only).bind(&volume.target, "/rw", &[]);
+        let app = volume.run(&bundle.all_capabilities().write());
+        assert_eq!(access(&app, &volume.device, &path), "readwrite");
     }
 
     fn an_update_of_the_resources_leaves_the_device_where_it_is(delegate: Delegate) {
@@ -140,13 +134,11 @@ on_each_delegate! {
     }
 
     fn a_second_container_of_a_bundle_takes_no_device_from_the_first(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).all_capabilities();
+        let volume = StagedVolume::with(delegate, &["--device-node"]);
+        let bundle = volume.plain_bundle().all_capabilities();
         let resources = bundle.spec()["linux"]["resources"].clone();
         let bundle = bundle.write();
-        let first = node.run(&bundle);
+        let first = volume.run(&bundle);
         let mut other = bundle.clone().with_id(&format!("{}-2", bundle.id()));
         symlink(bundle.path(), other.path()).unwrap();
         // runc 1.3 makes no container in a cgroup that has processes.
@@ -156,19 +148,17 @@ on_each_delegate! {
         assert!(config.contains(&key(bundle.cgroup())), "{config}");
         let config = config.replace(&key(bundle.cgroup()), &key(other.cgroup()));
         fs::write(other.path().join("config.json"), config).unwrap();
-        let second = node.container(&other);
+        let second = volume.container(&other);
         let _ = second.create().success();
         update(&first, &resources);
-        assert_eq!(access(&first, &device, &device_path(&node, &target)), "readwrite");
+        assert_eq!(access(&first, &volume.device, &device_path(&volume, &volume.target)), "readwrite");
     }
 
     fn an_update_gives_a_later_container_of_the_same_id_no_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let bundle = |name: &str| Bundle::plain(node.dir()).with_id(name).all_capabilities();
-        let first = bundle("same-id").bind(&target, "/data", &[]).write();
-        let container = node.run(&first);
+        let volume = StagedVolume::with(delegate, &["--device-node"]);
+        let bundle = |name: &str| Bundle::plain(volume.dir()).with_id(name).all_capabilities();
+        let first = bundle("same-id").bind(&volume.target, "/data", &[]).write();
+        let container = volume.run(&first);
         container.stop();
         let _ = container.delete().success();
         // Another bundle, the same id: what was recorded for the first isn't the second's.
@@ -180,15 +170,13 @@ on_each_delegate! {
         let _ = container.create_with(create).success();
         let _ = container.start().success();
         update(&container, &second.spec()["linux"]["resources"]);
-        assert_eq!(access(&container, &device, "/dev/none"), "");
+        assert_eq!(access(&container, &volume.device, "/dev/none"), "");
     }
 
     fn a_device_in_a_user_namespace_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).user_namespace(400_000, None);
-        let container = node.container(&bundle.write());
+        let volume = StagedVolume::with(delegate, &["--device-node"]);
+        let bundle = volume.plain_bundle().user_namespace(400_000, None);
+        let container = volume.container(&bundle.write());
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();
         assert!(error.starts_with("volume pv-1: ") && error.contains("in a user namespace no device"), "{error}");

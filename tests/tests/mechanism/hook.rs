@@ -6,12 +6,10 @@ use std::path::Path;
 use runcrust_tests::interrupt::create_traced;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Delegate, MountWatcher, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Delegate, MountWatcher, Node, POD, on_each_delegate};
 use serde_json::json;
 
 use super::end;
-
-const POD: &str = "77777777-2222-1111-4444-555555555555";
 
 pub(super) fn node(delegate: Delegate) -> Node {
     let node = Node::new(delegate);

@@ -4,11 +4,9 @@ use std::fs;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Node, POD, on_each_delegate};
 
 use super::end;
-
-const POD: &str = "44444444-2222-1111-4444-555555555555";
 
 on_each_delegate! {
     fn a_volume_is_mounted_inside_another(delegate: Delegate) {

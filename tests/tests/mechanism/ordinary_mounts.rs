@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use runcrust_tests::steps::{self, Ended, Step};
-use runcrust_tests::{Container, Delegate, LoopDevice, Node, host, on_each_delegate};
+use runcrust_tests::{Container, Delegate, LoopDevice, Node, StagedVolume, host, on_each_delegate};
 
 use super::end;
-
-const POD: &str = "67676767-2222-1111-4444-555555555555";
 
 /// A place on the host for mounts.
 struct Mounts {
@@ -70,14 +68,12 @@ fn create_while_mounting(
 
 on_each_delegate! {
     fn one_that_appears_at_any_step_of_a_create_stays(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let first = node.app(&sandbox, &target, "/data");
-        let mut mounts = Mounts::new(&node, "ordinary");
-        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
-        let ended = create_while_mounting(&app, &device, &mut mounts, |_| true);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let first = volume.app(&sandbox);
+        let mut mounts = Mounts::new(&volume, "ordinary");
+        let app = volume.container(&volume.app_bundle(&sandbox).write());
+        let ended = create_while_mounting(&app, &volume.device, &mut mounts, |_| true);
         assert!(mounts.made > 50, "{}", mounts.made);
         mounts.all_stay();
         // Whether the container made them can't be told by all delegates' ways.
@@ -89,7 +85,7 @@ on_each_delegate! {
         }
         drop(app);
         // Those that are there before a create are no matter.
-        let second = node.app(&sandbox, &target, "/data");
+        let second = volume.app(&sandbox);
         assert_eq!(second.sh("echo on > /data/file; cat /data/file"), "on");
         mounts.all_stay();
         end([second, first, sandbox]);
@@ -97,19 +93,17 @@ on_each_delegate! {
     }
 
     fn one_that_appears_after_the_check_stays_among_hundreds_of_others(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let first = node.app(&sandbox, &target, "/data");
-        let mut others = Mounts::new(&node, "others");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let first = volume.app(&sandbox);
+        let mut others = Mounts::new(&volume, "others");
         (0..400).for_each(|_| others.add(Path::new("others"), "tmpfs"));
-        let mut mounts = Mounts::new(&node, "ordinary");
-        mounts.add_device(&device);
-        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let mut mounts = Mounts::new(&volume, "ordinary");
+        mounts.add_device(&volume.device);
+        let app = volume.container(&volume.app_bundle(&sandbox).write());
         // The record is written when all has been looked at.
         let is_published = |step: &Step| step.program == "crust-mount-hook publish" && step.call.starts_with("rename");
-        let ended = create_while_mounting(&app, &device, &mut mounts, is_published);
+        let ended = create_while_mounting(&app, &volume.device, &mut mounts, is_published);
         assert!(ended.success, "{:?}", app.last_log_error());
         assert!(mounts.made > 1);
         let _ = app.start().success();

@@ -10,13 +10,12 @@ use std::path::Path;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
 use runcrust_tests::{
-    Bundle, Container, LoopDevice, MountWatcher, Node, on_each_delegate, wait_until,
+    Bundle, Container, LoopDevice, MountWatcher, Node, POD, StagedVolume, on_each_delegate,
+    wait_until,
 };
 
 use super::hook::with_mountpoint;
 use super::{create_at_once, end, kill};
-
-const POD: &str = "33333333-2222-1111-4444-555555555555";
 
 fn plain(node: &Node, source: &Path) -> Bundle {
     Bundle::plain(node.dir()).bind(source, "/data", &[])
@@ -50,12 +49,10 @@ fn refused(node: &Node, bundle: Bundle) -> String {
 
 on_each_delegate! {
     fn a_plain_bundle_has_its_volume_and_the_host_never_sees_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let watcher = MountWatcher::start(device.path());
-        let bundle = plain(&node, &target).bind(target.join("some/sub"), "/sub", &["rbind", "ro"]);
-        let container = run(&node, bundle);
+        let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
+        let watcher = MountWatcher::start(volume.device.path());
+        let bundle = plain(&volume, &volume.target).bind(volume.target.join("some/sub"), "/sub", &["rbind", "ro"]);
+        let container = run(&volume, bundle);
         let _ = container.sh("echo own > /data/file; echo sub > /data/some/sub/file");
         assert_eq!(container.sh("cat /sub/file; stat -c '%g %a' /data"), "sub\n4242 2775");
         let _ = container.exec(&["/bin/touch", "/sub/x"]).failure();
@@ -63,22 +60,22 @@ on_each_delegate! {
         let seen = container.sh("grep -c /data /proc/self/mountinfo");
         assert_eq!(seen, "1", "the volume alone, nothing left of how it came");
 
-        let answer = node.stats(&target).success();
+        let answer = volume.stats().success();
         assert!(answer.stdout.contains("\"BYTES\""), "{answer}");
-        let entry = node.entry(&target);
+        let entry = volume.entry();
         assert!(entry.join("runtime-cli").exists());
-        let refused = node.unstage(&target).failure();
+        let refused = volume.unstage().failure();
         assert!(refused.stderr.contains(container.id()), "{refused}");
 
         watcher.assert_never_mounted();
         end([container]);
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
         assert!(!entry.join("runtime-cli").exists());
-        node.put_away(&[&target]);
-        fsck_ext4(device.path());
-        let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
+        volume.put_away();
+        fsck_ext4(volume.device.path());
+        let file = with_mounted(volume.device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"own\n");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
     }
 
     fn two_containers_of_a_pod_share_the_superblock_and_fsgroup_is_applied_once(delegate: Delegate) {
@@ -136,23 +133,19 @@ on_each_delegate! {
     }
 
     fn a_plain_container_killed_with_everything_frees_the_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let container = run(&node, plain(&node, &target));
+        let volume = StagedVolume::new(delegate);
+        let container = run(&volume, plain(&volume, &volume.target));
         kill(container.pid());
-        let _ = node.unstage(&target).success();
-        assert!(device.is_free(), "unstage waits for the device");
+        let _ = volume.unstage().success();
+        assert!(volume.device.is_free(), "unstage waits for the device");
     }
 
     fn what_the_host_has_mounted_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
+        let volume = StagedVolume::new(delegate);
+        let error = with_mounted(volume.device.path(), |_| refused(&volume, plain(&volume, &volume.target)));
         assert!(error.starts_with("volume pv-1: ") && error.contains("is in use"), "{error}");
-        assert!(!node.entry(&target).join("runcrust.json").exists());
-        let _ = run(&node, plain(&node, &target)).sh("true");
+        assert!(!volume.entry().join("runcrust.json").exists());
+        let _ = run(&volume, plain(&volume, &volume.target)).sh("true");
     }
 
     fn a_subpath_that_leads_out_is_refused_and_leaves_no_user(delegate: Delegate) {
@@ -168,66 +161,58 @@ on_each_delegate! {
 
     /// Passed on, the link would be bound, and data written to the node's disk.
     fn a_relative_source_is_found_whatever_the_bundles_name(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
         let bundle = |name: &[u8]| {
-            let bundle = plain(&node, Path::new("link")).in_directory(OsStr::from_bytes(name));
+            let bundle = plain(&volume, Path::new("link")).in_directory(OsStr::from_bytes(name));
             let bundle = bundle.write();
-            symlink(&target, bundle.path().join("link")).unwrap();
+            symlink(&volume.target, bundle.path().join("link")).unwrap();
             bundle
         };
-        let _ = node.run(&bundle(b"utf8")).sh("echo x > /data/file");
+        let _ = volume.run(&bundle(b"utf8")).sh("echo x > /data/file");
         // It can't be recorded.
-        let container = node.container(&bundle(b"not-\xff-utf8"));
+        let container = volume.container(&bundle(b"not-\xff-utf8"));
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();
         assert!(error.contains("isn't UTF-8; hint: "), "{error}");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 
     fn a_bundle_is_created_again_after_its_container_has_gone(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = plain(&node, &target).write();
-        let container = node.run(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let bundle = plain(&volume, &volume.target).write();
+        let container = volume.run(&bundle);
         let _ = container.sh("echo x > /data/file");
         container.stop();
         let _ = container.delete().success();
         let first = bundle.config_bytes();
-        let again = node.run(&bundle);
+        let again = volume.run(&bundle);
         assert_eq!(again.sh("cat /data/file"), "x");
         assert_eq!(bundle.config_bytes(), first, "planned anew, with the same outcome");
     }
 
     fn crios_container_without_an_infra_container_has_its_pods_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
-        let one = run(&node, crio(&node, &target, POD));
+        let volume = StagedVolume::with(delegate, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
+        let one = run(&volume, crio(&volume, &volume.target, POD));
         let _ = one.sh("echo x > /data/file");
-        let two = run(&node, crio(&node, &target.join("new"), POD));
+        let two = run(&volume, crio(&volume, &volume.target.join("new"), POD));
         assert_eq!(two.sh("ls /data | wc -l"), "0");
         assert_eq!(one.sh("ls -d /data/new"), "/data/new");
-        let record = fs::read_to_string(node.entry(&target).join("runcrust.json")).unwrap();
+        let record = fs::read_to_string(volume.entry().join("runcrust.json")).unwrap();
         assert!(record.contains("\"sandbox\":\"5a4db0c5\"") && record.contains(POD), "{record}");
     }
 
     fn crios_container_of_another_pod_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let error = refused(&node, crio(&node, &target, "another-pod"));
+        let volume = StagedVolume::new(delegate);
+        let error = refused(&volume, crio(&volume, &volume.target, "another-pod"));
         assert!(error.contains(&format!("its target path is of pod {POD}")), "{error}");
-        let forged = crio(&node, &target, POD).annotation("io.kubernetes.pod.uid", "another-pod");
-        let error = refused(&node, forged);
+        let forged = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "another-pod");
+        let error = refused(&volume, forged);
         assert!(error.contains("one of them isn't kubelet's word"), "{error}");
-        let unlabelled = crio(&node, &target, POD).annotation("io.kubernetes.cri-o.Labels", "{}");
-        let error = refused(&node, unlabelled);
+        let unlabelled = crio(&volume, &volume.target, POD).annotation("io.kubernetes.cri-o.Labels", "{}");
+        let error = refused(&volume, unlabelled);
         assert!(error.contains("doesn't say whose pod's"), "{error}");
-        let unflattened = crio(&node, &target, POD).annotation("io.kubernetes.pod.uid", "");
-        let error = refused(&node, unflattened);
+        let unflattened = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "");
+        let error = refused(&volume, unflattened);
         assert!(error.contains("one of them isn't kubelet's word"), "{error}");
     }
 
@@ -274,20 +259,18 @@ on_each_delegate! {
     }
 
     fn crios_infra_container_is_a_sandbox_like_any_other(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
         let labels = format!(r#"{{"io.kubernetes.pod.uid":"{POD}"}}"#);
-        let mut infra = Bundle::plain(node.dir())
+        let mut infra = Bundle::plain(volume.dir())
             .annotation("io.kubernetes.cri-o.ContainerType", "sandbox")
             .annotation("io.kubernetes.cri-o.Labels", &labels)
             .annotation("io.kubernetes.pod.uid", POD);
         let id = infra.id().to_owned();
         infra = infra.annotation("io.kubernetes.cri-o.SandboxID", &id);
-        let sandbox = run(&node, infra);
+        let sandbox = run(&volume, infra);
         assert_eq!(sandbox.sh("cat /.crust/id"), id);
-        let app = crio(&node, &target, POD).annotation("io.kubernetes.cri-o.SandboxID", &id);
-        let app = run(&node, app);
+        let app = crio(&volume, &volume.target, POD).annotation("io.kubernetes.cri-o.SandboxID", &id);
+        let app = run(&volume, app);
         let device_of = |path: &str| format!("stat -c %d {path}");
         assert_eq!(app.sh(&device_of("/data")), sandbox.sh(&device_of("/.crust/[0-9a-f]*[0-9a-f]")));
     }

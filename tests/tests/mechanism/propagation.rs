@@ -10,14 +10,12 @@ use runcrust_tests::interrupt::held_up_at;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{
-    Bundle, Container, Delegate, LoopDevice, MountWatcher, Node, Run, host, on_each_delegate,
-    wait_until,
+    Bundle, Container, Delegate, LoopDevice, MountWatcher, Node, POD, Run, StagedVolume, host,
+    on_each_delegate, wait_until,
 };
 use serde_json::json;
 
 use super::{create_at_once, end};
-
-const POD: &str = "66666666-2222-1111-4444-555555555555";
 
 /// A directory that is a shared mount on the host, as kubelet's are.
 struct Shared<'a>(&'a Path);
@@ -85,54 +83,48 @@ const ATTACH: [&str; 2] = ["attach = \"group\"", "attach = \"bind\""];
 on_each_delegate! {
     fn a_bidirectional_mount_of_the_same_container_reaches_the_host(delegate: Delegate) {
         for attach in ATTACH {
-            let node = Node::with(delegate, attach);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let directory = node.dir().subdir("shared");
+            let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
+            let directory = volume.dir().subdir("shared");
             let _shared = Shared::new(&directory);
-            let watcher = MountWatcher::start(device.path());
-            let sandbox = node.sandbox(POD);
-            let app = node.run(&with_bidirectional(&node, &sandbox, &target, &directory));
+            let watcher = MountWatcher::start(volume.device.path());
+            let sandbox = volume.sandbox();
+            let app = volume.run(&with_bidirectional(&volume, &sandbox, &volume.target, &directory));
             let _ = app.sh("echo x > /data/file");
             assert!(reaches_the_host(&app, &directory), "{attach}");
             watcher.assert_never_mounted();
             end([app, sandbox]);
-            device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(PATIENCE);
         }
     }
 
     fn a_bidirectional_mount_beside_the_attach_directory_reaches_the_host(delegate: Delegate) {
         for attach in ATTACH {
-            let node = Node::with(delegate, attach);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
+            let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             // What the container shares with the host is on the mount that holds the attach
             // directory, which is private for a moment.
-            let state = node.dir().subdir("run");
+            let state = volume.dir().subdir("run");
             let _shared = Shared::new(&state);
             let directory = state.join("beside");
             fs::create_dir(&directory).unwrap();
-            let sandbox = node.sandbox(POD);
-            let app = node.run(&with_bidirectional(&node, &sandbox, &target, &directory));
+            let sandbox = volume.sandbox();
+            let app = volume.run(&with_bidirectional(&volume, &sandbox, &volume.target, &directory));
             let _ = app.sh("echo x > /data/file");
             assert!(reaches_the_host(&app, &directory), "{attach}");
             end([app, sandbox]);
-            device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(PATIENCE);
         }
     }
 
     fn a_mount_that_appears_on_the_host_reaches_the_container(delegate: Delegate) {
         for attach in ATTACH {
-            let node = Node::with(delegate, attach);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let directory = node.dir().subdir("shared");
+            let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
+            let directory = volume.dir().subdir("shared");
             let shared = Shared::new(&directory);
-            let sandbox = node.sandbox(POD);
+            let sandbox = volume.sandbox();
             let to_container = ["rbind", "rslave", "rw"];
-            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).bind(&directory, "/shared", &to_container);
+            let mut bundle = volume.app_bundle(&sandbox).bind(&directory, "/shared", &to_container);
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
-            let app = node.run(&bundle.write());
+            let app = volume.run(&bundle.write());
             appears_on_the_host(&directory);
             wait_until("the mount to reach the container", PATIENCE, || {
                 app.sh("grep -c ' /shared/inner ' /proc/self/mountinfo || true") == "1"
@@ -144,17 +136,15 @@ on_each_delegate! {
 
     fn a_mount_that_appears_on_the_host_stays_out_of_a_private_bind(delegate: Delegate) {
         for attach in ATTACH {
-            let node = Node::with(delegate, attach);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let directory = node.dir().subdir("shared");
+            let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
+            let directory = volume.dir().subdir("shared");
             let _shared = Shared::new(&directory);
-            let sandbox = node.sandbox(POD);
+            let sandbox = volume.sandbox();
             // A witness in the same namespace sees it arrive.
-            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            let mut bundle = volume.app_bundle(&sandbox);
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
             let bundle = bundle.bind(&directory, "/private", &["rbind", "rprivate"]);
-            let app = node.run(&bundle.bind(&directory, "/slave", &["rbind", "rslave"]).write());
+            let app = volume.run(&bundle.bind(&directory, "/slave", &["rbind", "rslave"]).write());
             appears_on_the_host(&directory);
             let seen = || app.sh("cut -d ' ' -f 5 /proc/self/mountinfo | grep /inner || true");
             wait_until("the mount to reach the witness", PATIENCE, || seen().contains("/slave/inner"));
@@ -165,65 +155,59 @@ on_each_delegate! {
 
     fn whatever_the_rootfs_propagation_volumes_stay_in_the_pod(delegate: Delegate) {
         for propagation in ["private", "rprivate", "slave", "rslave", "shared", "rshared"] {
-            let node = Node::new(delegate);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let watcher = MountWatcher::start(device.path());
-            let mut sandbox = node.sandbox_bundle(POD);
+            let volume = StagedVolume::new(delegate);
+            let watcher = MountWatcher::start(volume.device.path());
+            let mut sandbox = volume.sandbox_bundle(POD);
             sandbox.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
-            let sandbox = node.run(&sandbox.write());
-            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            let sandbox = volume.run(&sandbox.write());
+            let mut bundle = volume.app_bundle(&sandbox);
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
-            let app = node.run(&bundle.write());
+            let app = volume.run(&bundle.write());
             let _ = app.sh("echo x > /data/file");
-            let mut plain = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+            let mut plain = volume.plain_bundle();
             plain.spec_mut()["linux"]["rootfsPropagation"] = json!(propagation);
-            let plain = node.run(&plain.write());
+            let plain = volume.run(&plain.write());
             assert_eq!(plain.sh("cat /data/file"), "x", "{propagation}");
             watcher.assert_never_mounted();
             end([plain, app, sandbox]);
-            device.wait_until_free(PATIENCE);
-            let leaked = host::mounts_below(&node.handler().state_dir());
+            volume.device.wait_until_free(PATIENCE);
+            let leaked = host::mounts_below(&volume.handler().state_dir());
             assert_eq!(leaked, Vec::<std::path::PathBuf>::new(), "{propagation}");
         }
     }
 
     /// crun sets the sandbox's propagation after its hooks.
     fn what_is_mounted_in_a_volume_stays_in_its_container(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let mut sandbox = node.sandbox_bundle(POD);
+        let volume = StagedVolume::new(delegate);
+        let mut sandbox = volume.sandbox_bundle(POD);
         sandbox.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-        let sandbox = node.run(&sandbox.write());
+        let sandbox = volume.run(&sandbox.write());
         let apps = [(); 2].map(|()| {
-            let mut bundle = can_mount(node.app_bundle(&sandbox).bind(&target, "/data", &["rbind"]));
+            let mut bundle = can_mount(volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind"]));
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-            node.run(&bundle.write())
+            volume.run(&bundle.write())
         });
         let _ = apps[0].sh("mkdir /data/inner; mount -t tmpfs inner /data/inner; touch /data/inner/x");
         assert_eq!(apps[1].sh("ls /data/inner | wc -l"), "0");
-        assert_eq!(node.app(&sandbox, &target, "/data").sh("ls /data/inner | wc -l"), "0");
+        assert_eq!(volume.app(&sandbox).sh("ls /data/inner | wc -l"), "0");
     }
 
     fn below_what_is_shared_with_the_host_no_volume_is_mounted(delegate: Delegate) {
         for (with_sandbox, attach) in [(true, ATTACH[0]), (false, ATTACH[0]), (false, ATTACH[1])] {
-            let node = Node::with(delegate, attach);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let directory = node.dir().subdir("shared");
+            let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
+            let directory = volume.dir().subdir("shared");
             fs::create_dir(directory.join("volume")).unwrap();
             let _shared = Shared::new(&directory);
-            let watcher = MountWatcher::start(device.path());
-            let sandbox = node.sandbox(POD);
+            let watcher = MountWatcher::start(volume.device.path());
+            let sandbox = volume.sandbox();
             let bundle = |place: &str| {
-                let bundle = if with_sandbox { node.app_bundle(&sandbox) } else { Bundle::plain(node.dir()) };
+                let bundle = if with_sandbox { volume.node.app_bundle(&sandbox) } else { Bundle::plain(volume.dir()) };
                 let bidirectional = ["rbind", "rshared", "rw"];
-                let mut bundle = bundle.bind(&directory, "/shared", &bidirectional).bind(&target, place, &[]);
+                let mut bundle = bundle.bind(&directory, "/shared", &bidirectional).bind(&volume.target, place, &[]);
                 bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
                 bundle.write()
             };
-            let app = node.container(&bundle("/shared/volume"));
+            let app = volume.container(&bundle("/shared/volume"));
             let _ = app.create().failure();
             let sentence = app.last_log_error().unwrap();
             let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
@@ -232,16 +216,16 @@ on_each_delegate! {
             // A link in the image leads there too.
             let linked = bundle("/link");
             symlink("shared/volume", linked.rootfs().join("link")).unwrap();
-            let app = node.container(&linked);
+            let app = volume.container(&linked);
             let _ = app.create().failure();
             let sentence = app.last_log_error().unwrap();
             assert!(sentence.starts_with("volume pv-1: /link is below /shared, "), "{sentence}");
             watcher.assert_never_mounted();
             drop(app);
             end([sandbox]);
-            device.wait_until_free(PATIENCE);
-            let _ = node.unstage(&target).success();
-            drop(Held::of(&node));
+            volume.device.wait_until_free(PATIENCE);
+            let _ = volume.unstage().success();
+            drop(Held::of(&volume));
         }
     }
 
@@ -308,39 +292,35 @@ on_each_delegate! {
     }
 
     fn what_somebody_else_has_mounted_stays(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let directory = node.dir().subdir("shared");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let directory = volume.dir().subdir("shared");
         let _shared = Shared::new(&directory);
         let mine = directory.join("mine");
         fs::create_dir(&mine).unwrap();
         let mut mount = Command::new("mount");
-        let _ = Run::of(mount.arg(device.path()).arg(&mine)).success();
-        let before = device.host_mounts();
-        let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let _ = Run::of(mount.arg(volume.device.path()).arg(&mine)).success();
+        let before = volume.device.host_mounts();
+        let mut bundle = volume.app_bundle(&sandbox);
         bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-        let app = node.run(&bundle.write());
+        let app = volume.run(&bundle.write());
         let _ = app.sh("echo x > /data/file");
-        assert_eq!(device.host_mounts(), before);
+        assert_eq!(volume.device.host_mounts(), before);
         assert_eq!(fs::read_to_string(mine.join("file")).unwrap(), "x\n");
         end([app, sandbox]);
     }
 
     /// As runtimes write them beside a Bidirectional mount.
     fn what_is_the_containers_own_may_hold_volumes(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let watcher = MountWatcher::start(device.path());
+        let volume = StagedVolume::new(delegate);
+        let watcher = MountWatcher::start(volume.device.path());
         let tmpfs = json!({"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["rw", "nosuid"]});
-        let mut bundle = Bundle::plain(node.dir())
+        let mut bundle = Bundle::plain(volume.dir())
             .mount(tmpfs)
-            .bind(&target, "/run/data", &["rbind", "rw"])
-            .bind(target.join("sub"), "/run/data/inner", &["rbind", "rw"]);
+            .bind(&volume.target, "/run/data", &["rbind", "rw"])
+            .bind(volume.target.join("sub"), "/run/data/inner", &["rbind", "rw"]);
         bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
-        let container = node.run(&bundle.write());
+        let container = volume.run(&bundle.write());
         let _ = container.sh("echo x > /run/data/inner/file");
         assert_eq!(container.sh("cat /run/data/inner/file"), "x");
         watcher.assert_never_mounted();
@@ -348,11 +328,9 @@ on_each_delegate! {
 
     fn a_volume_that_is_to_be_shared_with_the_host_is_refused(delegate: Delegate) {
         for mode in ["bind", "hook"] {
-            let node = Node::with(delegate, &format!("mount_mode = {mode:?}"));
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]);
-            let container = node.container(&bundle.write());
+            let volume = StagedVolume::on(Node::with(delegate, &format!("mount_mode = {mode:?}")), &[]);
+            let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rshared"]);
+            let container = volume.container(&bundle.write());
             let _ = container.create().failure();
             let sentence = container.last_log_error().unwrap();
             assert!(sentence.starts_with("volume pv-1: its mount is to be shared with the host"), "{sentence}");
@@ -360,20 +338,18 @@ on_each_delegate! {
     }
 
     fn without_a_mount_namespace_nothing_is_mounted_on_the_host(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let watcher = MountWatcher::start(device.path());
+        let volume = StagedVolume::new(delegate);
+        let watcher = MountWatcher::start(volume.device.path());
         let without = |mut bundle: Bundle| {
             let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
             namespaces.retain(|namespace| namespace["type"] != "mount");
             bundle.write()
         };
         for bundle in [
-            without(Bundle::plain(node.dir()).bind(&target, "/data", &[])),
-            without(node.sandbox_bundle(POD)),
+            without(volume.plain_bundle()),
+            without(volume.sandbox_bundle(POD)),
         ] {
-            let container = node.container(&bundle);
+            let container = volume.container(&bundle);
             let _ = container.create().failure();
             let sentence = container.last_log_error().unwrap();
             assert!(sentence.starts_with("volume pv-1: without a mount namespace of its own"), "{sentence}");
@@ -382,45 +358,39 @@ on_each_delegate! {
     }
 
     fn the_fallback_leaves_one_private_mount_of_the_attach_directory(delegate: Delegate) {
-        let node = Node::with(delegate, "attach = \"bind\"");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let apps: Vec<Container> = (0..3).map(|_| node.app(&sandbox, &target, "/data")).collect();
-        let held = Held::of(&node);
+        let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
+        let sandbox = volume.sandbox();
+        let apps: Vec<Container> = (0..3).map(|_| volume.app(&sandbox)).collect();
+        let held = Held::of(&volume);
         held.assert_once_and_private();
         assert_eq!(fs::read_dir(&held.0).unwrap().count(), 0);
         end(apps);
     }
 
     fn two_first_creates_at_once_hold_the_attach_directory_once(delegate: Delegate) {
-        let node = Node::with(delegate, "attach = \"bind\"");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let held = Held::of(&node);
-        let bundles = [(); 2].map(|()| node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
+        let sandbox = volume.sandbox();
+        let held = Held::of(&volume);
+        let bundles = [(); 2].map(|()| volume.app_bundle(&sandbox).write());
         // Long enough for the other one to see that the directory isn't mounted.
         let slowly = |create: Command| held_up_at(&create, "move_mount", Duration::from_secs(1));
-        let apps = create_at_once(&node, bundles, slowly);
+        let apps = create_at_once(&volume, bundles, slowly);
         held.assert_once_and_private();
         end(apps);
     }
 
     fn a_first_create_that_is_killed_leaves_an_attach_directory_that_the_next_one_holds(delegate: Delegate) {
         for (call, nth) in [("open_tree", 1), ("move_mount", 1), ("mount_setattr", 1)] {
-            let node = Node::with(delegate, "attach = \"bind\"");
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
-            let sandbox = node.sandbox(POD);
-            let held = Held::of(&node);
-            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-            let killed = node.container(&bundle);
+            let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
+            let sandbox = volume.sandbox();
+            let held = Held::of(&volume);
+            let bundle = volume.app_bundle(&sandbox).write();
+            let killed = volume.container(&bundle);
             let step = Step::new("runcrust", call, nth);
             let ended = steps::killed_after(&killed.create_command(), &step, |it| killed.spawn(it));
             assert!(ended.killed, "{call} {nth}");
             drop(killed);
-            let app = node.run(&bundle);
+            let app = volume.run(&bundle);
             held.assert_once_and_private();
             end([app]);
         }

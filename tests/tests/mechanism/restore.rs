@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Container, Delegate, Node, Run, on_each_delegate, wait_until};
+use runcrust_tests::{
+    Bundle, Container, Delegate, Node, POD, Run, StagedVolume, on_each_delegate, wait_until,
+};
 
 use super::end;
-
-const POD: &str = "aaaaaaaa-2222-1111-4444-555555555555";
 
 fn restore(container: &Container, images: &Path) -> Command {
     let mut command = container.command(&["restore", "--detach", "--image-path"]);
@@ -22,21 +22,19 @@ fn restore(container: &Container, images: &Path) -> Command {
 
 on_each_delegate! {
     fn a_restore_that_fails_in_the_delegate_leaves_the_volume_free(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let container = node.container(&bundle);
-        let nothing = node.dir().subdir("images");
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle().write();
+        let container = volume.container(&bundle);
+        let nothing = volume.dir().subdir("images");
         // There is nothing to restore from: what fails is the delegate.
         let failed = container.create_with(restore(&container, &nothing)).failure();
         let log = container.last_log_error().unwrap_or_default();
         assert!(!log.contains("volume pv-1") && !failed.stderr.contains("volume pv-1"), "{failed} {log}");
-        let attached = node.handler().state_dir().join("attach");
+        let attached = volume.handler().state_dir().join("attach");
         let sources = bundle.config()["mounts"].to_string();
         assert!(sources.contains(attached.to_str().unwrap()), "{sources}");
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        volume.device.wait_until_free(PATIENCE);
+        let _ = volume.unstage().success();
     }
 }
 
@@ -102,34 +100,35 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
 #[test]
 #[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
 fn a_container_comes_back_with_its_volume() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let container = comes_back(&node, Bundle::plain(node.dir()), &target, || {
-        device.wait_until_free(PATIENCE);
+    let volume = StagedVolume::new(Delegate::Runc);
+    let container = comes_back(&volume, Bundle::plain(volume.dir()), &volume.target, || {
+        volume.device.wait_until_free(PATIENCE);
     });
-    let _ = node.stats(&target).success();
-    let _ = node.unstage(&target).failure();
+    let _ = volume.stats().success();
+    let _ = volume.unstage().failure();
     end([container]);
-    device.wait_until_free(PATIENCE);
-    let _ = node.unstage(&target).success();
+    volume.device.wait_until_free(PATIENCE);
+    let _ = volume.unstage().success();
 }
 
 #[test]
 #[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
 fn an_app_comes_back_into_its_pod_with_its_volume() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
-    let other = node.app(&sandbox, &target, "/data");
-    let app = comes_back(&node, node.app_bundle(&sandbox), &target, || {});
+    let volume = StagedVolume::new(Delegate::Runc);
+    let sandbox = volume.sandbox();
+    let other = volume.app(&sandbox);
+    let app = comes_back(
+        &volume,
+        volume.node.app_bundle(&sandbox),
+        &volume.target,
+        || {},
+    );
     let _ = app.sh("echo x > /data/file");
     assert_eq!(other.sh("cat /data/file"), "x", "the sandbox's own mount");
     end([other, sandbox]);
-    let refused = node.unstage(&target).failure();
+    let refused = volume.unstage().failure();
     assert!(refused.stderr.contains(app.id()), "{refused}");
     end([app]);
-    device.wait_until_free(PATIENCE);
-    let _ = node.unstage(&target).success();
+    volume.device.wait_until_free(PATIENCE);
+    let _ = volume.unstage().success();
 }

@@ -5,12 +5,10 @@
 use std::fs;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, StagedVolume, on_each_delegate};
 
 use super::hook::{self, failure_of, with_mountpoint};
 use super::{end, kill};
-
-const POD: &str = "99999999-2222-1111-4444-555555555555";
 
 /// Whether root in the container, with every capability, reads the volume's raw blocks.
 fn reads_the_raw_device(container: &Container, device: &LoopDevice) -> bool {
@@ -34,14 +32,12 @@ fn nested(bundle: Bundle, node: &Node) -> Bundle {
 
 on_each_delegate! {
     fn raw_device_not_with_a_bind(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        for bundle in [node.app_bundle(&sandbox), Bundle::plain(node.dir())] {
-            let bundle = bundle.bind(&target, "/data", &[]).all_capabilities();
-            let container = node.run(&bundle.write());
-            assert!(!reads_the_raw_device(&container, &device), "{}", container.id());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
+            let bundle = bundle.bind(&volume.target, "/data", &[]).all_capabilities();
+            let container = volume.run(&bundle.write());
+            assert!(!reads_the_raw_device(&container, &volume.device), "{}", container.id());
         }
     }
 
@@ -55,12 +51,10 @@ on_each_delegate! {
     }
 
     fn mounts_nested_below_the_volume_are_seen_with_a_bind(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        for bundle in [node.app_bundle(&sandbox), Bundle::plain(node.dir())] {
-            let container = node.run(&nested(bundle.bind(&target, "/data", &[]), &node).write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
+            let container = volume.run(&nested(bundle.bind(&volume.target, "/data", &[]), &volume).write());
             assert_eq!(container.sh("cat /data/inner/mark"), "below");
         }
     }
@@ -77,13 +71,11 @@ on_each_delegate! {
     }
 
     fn a_missing_mountpoint_in_a_read_only_rootfs_is_made_with_a_bind(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        for bundle in [node.app_bundle(&sandbox), Bundle::plain(node.dir())] {
-            let bundle = bundle.bind(&target, "/missing/here", &[]).readonly_rootfs();
-            let container = node.run(&bundle.write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
+            let bundle = bundle.bind(&volume.target, "/missing/here", &[]).readonly_rootfs();
+            let container = volume.run(&bundle.write());
             let _ = container.sh("echo x > /missing/here/file");
             let _ = container.exec(&["/bin/touch", "/x"]).failure();
         }
@@ -103,11 +95,9 @@ on_each_delegate! {
     }
 
     fn a_user_namespace_has_its_volume_with_a_bind(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        let container = node.run(&bundle.user_namespace(500_000, None).write());
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle();
+        let container = volume.run(&bundle.user_namespace(500_000, None).write());
         assert_eq!(container.sh("echo x > /data/file; stat -c %u /data/file"), "0");
     }
 
@@ -123,16 +113,14 @@ on_each_delegate! {
     }
 
     fn one_superblock_a_pod_survives_restarts_with_a_bind(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         let _ = app.sh("echo x > /data/file; chgrp 7 /data/file");
         kill(app.pid());
         let _ = app.delete_force();
-        assert!(!device.is_free(), "the sandbox has it");
-        let again = node.app(&sandbox, &target, "/data");
+        assert!(!volume.device.is_free(), "the sandbox has it");
+        let again = volume.app(&sandbox);
         assert_eq!(again.sh("stat -c %g /data/file"), "7", "nothing was done to it again");
     }
 
@@ -165,10 +153,8 @@ fn a_delegate_that_has_pivoted_already_is_refused_with_a_hook() {
 #[test]
 #[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
 fn a_delegate_that_has_pivoted_already_is_fine_with_a_bind() {
-    let node = Node::new(runcrust_tests::Delegate::Crun);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
-    let app = node.app(&sandbox, &target, "/data");
+    let volume = StagedVolume::new(runcrust_tests::Delegate::Crun);
+    let sandbox = volume.sandbox();
+    let app = volume.app(&sandbox);
     let _ = app.sh("echo x > /data/file");
 }

@@ -8,11 +8,9 @@ use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Node, on_each_delegate, wait_until};
+use runcrust_tests::{Node, POD, on_each_delegate, wait_until};
 
 use super::{create_at_once, end};
-
-const POD: &str = "88888888-2222-1111-4444-555555555555";
 
 const CONTAINERS: usize = 20;
 

@@ -7,12 +7,13 @@ use std::path::Path;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate};
+use runcrust_tests::{
+    Bundle, Container, Delegate, LoopDevice, Node, POD, StagedVolume, on_each_delegate,
+};
 use serde_json::json;
 
 use super::end;
 
-const POD: &str = "55555555-2222-1111-4444-555555555555";
 const FIRST: u32 = 200_000;
 
 fn plain(node: &Node, source: &Path) -> Bundle {
@@ -36,42 +37,36 @@ fn owners_on(device: &LoopDevice) -> (u32, u32) {
 
 on_each_delegate! {
     fn root_in_a_user_namespace_owns_what_root_owns_in_the_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let container = node.run(&plain(&node, &target).write());
+        let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
+        let container = volume.run(&plain(&volume, &volume.target).write());
         let owners = owners(&container);
         let expected = format!("0 {FIRST} 65536\n0:4242\n7:8");
         assert_eq!(owners, expected);
         end([container]);
-        device.wait_until_free(PATIENCE);
-        assert_eq!(owners_on(&device), (7, 8), "the workload's own ids, whatever the host's are");
+        volume.device.wait_until_free(PATIENCE);
+        assert_eq!(owners_on(&volume.device), (7, 8), "the workload's own ids, whatever the host's are");
     }
 
     fn users_and_groups_have_mappings_of_their_own(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let mut bundle = plain(&node, &target);
+        let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
+        let mut bundle = plain(&volume, &volume.target);
         bundle.spec_mut()["linux"]["gidMappings"][0]["hostID"] = json!(2 * FIRST);
-        let container = node.run(&bundle.write());
+        let container = volume.run(&bundle.write());
         assert_eq!(owners(&container), format!("0 {FIRST} 65536\n0:4242\n7:8"));
         end([container]);
-        device.wait_until_free(PATIENCE);
-        assert_eq!(owners_on(&device), (7, 8));
+        volume.device.wait_until_free(PATIENCE);
+        assert_eq!(owners_on(&volume.device), (7, 8));
     }
 
     fn a_mount_with_mappings_of_its_own_is_the_delegates_to_map(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let shifted = json!([{"containerID": 0, "hostID": FIRST + 10, "size": 5000}]);
-        let mut bundle = plain(&node, &target);
+        let mut bundle = plain(&volume, &volume.target);
         let mounts = bundle.spec_mut()["mounts"].as_array_mut().unwrap();
         let mount = mounts.last_mut().unwrap();
         mount["uidMappings"] = shifted.clone();
         mount["gidMappings"] = shifted;
-        let container = node.run(&bundle.write());
+        let container = volume.run(&bundle.write());
         let owners = container.sh("stat -c %u:%g /data");
         // runc maps no mounts before 1.2: the host's ids are nobody's in the container.
         let unmapped = delegate == Delegate::Runc && owners == "65534:65534";
@@ -107,31 +102,27 @@ on_each_delegate! {
     }
 
     fn a_user_namespace_that_is_the_hosts_changes_nothing(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let mut bundle = volume.app_bundle(&sandbox);
         let own = json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
         bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);
         // The delegates themselves can't join the namespace they are in; runcrust has no say there.
-        let app = node.container(&bundle.write());
+        let app = volume.container(&bundle.write());
         let _ = app.create().failure();
         let error = app.last_log_error().unwrap();
         assert!(!error.contains("volume pv-1"), "{error}");
     }
 
     fn mappings_that_no_kernel_takes_are_named(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let mut bundle = plain(&node, &target);
+        let volume = StagedVolume::new(delegate);
+        let mut bundle = plain(&volume, &volume.target);
         let range = json!({"containerID": 0, "hostID": 5, "size": 10});
         bundle.spec_mut()["linux"]["uidMappings"] = json!([range, range]);
-        let container = node.container(&bundle.write());
+        let container = volume.container(&bundle.write());
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();
         assert!(error.starts_with("volume pv-1: write(uid_map, ") && error.contains("EINVAL"), "{error}");
-        assert!(!node.entry(&target).join("runcrust.json").exists());
+        assert!(!volume.entry().join("runcrust.json").exists());
     }
 }

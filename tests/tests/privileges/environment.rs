@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Container, Node, Run, on_each_delegate};
-
-use crate::POD;
+use runcrust_tests::{Container, Node, POD, Run, on_each_delegate};
 
 /// Programs that somebody who mounts might call by name, or ask for.
 const PROGRAMS: [&str; 16] = [

@@ -12,12 +12,10 @@ use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, Run, Runtime, comes_true, interrupt, on_each_delegate,
-    process, wait_until,
+    Bundle, Container, Delegate, Node, POD, Run, Runtime, StagedVolume, comes_true, interrupt,
+    on_each_delegate, process, wait_until,
 };
 use serde_json::json;
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// The sets of a process, in the order of [`sets`].
 const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
@@ -132,80 +130,70 @@ fn spawn_hook(bundle: &Bundle, list: &str, pid: i32) -> std::process::Child {
 
 on_each_delegate! {
     fn the_sandbox_s_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let held = hold(&node, &target);
-        let bundle = node.sandbox_bundle(POD).write();
-        let sandbox = node.container(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let held = hold(&volume, &volume.target);
+        let bundle = volume.sandbox_bundle(POD).write();
+        let sandbox = volume.container(&bundle);
         let mut create = sandbox.spawn(sandbox.create_command());
-        assert_has(&node, &["crust-mount-hook", "sandbox"], &all_of(needed("sandbox")));
+        assert_has(&volume, &["crust-mount-hook", "sandbox"], &all_of(needed("sandbox")));
         drop(held);
         assert!(create.wait().expect("waitpid").success());
     }
 
     fn runcrust_can_do_no_more_than_it_needs_while_it_mounts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let held = hold(&node, &target);
-        let app = node.container(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let held = hold(&volume, &volume.target);
+        let app = volume.container(&bundle);
         let mut create = app.spawn(app.create_command());
         let mut expected = sets("self");
         expected[2] = needed("create");
-        assert_has(&node, &[node.handler().name(), "create"], &expected);
+        assert_has(&volume, &[volume.handler().name(), "create"], &expected);
         drop(held);
         assert!(create.wait().expect("waitpid").success());
     }
 
     fn the_hooks_that_record_have_what_they_need_and_no_more(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.run(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&bundle);
         for (list, verb) in [("createRuntime", "publish"), ("poststop", "release")] {
-            let held = hold(&node, &target);
+            let held = hold(&volume, &volume.target);
             let mut hook = spawn_hook(&bundle, list, app.pid());
-            assert_has(&node, &["crust-mount-hook", verb], &all_of(needed(verb)));
+            assert_has(&volume, &["crust-mount-hook", verb], &all_of(needed(verb)));
             drop(held);
             let _ = hook.wait().expect("waitpid");
         }
     }
 
     fn a_container_s_own_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
-        let node = Node::with(delegate, "mount_mode = \"hook\"");
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/mnt", &[]).write();
-        let app = node.container(&bundle);
+        let volume = StagedVolume::on(Node::with(delegate, "mount_mode = \"hook\""), &[]);
+        let sandbox = volume.sandbox();
+        let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/mnt", &[]).write();
+        let app = volume.container(&bundle);
         let held_up = interrupt::all_held_up_at(&app.create_command(), "fsopen", Duration::from_secs(3));
         let mut create = app.spawn(held_up);
-        assert_has(&node, &["crust-mount-hook", "mount"], &all_of(needed("mount")));
+        assert_has(&volume, &["crust-mount-hook", "mount"], &all_of(needed("mount")));
         let _ = create.kill();
         let _ = create.wait();
     }
 
     /// Whether the image gives it all that there is, or what containerd does.
     fn a_container_has_the_capabilities_that_the_bare_delegate_gives_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let host = node.dir().subdir("host");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let host = volume.dir().subdir("host");
         let kinds: [fn(Bundle) -> Bundle; 3] = [
             |bundle| bundle,
             Bundle::all_capabilities,
             |bundle| bundle.user(1000, 1000, &[2000]),
         ];
         for change in kinds {
-            let bare = change(node.app_bundle(&sandbox).bind(&host, "/data", &[])).write();
+            let bare = change(volume.node.app_bundle(&sandbox).bind(&host, "/data", &[])).write();
             let bare = Container::running(&Runtime::bare(delegate), &bare);
-            let ours = node.run(&change(node.app_bundle(&sandbox).bind(&target, "/data", &[])).write());
+            let ours = volume.run(&change(volume.app_bundle(&sandbox)).write());
             let facts = |app: &Container| {
                 // Asleep it has done with its execve, which is seen before its capabilities are.
                 wait_until("its program to sleep", PATIENCE, || {
@@ -220,30 +208,28 @@ on_each_delegate! {
 
     /// Nothing is lowered that would have to be raised again.
     fn where_there_is_no_volume_no_capability_is_touched(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let idle = node.dir().join(delegate.name());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let idle = volume.dir().join(delegate.name());
         fs::copy("/bin/true", &idle).unwrap();
-        node.handler().delegate_to(&idle);
+        volume.handler().delegate_to(&idle);
         let calls = |bundle: &Bundle| {
             let file = bundle.path().join("calls");
-            let app = node.container(bundle);
+            let app = volume.container(bundle);
             let _ = Run::of(&mut interrupt::traced(&app.create_command(), "capset,prctl", &file)).success();
             let calls = fs::read_to_string(file).unwrap();
             calls.lines().filter(|line| line.contains("cap") || line.contains("CAP")).count()
         };
-        let host = node.dir().subdir("host");
+        let host = volume.dir().subdir("host");
         for bundle in [
-            Bundle::plain(node.dir()).bind(&host, "/data", &[]),
-            node.app_bundle(&sandbox).bind(&host, "/data", &[]),
-            node.sandbox_bundle("another-pod"),
+            Bundle::plain(volume.dir()).bind(&host, "/data", &[]),
+            volume.node.app_bundle(&sandbox).bind(&host, "/data", &[]),
+            volume.sandbox_bundle("another-pod"),
         ] {
             assert_eq!(calls(&bundle.write()), 0);
         }
         // Down and up again.
-        let with = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let with = volume.app_bundle(&sandbox).write();
         assert_eq!(calls(&with), 2);
     }
 

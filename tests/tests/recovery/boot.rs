@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use runcrust_tests::container::vanish;
 use runcrust_tests::gc::collected;
-use runcrust_tests::{Node, on_each_delegate};
+use runcrust_tests::{Node, POD, StagedVolume, on_each_delegate};
 use serde_json::Value;
 
-use crate::{OTHER_POD, POD, answer, assert_collected, kinds, next_works};
+use crate::{OTHER_POD, answer, assert_collected, kinds, next_works};
 
 /// Where a node's bundles are.
 #[derive(PartialEq)]
@@ -68,21 +68,19 @@ fn owners(node: &Node) -> PathBuf {
 
 on_each_delegate! {
     fn leaves_what_is_staged_and_nobody_who_has_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         vanish(&[&app, &sandbox]);
-        boot(&node, &Bundles::InMemory);
-        let volumes = answer(&node, &["list", "--json"]);
+        boot(&volume, &Bundles::InMemory);
+        let volumes = answer(&volume, &["list", "--json"]);
         assert_eq!(volumes["volumes"][0]["state"], "staged", "{volumes}");
-        assert_collected(&node, &["bundle", "owner", "record", "sandbox", "user"]);
-        assert_eq!(fs::read_dir(owners(&node)).unwrap().count(), 0);
-        next_works(&node, POD, &target);
-        let others = node.stage(OTHER_POD, "pv-1", &device, &[]);
-        next_works(&node, OTHER_POD, &others);
-        node.put_away(&[&target, &others]);
+        assert_collected(&volume, &["bundle", "owner", "record", "sandbox", "user"]);
+        assert_eq!(fs::read_dir(owners(&volume)).unwrap().count(), 0);
+        next_works(&volume, POD, &volume.target);
+        let others = volume.node.stage(OTHER_POD, "pv-1", &volume.device, &[]);
+        next_works(&volume, OTHER_POD, &others);
+        volume.node.put_away(&[&volume.target, &others]);
     }
 
     /// The number of a device is another's after the next boot.
@@ -106,33 +104,31 @@ on_each_delegate! {
 
     /// kubelet's file system may not be mounted yet, and its number be another's.
     fn what_is_gone_is_so_for_sure_once_it_was_there_in_this_boot(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         vanish(&[&app, &sandbox]);
-        boot(&node, &Bundles::OnDisk);
-        let directory = crate::pod_directory(&node, POD);
+        boot(&volume, &Bundles::OnDisk);
+        let directory = crate::pod_directory(&volume, POD);
         fs::remove_dir_all(&directory).unwrap();
-        let said = collected(&node);
+        let said = collected(&volume);
         assert_eq!(kinds(&said.removed), ["owner", "record", "sandbox", "user"], "{said:?}");
         assert_eq!(kinds(&said.left), ["bundle", "volume"], "{said:?}");
         for left in &said.left {
             let why = left["why"].as_str().unwrap();
             assert!(why.contains("earlier boot of the node") && why.contains("hint: "), "{why}");
         }
-        let bundles = node.handler().state_dir().join("bundles");
+        let bundles = volume.handler().state_dir().join("bundles");
         for record in fs::read_dir(bundles).unwrap() {
             let record = record.unwrap();
             let named = format!("remove bundles/{}", record.file_name().display());
             assert!(said.left.iter().any(|it| it["why"].as_str().unwrap().contains(&named)), "{said:?}");
             fs::remove_file(record.path()).unwrap();
         }
-        fs::create_dir_all(&target).unwrap();
-        next_works(&node, POD, &target);
+        fs::create_dir_all(&volume.target).unwrap();
+        next_works(&volume, POD, &volume.target);
         fs::remove_dir_all(&directory).unwrap();
-        assert_collected(&node, &["bundle", "owner", "volume"]);
-        node.assert_nothing_left();
+        assert_collected(&volume, &["bundle", "owner", "volume"]);
+        volume.assert_nothing_left();
     }
 }

@@ -12,10 +12,12 @@ use runcrust_tests::kata::KataEntry;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, on_each_delegate, process, wait_until};
+use runcrust_tests::{
+    Delegate, LoopDevice, Node, Ops, POD, StagedVolume, on_each_delegate, process, wait_until,
+};
 use serde_json::json;
 
-use crate::{OTHER_POD, POD, assert_collected, kinds, next_works, pod_directory, why_left};
+use crate::{OTHER_POD, assert_collected, kinds, next_works, pod_directory, why_left};
 
 /// A volume on a device of its own, which a pod has had.
 fn used(node: &Node) -> (LoopDevice, PathBuf) {
@@ -53,46 +55,42 @@ on_each_delegate! {
 
     /// kubelet doesn't publish again for a sandbox that it makes anew.
     fn not_while_the_pod_may_make_a_sandbox_anew(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        fs::remove_dir_all(&target).unwrap();
-        assert_collected(&node, &[]);
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        fs::remove_dir_all(&volume.target).unwrap();
+        assert_collected(&volume, &[]);
+        let app = volume.app(&sandbox);
         // containerd would have made the directory again.
-        let _ = fs::remove_dir_all(&target);
+        let _ = fs::remove_dir_all(&volume.target);
         process::kill_and_wait(sandbox.pid());
         // Its app has a pid namespace of its own, and lives on.
-        assert_collected(&node, &["sandbox", "user"]);
-        let again = node.sandbox(POD);
+        assert_collected(&volume, &["sandbox", "user"]);
+        let again = volume.sandbox();
         vanish(&[&app]);
-        assert_collected(&node, &["bundle", "user"]);
-        let app = node.app(&again, &target, "/data");
+        assert_collected(&volume, &["bundle", "user"]);
+        let app = volume.app(&again);
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         end([app, again]);
-        let _ = fs::remove_dir_all(&target);
-        assert_collected(&node, &["bundle", "owner", "volume"]);
+        let _ = fs::remove_dir_all(&volume.target);
+        assert_collected(&volume, &["bundle", "owner", "volume"]);
     }
 }
 
 /// A `delete` that comes after its volume has gone, as containerd's does when it comes back.
 #[test]
 fn whoever_releases_it_later_leaves_nothing_of_it() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
-    let app = node.app(&sandbox, &target, "/data");
+    let volume = StagedVolume::new(Delegate::Runc);
+    let sandbox = volume.sandbox();
+    let app = volume.app(&sandbox);
     for container in [&app, &sandbox] {
         process::kill_and_wait(container.pid());
     }
-    device.wait_until_free(PATIENCE);
-    fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
-    assert_collected(&node, &["owner", "sandbox", "user", "volume"]);
+    volume.device.wait_until_free(PATIENCE);
+    fs::remove_dir_all(pod_directory(&volume, POD)).unwrap();
+    assert_collected(&volume, &["owner", "sandbox", "user", "volume"]);
     end([app, sandbox]);
-    assert_collected(&node, &["bundle"]);
-    node.assert_nothing_left();
+    assert_collected(&volume, &["bundle"]);
+    volume.assert_nothing_left();
 }
 
 /// As a `gc` leaves it that is killed on its way.
@@ -161,23 +159,21 @@ fn not_where_nothing_is_missing_that_was_there() {
 
 #[test]
 fn not_where_nobody_said_whether_it_was_there() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
+    let volume = StagedVolume::new(Delegate::Runc);
     // As others than crust_ops stage, and its first versions.
-    let seen = node.entry(&target).join("target.json");
+    let seen = volume.entry().join("target.json");
     fs::remove_file(&seen).unwrap();
-    fs::remove_dir(&target).unwrap();
-    let why = why_left(&node, "volume");
+    fs::remove_dir(&volume.target).unwrap();
+    let why = why_left(&volume, "volume");
     assert!(
         why.contains("didn't say whether it was") && why.contains("crust unstage"),
         "{why}"
     );
-    fs::create_dir(&target).unwrap();
-    next_works(&node, POD, &target);
+    fs::create_dir(&volume.target).unwrap();
+    next_works(&volume, POD, &volume.target);
     assert!(seen.exists());
-    fs::remove_dir(&target).unwrap();
-    assert_collected(&node, &["bundle", "owner", "volume"]);
+    fs::remove_dir(&volume.target).unwrap();
+    assert_collected(&volume, &["bundle", "owner", "volume"]);
 }
 
 #[test]

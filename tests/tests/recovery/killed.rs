@@ -3,9 +3,11 @@
 
 use runcrust_tests::container::vanish;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Containerd, CriPod, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{
+    Containerd, CriPod, Node, POD, StagedVolume, on_each_delegate, process, wait_until,
+};
 
-use crate::{POD, assert_collected, next_works};
+use crate::{assert_collected, next_works};
 
 on_each_delegate! {
     fn a_pod_and_all_that_it_runs(delegate: Delegate) {
@@ -26,14 +28,12 @@ on_each_delegate! {
     }
 
     fn containerd_its_shims_and_its_pods(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = Containerd::start(node.dir(), &[("crust", &node.handler().runtime())]);
+        let volume = StagedVolume::new(delegate);
+        let containerd = Containerd::start(volume.dir(), &[("crust", &volume.handler().runtime())]);
         let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let one = pod.app("one", &volume.target);
         let pids = [containerd.cri().pid(&one).unwrap(), pod.pid()];
-        assert_collected(&node, &[]);
+        assert_collected(&volume, &[]);
         let shims = containerd.shims();
         containerd.kill_daemon();
         for pid in shims.into_iter().chain(pids) {
@@ -41,14 +41,14 @@ on_each_delegate! {
         }
         wait_until("the pod's processes to end", PATIENCE, || !pids.into_iter().any(process::is_alive));
         // The bundles are containerd's, and there until it comes again.
-        assert_collected(&node, &["record", "sandbox", "user"]);
+        assert_collected(&volume, &["record", "sandbox", "user"]);
         containerd.restart();
         let again = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
-        let two = again.start(&again.with("two", &target).attempt(1));
+        let two = again.start(&again.with("two", &volume.target).attempt(1));
         assert_eq!(containerd.cri().sh(&two, "echo on > /data/file; cat /data/file"), "on");
         again.end();
         pod.end();
-        assert_collected(&node, &["bundle"]);
-        node.put_away(&[&target]);
+        assert_collected(&volume, &["bundle"]);
+        volume.put_away();
     }
 }

@@ -9,10 +9,11 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Delegate, LoopDevice, Node, Pod, Run, on_each_delegate, process, refusal, wait_until,
+    Bundle, Delegate, LoopDevice, Node, POD, Pod, Run, on_each_delegate, process, refusal,
+    wait_until,
 };
 
-use crate::{POD, answer};
+use crate::answer;
 
 /// A staged volume whose device goes by a link.
 struct Scene {

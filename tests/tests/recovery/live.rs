@@ -5,9 +5,9 @@ use std::thread;
 
 use runcrust_tests::container::end;
 use runcrust_tests::gc::gc;
-use runcrust_tests::{Node, on_each_delegate};
+use runcrust_tests::{Node, POD, on_each_delegate};
 
-use crate::{OTHER_POD, POD};
+use crate::OTHER_POD;
 
 /// Of each delegate.
 const PODS: usize = 4;

@@ -8,10 +8,10 @@ use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
 use runcrust_tests::gc::trees;
 use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate, process};
+use runcrust_tests::{Delegate, LoopDevice, Node, POD, on_each_delegate, process};
 use serde_json::{Value, json};
 
-use crate::{OTHER_POD, POD, answer, inspected};
+use crate::{OTHER_POD, answer, inspected};
 
 fn listed(node: &Node) -> Vec<Value> {
     let mut answer = answer(node, &["list", "--json"]);

@@ -16,7 +16,6 @@ use runcrust_tests::gc::collected;
 use runcrust_tests::node::utf8;
 use serde_json::Value;
 
-const POD: &str = "aaaaaaaa-6666-5555-4444-333333333333";
 const OTHER_POD: &str = "bbbbbbbb-6666-5555-4444-333333333333";
 
 /// The kinds of findings, each once and in their order.

@@ -9,35 +9,33 @@ use runcrust_tests::container::{end, vanish};
 use runcrust_tests::gc::{collected, gc};
 use runcrust_tests::mounts;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Hung, Node, Run};
+use runcrust_tests::{Delegate, Hung, Node, POD, Run, StagedVolume};
 use serde_json::{Value, json};
 
-use crate::{POD, assert_collected, kinds, why_left};
+use crate::{assert_collected, kinds, why_left};
 
 #[test]
 fn a_volume_that_somebody_is_at_and_a_process_that_nobody_can_look_at() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
+    let volume = StagedVolume::new(Delegate::Runc);
+    let sandbox = volume.sandbox();
     vanish(&[&sandbox]);
     let lock = File::options()
         .write(true)
-        .open(node.lock_of(&target))
+        .open(volume.lock_of(&volume.target))
         .unwrap();
     let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
-    let why = why_left(&node, "volume");
+    let why = why_left(&volume, "volume");
     assert!(why.contains("lock is held by process"), "{why}");
     drop(lock);
-    let record = node.entry(&target).join("runcrust.json");
+    let record = volume.entry().join("runcrust.json");
     let text = fs::read_to_string(&record).unwrap();
     let mut elsewhere: Value = serde_json::from_str(&text).unwrap();
     elsewhere["users"][0]["process"]["pidNamespace"] = 1.into();
     fs::write(&record, elsewhere.to_string()).unwrap();
-    let why = why_left(&node, "user");
+    let why = why_left(&volume, "user");
     assert!(why.contains("is of another pid namespace"), "{why}");
     fs::write(&record, text).unwrap();
-    assert_collected(&node, &["record", "user"]);
+    assert_collected(&volume, &["record", "user"]);
 }
 
 #[test]
@@ -90,16 +88,14 @@ fn records_that_cannot_be_read() {
 
 #[test]
 fn a_runtime_cli_that_no_record_goes_with() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let cli = node.entry(&target).join("runtime-cli");
+    let volume = StagedVolume::new(Delegate::Runc);
+    let cli = volume.entry().join("runtime-cli");
     fs::write(&cli, "/usr/bin/kata-ctl\n").unwrap();
-    let why = why_left(&node, "runtime-cli");
+    let why = why_left(&volume, "runtime-cli");
     assert!(why.contains("another runtime's"), "{why}");
-    fs::write(&cli, format!("{}\n", node.handler().path().display())).unwrap();
-    assert_collected(&node, &["runtime-cli"]);
-    assert!(!cli.exists() && node.entry(&target).exists());
+    fs::write(&cli, format!("{}\n", volume.handler().path().display())).unwrap();
+    assert_collected(&volume, &["runtime-cli"]);
+    assert!(!cli.exists() && volume.entry().exists());
 }
 
 #[test]
@@ -118,25 +114,23 @@ fn where_nothing_was_ever_staged_there_is_nothing_to_say() {
 fn more_than_a_process_may_have_open() {
     const LEFT: usize = 3000;
     const VOLUMES: usize = 300;
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let root = node.handler().crust_root();
+    let staged = StagedVolume::new(Delegate::Runc);
+    let root = staged.handler().crust_root();
     for number in 0..LEFT {
         let name = format!(".mountInfo.json.{}.{number:x}.0", u32::MAX);
         fs::write(root.join(name), "{").unwrap();
     }
     for number in 0..VOLUMES {
-        let other = node.target(POD, &format!("pv-{}", number + 2));
-        let info = fs::read_to_string(node.entry(&target).join("mountInfo.json")).unwrap();
-        let info = info.replace(utf8(&target), utf8(&other));
-        let entry = node.entry(&other);
+        let other = staged.node.target(POD, &format!("pv-{}", number + 2));
+        let info = fs::read_to_string(staged.entry().join("mountInfo.json")).unwrap();
+        let info = info.replace(utf8(&staged.target), utf8(&other));
+        let entry = staged.node.entry(&other);
         fs::DirBuilder::new().mode(0o700).create(&entry).unwrap();
         fs::write(entry.join("mountInfo.json"), info).unwrap();
     }
     let limited = |arguments: &[&str]| -> Value {
         let mut command = Command::new("sh");
-        let crust = node.handler().command();
+        let crust = staged.handler().command();
         command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]);
         command.arg(crust.get_program()).args(crust.get_args());
         let run = Run::of(command.arg("crust").args(arguments).arg("--json")).success();
@@ -169,15 +163,13 @@ fn a_directory_that_nobody_can_look_into() {
 /// As in a container that has the node's `/run` and little else.
 #[test]
 fn bundles_that_are_not_to_be_seen_from_here() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let sandbox = node.sandbox(POD);
-    let app = node.app(&sandbox, &target, "/data");
-    let bundles = node.dir().join("bundles");
+    let volume = StagedVolume::new(Delegate::Runc);
+    let sandbox = volume.sandbox();
+    let app = volume.app(&sandbox);
+    let bundles = volume.dir().join("bundles");
     let said = mounts::apart(|| {
         mounts::tmpfs(&bundles);
-        gc(&node, &[])
+        gc(&volume, &[])
     });
     assert_eq!(said.removed, <[Value; 0]>::default());
     assert_eq!(kinds(&said.left), ["bundle"], "{said:?}");
@@ -185,7 +177,7 @@ fn bundles_that_are_not_to_be_seen_from_here() {
     assert!(why.contains("isn't there either"), "{why}");
     end([app, sandbox]);
     fs::remove_dir_all(&bundles).unwrap();
-    assert_collected(&node, &["bundle"]);
+    assert_collected(&volume, &["bundle"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use runcrust_tests::{Bundle, Delegate, Node, Run, binary, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, Node, Run, StagedVolume, binary, on_each_delegate};
 use serde_json::Value;
 
 use crate::refusal;
@@ -21,10 +21,8 @@ type Spoil = fn(&mut Value);
 on_each_delegate! {
     /// runc, in Go, reads it as `mounts`; a reader that takes keys as they are would miss it.
     fn keys_that_only_some_readers_understand_are_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
         let cases: [(&str, Spoil); 6] = [
             ("Mounts", |spec| rename(spec, "mounts", "Mounts")),
             ("MOUNTS", |spec| rename(spec, "mounts", "MOUNTS")),
@@ -37,9 +35,9 @@ on_each_delegate! {
             }),
         ];
         for (key, spoil) in cases {
-            let mut bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+            let mut bundle = volume.app_bundle(&sandbox);
             spoil(bundle.spec_mut());
-            let refused = refusal::create(&node, &bundle.write());
+            let refused = refusal::create(&volume, &bundle.write());
             let _ = refused.naming(&["config.json", &format!("{key:?}")]).sentence();
         }
     }
@@ -57,26 +55,24 @@ on_each_delegate! {
     }
 
     fn an_unknown_key_of_runcrusts_configuration_fails_every_create(delegate: Delegate) {
-        let node = Node::with(delegate, "sandbox = \"always\"");
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let file = node.handler().configuration();
-        node.handler().reconfigure("\nunstagd = \"pass\"");
+        let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
+        let sandbox = volume.sandbox();
+        let file = volume.handler().configuration();
+        volume.handler().reconfigure("\nunstagd = \"pass\"");
         let line = fs::read_to_string(&file).unwrap();
         let line = 1 + line.lines().position(|line| line.starts_with("unstagd")).unwrap();
         for bundle in [
-            Bundle::plain(node.dir()),
-            node.sandbox_bundle("pod-b"),
-            node.app_bundle(&sandbox),
-            node.app_bundle(&sandbox).bind(&target, "/data", &[]),
+            Bundle::plain(volume.dir()),
+            volume.sandbox_bundle("pod-b"),
+            volume.node.app_bundle(&sandbox),
+            volume.app_bundle(&sandbox),
         ] {
-            let refused = refusal::create(&node, &bundle.write());
+            let refused = refusal::create(&volume, &bundle.write());
             let (file, line) = (file.to_str().unwrap(), format!("line {line}"));
             let _ = refused.naming(&[file, &line, "`unstagd`"]).sentence();
         }
-        node.handler().reconfigure("");
-        let _ = node.app(&sandbox, &target, "/data");
+        volume.handler().reconfigure("");
+        let _ = volume.app(&sandbox);
     }
 
     fn a_configuration_that_others_can_write_fails_every_create(delegate: Delegate) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use runcrust_tests::{Bundle, Container, Node, mounts, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Node, POD, StagedVolume, mounts, on_each_delegate};
 
 use crate::refusal::{self, mounted, stands_in};
 
@@ -13,76 +13,68 @@ fn app(node: &Node, sandbox: &Container, source: &Path) -> Bundle {
 
 on_each_delegate! {
     fn a_volume_whose_entry_was_lost_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let running = node.app(&sandbox, &target, "/data");
-        fs::remove_dir_all(node.entry(&target)).unwrap();
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let running = volume.app(&sandbox);
+        fs::remove_dir_all(volume.entry()).unwrap();
 
-        let sub = target.join("db/main");
-        for source in [&target, &sub] {
-            let refused = refusal::create(&node, &app(&node, &sandbox, source));
+        let sub = volume.target.join("db/main");
+        for source in [&volume.target, &sub] {
+            let refused = refusal::create(&volume, &app(&volume, &sandbox, source));
             let _ = refused
                 .of_volume("pv-1")
-                .naming(&["nothing is staged", target.to_str().unwrap(), "unstaged"])
+                .naming(&["nothing is staged", volume.target.to_str().unwrap(), "unstaged"])
                 .sentence();
         }
         // containerd makes a bind's missing source, which is no file.
         fs::create_dir_all(&sub).unwrap();
-        let refused = refusal::create(&node, &app(&node, &sandbox, &sub));
+        let refused = refusal::create(&volume, &app(&volume, &sandbox, &sub));
         let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
-        assert_eq!(mounted(&device, None), <[String; 0]>::default());
+        assert_eq!(mounted(&volume.device, None), <[String; 0]>::default());
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
     }
 
     fn a_wiped_crust_directory_lets_no_app_write_to_the_host(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        fs::remove_dir_all(node.handler().crust_root()).unwrap();
-        let refused = refusal::create(&node, &app(&node, &sandbox, &target));
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        fs::remove_dir_all(volume.handler().crust_root()).unwrap();
+        let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target));
         let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
-        assert_eq!(stands_in(&target), <[String; 0]>::default());
+        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
     }
 
     /// The pod's sandbox has it mounted still; what that is was on record.
     fn staged_anew_it_is_the_pods_again_if_it_is_the_same(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let running = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let running = volume.app(&sandbox);
         for (options, words) in [
             (&["--read-only"][..], "staged as ext4"),
             (&["--option", "data=journal"], "data=journal"),
         ] {
-            fs::remove_dir_all(node.handler().crust_root()).unwrap();
-            let _ = node.stage("pod-a", "pv-1", &device, options);
-            let refused = refusal::create(&node, &app(&node, &sandbox, &target)).of_volume("pv-1");
+            fs::remove_dir_all(volume.handler().crust_root()).unwrap();
+            let _ = volume.node.stage(POD, "pv-1", &volume.device, options);
+            let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target)).of_volume("pv-1");
             let _ = refused.naming(&["by nobody on record", words, "hint: "]).sentence();
         }
-        fs::remove_dir_all(node.handler().crust_root()).unwrap();
-        let _ = node.try_stage_as("ext3", &target, device.path(), &[]).success();
-        let refused = refusal::create(&node, &app(&node, &sandbox, &target)).of_volume("pv-1");
+        fs::remove_dir_all(volume.handler().crust_root()).unwrap();
+        let _ = volume.try_stage_as("ext3", &volume.target, volume.device.path(), &[]).success();
+        let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target)).of_volume("pv-1");
         let _ = refused.naming(&["with ext4 (rw", "staged as ext3 (rw)"]).sentence();
-        fs::remove_dir_all(node.handler().crust_root()).unwrap();
-        let _ = node.stage("pod-a", "pv-1", &device, &[]);
-        let again = node.app(&sandbox, &target, "/data");
+        fs::remove_dir_all(volume.handler().crust_root()).unwrap();
+        let _ = volume.node.stage(POD, "pv-1", &volume.device, &[]);
+        let again = volume.app(&sandbox);
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
         assert_eq!(again.sh("cat /data/file"), "still");
     }
 
     fn lost_entries_pass_where_that_is_configured(delegate: Delegate) {
-        let node = Node::with(delegate, "unstaged = \"pass\"");
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        fs::remove_dir_all(node.entry(&target)).unwrap();
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::on(Node::with(delegate, "unstaged = \"pass\""), &[]);
+        let sandbox = volume.sandbox();
+        fs::remove_dir_all(volume.entry()).unwrap();
+        let app = volume.app(&sandbox);
         let _ = app.sh("echo to the host > /data/file");
-        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "to the host\n");
+        assert_eq!(fs::read_to_string(volume.target.join("file")).unwrap(), "to the host\n");
     }
 
     fn a_csi_volume_that_the_driver_mounted_passes(delegate: Delegate) {

@@ -9,11 +9,10 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Delegate, LoopDevice, Node, Pod, Run, on_each_delegate, refusal, undisturbed,
+    Bundle, Delegate, LoopDevice, Node, POD, Pod, Run, on_each_delegate, refusal, undisturbed,
 };
 use serde_json::Value;
 
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 const HOOK: &str = "mount_mode = \"hook\"";
 const SENTENCE: &str = " isn't the disk that was staged: ";
 const HINT: &str = "the CSI driver has to publish the volume again";

@@ -5,9 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::{Bundle, Container, Node, Run, binary, on_each_delegate};
-
-const POD: &str = "pod-a";
+use runcrust_tests::{Container, Node, POD, Run, StagedVolume, binary, on_each_delegate};
 
 #[track_caller]
 fn assert_refused(container: &Container, words: &[&str]) {
@@ -21,33 +19,29 @@ fn assert_refused(container: &Container, words: &[&str]) {
 
 on_each_delegate! {
     fn of_a_hook_that_cannot_be_run(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let hook = node.dir().join("hook");
-        let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let configuration = node.handler().configuration();
+        let volume = StagedVolume::new(delegate);
+        let hook = volume.dir().join("hook");
+        let bundle = || volume.plain_bundle().write();
+        let configuration = volume.handler().configuration();
         let text = fs::read_to_string(&configuration).unwrap();
         let ours = format!("{:?}", binary("crust-mount-hook"));
         fs::write(&configuration, text.replace(&ours, &format!("{hook:?}"))).unwrap();
-        assert_refused(&node.container(&bundle()), &[hook.to_str().unwrap(), "No such file", "hint: "]);
+        assert_refused(&volume.container(&bundle()), &[hook.to_str().unwrap(), "No such file", "hint: "]);
         fs::write(&hook, "").unwrap();
-        assert_refused(&node.container(&bundle()), &[hook.to_str().unwrap(), "Permission denied", "hint: "]);
+        assert_refused(&volume.container(&bundle()), &[hook.to_str().unwrap(), "Permission denied", "hint: "]);
         fs::remove_file(&hook).unwrap();
         fs::create_dir(&hook).unwrap();
         fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_refused(&node.container(&bundle()), &[hook.to_str().unwrap(), "isn't a program", "hint: "]);
+        assert_refused(&volume.container(&bundle()), &[hook.to_str().unwrap(), "isn't a program", "hint: "]);
     }
 
     fn of_a_bundle_that_cannot_be_written(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let container = node.container(&bundle);
-        let log = node.dir().join("log");
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle().write();
+        let container = volume.container(&bundle);
+        let log = volume.dir().join("log");
         read_only(bundle.path(), || {
-            let mut create = Command::new(node.handler().path());
+            let mut create = Command::new(volume.handler().path());
             create.arg("--log").arg(&log).args(["--log-format", "json", "--root"]).arg(container.root());
             create.args(["create", "--bundle"]).arg(bundle.path()).arg(container.id());
             let _ = Run::of(&mut create).failure();
@@ -56,16 +50,14 @@ on_each_delegate! {
         for word in ["volume pv-1: ", "Read-only file system", "hint: ", "written anew in its place"] {
             assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
         }
-        assert!(!node.entry(&target).join("runcrust.json").exists());
+        assert!(!volume.entry().join("runcrust.json").exists());
     }
 
     fn of_a_missing_root_file_system(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.plain_bundle().write();
         fs::rename(bundle.rootfs(), bundle.path().join("elsewhere")).unwrap();
-        assert_refused(&node.container(&bundle), &["realpath", "rootfs"]);
+        assert_refused(&volume.container(&bundle), &["realpath", "rootfs"]);
     }
 
     fn of_a_sandbox_that_exists_already(delegate: Delegate) {

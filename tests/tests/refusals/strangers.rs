@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Container, Node, on_each_delegate, process, wait_until};
+use runcrust_tests::{Container, Node, POD, StagedVolume, on_each_delegate, process, wait_until};
 use serde_json::{Value, json};
 
 use crate::refusal::{self, mounted, stands_in};
@@ -16,82 +16,74 @@ const SANDBOX_UID: &str = "io.kubernetes.cri.sandbox-uid";
 
 on_each_delegate! {
     fn another_pods_volume_is_refused(delegate: Delegate) {
-        let node = Node::with(delegate, "sandbox = \"always\"");
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-b");
-        let bundle = || node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
+        let sandbox = volume.node.sandbox("pod-b");
+        let bundle = || volume.app_bundle(&sandbox);
         // What the annotation says of the pod proves nothing.
-        for bundle in [bundle(), bundle().annotation(SANDBOX_UID, "pod-a")] {
-            let refused = refusal::create(&node, &bundle.write());
+        for bundle in [bundle(), bundle().annotation(SANDBOX_UID, POD)] {
+            let refused = refusal::create(&volume, &bundle.write());
             let _ = refused
                 .of_volume("pv-1")
-                .naming(&["pod-a", "pod-b", sandbox.id()])
+                .naming(&[POD, "pod-b", sandbox.id()])
                 .sentence();
         }
-        assert_eq!(mounted(&device, Some(sandbox.pid())), <[String; 0]>::default());
-        assert!(device.is_free());
-        assert_eq!(stands_in(&target), <[String; 0]>::default());
+        assert_eq!(mounted(&volume.device, Some(sandbox.pid())), <[String; 0]>::default());
+        assert!(volume.device.is_free());
+        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
     }
 
     fn another_sandboxs_namespaces_are_refused(delegate: Delegate) {
-        let node = Node::with(delegate, "sandbox = \"always\"");
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let (mine, other) = (node.sandbox("pod-a"), node.sandbox("pod-b"));
+        let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
+        let (mine, other) = (volume.sandbox(), volume.node.sandbox("pod-b"));
         // It runs in pod-b, and says that it is of pod-a.
-        let liar = node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
-        let refused = refusal::create(&node, &liar.bind(&target, "/data", &[]).write());
+        let liar = volume.node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
+        let refused = refusal::create(&volume, &liar.bind(&volume.target, "/data", &[]).write());
         let namespace = format!("/proc/{}/ns/", other.pid());
         let _ = refused.of_volume("pv-1").naming(&[&namespace, mine.id()]).sentence();
         for kind in ["network", "ipc", "uts"] {
-            let bundle = node.app_bundle(&mine).bind(&target, "/data", &[]);
+            let bundle = volume.app_bundle(&mine);
             let refused =
-                refusal::create(&node, &bundle.namespace(kind, Some(other.pid())).write());
+                refusal::create(&volume, &bundle.namespace(kind, Some(other.pid())).write());
             let _ = refused.of_volume("pv-1").naming(&[&namespace, mine.id()]).sentence();
         }
         // An ephemeral container joins the pid namespace of its target.
-        let app = node.app(&mine, &target, "/data");
-        let bundle = node.app_bundle(&mine).bind(&target, "/data", &[]);
-        let _ = node.run(&bundle.namespace("pid", Some(app.pid())).write());
+        let app = volume.app(&mine);
+        let bundle = volume.app_bundle(&mine);
+        let _ = volume.run(&bundle.namespace("pid", Some(app.pid())).write());
     }
 
     fn a_sandbox_whose_process_is_another_sandboxs_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let other_device = node.ext4();
-        let _ = node.stage("pod-b", "pv-2", &other_device, &[]);
-        let (mine, other) = (node.sandbox("pod-a"), node.sandbox("pod-b"));
+        let volume = StagedVolume::new(delegate);
+        let other_device = volume.ext4();
+        let _ = volume.node.stage("pod-b", "pv-2", &other_device, &[]);
+        let (mine, other) = (volume.sandbox(), volume.node.sandbox("pod-b"));
         // As when the pid was given away between two ticks of the clock: only the namespace tells.
         let record = |of: &Container| {
-            node.handler().state_dir().join(format!("sandboxes/{}.json", of.id()))
+            volume.handler().state_dir().join(format!("sandboxes/{}.json", of.id()))
         };
         let read = |of| -> Value { serde_json::from_slice(&fs::read(record(of)).unwrap()).unwrap() };
         let mut mixed = read(&mine);
         mixed["process"] = read(&other)["process"].clone();
         fs::write(record(&mine), mixed.to_string()).unwrap();
-        let bundle = node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
-        let refused = refusal::create(&node, &bundle.bind(&target, "/data", &[]).write());
+        let bundle = volume.node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
+        let refused = refusal::create(&volume, &bundle.bind(&volume.target, "/data", &[]).write());
         let belongs = format!("belongs to sandbox {:?}", other.id());
         let _ = refused.of_volume("pv-1").naming(&[mine.id(), &belongs]).sentence();
-        assert_eq!(mounted(&device, Some(other.pid())), <[String; 0]>::default());
+        assert_eq!(mounted(&volume.device, Some(other.pid())), <[String; 0]>::default());
     }
 
     fn a_container_that_was_not_announced_is_not_recorded(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.run(&bundle);
-        let record = || fs::read_to_string(node.entry(&target).join("runcrust.json")).unwrap();
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&bundle);
+        let record = || fs::read_to_string(volume.entry().join("runcrust.json")).unwrap();
         let before = record();
         // Its own hook again, now for somebody of whom the volume knows nothing.
         let hook = &bundle.config()["hooks"]["createRuntime"][0];
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let arguments = hook["args"].as_array().unwrap().iter().skip(1).map(text);
-        let state = node.dir().join("state.json");
+        let state = volume.dir().join("state.json");
         fs::write(&state, json!({"id": "nobodys", "pid": app.pid()}).to_string()).unwrap();
         let mut publish = Command::new(text(&hook["path"]));
         let publish = publish.args(arguments).stdin(File::open(state).unwrap());
@@ -105,16 +97,14 @@ on_each_delegate! {
     }
 
     fn a_sandbox_id_that_is_a_path_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let records = node.handler().state_dir().join("sandboxes");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let records = volume.handler().state_dir().join("sandboxes");
         let record = records.join(format!("{}.json", sandbox.id()));
         fs::copy(&record, records.parent().unwrap().join("evil.json")).unwrap();
         for id in ["../evil", "..", ".", "", "a/b", "/etc/passwd", "a\0b"] {
-            let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
-            let refused = refusal::create(&node, &bundle.annotation(SANDBOX_ID, id).write());
+            let bundle = volume.app_bundle(&sandbox);
+            let refused = refusal::create(&volume, &bundle.annotation(SANDBOX_ID, id).write());
             let _ = refused.naming(&[&format!("{id:?}"), "id"]).sentence();
         }
     }
@@ -135,36 +125,30 @@ on_each_delegate! {
     }
 
     fn a_sandbox_that_has_ended_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
         // The shim has it written before it knows that the sandbox is gone.
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let bundle = volume.app_bundle(&sandbox).write();
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-        let refused = refusal::create(&node, &bundle);
+        let refused = refusal::create(&volume, &bundle);
         let _ = refused.of_volume("pv-1").naming(&[sandbox.id(), "ended"]).sentence();
-        device.wait_until_free(PATIENCE);
-        assert_eq!(stands_in(&target), <[String; 0]>::default());
+        volume.device.wait_until_free(PATIENCE);
+        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
     }
 
     fn a_sandboxs_own_mount_of_a_volume_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let bundle = node.sandbox_bundle("pod-a").bind(&target, "/data", &[]).write();
-        let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
-        assert!(device.is_free());
-        assert_eq!(stands_in(&target), <[String; 0]>::default());
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.sandbox_bundle(POD).bind(&volume.target, "/data", &[]).write();
+        let _ = refusal::create(&volume, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
+        assert!(volume.device.is_free());
+        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
     }
 
     fn annotations_that_contradict_themselves_are_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = || node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = || volume.app_bundle(&sandbox);
         let mut nobodys = bundle();
         let annotations = nobodys.spec_mut()["annotations"].as_object_mut().unwrap();
         let _ = annotations.remove(SANDBOX_ID);
@@ -173,30 +157,26 @@ on_each_delegate! {
             (nobodys, SANDBOX_ID),
             (bundle().annotation(kind, "pod"), kind),
         ] {
-            let refused = refusal::create(&node, &bundle.write());
+            let refused = refusal::create(&volume, &bundle.write());
             let _ = refused.naming(&["config.json", named]).sentence();
         }
     }
 
     fn a_user_namespace_without_mappings_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
-        let refused = refusal::create(&node, &bundle.namespace("user", None).write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox);
+        let refused = refusal::create(&volume, &bundle.namespace("user", None).write());
         let _ = refused.of_volume("pv-1").naming(&["user namespace", "uidMappings"]).sentence();
     }
 
     fn a_mount_of_a_volume_that_is_no_bind_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let mount = json!({"destination": "/data", "type": "overlay", "source": target});
-        let bundle = node.app_bundle(&sandbox).mount(mount).write();
-        let _ = refusal::create(&node, &bundle).of_volume("pv-1").naming(&["bind"]).sentence();
-        let on_host = Path::new(&target);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let mount = json!({"destination": "/data", "type": "overlay", "source": volume.target});
+        let bundle = volume.node.app_bundle(&sandbox).mount(mount).write();
+        let _ = refusal::create(&volume, &bundle).of_volume("pv-1").naming(&["bind"]).sentence();
+        let on_host = Path::new(&volume.target);
         assert_eq!(stands_in(on_host), <[String; 0]>::default());
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::mount::{MsFlags, mount};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{LoopDevice, MountWatcher, Run, mounts, on_each_delegate};
+use runcrust_tests::{LoopDevice, MountWatcher, POD, Run, StagedVolume, mounts, on_each_delegate};
 
 use super::*;
 
@@ -26,12 +26,15 @@ fn mount_at(source: &Path, at: &Path, fstype: &str, options: &str) {
 /// on the host nothing comes to stand.
 #[track_caller]
 fn assert_shows_the_volume(pod: &Pod, path: &str) {
-    let watcher = MountWatcher::start(pod.device.path());
-    let whole = pod.node.app(&pod.sandbox, &pod.target, "/data");
+    let watcher = MountWatcher::start(pod.volume.device.path());
+    let whole = pod
+        .volume
+        .node
+        .app(&pod.sandbox, &pod.volume.target, "/data");
     let make = format!("mkdir -p '/data/{path}'; echo volume > '/data/{path}/mark'");
     let _ = whole.sh(&make);
     let source = pod.bind(path, 0);
-    let host = pod.target.join(path);
+    let host = pod.volume.target.join(path);
     assert_eq!(
         fs::read_dir(&host).unwrap().count(),
         0,
@@ -64,7 +67,7 @@ on_each_delegate! {
         assert_shows_the_volume(&pod, "db");
         // containerd gives sources resolved.
         let resolved = pod.bind("db", 1).canonicalize().unwrap();
-        assert!(resolved.starts_with(pod.node.dir().join("srv/data")));
+        assert!(resolved.starts_with(pod.volume.dir().join("srv/data")));
         assert_eq!(pod.app(&resolved).sh("cat /data/mark"), "volume");
     }
 
@@ -101,7 +104,7 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let mut create = std::process::Command::new("btrfs");
         let _ = Run::of(create.args(["subvolume", "create"]).arg(target.join("sv"))).success();
-        let pod = Pod { sandbox: node.sandbox(POD), node, device, target };
+        let pod = Pod::of(StagedVolume { target, device, node });
         assert_shows_the_volume(&pod, "sv/db");
         assert_shows_the_volume_again(&pod, "db", 1);
     }
@@ -113,7 +116,7 @@ on_each_delegate! {
         mounts::bind(&node.dir().subdir("staging/pv-1"), &target);
         let device = node.ext4();
         let _ = node.try_stage(&target, device.path(), &[]).success();
-        let pod = Pod { sandbox: node.sandbox(POD), node, device, target };
+        let pod = Pod::of(StagedVolume { target, device, node });
         assert_shows_the_volume(&pod, "db");
     }
 
@@ -131,49 +134,46 @@ on_each_delegate! {
     }
 
     fn a_subpath_that_the_volume_lacks_is_created_in_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4321"]);
-        let pod = Pod { sandbox: node.sandbox(POD), node, device, target };
+        let pod = Pod::of(StagedVolume::with(delegate, &["--fs-group", "4321"]));
         let app = pod.app(&pod.bind("new/and/deep", 0));
         assert_eq!(app.sh("stat -c '%a %g' /data"), "2775 4321", "the volume root's mode and group");
         let _ = app.sh("echo new > /data/mark");
-        assert_eq!(fs::read_dir(pod.target.join("new/and/deep")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(pod.volume.target.join("new/and/deep")).unwrap().count(), 0);
         drop(app);
         pod.sandbox.stop();
         let _ = pod.sandbox.delete();
-        pod.device.wait_until_free(PATIENCE);
-        let mark = with_mounted(pod.device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
+        pod.volume.device.wait_until_free(PATIENCE);
+        let mark = with_mounted(pod.volume.device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
         assert_eq!(mark, b"new\n");
     }
 
     /// The host's directory can't hold the file, so kubelet makes a directory of that name.
     fn a_file_in_the_volume_is_mounted_as_a_file(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let whole = pod.app(&pod.target);
+        let whole = pod.app(&pod.volume.target);
         let _ = whole.sh("mkdir /data/conf; echo volume > /data/conf/app.ini; echo two > /data/conf/b.ini");
         let directory = pod.bind("conf/app.ini", 0);
         assert!(directory.is_dir());
         // A file on the host can only be somebody's mistake: it isn't what is shown either.
-        fs::write(pod.target.join("conf/b.ini"), "host\n").unwrap();
+        fs::write(pod.volume.target.join("conf/b.ini"), "host\n").unwrap();
         let file = pod.bind("conf/b.ini", 1);
         assert!(file.is_file());
-        let bundle = pod.node.app_bundle(&pod.sandbox);
+        let bundle = pod.volume.node.app_bundle(&pod.sandbox);
         let bundle = bundle.bind(&directory, "/etc/app.ini", &[]).bind(&file, "/etc/b.ini", &[]);
-        let app = pod.node.run(&bundle.write());
+        let app = pod.volume.run(&bundle.write());
         assert_eq!(app.sh("cat /etc/app.ini /etc/b.ini"), "volume\ntwo");
         let _ = app.sh("echo changed > /etc/b.ini");
         assert_eq!(whole.sh("cat /data/conf/b.ini"), "changed");
-        assert_eq!(fs::read_to_string(pod.target.join("conf/b.ini")).unwrap(), "host\n");
+        assert_eq!(fs::read_to_string(pod.volume.target.join("conf/b.ini")).unwrap(), "host\n");
     }
 
     fn two_containers_and_a_read_only_mount_share_one_volume(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let (one, two) = (pod.bind("a", 0), pod.bind("b", 1));
         let first = pod.app(&one);
-        let bundle = pod.node.app_bundle(&pod.sandbox);
+        let bundle = pod.volume.node.app_bundle(&pod.sandbox);
         let bundle = bundle.bind(&one, "/a", &["rbind", "rprivate", "ro"]).bind(&two, "/b", &[]);
-        let second = pod.node.run(&bundle.write());
+        let second = pod.volume.run(&bundle.write());
         let _ = first.sh("echo a > /data/file");
         assert_eq!(second.sh("cat /a/file; ls /b"), "a");
         let refused = second.exec(&["/bin/touch", "/a/new"]).failure();
@@ -192,5 +192,8 @@ on_each_delegate! {
 fn assert_shows_the_volume_again(pod: &Pod, path: &str, index: u32) {
     let app = pod.app(&pod.bind(path, index));
     let _ = app.sh("echo again > /data/mark");
-    assert_eq!(fs::read_dir(pod.target.join(path)).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(pod.volume.target.join(path)).unwrap().count(),
+        0
+    );
 }

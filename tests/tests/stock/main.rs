@@ -8,16 +8,12 @@ mod refused;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::{Container, Delegate, LoopDevice, Node};
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
+use runcrust_tests::{Container, Delegate, Node, POD, StagedVolume};
 
 /// A pod with a staged volume, `pv-1`, and its sandbox.
 struct Pod {
-    node: Node,
-    device: LoopDevice,
-    target: PathBuf,
     sandbox: Container,
+    volume: StagedVolume,
 }
 
 impl Pod {
@@ -25,13 +21,13 @@ impl Pod {
     fn on(delegate: Delegate, prepare: impl FnOnce(&Node)) -> Self {
         let node = Node::new(delegate);
         prepare(&node);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        Self::of(StagedVolume::on(node, &[]))
+    }
+
+    fn of(volume: StagedVolume) -> Self {
         Self {
-            sandbox: node.sandbox(POD),
-            node,
-            device,
-            target,
+            sandbox: volume.sandbox(),
+            volume,
         }
     }
 
@@ -41,12 +37,12 @@ impl Pod {
 
     /// kubelet's bind of a subPath of `pv-1`.
     fn bind(&self, path: &str, index: u32) -> PathBuf {
-        subpath("pv-1", &self.target, path, index).bind(&self.node.handler().kubelet_dir())
+        subpath("pv-1", &self.volume.target, path, index).bind(&self.volume.handler().kubelet_dir())
     }
 
     /// A running app with this source on `/data`.
     fn app(&self, source: &Path) -> Container {
-        self.node.app(&self.sandbox, source, "/data")
+        self.volume.node.app(&self.sandbox, source, "/data")
     }
 }
 

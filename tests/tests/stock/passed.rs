@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use runcrust_tests::{mounts, on_each_delegate};
+use runcrust_tests::{POD, mounts, on_each_delegate};
 
 use super::*;
 
@@ -27,9 +27,9 @@ fn empty_dir(node: &Node, name: &str) -> PathBuf {
 on_each_delegate! {
     fn an_ordinary_volumes_subpath_beside_a_staged_volume(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let cache = empty_dir(&pod.node, "cache");
-        let source = subpath("cache", &cache, "db", 0).bind(&pod.node.handler().kubelet_dir());
-        let app = passes(&pod.node, &pod.sandbox, &source);
+        let cache = empty_dir(&pod.volume, "cache");
+        let source = subpath("cache", &cache, "db", 0).bind(&pod.volume.handler().kubelet_dir());
+        let app = passes(&pod.volume, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");
         assert_eq!(fs::read_to_string(cache.join("db/file")).unwrap(), "host\n");
     }
@@ -45,10 +45,10 @@ on_each_delegate! {
 
     fn a_mounted_csi_volumes_subpath(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let ordinary = pod.node.target(POD, "pv-2");
+        let ordinary = pod.volume.node.target(POD, "pv-2");
         mounts::tmpfs(&ordinary);
-        let source = subpath("pv-2", &ordinary, "db", 0).bind(&pod.node.handler().kubelet_dir());
-        let app = passes(&pod.node, &pod.sandbox, &source);
+        let source = subpath("pv-2", &ordinary, "db", 0).bind(&pod.volume.handler().kubelet_dir());
+        let app = passes(&pod.volume, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");
         assert_eq!(fs::read_to_string(ordinary.join("db/file")).unwrap(), "host\n");
     }

@@ -5,37 +5,38 @@ use std::path::Path;
 
 use nix::mount::{MntFlags, umount2};
 use runcrust_tests::refusal::{self, Refusal, mounted};
-use runcrust_tests::{Bundle, on_each_delegate};
+use runcrust_tests::{Bundle, POD, on_each_delegate};
 
 use super::*;
 
 fn bundle(pod: &Pod, source: &Path) -> Bundle {
-    pod.node
+    pod.volume
+        .node
         .app_bundle(&pod.sandbox)
         .bind(source, "/data", &[])
         .write()
 }
 
 fn refused(pod: &Pod, source: &Path) -> Refusal {
-    refusal::create(&pod.node, &bundle(pod, source))
+    refusal::create(&pod.volume, &bundle(pod, source))
 }
 
 on_each_delegate! {
     fn a_bind_whose_source_was_removed(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
-        fs::remove_dir(pod.target.join("db")).unwrap();
+        fs::remove_dir(pod.volume.target.join("db")).unwrap();
         let removed = refused(&pod, &source).of_volume("pv-1");
         let _ = removed.naming(&[source.to_str().unwrap(), "which has been removed"]).sentence();
         // Another directory of that name isn't what is bound.
-        fs::create_dir(pod.target.join("db")).unwrap();
+        fs::create_dir(pod.volume.target.join("db")).unwrap();
         let _ = refused(&pod, &source).of_volume("pv-1").naming(&["which has been removed"]).sentence();
         // kubelet finds that out, and binds it anew.
         umount2(&source, MntFlags::empty()).unwrap();
         let again = pod.bind("db", 0);
         let app = pod.app(&again);
         let _ = app.sh("echo x > /data/file");
-        assert_eq!(fs::read_dir(pod.target.join("db")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(pod.volume.target.join("db")).unwrap().count(), 0);
     }
 
     fn a_place_where_nothing_is_mounted(delegate: Delegate) {
@@ -50,28 +51,28 @@ on_each_delegate! {
 
     fn a_bind_of_something_else(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let elsewhere = pod.node.dir().subdir("elsewhere");
-        let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.node.handler().kubelet_dir());
+        let elsewhere = pod.volume.dir().subdir("elsewhere");
+        let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.volume.handler().kubelet_dir());
         let _ = refused(&pod, &source).of_volume("pv-1").naming(&["/elsewhere/db", "isn't in its"]).sentence();
         assert!(!elsewhere.join("db/file").exists());
     }
 
     fn a_bind_under_another_volumes_name(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let other = subpath("pv-2", &pod.target, "db", 0).bind(&pod.node.handler().kubelet_dir());
+        let other = subpath("pv-2", &pod.volume.target, "db", 0).bind(&pod.volume.handler().kubelet_dir());
         let staged_alone = refused(&pod, &other).of_volume("pv-1");
         let _ = staged_alone.naming(&["named after another", other.to_str().unwrap()]).sentence();
-        let device = pod.node.ext4();
-        let second = pod.node.stage(POD, "pv-2", &device, &[]);
+        let device = pod.volume.ext4();
+        let second = pod.volume.node.stage(POD, "pv-2", &device, &[]);
         let _ = refused(&pod, &other).of_volume("pv-1").naming(&["named after another"]).sentence();
-        let _ = pod.node.unstage(&second).success();
+        let _ = pod.volume.node.unstage(&second).success();
     }
 
     fn another_pods_volume(delegate: Delegate) {
         let pod = Pod::new(delegate);
-        let device = pod.node.ext4();
-        let theirs = pod.node.stage("pod-b", "pv-2", &device, &[]);
-        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(&pod.node.handler().kubelet_dir());
+        let device = pod.volume.ext4();
+        let theirs = pod.volume.node.stage("pod-b", "pv-2", &device, &[]);
+        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(&pod.volume.handler().kubelet_dir());
         let _ = refused(&pod, &source).of_volume("pv-2").naming(&["of pod pod-b"]).sentence();
         assert_eq!(mounted(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
     }
@@ -79,7 +80,7 @@ on_each_delegate! {
     fn a_target_path_that_is_gone(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
-        fs::remove_dir_all(pod.target.parent().unwrap()).unwrap();
+        fs::remove_dir_all(pod.volume.target.parent().unwrap()).unwrap();
         let _ = refused(&pod, &source).of_volume("pv-1").naming(&["isn't there"]).sentence();
     }
 
@@ -87,13 +88,13 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         let running = pod.app(&source);
-        fs::remove_dir_all(pod.node.entry(&pod.target)).unwrap();
+        fs::remove_dir_all(pod.volume.entry()).unwrap();
         let lost = refused(&pod, &source).of_volume("pv-1");
-        let _ = lost.naming(&["nothing is staged", pod.target.to_str().unwrap(), "unstaged"]).sentence();
+        let _ = lost.naming(&["nothing is staged", pod.volume.target.to_str().unwrap(), "unstaged"]).sentence();
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
-        pod.node.handler().reconfigure("unstaged = \"pass\"");
+        pod.volume.handler().reconfigure("unstaged = \"pass\"");
         let app = pod.app(&source);
         let _ = app.sh("echo host > /data/file");
-        assert_eq!(fs::read_to_string(pod.target.join("db/file")).unwrap(), "host\n");
+        assert_eq!(fs::read_to_string(pod.volume.target.join("db/file")).unwrap(), "host\n");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use runcrust_tests::{Bundle, Delegate, Node, Run, binary, on_each_delegate, steps};
+use runcrust_tests::{Bundle, Delegate, Node, Run, StagedVolume, binary, on_each_delegate, steps};
 
 use crate::strace::{Part, Trace};
 
@@ -110,11 +110,9 @@ on_each_delegate! {
     }
 
     fn a_volume_costs_no_more_than_its_mount_and_its_records(delegate: Delegate) {
-        let node = Node::on_root_mount(delegate);
-        let device = node.ext4();
-        let target = node.stage("a-pod", "pv-1", &device, &[]);
-        let bundle = bundle(&node, &node.dir().subdir("sources")).bind(&target, "/data", &[]);
-        let part = create(&node, bundle);
+        let volume = StagedVolume::on(Node::on_root_mount(delegate), &[]);
+        let bundle = bundle(&volume, &volume.dir().subdir("sources")).bind(&volume.target, "/data", &[]);
+        let part = create(&volume, bundle);
         // Other tests' loop devices are looked at, too.
         let neighbours = ["/sys/dev/block/", "/dev/loop"].map(|text| part.that_name(text).count());
         let count = part.count() - neighbours.iter().sum::<usize>();
@@ -171,11 +169,9 @@ fn a_call_that_is_handed_on_takes_few_instructions_and_a_create_is_read_fast() {
 /// Of a small config: each instruction is a step of a tracer's, which takes its time.
 #[test]
 fn a_create_with_a_volume_takes_few_instructions() {
-    let node = Node::new(Delegate::Crun);
-    let device = node.ext4();
-    let target = node.stage("a-pod", "pv-1", &device, &[]);
-    let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-    let container = node.container(&bundle.write());
+    let volume = StagedVolume::new(Delegate::Crun);
+    let bundle = volume.plain_bundle();
+    let container = volume.container(&bundle.write());
     let create = container.create_command();
     let count = steps::instructions(&create, |create| container.spawn(create));
     assert!(count <= INSTRUCTIONS_OF_A_MATCH, "{count}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Node, on_each_delegate, wait_until};
+use runcrust_tests::{Bundle, POD, StagedVolume, on_each_delegate, wait_until};
 use serde_json::{Value, json};
 
 use crate::twin::masked;
@@ -195,21 +195,19 @@ on_each_delegate! {
 
     /// So they find everything as it is without runcrust, at the end too.
     fn other_peoples_hooks_run_before_runcrusts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let bundle = node.sandbox_bundle("pod-a");
-        let record = node.handler().state_dir().join(format!("sandboxes/{}.json", bundle.id()));
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.sandbox_bundle(POD);
+        let record = volume.handler().state_dir().join(format!("sandboxes/{}.json", bundle.id()));
         let command = copying(&bundle, &record);
         let pod = with_other_peoples(bundle, &command).write();
-        let sandbox = node.run(&pod);
+        let sandbox = volume.run(&pod);
         assert_eq!(found(&pod, "createRuntime-two"), None, "the sandbox isn't known yet");
         assert!(found(&pod, "createContainer-one").is_some());
 
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
-        let command = copying(&bundle, &node.entry(&target).join("runcrust.json"));
+        let bundle = volume.app_bundle(&sandbox);
+        let command = copying(&bundle, &volume.entry().join("runcrust.json"));
         let bundle = with_other_peoples(bundle, &command).write();
-        let app = node.run(&bundle);
+        let app = volume.run(&bundle);
         let kind = |hook: &str| kind_of(found(&bundle, hook), app.id());
         assert_eq!(kind("createRuntime-two"), "pending");
         assert_eq!(kind("createContainer-one"), "container");

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::thread;
 
 use nix::sys::signal::{SigSet, Signal};
-use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, on_each_delegate};
+use runcrust_tests::{
+    Bundle, Container, Delegate, LoopDevice, Node, StagedVolume, on_each_delegate,
+};
 
 use crate::probe::Seen;
 use crate::probed::{Probed, os};
@@ -69,15 +71,10 @@ fn calls(bundle: &Bundle) -> [Vec<&OsStr>; 3] {
 /// A running sandbox whose pod has a volume, the bundle of an app with that, and then a probe in
 /// the delegate's place.
 fn app_with_a_volume(delegate: Delegate) -> (Probed, LoopDevice, Container, Bundle) {
-    let node = Node::new(delegate);
-    let device = node.ext4();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let sandbox = node.sandbox("pod-a");
-    let app = node
-        .app_bundle(&sandbox)
-        .bind(&target, "/data", &[])
-        .write();
-    (Probed::on(node), device, sandbox, app)
+    let volume = StagedVolume::new(delegate);
+    let sandbox = volume.sandbox();
+    let app = volume.app_bundle(&sandbox).write();
+    (Probed::on(volume.node), volume.device, sandbox, app)
 }
 
 on_each_delegate! {

@@ -3,10 +3,8 @@
 use std::fs;
 
 use runcrust_tests::container::parse_log;
-use runcrust_tests::{Bundle, Container, Delegate, Node, Run, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Delegate, Node, POD, Run, on_each_delegate};
 use serde_json::json;
-
-const POD: &str = "99999999-8888-7777-6666-555555555555";
 
 /// A node whose delegate is a copy under a name that stands for the other one.
 fn node(delegate: Delegate) -> Node {

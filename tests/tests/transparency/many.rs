@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::{Bundle, Container, Delegate, Node};
+use runcrust_tests::{Bundle, Container, Delegate, Node, StagedVolume};
 
 use crate::strace::{Part, Trace};
 
@@ -63,13 +63,11 @@ fn kubelets_bind(node: &Node, target: &Path, number: usize) -> PathBuf {
 
 /// Calls, and bytes read, up to the delegate of a create beside a container that is there with as many.
 fn cost(what: Mounts, count: usize) -> [usize; 2] {
-    let node = Node::new(Delegate::Crun);
-    let device = node.ext4();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let sandbox = node.sandbox("pod-a");
-    let _first = node.run(&bundle(&node, &sandbox, &target, what, count));
-    let second = node.container(&bundle(&node, &sandbox, &target, what, count));
-    let trace = Trace::in_directory(node.dir().path());
+    let volume = StagedVolume::new(Delegate::Crun);
+    let sandbox = volume.sandbox();
+    let _first = volume.run(&bundle(&volume, &sandbox, &volume.target, what, count));
+    let second = volume.container(&bundle(&volume, &sandbox, &volume.target, what, count));
+    let trace = Trace::in_directory(volume.dir().path());
     let create = trace.of(&second.create_command());
     let _ = second.create_with(create).success();
     let part: Part = trace.part().0;

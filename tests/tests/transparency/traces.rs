@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::{Bundle, Container, Node, Run, Runtime, mounts, on_each_delegate};
+use runcrust_tests::{
+    Bundle, Container, Node, Run, Runtime, StagedVolume, mounts, on_each_delegate,
+};
 
 use crate::strace::{Part, Trace};
 
@@ -150,14 +152,12 @@ on_each_delegate! {
 
     /// The rest of the container's life, and what callers ask of a runtime.
     fn other_commands_never_look_at_the_bundle(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.container(&bundle);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.container(&bundle);
         let _ = app.create().success();
-        let trace = Trace::in_directory(node.dir().path());
+        let trace = Trace::in_directory(volume.dir().path());
         let id = app.id();
         for arguments in [
             vec!["state", id],
@@ -179,9 +179,9 @@ on_each_delegate! {
             assert_eq!(part.opened("config.json"), 0, "{arguments:?}: {part:#?}");
             let state: [PathBuf; 4] = [
                 bundle.path().to_owned(),
-                node.handler().crust_root(),
-                node.handler().state_dir(),
-                node.handler().kubelet_dir(),
+                volume.handler().crust_root(),
+                volume.handler().state_dir(),
+                volume.handler().kubelet_dir(),
             ];
             for path in &state {
                 assert_eq!(part.naming(path), <[&str; 0]>::default(), "{arguments:?}");

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{
-    Bundle, Container, Delegate, LoopDevice, Node, Runtime, TestDir, cgroup, process, wait_until,
+    Bundle, Container, Delegate, LoopDevice, Node, POD, Runtime, TestDir, cgroup, process,
+    wait_until,
 };
 
 use crate::twin::{Answer, Call, Twin};
-
-const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// The two, and what they stand on. Dropped in this order.
 pub(crate) struct Twins {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, LoopDevice, Node};
+use runcrust_tests::{Delegate, LoopDevice, Node, StagedVolume};
 
 use crate::answer::{assert_done, assert_error};
 
@@ -113,36 +113,38 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
 
 #[test]
 fn a_node_that_is_not_in_order_is_internal() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
+    let volume = StagedVolume::new(Delegate::Runc);
     let verbs = || {
         [
-            node.try_stage(&target, device.path(), &["--option", "noatime"]),
-            node.unstage(&target),
-            node.stats(&target),
-            node.resize(&target, 0, 0),
+            volume.try_stage(
+                &volume.target,
+                volume.device.path(),
+                &["--option", "noatime"],
+            ),
+            volume.unstage(),
+            volume.stats(),
+            volume.resize(0, 0),
         ]
     };
-    let root = node.handler().crust_root();
+    let root = volume.handler().crust_root();
     fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
     for run in verbs() {
         assert_error(run, "INTERNAL", &[utf8(&root), "written"]);
     }
     fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
-    let entry = node.entry(&target);
+    let entry = volume.entry();
     chown(&entry, Some(1000), None).unwrap();
     for run in verbs() {
         assert_error(run, "INTERNAL", &[utf8(&entry), "root"]);
     }
     chown(&entry, Some(0), None).unwrap();
-    node.handler().reconfigure("no_such_key = 1");
-    let file = node.handler().configuration();
+    volume.handler().reconfigure("no_such_key = 1");
+    let file = volume.handler().configuration();
     for run in verbs() {
         assert_error(run, "INTERNAL", &[utf8(&file), "line ", "`no_such_key`"]);
     }
-    node.handler().reconfigure("");
-    assert_done(node.unstage(&target));
+    volume.handler().reconfigure("");
+    assert_done(volume.unstage());
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::{
-    Container, LoopDevice, Node, Pod, Run, host, on_each_delegate, process, refusal, wait_until,
+    Container, LoopDevice, Node, Pod, Run, StagedVolume, host, on_each_delegate, process, refusal,
+    wait_until,
 };
 use serde_json::{Value, json};
 
@@ -92,63 +93,55 @@ on_each_delegate! {
     }
 
     fn a_file_system_with_errors_is_abnormal(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=continue"]);
-        let _sandbox = node.sandbox("pod-a");
-        assert_well(&stats(&node, &target));
+        let volume = StagedVolume::with(delegate, &["--option", "errors=continue"]);
+        let _sandbox = volume.sandbox();
+        assert_well(&stats(&volume, &volume.target));
         for recorded in ["recorded an error", "recorded 2 errors"] {
-            device.fail_ext4();
+            volume.device.fail_ext4();
             // The kernel counts a moment later.
             wait_until("the error to count", PATIENCE, || {
-                stats(&node, &target).to_string().contains(recorded)
+                stats(&volume, &volume.target).to_string().contains(recorded)
             });
-            assert_abnormal(&stats(&node, &target), &[recorded, "e2fsck"]);
+            assert_abnormal(&stats(&volume, &volume.target), &[recorded, "e2fsck"]);
         }
     }
 
     fn a_file_system_that_became_read_only_is_abnormal(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &["--option", "errors=remount-ro"]);
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data");
-        device.fail_ext4();
+        let volume = StagedVolume::with(delegate, &["--option", "errors=remount-ro"]);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
+        volume.device.fail_ext4();
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
         wait_until("the error to count", PATIENCE, || {
-            stats(&node, &target)["volume_condition"]["abnormal"] == json!(true)
+            stats(&volume, &volume.target)["volume_condition"]["abnormal"] == json!(true)
         });
-        let answer = stats(&node, &target);
+        let answer = stats(&volume, &volume.target);
         assert_abnormal(&answer, &["e2fsck"]);
         // Kernels tell it of the superblock (before about 6.12), by a word of its own (6.15), or
         // by nothing but the errors.
-        let line = shown(&sandbox, &device);
+        let line = shown(&sandbox, &volume.device);
         let told = line.contains("emergency_ro") || line.contains(" ro,");
         assert_eq!(answer.to_string().contains("read-only"), told, "{answer}: {line}");
     }
 
     fn a_volume_that_was_staged_read_only_is_as_it_should_be(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &["--read-only"]);
-        let _sandbox = node.sandbox("pod-a");
-        assert_well(&stats(&node, &target));
+        let volume = StagedVolume::with(delegate, &["--read-only"]);
+        let _sandbox = volume.sandbox();
+        assert_well(&stats(&volume, &volume.target));
     }
 
     /// The mount is read-only, not the file system.
     fn a_container_that_sees_the_volume_read_only_is_no_symptom(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &["rbind", "ro"]);
-        let app = node.run(&bundle.write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind", "ro"]);
+        let app = volume.run(&bundle.write());
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
-        assert_well(&stats(&node, &target));
+        assert_well(&stats(&volume, &volume.target));
     }
 
     fn an_xfs_that_was_shut_down_is_abnormal_and_still_tells_its_usage(delegate: Delegate) {
@@ -198,48 +191,42 @@ on_each_delegate! {
 
     /// It answers nearly everything from memory; since Linux 6.15 the kernel shows it.
     fn an_ext4_that_was_shut_down_is_abnormal_where_the_kernel_shows_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        shut_down(&root(&node, &sandbox, &target));
-        let answer = stats(&node, &target);
-        let line = shown(&sandbox, &device);
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        shut_down(&root(&volume, &sandbox, &volume.target));
+        let answer = stats(&volume, &volume.target);
+        let line = shown(&sandbox, &volume.device);
         let told = line.contains(",shutdown");
         assert_eq!(answer.to_string().contains("was shut down"), told, "{answer}: {line}");
         assert!(answer["usage"][0]["total"].as_u64().expect("a number") > 0);
     }
 
     fn files_in_the_host_directory_are_abnormal(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let _sandbox = node.sandbox("pod-a");
+        let volume = StagedVolume::new(delegate);
+        let _sandbox = volume.sandbox();
         // containerd and kubelet make a subPath's directories there.
-        fs::create_dir_all(target.join("sub/deep")).unwrap();
-        assert_well(&stats(&node, &target));
-        let names = [utf8(&target), "another runtime handler", "move"];
-        fs::write(target.join("sub/deep/file"), "").unwrap();
-        assert_abnormal(&stats(&node, &target), &names);
-        fs::remove_file(target.join("sub/deep/file")).unwrap();
-        assert_well(&stats(&node, &target));
-        symlink("/", target.join("sub/link")).unwrap();
-        assert_abnormal(&stats(&node, &target), &names);
-        fs::remove_dir_all(&target).unwrap();
-        assert_well(&stats(&node, &target));
+        fs::create_dir_all(volume.target.join("sub/deep")).unwrap();
+        assert_well(&stats(&volume, &volume.target));
+        let names = [utf8(&volume.target), "another runtime handler", "move"];
+        fs::write(volume.target.join("sub/deep/file"), "").unwrap();
+        assert_abnormal(&stats(&volume, &volume.target), &names);
+        fs::remove_file(volume.target.join("sub/deep/file")).unwrap();
+        assert_well(&stats(&volume, &volume.target));
+        symlink("/", volume.target.join("sub/link")).unwrap();
+        assert_abnormal(&stats(&volume, &volume.target), &names);
+        fs::remove_dir_all(&volume.target).unwrap();
+        assert_well(&stats(&volume, &volume.target));
     }
 
     /// An ordinary volume's files, not those of a pod that went astray.
     fn a_mount_in_the_host_directorys_place_is_not_looked_into(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let _sandbox = node.sandbox("pod-a");
-        let elsewhere = node.dir().subdir("elsewhere");
+        let volume = StagedVolume::new(delegate);
+        let _sandbox = volume.sandbox();
+        let elsewhere = volume.dir().subdir("elsewhere");
         fs::write(elsewhere.join("file"), "").unwrap();
-        let mount = Run::of(Command::new("mount").arg("--bind").args([&elsewhere, &target]));
-        let run = node.stats(&target);
-        let umount = Run::of(Command::new("umount").arg(&target));
+        let mount = Run::of(Command::new("mount").arg("--bind").args([&elsewhere, &volume.target]));
+        let run = volume.stats();
+        let umount = Run::of(Command::new("umount").arg(&volume.target));
         let _ = (mount.success(), umount.success());
         assert_well(&answer(run));
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Node, on_each_delegate};
+use runcrust_tests::{Delegate, Node, StagedVolume, on_each_delegate};
 use serde_json::{Value, json};
 
 use crate::answer::{assert_done, assert_error};
@@ -32,12 +32,8 @@ fn identities(directory: &Path) -> Vec<(PathBuf, u64, i64, i64, Vec<u8>)> {
 
 #[test]
 fn an_entry_holds_what_was_staged_and_is_roots_alone() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(
-        "pod-a",
-        "pv-1",
-        &device,
+    let volume = StagedVolume::with(
+        Delegate::Runc,
         &[
             "--option",
             "noatime",
@@ -54,28 +50,28 @@ fn an_entry_holds_what_was_staged_and_is_roots_alone() {
     let expected = json!({
         "version": 1,
         "volume-type": "block",
-        "device": device.path(),
+        "device": volume.device.path(),
         "fstype": "ext4",
         "options": ["noatime", "commit=7"],
         "metadata": {
             "fsGroup": "0",
             "fsGroupChangePolicy": "OnRootMismatch",
-            "targetPath": target,
+            "targetPath": volume.target,
             "readOnly": true,
             "accessMode": "SINGLE_NODE_SINGLE_WRITER",
-            "diskSeq": device.disk_seq(),
+            "diskSeq": volume.device.disk_seq(),
         },
     });
-    assert_eq!(info(&node, &target), expected);
+    assert_eq!(info(&volume, &volume.target), expected);
 
-    let entry = node.entry(&target);
+    let entry = volume.entry();
     let mut names: Vec<_> = fs::read_dir(&entry)
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
     names.sort();
     assert_eq!(names, ["mountInfo.json", "target.json"]);
-    let root = node.handler().crust_root();
+    let root = volume.handler().crust_root();
     for (path, mode) in [
         (root.clone(), 0o40700),
         (entry.clone(), 0o40700),
@@ -94,8 +90,8 @@ fn an_entry_holds_what_was_staged_and_is_roots_alone() {
         [entry],
         "one layer, and nothing left of the making"
     );
-    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
-    assert!(device.is_free());
+    assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
+    assert!(volume.device.is_free());
 }
 
 #[test]
@@ -185,18 +181,16 @@ fn other_content_of_an_unused_volume_replaces_what_was_there() {
 
 #[test]
 fn an_entry_that_cannot_be_read_is_staged_again() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let file = node.entry(&target).join("mountInfo.json");
+    let volume = StagedVolume::new(Delegate::Runc);
+    let file = volume.entry().join("mountInfo.json");
     let good = fs::read(&file).unwrap();
     for bad in ["", "{", "{\"version\":2}"] {
         fs::write(&file, bad).unwrap();
-        assert_done(node.try_stage(&target, device.path(), &[]));
+        assert_done(volume.try_stage(&volume.target, volume.device.path(), &[]));
         assert_eq!(fs::read(&file).unwrap(), good, "after {bad:?}");
     }
     fs::remove_file(&file).unwrap();
-    assert_done(node.try_stage(&target, device.path(), &[]));
+    assert_done(volume.try_stage(&volume.target, volume.device.path(), &[]));
     assert_eq!(fs::read(&file).unwrap(), good);
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Container, Delegate, Node, Run, on_each_delegate, process, wait_until};
+use runcrust_tests::{
+    Container, Delegate, Node, Run, StagedVolume, on_each_delegate, process, wait_until,
+};
 use serde_json::Value;
 
 use crate::answer::assert_error;
@@ -54,29 +56,25 @@ fn a_volume_that_is_not_staged_is_not_found() {
 
 on_each_delegate! {
     fn before_and_after_its_use_a_volume_has_no_stats(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
-        let sandbox = node.sandbox("pod-a");
-        let _ = stats(&node, &target);
+        let volume = StagedVolume::new(delegate);
+        assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
+        let sandbox = volume.sandbox();
+        let _ = stats(&volume, &volume.target);
         sandbox.stop();
         let _ = sandbox.delete().success();
-        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
-        let _ = node.unstage(&target).success();
-        assert_error(node.stats(&target), "NOT_FOUND", &["pv-1"]);
+        assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
+        let _ = volume.unstage().success();
+        assert_error(volume.stats(), "NOT_FOUND", &["pv-1"]);
     }
 
     fn the_numbers_are_those_that_the_container_sees(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data");
-        assert_eq!(stats(&node, &target), expected(&app, "/data"));
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
+        assert_eq!(stats(&volume, &volume.target), expected(&app, "/data"));
         let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=6 2>/dev/null; sync");
         let _ = app.sh("mkdir -p /data/a/b/c; sync");
-        let after = stats(&node, &target);
+        let after = stats(&volume, &volume.target);
         assert_eq!(after, expected(&app, "/data"));
         let after: Value = serde_json::from_str(&after).unwrap();
         assert!(after["usage"][0]["used"].as_u64().unwrap() >= 6 << 20, "{after}");
@@ -84,21 +82,19 @@ on_each_delegate! {
 
     /// kubelet's part asks the program that the entry names, whatever runtime wrote it.
     fn runtime_cli_names_a_program_that_answers(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let cli = node.entry(&target).join("runtime-cli");
+        let volume = StagedVolume::new(delegate);
+        let cli = volume.entry().join("runtime-cli");
         assert!(!cli.exists(), "not before it is in use");
-        let sandbox = node.sandbox("pod-a");
+        let sandbox = volume.sandbox();
         let line = fs::read_to_string(&cli).unwrap();
         let program = PathBuf::from(line.strip_suffix('\n').expect("a line"));
         assert!(!line.trim_end().contains('\n') && program.is_absolute(), "{line:?}");
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&cli).unwrap().permissions());
         assert_eq!(mode & 0o7777, 0o600);
 
-        let app = node.app(&sandbox, &target, "/data");
+        let app = volume.app(&sandbox);
         let mut command = Command::new(&program);
-        command.env_clear().args(["crust", "stats"]).arg(&target).current_dir("/");
+        command.env_clear().args(["crust", "stats"]).arg(&volume.target).current_dir("/");
         let run = Run::of(&mut command).success();
         assert_eq!((run.stdout, run.stderr), (expected(&app, "/data"), String::new()));
         for container in [&app, &sandbox] {
@@ -109,43 +105,37 @@ on_each_delegate! {
     }
 
     fn an_app_answers_for_a_sandbox_that_was_killed(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data/deep");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.node.app(&sandbox, &volume.target, "/data/deep");
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         let _ = app.sh("dd if=/dev/zero of=/data/deep/file bs=1M count=3 2>/dev/null; sync");
-        assert_eq!(stats(&node, &target), expected(&app, "/data/deep"));
+        assert_eq!(stats(&volume, &volume.target), expected(&app, "/data/deep"));
     }
 
     fn asking_does_not_keep_the_device_busy(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
         for _ in 0..20 {
-            let _ = stats(&node, &target);
+            let _ = stats(&volume, &volume.target);
         }
-        assert_eq!(device.host_mounts(), <[String; 0]>::default());
+        assert_eq!(volume.device.host_mounts(), <[String; 0]>::default());
         sandbox.stop();
         let _ = sandbox.delete().success();
-        device.wait_until_free(PATIENCE);
-        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
-        assert!(device.is_free());
+        volume.device.wait_until_free(PATIENCE);
+        assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
+        assert!(volume.device.is_free());
     }
 
     fn what_a_container_made_of_its_mount_leads_nowhere(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
-        let app = node.run(&bundle.write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).all_capabilities();
+        let app = volume.run(&bundle.write());
         let _ = app.sh("umount /data && rmdir /data && ln -s / /data");
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-        assert_error(node.stats(&target), "FAILED_PRECONDITION", &["pv-1"]);
+        assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use runcrust_tests::container::kill_everything;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Container, Delegate, Node, on_each_delegate};
+use runcrust_tests::{Container, Delegate, Node, POD, StagedVolume, on_each_delegate};
 
 use crate::answer::{assert_done, assert_error};
 
@@ -44,8 +44,8 @@ fn without_a_crust_directory_there_is_nothing_to_unstage() {
 fn a_detached_device_does_not_hinder() {
     let node = Node::new(Delegate::Runc);
     let device = node.ext4();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let sandbox = node.sandbox("pod-a");
+    let target = node.stage(POD, "pv-1", &device, &[]);
+    let sandbox = node.sandbox(POD);
     sandbox.stop();
     let _ = sandbox.delete().success();
     std::fs::remove_dir_all(sandbox.bundle()).unwrap();
@@ -57,28 +57,24 @@ fn a_detached_device_does_not_hinder() {
 
 #[test]
 fn an_entry_that_cannot_be_read_is_removed() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    std::fs::write(node.entry(&target).join("mountInfo.json"), "{").unwrap();
-    assert_done(node.unstage(&target));
-    assert_eq!(node.records(), <[PathBuf; 0]>::default());
+    let volume = StagedVolume::new(Delegate::Runc);
+    std::fs::write(volume.entry().join("mountInfo.json"), "{").unwrap();
+    assert_done(volume.unstage());
+    assert_eq!(volume.records(), <[PathBuf; 0]>::default());
 }
 
 on_each_delegate! {
     fn a_volume_in_use_stays_until_its_last_user_ends(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
         let in_use_by = |user: &Container| {
-            let before = node.records();
-            let names = ["pv-1", user.id(), "pod-a"];
-            assert_error(node.unstage(&target), "FAILED_PRECONDITION", &names);
-            assert_eq!(node.records(), before);
+            let before = volume.records();
+            let names = ["pv-1", user.id(), POD];
+            assert_error(volume.unstage(), "FAILED_PRECONDITION", &names);
+            assert_eq!(volume.records(), before);
         };
         in_use_by(&sandbox);
-        let app = node.app(&sandbox, &target, "/data");
+        let app = volume.app(&sandbox);
         in_use_by(&sandbox);
         // Its app has a pid namespace of its own, and lives on with the volume.
         sandbox.stop();
@@ -87,37 +83,33 @@ on_each_delegate! {
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         app.stop();
         let _ = app.delete().success();
-        assert_done(node.unstage(&target));
-        assert!(device.is_free());
+        assert_done(volume.unstage());
+        assert!(volume.device.is_free());
     }
 
     fn a_container_that_was_never_started_uses_its_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let app = volume.container(&volume.app_bundle(&sandbox).write());
         let _ = app.create().success();
         sandbox.stop();
         let _ = sandbox.delete().success();
-        assert_error(node.unstage(&target), "FAILED_PRECONDITION", &["pv-1", app.id()]);
+        assert_error(volume.unstage(), "FAILED_PRECONDITION", &["pv-1", app.id()]);
     }
 
     /// Nobody ran a hook or a `delete`.
     fn after_everything_was_killed_nothing_is_left(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let one = node.app(&sandbox, &target, "/data");
-        let two = node.app(&sandbox, &target.join("sub"), "/data");
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.sandbox();
+        let one = volume.app(&sandbox);
+        let two = volume.node.app(&sandbox, &volume.target.join("sub"), "/data");
         let _ = one.sh("dd if=/dev/zero of=/data/file bs=1M count=8 2>/dev/null");
         kill_everything(&[&sandbox, &one, &two]);
-        assert_done(node.unstage(&target));
-        assert!(device.is_free(), "free as soon as unstage says so");
-        assert!(!node.entry(&target).exists());
-        let owners = node.handler().state_dir().join("owners");
+        assert_done(volume.unstage());
+        assert!(volume.device.is_free(), "free as soon as unstage says so");
+        assert!(!volume.entry().exists());
+        let owners = volume.handler().state_dir().join("owners");
         assert_eq!(std::fs::read_dir(owners).unwrap().count(), 0);
-        assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 }

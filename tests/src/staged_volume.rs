@@ -1,0 +1,128 @@
+//! A node with one staged volume: where most tests begin.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use crate::{Bundle, Container, Delegate, LoopDevice, Node, Pod, Run};
+
+/// The uid of a test's pod. Tests share it: each has its own node.
+pub const POD: &str = "11111111-2222-3333-4444-555555555555";
+
+/// A node with the volume `pv-1`, staged for [`POD`].
+///
+/// It is its node too. Where a method of [`Node`] takes the pod's uid or the target path, the method of the same name
+/// here fills them in; for another pod or volume call the one of [`Self::node`].
+///
+/// The fields are dropped in their order: the device goes before the directory that its image is in. Declare a
+/// container after the volume, so that it ends before.
+#[derive(Debug)]
+pub struct StagedVolume {
+    /// The volume's target path.
+    pub target: PathBuf,
+    /// The volume's device.
+    pub device: LoopDevice,
+    /// The node.
+    pub node: Node,
+}
+
+impl Deref for StagedVolume {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl StagedVolume {
+    /// Stages an empty ext4 on a node with the default configuration.
+    ///
+    /// # Panics
+    ///
+    /// When it can't be staged; so do the other constructors.
+    #[track_caller]
+    pub fn new(delegate: Delegate) -> Self {
+        Self::with(delegate, &[])
+    }
+
+    /// Stages an empty ext4 with options of the command line, such as `--fs-group`.
+    #[track_caller]
+    pub fn with(delegate: Delegate, options: &[&str]) -> Self {
+        Self::on(Node::new(delegate), options)
+    }
+
+    /// Stages an empty ext4 on this node.
+    #[track_caller]
+    pub fn on(node: Node, options: &[&str]) -> Self {
+        let device = node.ext4();
+        Self::of(node, device, options)
+    }
+
+    /// Stages the file system on a device of this node.
+    #[track_caller]
+    pub fn of(node: Node, device: LoopDevice, options: &[&str]) -> Self {
+        Self {
+            target: node.stage(POD, "pv-1", &device, options),
+            device,
+            node,
+        }
+    }
+
+    /// A running sandbox of the volume's pod.
+    #[track_caller]
+    pub fn sandbox(&self) -> Container {
+        self.node.sandbox(POD)
+    }
+
+    /// A running app with the volume at `/data`.
+    #[track_caller]
+    pub fn app(&self, sandbox: &Container) -> Container {
+        self.node.app(sandbox, &self.target, "/data")
+    }
+
+    /// The bundle of an app with the volume at `/data`, not written yet.
+    pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
+        let bundle = self.node.app_bundle(sandbox);
+        bundle.bind(&self.target, "/data", &[])
+    }
+
+    /// The bundle of a container without a pod, with the volume at `/data`, not written yet.
+    pub fn plain_bundle(&self) -> Bundle {
+        Bundle::plain(self.node.dir()).bind(&self.target, "/data", &[])
+    }
+
+    /// The volume's pod, with a running sandbox.
+    #[track_caller]
+    pub fn pod(&self) -> Pod<'_> {
+        Pod::of(&self.node, POD, self.target.clone())
+    }
+
+    /// The crust directory's entry of the volume.
+    pub fn entry(&self) -> PathBuf {
+        self.node.entry(&self.target)
+    }
+
+    /// Unstages the volume.
+    pub fn unstage(&self) -> Run {
+        self.node.unstage(&self.target)
+    }
+
+    /// Asks for the volume's stats.
+    pub fn stats(&self) -> Run {
+        self.node.stats(&self.target)
+    }
+
+    /// Asks for the volume's growth; in bytes, 0 is no limit.
+    pub fn resize(&self, min: u64, max: u64) -> Run {
+        self.node.resize(&self.target, min, max)
+    }
+
+    /// Unstages the volume after its last container: nothing is left, and the hooks have left nothing to it.
+    ///
+    /// # Panics
+    ///
+    /// When something is left.
+    #[track_caller]
+    pub fn put_away(&self) {
+        self.node.put_away(&[&self.target]);
+    }
+}
