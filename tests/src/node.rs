@@ -28,6 +28,20 @@ impl Node {
         Self::with(delegate, "")
     }
 
+    /// With the default configuration, and a device with an empty ext4.
+    pub fn with_ext4(delegate: Delegate) -> (Self, LoopDevice) {
+        let node = Self::new(delegate);
+        let device = node.ext4();
+        (node, device)
+    }
+
+    /// The same with another file system.
+    pub fn with_made(delegate: Delegate, fstype: &'static str) -> (Self, LoopDevice) {
+        let node = Self::new(delegate);
+        let device = node.made(fstype);
+        (node, device)
+    }
+
     /// With lines added to the configuration.
     pub fn with(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::new();

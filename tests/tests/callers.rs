@@ -7,8 +7,7 @@ use std::process::Command;
 
 use runcrust_tests::container::end;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, POD, Run, Runtime, StagedVolume, binary, mounts,
-    on_each_delegate,
+    Container, Delegate, Node, POD, Run, Runtime, StagedVolume, binary, mounts, on_each_delegate,
 };
 
 /// `create` or `run` with the bundle given some other way, from some other directory.
@@ -18,10 +17,6 @@ fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &Path)
     command.args(bundle).arg("--pid-file").arg(pid_file);
     command.arg(container.id()).current_dir(directory);
     container.create_with(command)
-}
-
-fn app_with_volume(node: &Node, sandbox: &Container, target: &Path) -> Bundle {
-    node.app_bundle(sandbox).bind(target, "/data", &[]).write()
 }
 
 /// Hides from this mount namespace what is looked for before crun.
@@ -40,7 +35,7 @@ on_each_delegate! {
         let sandbox = volume.sandbox();
         let parent = volume.dir().join("bundles");
         for (flags, inside) in [(vec![], true), (vec!["--bundle", "."], true), (vec!["-b", "NAME"], false)] {
-            let bundle = app_with_volume(&volume, &sandbox, &volume.target);
+            let bundle = volume.app_bundle(&sandbox).write();
             let app = volume.container(&bundle);
             let name = bundle.path().file_name().unwrap().to_str().unwrap();
             let flags: Vec<&str> = flags.iter().map(|flag| if *flag == "NAME" { name } else { flag }).collect();
@@ -54,7 +49,7 @@ on_each_delegate! {
     fn a_container_that_is_run_has_its_volume(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
-        let bundle = app_with_volume(&volume, &sandbox, &volume.target);
+        let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.container(&bundle);
         let _ = call(&app, &["run", "--detach"], &["--bundle", bundle.path().to_str().unwrap()], bundle.path()).success();
         let _ = app.sh("echo x > /data/file");
@@ -72,8 +67,7 @@ on_each_delegate! {
     }
 
     fn without_any_configuration_a_pod_has_its_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         mounts::apart(|| {
             for directory in ["/run", "/etc/runcrust", "/var/lib"] {
                 mounts::tmpfs(Path::new(directory));
@@ -88,7 +82,7 @@ on_each_delegate! {
             stage.args(["crust", "stage", &target, "--fstype", "ext4", "--device"]).arg(device.path());
             let _ = Run::of(&mut stage).success();
             let sandbox = Container::running(&runtime, &node.sandbox_bundle(POD).write());
-            let app = Container::running(&runtime, &app_with_volume(&node, &sandbox, Path::new(&target)));
+            let app = Container::running(&runtime, &node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
             assert_eq!(app.sh("grep -c ' /data .* ext4 ' /proc/self/mountinfo"), "1");
             let state = match delegate {
                 Delegate::Runc => "state.json",
@@ -104,8 +98,7 @@ on_each_delegate! {
     }
 
     fn a_missing_hook_is_named_before_anything_is_changed(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let _target = node.stage(POD, "pv-1", &device, &[]);
         let configuration = fs::read_to_string(node.handler().configuration()).unwrap();
         let without = configuration.lines().map(|line| {

@@ -7,11 +7,9 @@ use std::process::Command;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::fsck;
 use runcrust_tests::{
-    Bundle, Containerd, LoopDevice, Node, Run, on_each_delegate, on_each_file_system, process,
-    process_name, refusal, wait_until,
+    Bundle, Containerd, LoopDevice, Node, POD, Run, StagedVolume, on_each_delegate,
+    on_each_file_system, process, process_name, refusal, wait_until,
 };
-
-const POD: &str = "cccccccc-2222-1111-4444-555555555555";
 
 struct Ctr<'a> {
     node: &'a Node,
@@ -119,68 +117,62 @@ fn id(name: &str) -> String {
 
 on_each_delegate! {
     fn a_container_has_its_volume_and_a_failure_its_reason(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let ctr = Ctr::new(&node);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
+        let ctr = Ctr::new(&volume);
         let id = id("ctr");
-        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         assert_eq!(ctr.sh(&id, "echo x > /data/file; stat -c %g /data"), "4242");
-        let _ = node.stats(&target).success();
+        let _ = volume.stats().success();
         ctr.remove(&id);
-        device.wait_until_free(PATIENCE);
-        let _ = ctr.start(&id, &target.join("sub"), "rbind:ro").success();
+        volume.device.wait_until_free(PATIENCE);
+        let _ = ctr.start(&id, &volume.target.join("sub"), "rbind:ro").success();
         assert_eq!(ctr.sh(&id, "touch /data/x 2>/dev/null || echo read-only"), "read-only");
         ctr.remove(&id);
-        device.wait_until_free(PATIENCE);
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        volume.device.wait_until_free(PATIENCE);
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
 
-        let info = node.entry(&target).join("mountInfo.json");
+        let info = volume.entry().join("mountInfo.json");
         let good = fs::read_to_string(&info).unwrap();
         for bad in ["{".to_owned(), good.replace("\"ext4\"", "\"xfs\"")] {
             fs::write(&info, bad).unwrap();
-            let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rw"]).write();
-            let sentence = refusal::create(&node, &bundle).of_volume("pv-1").sentence();
-            let failed = ctr.start(&id, &target, "rbind:rw").failure();
+            let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rw"]).write();
+            let sentence = refusal::create(&volume, &bundle).of_volume("pv-1").sentence();
+            let failed = ctr.start(&id, &volume.target, "rbind:rw").failure();
             assert_eq!(failed.stderr.matches(&sentence).count(), 1, "{failed}");
             let _ = ctr.command(&["containers", "delete", &id]);
         }
         fs::write(&info, good).unwrap();
-        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         assert_eq!(ctr.sh(&id, "cat /data/file"), "x");
-        ctr.end(&[&id], &device, &target);
+        ctr.end(&[&id], &volume.device, &volume.target);
     }
 
     fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let ctr = Ctr::new(&node);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
+        let ctr = Ctr::new(&volume);
         // ctr copies no more once it knows of the end (containerd's `Task.Delete` cancels its pipes first).
         let script = ["/bin/sh", "-ec", "echo x >> /data/file; cat /data/file; echo err >&2; sleep 1; exit 7"];
         for output in ["x\n", "x\nx\n"] {
-            let run = ctr.run(&id("foreground"), (&target, "rbind:rw"), &["--rm"], &script);
+            let run = ctr.run(&id("foreground"), (&volume.target, "rbind:rw"), &["--rm"], &script);
             let told = (run.status.code(), run.stdout.as_str(), run.stderr.as_str());
             assert_eq!(told, (Some(7), output, "err\n"));
-            device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(PATIENCE);
         }
-        ctr.end(&[], &device, &target);
+        ctr.end(&[], &volume.device, &volume.target);
     }
 
     fn two_containers_pause_and_are_killed_across_a_restart_of_containerd(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let ctr = Ctr::new(&node);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
+        let ctr = Ctr::new(&volume);
         let (one, two) = (id("one"), id("two"));
         for id in [&one, &two] {
-            let _ = ctr.start(id, &target, "rbind:rw").success();
+            let _ = ctr.start(id, &volume.target, "rbind:rw").success();
         }
         let _ = ctr.sh(&one, "echo hello > /data/file");
         assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");
         let _ = ctr.command(&["tasks", "pause", &one]).success();
         assert_eq!(ctr.status(&one), "PAUSED");
-        let _ = node.stats(&target).success();
+        let _ = volume.stats().success();
         ctr.containerd.restart();
         let _ = ctr.command(&["tasks", "resume", &one]).success();
         assert_eq!(ctr.sh(&one, "cat /data/file"), "hello");
@@ -189,26 +181,24 @@ on_each_delegate! {
         let _ = ctr.command(&["tasks", "kill", "--signal", "SIGKILL", &one]).success();
         wait_until("the task to end", PATIENCE, || ctr.status(&one) == "STOPPED");
         assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");
-        ctr.end(&[&one, &two], &device, &target);
+        ctr.end(&[&one, &two], &volume.device, &volume.target);
     }
 
     fn a_task_whose_shim_died_ends(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let ctr = Ctr::new(&node);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let volume = StagedVolume::new(delegate);
+        let ctr = Ctr::new(&volume);
         let id = id("ctr");
-        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         process::kill_now(ctr.containerd.shim(&id));
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
         // What it lists of a task is its shim's to say: it is gone from there before it is forgotten.
         wait_until("containerd to forget the task", PATIENCE, || {
             let _ = ctr.command(&["containers", "delete", &id]).success();
-            let again = ctr.start(&id, &target, "rbind:rw");
+            let again = ctr.start(&id, &volume.target, "rbind:rw");
             let is_known = again.stderr.contains("already exists");
             !is_known && again.success().status.success()
         });
-        ctr.end(&[&id], &device, &target);
+        ctr.end(&[&id], &volume.device, &volume.target);
     }
 }
 

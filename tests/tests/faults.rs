@@ -364,8 +364,7 @@ fn creates_leave_no_locks_of_their_own() {
 
 #[test]
 fn more_options_than_can_be_read_again_are_not_staged() {
-    let node = Node::new(runcrust_tests::Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(runcrust_tests::Delegate::Runc);
     let target = node.target(POD, "pv-1");
     let option = format!("x-{}", "y".repeat(200));
     let options: Vec<&str> = (0..400).flat_map(|_| ["--option", &option]).collect();

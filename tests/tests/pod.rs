@@ -139,8 +139,7 @@ on_each_delegate! {
     }
 
     fn a_subpath_is_found_or_created_inside_the_volume_only(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir_all(root.join("there/deep")).unwrap();
             fs::write(root.join("there/deep/mark"), "deep").unwrap();

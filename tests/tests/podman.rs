@@ -117,8 +117,7 @@ on_each_delegate! {
     }
 
     fn subpaths_and_read_only_volumes_are_podmans_ordinary_mounts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("sub")).unwrap();
             fs::write(root.join("sub/mark"), "sub").unwrap();
@@ -136,8 +135,7 @@ on_each_delegate! {
     }
 
     fn a_named_volume_can_be_staged(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let podman = podman(&node);
         let _ = podman.run(&["volume", "create", "named"]).success();
         let format = "{{.Mountpoint}}";

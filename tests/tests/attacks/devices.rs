@@ -78,8 +78,7 @@ fn pod<'a>(node: &'a Node, uid: &str, device: &Path, options: &[&str]) -> Pod<'a
 
 on_each_delegate! {
     fn a_device_under_each_of_its_names_is_one_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let holder = Pod::new(&node, POD, &device, &ONE_POD);
         let app = holder.app();
         let _ = app.sh("echo the first > /data/file");
@@ -96,8 +95,7 @@ on_each_delegate! {
 
     /// And the other way round: who came by another name is known by the first one.
     fn a_device_that_was_staged_by_a_link_is_known_by_its_own_name(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         for name in names(&node, &device) {
             let holder = pod(&node, POD, &name, &ONE_POD);
             let app = holder.app();
@@ -115,8 +113,7 @@ on_each_delegate! {
 
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
     fn device_mapper_over_the_device_is_the_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let mapped = Linear::over(&device, "mapped");
         let holder = pod(&node, POD, &mapped.path, &[]);
         let app = holder.app();

@@ -228,8 +228,7 @@ on_each_delegate! {
     /// containerd passes on what a pod's author writes, if it is told to.
     fn annotations_without_an_end(delegate: Delegate) {
         const LONGEST: usize = 10 * 1024;
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
         let endless = "x\n".repeat(1 << 19);
         let bundle = || node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]);

@@ -156,8 +156,7 @@ on_each_delegate! {
     }
 
     fn a_directory_that_holds_what_it_is_in(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let _ = debugfs(&device, &["mkdir one", "mkdir one/two", "link <2> one/two/up", "link one one/two/again"]);
         let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
         let sentence = pod.refused();

@@ -43,8 +43,7 @@ fn places(container: &Container, device: &LoopDevice) -> Vec<String> {
 
 on_each_delegate! {
     fn links_in_the_image_lead_to_nothing_of_the_hosts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let outside = node.dir().subdir("outside");
         let pod = Pod::new(&node, POD, &device, &[]);
         let watcher = MountWatcher::start(device.path());
@@ -99,8 +98,7 @@ on_each_delegate! {
 
     /// The delegate knows what it doesn't let anybody mount over.
     fn a_volume_is_mounted_where_the_delegate_mounts_any_directory(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
         let ordinary = node.dir().subdir("ordinary");
         let bare = Runtime::bare(delegate);

@@ -57,8 +57,7 @@ fn views(container: &Container, device: &runcrust_tests::LoopDevice) -> usize {
 
 on_each_delegate! {
     fn what_leads_out_or_is_no_directory_is_refused_and_tells_nothing_of_the_host(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), hostile);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let try_it = |subpath: &str, reason: &str| {
@@ -119,8 +118,7 @@ on_each_delegate! {
     /// The kernel, and not the pod's author, says what a path with `..` means; it is the volume then,
     /// or fails.
     fn a_source_with_dots_is_the_volume_or_nothing(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::write(root.join("mark"), "the volume's").unwrap());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         fs::create_dir(pod.target.join("sub")).unwrap();
@@ -196,8 +194,7 @@ on_each_delegate! {
     }
 
     fn what_is_mounted_in_the_volume_is_not_entered(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::create_dir(root.join("nested")).unwrap());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         // As somebody can who has the sandbox's privileges.

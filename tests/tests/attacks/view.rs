@@ -43,8 +43,7 @@ fn assert_tells_nothing(node: &Node, pod: &Pod<'_>, text: &str) {
 
 on_each_delegate! {
     fn its_mounts_show_no_place_of_the_hosts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir_all(root.join("deep/directory")).unwrap();
             fs::write(root.join("deep/file"), "").unwrap();
@@ -81,8 +80,7 @@ on_each_delegate! {
     }
 
     fn below_its_mounts_there_is_nothing_of_the_hosts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
         fs::write(pod.target.join("of-the-host"), "").unwrap();
         let bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]);

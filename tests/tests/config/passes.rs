@@ -53,8 +53,7 @@ fn assert_passes(node: &Node, members: &str) -> Result<String, String> {
 
 /// A node where volumes are staged, but none of these.
 fn node(delegate: Delegate) -> Node {
-    let node = Node::new(delegate);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(delegate);
     node.stage(crate::POD, "pv-1", &device, &[]);
     node
 }

@@ -176,8 +176,7 @@ on_each_delegate! {
     }
 
     fn a_sandbox_s_config_has_one_reading_too(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(crate::POD, "pv-1", &device, &[]);
         let bundle = node.sandbox_bundle(crate::POD);
         let mounts = bundle.spec()["mounts"].to_string();

@@ -220,8 +220,7 @@ fn a_mount_that_passes_takes_few_calls() {
 
 on_each_delegate! {
     fn twenty_megabytes_of_annotations_pass(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         node.stage(crate::POD, "pv-1", &device, &[]);
         let mut bundle = Bundle::plain(node.dir());
         let annotations = (0..20_000).map(|n| (format!("key-{n}"), json!("x".repeat(1000))));

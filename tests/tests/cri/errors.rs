@@ -132,8 +132,7 @@ on_each_delegate! {
     }
 
     fn of_subpaths_that_lead_out(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             symlink("/etc", root.join("outside")).unwrap();
             symlink("../../../../etc", root.join("upwards")).unwrap();

@@ -92,8 +92,7 @@ on_each_delegate! {
     }
 
     fn a_kubelet_directory_behind_a_link_leads_to_the_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let real = node.dir().subdir("data/kubelet");
         symlink(&real, node.handler().kubelet_dir()).unwrap();
         let target = node.stage(POD, "pv-1", &device, &[]);

@@ -49,8 +49,7 @@ on_each_delegate! {
     }
 
     fn fsgroup_is_applied_once_a_pod_and_again_for_the_next(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let fill = |root: &std::path::Path| fs::write(root.join("file"), "").unwrap();
         with_mounted(device.path(), fill);
         let containerd = containerd(&node);

@@ -13,8 +13,7 @@ use crate::{OTHER_POD, containerd};
 on_each_delegate! {
     /// containerd makes a source that isn't there, as a directory, whatever stands in the volume.
     fn subpaths_are_the_volumes_directories_and_files(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("etc")).unwrap();
             fs::write(root.join("etc/app.conf"), "mine\n").unwrap();
@@ -87,8 +86,7 @@ on_each_delegate! {
     }
 
     fn two_pods_share_a_device_and_either_may_go_first(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let mine = node.stage(POD, "pv-1", &device, &[]);
         let theirs = node.stage(OTHER_POD, "pv-1", &device, &[]);
         let containerd = containerd(&node);

@@ -23,8 +23,7 @@ impl Scene {
 
     /// The same, with more in the daemon's configuration.
     pub(crate) fn with(delegate: Delegate, settings: Value) -> Self {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
         let runtimes = [("crust", node.handler().path())];
         Self {

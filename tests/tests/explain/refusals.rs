@@ -146,8 +146,7 @@ on_each_delegate! {
     }
 
     fn volumes_that_another_pod_has(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let exclusive = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let one = Pod::new(&node, POD, &device, &exclusive);
         let _app = one.app();

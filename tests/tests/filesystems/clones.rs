@@ -63,8 +63,7 @@ on_each_delegate! {
     }
 
     fn an_xfs_clone_whose_driver_says_nouuid_is_mounted(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("xfs");
+        let (node, device) = Node::with_made(delegate, "xfs");
         let clone = device.clone_in(node.dir());
         let options = ["--option", "nouuid"];
         let a = Pod::new(&node, "pod-a", &device, &options);
@@ -77,8 +76,7 @@ on_each_delegate! {
     }
 
     fn a_read_only_xfs_clone_is_mounted_read_only(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("xfs");
+        let (node, device) = Node::with_made(delegate, "xfs");
         let clone = device.clone_in(node.dir());
         let _a = Pod::new(&node, "pod-a", &device, &[]);
         let b = Pod::new(&node, "pod-b", &clone, &["--option", "ro"]);
@@ -88,8 +86,7 @@ on_each_delegate! {
     }
 
     fn a_btrfs_clone_is_refused_while_its_original_is_mounted(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("btrfs");
+        let (node, device) = Node::with_made(delegate, "btrfs");
         with_mounted(device.path(), |root| std::fs::write(root.join("file"), "both\n").unwrap());
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
@@ -112,8 +109,7 @@ on_each_delegate! {
     }
 
     fn ext4_clones_do_not_mind_each_other(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("ext4");
+        let (node, device) = Node::with_made(delegate, "ext4");
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let b = Pod::new(&node, "pod-b", &clone, &[]);
@@ -126,8 +122,7 @@ on_each_delegate! {
 on_each_file_system! {
     /// It has the same id as well, and is no clone: two superblocks on the same blocks.
     fn one_file_through_two_devices_is_no_clone(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let app = a.app();

@@ -30,8 +30,7 @@ fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -
 }
 
 fn bad_option(delegate: Delegate, fstype: &'static str) {
-    let node = Node::new(delegate);
-    let device = node.made(fstype);
+    let (node, device) = Node::with_made(delegate, fstype);
     let names = ["fsconfig(", "EINVAL", fstype, "nonsense"];
     let _ = refused(&node, &device, &["--option", "noatime,nonsense"], &names);
 }
@@ -45,8 +44,7 @@ on_each_delegate! {
     }
 
     fn another_file_system_than_was_staged(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("xfs");
+        let (node, device) = Node::with_made(delegate, "xfs");
         let target = node.target("pod-a", "pv-1");
         let _ = node.try_stage_as("ext4", &target, device.path(), &[]).success();
         let sandbox = node.sandbox("pod-a");
@@ -74,8 +72,7 @@ on_each_delegate! {
     }
 
     fn a_file_system_with_a_wrong_checksum(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("ext4");
+        let (node, device) = Node::with_made(delegate, "ext4");
         let image = File::options().write(true).open(device.file()).unwrap();
         // A letter of the label, which the superblock's checksum covers.
         image.write_all_at(b"X", 0x400 + 0x78).unwrap();
@@ -83,8 +80,7 @@ on_each_delegate! {
     }
 
     fn a_corrupt_file_system(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("xfs");
+        let (node, device) = Node::with_made(delegate, "xfs");
         let mut command = Command::new("xfs_db");
         command.args(["-x", "-c", "inode 128", "-c", "write -d core.mode 0100644"]);
         let _ = Run::of(command.arg(device.file())).success();

@@ -11,8 +11,7 @@ use runcrust_tests::{MountWatcher, Node, Pod, on_each_file_system, process, wait
 
 on_each_file_system! {
     fn it_is_mounted_once_for_the_pod_and_the_host_never_sees_it(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let watcher = MountWatcher::start(device.path());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         assert!(pod.has(&device));
@@ -40,8 +39,7 @@ on_each_file_system! {
     }
 
     fn subpaths_are_made_found_and_kept_inside(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("there")).unwrap();
             fs::write(root.join("there/file"), "there\n").unwrap();
@@ -68,8 +66,7 @@ on_each_file_system! {
     }
 
     fn a_volume_that_is_staged_read_only_stays_as_it_is(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let before = with_mounted(device.path(), |root| {
             fs::write(root.join("file"), "hello\n").unwrap();
             Snapshot::take(root)
@@ -97,8 +94,7 @@ on_each_file_system! {
     }
 
     fn a_read_only_mount_of_one_app_leaves_the_other_its_own(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let writer = pod.app();
         let bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &["rbind", "rprivate", "ro"]);
@@ -111,8 +107,7 @@ on_each_file_system! {
     }
 
     fn two_pods_share_one_superblock(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "noatime"]);
         let b = Pod::new(&node, "pod-b", &device, &["--option", "nosuid"]);
         let (one, two) = (a.app(), b.app());
@@ -130,8 +125,7 @@ on_each_file_system! {
 
     /// btrfs would let the kernel have both, and the second would say what the first is.
     fn read_only_beside_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         for (first, second) in [(&[][..], &["--option", "ro"][..]), (&["--option", "ro"], &[])] {
             let a = Pod::new(&node, "pod-a", &device, first);
             let app = a.app();
@@ -150,8 +144,7 @@ on_each_file_system! {
     }
 
     fn stats_are_those_that_the_app_sees(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=3 2>/dev/null; sync -f /data");
@@ -167,8 +160,7 @@ on_each_file_system! {
     }
 
     fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file; sync");

@@ -13,8 +13,7 @@ fn mounted(pod: &Pod<'_>, device: &LoopDevice) -> (String, String) {
 
 on_each_file_system! {
     fn generic_options_and_those_of_fstab(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let options = [
             "--option", "defaults,_netdev,nofail,x-systemd.automount",
             "--option", "noatime,nosuid,suid",
@@ -48,8 +47,7 @@ on_each_delegate! {
     }
 
     fn a_btrfs_subvolume_is_mounted_as_the_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("btrfs");
+        let (node, device) = Node::with_made(delegate, "btrfs");
         runcrust_tests::volume::with_mounted(device.path(), |root| {
             let mut command = std::process::Command::new("btrfs");
             command.args(["subvolume", "create"]).arg(root.join("data"));

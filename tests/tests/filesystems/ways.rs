@@ -6,10 +6,9 @@ use std::path::Path;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    Bundle, Container, LoopDevice, MountWatcher, Node, on_each_delegate, on_each_file_system,
+    Bundle, Container, LoopDevice, MountWatcher, Node, POD, on_each_delegate, on_each_file_system,
 };
 
-const POD: &str = "88888888-2222-1111-4444-555555555555";
 const FIRST: u32 = 200_000;
 
 fn plain(node: &Node, source: &Path) -> Bundle {
@@ -30,8 +29,7 @@ fn ends(node: &Node, container: &Container, device: &LoopDevice, target: &Path) 
 
 on_each_file_system! {
     fn a_plain_bundle_has_it_to_itself(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let device = node.made(fstype);
+        let (node, device) = Node::with_made(delegate, fstype);
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
         let watcher = MountWatcher::start(device.path());
         let container = node.run(&plain(&node, &target).bind(target.join("a/b"), "/b", &[]).write());
@@ -70,21 +68,18 @@ fn in_a_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) {
 
 on_each_delegate! {
     fn a_user_namespace_sees_its_own_ids_on_xfs(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("xfs");
+        let (node, device) = Node::with_made(delegate, "xfs");
         in_a_user_namespace(&node, &device, "xfs");
     }
 
     fn a_user_namespace_sees_its_own_ids_on_btrfs(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("btrfs");
+        let (node, device) = Node::with_made(delegate, "btrfs");
         in_a_user_namespace(&node, &device, "btrfs");
     }
 
     /// The driver is the same, and can only do it under its own name.
     fn a_user_namespace_takes_an_ext3_that_is_staged_as_ext4(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.made("ext3");
+        let (node, device) = Node::with_made(delegate, "ext3");
         let target = node.stage(POD, "pv-1", &device, &[]);
         let bundle = plain(&node, &target).user_namespace(FIRST, None);
         let container = node.container(&bundle.write());

@@ -109,8 +109,7 @@ on_each_delegate! {
     }
 
     fn what_a_pod_changes_later_stays_until_another_pod_comes(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::write(root.join("file"), "").unwrap());
         let target = node.stage(POD, "pv-1", &device, &ALWAYS);
         let sandbox = node.sandbox(POD);

@@ -36,8 +36,7 @@ on_each_delegate! {
     }
 
     fn a_subpath_can_be_a_file(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("etc")).unwrap();
             fs::write(root.join("etc/app.conf"), "setting").unwrap();

@@ -51,7 +51,7 @@ on_each_delegate! {
     fn a_plain_bundle_has_its_volume_and_the_host_never_sees_it(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let watcher = MountWatcher::start(volume.device.path());
-        let bundle = plain(&volume, &volume.target).bind(volume.target.join("some/sub"), "/sub", &["rbind", "ro"]);
+        let bundle = volume.plain_bundle().bind(volume.target.join("some/sub"), "/sub", &["rbind", "ro"]);
         let container = run(&volume, bundle);
         let _ = container.sh("echo own > /data/file; echo sub > /data/some/sub/file");
         assert_eq!(container.sh("cat /sub/file; stat -c '%g %a' /data"), "sub\n4242 2775");
@@ -79,8 +79,7 @@ on_each_delegate! {
     }
 
     fn two_containers_of_a_pod_share_the_superblock_and_fsgroup_is_applied_once(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let target = node.stage(POD, "pv-1", &device, &options);
         let one = run(&node, plain(&node, &target));
@@ -116,8 +115,7 @@ on_each_delegate! {
     }
 
     fn without_a_pod_in_its_path_a_container_has_the_volume_for_itself(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let target = node.dir().subdir("somewhere");
         let staged = node.try_stage(&target, device.path(), &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
         let _ = staged.success();
@@ -134,7 +132,7 @@ on_each_delegate! {
 
     fn a_plain_container_killed_with_everything_frees_the_device(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let container = run(&volume, plain(&volume, &volume.target));
+        let container = run(&volume, volume.plain_bundle());
         kill(container.pid());
         let _ = volume.unstage().success();
         assert!(volume.device.is_free(), "unstage waits for the device");
@@ -142,15 +140,14 @@ on_each_delegate! {
 
     fn what_the_host_has_mounted_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let error = with_mounted(volume.device.path(), |_| refused(&volume, plain(&volume, &volume.target)));
+        let error = with_mounted(volume.device.path(), |_| refused(&volume, volume.plain_bundle()));
         assert!(error.starts_with("volume pv-1: ") && error.contains("is in use"), "{error}");
         assert!(!volume.entry().join("runcrust.json").exists());
-        let _ = run(&volume, plain(&volume, &volume.target)).sh("true");
+        let _ = run(&volume, volume.plain_bundle()).sh("true");
     }
 
     fn a_subpath_that_leads_out_is_refused_and_leaves_no_user(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| std::os::unix::fs::symlink("/etc", root.join("out")).unwrap());
         let target = node.stage(POD, "pv-1", &device, &[]);
         let error = refused(&node, plain(&node, &target.join("out")));
@@ -179,7 +176,7 @@ on_each_delegate! {
 
     fn a_bundle_is_created_again_after_its_container_has_gone(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let bundle = plain(&volume, &volume.target).write();
+        let bundle = volume.plain_bundle().write();
         let container = volume.run(&bundle);
         let _ = container.sh("echo x > /data/file");
         container.stop();
@@ -238,8 +235,7 @@ on_each_delegate! {
     }
 
     fn a_second_device_on_the_same_file_is_refused_whoever_has_the_first(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let twin = LoopDevice::on(device.file());
         let target = node.stage(POD, "pv-1", &twin, &[]);
         let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));

@@ -53,8 +53,8 @@ fn can_mount(bundle: Bundle) -> Bundle {
 }
 
 /// An app with the volume at `/data` and a Bidirectional mount of a directory at `/shared`.
-fn with_bidirectional(node: &Node, sandbox: &Container, target: &Path, directory: &Path) -> Bundle {
-    let bundle = node.app_bundle(sandbox).bind(target, "/data", &[]);
+fn with_bidirectional(volume: &StagedVolume, sandbox: &Container, directory: &Path) -> Bundle {
+    let bundle = volume.app_bundle(sandbox);
     let bundle = bundle.bind(directory, "/shared", &["rbind", "rshared", "rw"]);
     let mut bundle = can_mount(bundle);
     bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
@@ -88,7 +88,7 @@ on_each_delegate! {
             let _shared = Shared::new(&directory);
             let watcher = MountWatcher::start(volume.device.path());
             let sandbox = volume.sandbox();
-            let app = volume.run(&with_bidirectional(&volume, &sandbox, &volume.target, &directory));
+            let app = volume.run(&with_bidirectional(&volume, &sandbox, &directory));
             let _ = app.sh("echo x > /data/file");
             assert!(reaches_the_host(&app, &directory), "{attach}");
             watcher.assert_never_mounted();
@@ -107,7 +107,7 @@ on_each_delegate! {
             let directory = state.join("beside");
             fs::create_dir(&directory).unwrap();
             let sandbox = volume.sandbox();
-            let app = volume.run(&with_bidirectional(&volume, &sandbox, &volume.target, &directory));
+            let app = volume.run(&with_bidirectional(&volume, &sandbox, &directory));
             let _ = app.sh("echo x > /data/file");
             assert!(reaches_the_host(&app, &directory), "{attach}");
             end([app, sandbox]);

@@ -75,8 +75,7 @@ on_each_delegate! {
     }
 
     fn a_pod_in_a_user_namespace_shares_its_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
         // The pod's network namespace belongs to its user namespace, as CRI runtimes make it.
         let bundle = node.sandbox_bundle(POD).namespace("network", None).user_namespace(FIRST, None);

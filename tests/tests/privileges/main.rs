@@ -236,8 +236,7 @@ on_each_delegate! {
     /// A volume of others' files, and a caller that hasn't all. (What a container is to have, the caller
     /// has to.)
     fn a_caller_with_less_than_all_has_its_volumes(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("others")).unwrap();
             std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();

@@ -129,8 +129,7 @@ fn not_while_its_device_is_in_use() {
 
 #[test]
 fn not_where_nothing_is_missing_that_was_there() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     // By hand, before there is a pod.
     let target = node.handler().target_path(POD, "pv-1");
     fs::create_dir_all(node.handler().kubelet_dir().join("pods")).unwrap();

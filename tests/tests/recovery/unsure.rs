@@ -150,8 +150,7 @@ fn more_than_a_process_may_have_open() {
 
 #[test]
 fn a_directory_that_nobody_can_look_into() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let _ = node.stage(POD, "pv-1", &device, &[]);
     let bundles = node.handler().state_dir().join("bundles");
     fs::create_dir_all(&bundles).unwrap();
@@ -182,8 +181,7 @@ fn bundles_that_are_not_to_be_seen_from_here() {
 
 #[test]
 fn bundles_on_a_file_system_that_hangs() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
     vanish(&[&sandbox]);

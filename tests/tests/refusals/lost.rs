@@ -103,8 +103,7 @@ on_each_delegate! {
     }
 
     fn other_volumes_of_the_pod_and_plain_directories_pass(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let _ = node.stage("pod-a", "pv-1", &device, &[]);
         let sandbox = node.sandbox("pod-a");
         let pod = node.handler().kubelet_dir().join("pods/pod-a");

@@ -146,8 +146,7 @@ on_each_delegate! {
 
     /// It can't have been detached, whatever the entry says; and where it is mounted anew, it can.
     fn what_is_mounted_is_the_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
         let first = pod.app();
         rewrite(&node, &pod.target, ",\"diskSeq\":\"18446744073709551615\"");

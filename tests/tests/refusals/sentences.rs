@@ -61,8 +61,7 @@ on_each_delegate! {
     }
 
     fn of_a_sandbox_that_exists_already(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let _target = node.stage(POD, "pv-1", &device, &[]);
         let sandbox = node.sandbox(POD);
         let again = node.sandbox_bundle(POD).with_id("again").write();

@@ -9,8 +9,7 @@ const MULTI_WRITER: [&str; 2] = ["--access-mode", "SINGLE_NODE_MULTI_WRITER"];
 
 /// Both pods get the volume: one kernel, one superblock.
 fn shared(delegate: Delegate, first: &[&str], second: &[&str]) {
-    let node = Node::new(delegate);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(delegate);
     let watcher = MountWatcher::start(device.path());
     let a = Pod::new(&node, "pod-a", &device, first);
     let one = a.app();
@@ -39,8 +38,7 @@ fn shared(delegate: Delegate, first: &[&str], second: &[&str]) {
 
 /// The second pod waits for the first one's end.
 fn one_after_the_other(delegate: Delegate, first: &[&str], second: &[&str]) {
-    let node = Node::new(delegate);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(delegate);
     let a = Pod::new(&node, "pod-a", &device, first);
     let one = a.app();
     let _ = one.sh("echo from a > /data/a");
@@ -91,8 +89,7 @@ on_each_delegate! {
 
     /// kubelet makes a pod's sandbox anew while an app of the old one still runs.
     fn a_pods_second_sandbox_is_no_second_pod(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &ONE_POD);
         let old = a.app();
         let _ = old.sh("echo from the old > /data/file");
@@ -105,8 +102,7 @@ on_each_delegate! {
     }
 
     fn an_app_that_outlives_its_sandbox_keeps_the_volume(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &ONE_POD);
         let app = a.app();
         process::kill_now(a.sandbox.pid());
@@ -120,8 +116,7 @@ on_each_delegate! {
 
     /// No hook ran and nobody unstaged: what counts is that no process of the pod lives.
     fn a_pod_that_was_killed_is_no_holder(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &ONE_POD);
         let app = a.app();
         for container in [&app, &a.sandbox] {

@@ -27,8 +27,7 @@ fn while_mounted<T>(device: &LoopDevice, work: impl FnOnce() -> T) -> T {
 
 on_each_delegate! {
     fn a_device_that_somebody_has_mounted_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let pod = while_mounted(&device, || {
             assert_eq!(device.host_mounts(), <[String; 0]>::default(), "nobody sees it");
             let pod = Pod::new(&node, "pod-a", &device, &[]);
@@ -49,8 +48,7 @@ on_each_delegate! {
 
     /// The second mount of a device joins a superblock, so it is the first that looks.
     fn a_volume_that_only_its_sandbox_has_is_joined(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         assert!(pod.has(&device) && !device.is_free());
         let (one, two) = (pod.app(), pod.app());
@@ -60,8 +58,7 @@ on_each_delegate! {
 
     /// If it waited for the device it would never end.
     fn unstaging_does_not_wait_for_another_pods_device(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let (a, b) =
             (Pod::new(&node, "pod-a", &device, &[]), Pod::new(&node, "pod-b", &device, &[]));
         let app = b.app();

@@ -57,8 +57,7 @@ fn assert_one_of_each(reading: &Container, writing: &Container) {
 
 on_each_delegate! {
     fn a_reader_joins_a_writer(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
         let writing = writer.app();
         let reader = Pod::new(&node, "pod-reader", &device, &READER);
@@ -80,8 +79,7 @@ on_each_delegate! {
     }
 
     fn a_writer_joins_a_reader(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let reader = Pod::new(&node, "pod-reader", &device, &READER);
         let reading = reader.app();
         assert_eq!(group_of(&reading, "/data"), "0");
@@ -100,8 +98,7 @@ on_each_delegate! {
 
     /// The device says nothing of who reads, and what is read-only for all is so for a reader, too.
     fn a_reader_joins_what_is_read_only_for_all(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         for (first, second) in [
             (&["--option", "ro"][..], &READER[..]),
             (&["--access-mode", "MULTI_NODE_READER_ONLY"], &["--option", "ro"]),
@@ -131,8 +128,7 @@ on_each_delegate! {
 
     /// Before each pod had a mount of its own, a reader's superblock was read-only.
     fn a_reader_of_an_earlier_version_goes_on(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let old = Pod::new(&node, "pod-old", &device, &["--option", "ro"]);
         let running = old.app();
         // What an earlier version wrote of such a pod's claim.

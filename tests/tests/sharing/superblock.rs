@@ -7,8 +7,7 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
 /// The kernel would let the second pod in, and ignore what it asked for.
 fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
-    let node = Node::new(delegate);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(delegate);
     let a = Pod::new(&node, "pod-a", &device, first);
     let app = a.app();
     let b = Pod::new(&node, "pod-b", &device, second);
@@ -41,8 +40,7 @@ on_each_delegate! {
     }
 
     fn read_only_twice_is_one_superblock(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "ro"]);
         let one = a.app();
         let b = Pod::new(&node, "pod-b", &device, &["--option", "noatime,ro"]);
@@ -57,8 +55,7 @@ on_each_delegate! {
     /// They are of the mount, and each pod has its own. (What a container sees of them is up to
     /// the delegate: crun 1.8 clears them on a bind with `rw`.)
     fn mount_attributes_may_differ(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "noexec,nodev"]);
         let b = Pod::new(&node, "pod-b", &device, &["--option", "noatime,defaults"]);
         let (one, two) = (a.app(), b.app());
@@ -69,8 +66,7 @@ on_each_delegate! {
 
     /// Two devices on one file are two superblocks on the same blocks: a broken file system.
     fn the_same_file_through_another_device_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let app = a.app();
@@ -88,8 +84,7 @@ on_each_delegate! {
 
     /// As kubelet attaches one to the device of a volume of mode `Block`.
     fn a_loop_device_on_the_device_is_refused_and_the_other_way_round(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let upper = LoopDevice::on(device.path());
         for (first, second) in [(&device, &upper), (&upper, &device)] {
             let a = Pod::new(&node, "pod-a", first, &[]);
@@ -136,8 +131,7 @@ on_each_delegate! {
     }
 
     fn a_pods_own_second_volume_on_the_same_file_is_refused(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let _app = a.app();

@@ -121,8 +121,7 @@ on_each_delegate! {
     }
 
     fn with_spaces_and_newlines_in_names(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(POD, "pv 1\n\\040", &device, &[]);
         let sandbox = node.sandbox(POD);
         let whole = node.app(&sandbox, &target, "/data");

@@ -27,8 +27,7 @@ fn calls(node: &Node, sources: &[PathBuf]) -> Part {
 
 /// The calls of a create that name a staged target path, or the mount table.
 fn cost(binds: usize) -> [usize; 2] {
-    let node = Node::new(Delegate::Crun);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Crun);
     let target = node.dir().subdir("staged");
     let _ = node.try_stage(&target, device.path(), &[]).success();
     let binds = (0..binds).map(|number| {
@@ -66,8 +65,7 @@ fn a_target_path_that_is_gone_costs_ordinary_mounts_no_mount_table() {
 #[test]
 fn the_staged_volumes_cost_a_container_without_one_nothing() {
     let costs = [1, 60].map(|volumes| {
-        let node = Node::new(Delegate::Crun);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(Delegate::Crun);
         for number in 0..volumes {
             let _ = node.stage("another-pod", &format!("pv-{number}"), &device, &[]);
         }

@@ -182,8 +182,7 @@ on_each_delegate! {
     }
 
     fn the_sandbox_of_a_pod_with_a_volume_is_made_as_any(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let _target = node.stage("pod-a", "pv-1", &device, &[]);
         let probed = Probed::on(node);
         let sandbox = probed.node.sandbox_bundle("pod-a").write();

@@ -10,8 +10,7 @@ use crate::answer::{assert_done, assert_error};
 
 #[test]
 fn requests_that_mean_nothing_are_invalid_arguments() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let (device, image) = (utf8(device.path()), utf8(device.file()));
     let target = node.target("pod-a", "pv-1");
     let (target, parent) = (utf8(&target), format!("{}/../pv-2/mount", target.display()));

@@ -95,14 +95,14 @@ on_each_delegate! {
     fn a_file_system_with_errors_is_abnormal(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--option", "errors=continue"]);
         let _sandbox = volume.sandbox();
-        assert_well(&stats(&volume, &volume.target));
+        assert_well(&answer(volume.stats()));
         for recorded in ["recorded an error", "recorded 2 errors"] {
             volume.device.fail_ext4();
             // The kernel counts a moment later.
             wait_until("the error to count", PATIENCE, || {
-                stats(&volume, &volume.target).to_string().contains(recorded)
+                answer(volume.stats()).to_string().contains(recorded)
             });
-            assert_abnormal(&stats(&volume, &volume.target), &[recorded, "e2fsck"]);
+            assert_abnormal(&answer(volume.stats()), &[recorded, "e2fsck"]);
         }
     }
 
@@ -114,9 +114,9 @@ on_each_delegate! {
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
         wait_until("the error to count", PATIENCE, || {
-            stats(&volume, &volume.target)["volume_condition"]["abnormal"] == json!(true)
+            answer(volume.stats())["volume_condition"]["abnormal"] == json!(true)
         });
-        let answer = stats(&volume, &volume.target);
+        let answer = answer(volume.stats());
         assert_abnormal(&answer, &["e2fsck"]);
         // Kernels tell it of the superblock (before about 6.12), by a word of its own (6.15), or
         // by nothing but the errors.
@@ -128,7 +128,7 @@ on_each_delegate! {
     fn a_volume_that_was_staged_read_only_is_as_it_should_be(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--read-only"]);
         let _sandbox = volume.sandbox();
-        assert_well(&stats(&volume, &volume.target));
+        assert_well(&answer(volume.stats()));
     }
 
     /// The mount is read-only, not the file system.
@@ -141,7 +141,7 @@ on_each_delegate! {
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
-        assert_well(&stats(&volume, &volume.target));
+        assert_well(&answer(volume.stats()));
     }
 
     fn an_xfs_that_was_shut_down_is_abnormal_and_still_tells_its_usage(delegate: Delegate) {
@@ -175,8 +175,7 @@ on_each_delegate! {
 
     /// The kernel has made it so, and nothing is wrong.
     fn a_file_system_that_is_read_only_by_its_nature_is_well(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let _ = Run::of(Command::new("tune2fs").args(["-O", "read-only"]).arg(device.path())).success();
         // fsGroup is left out, as kubelet leaves it out.
         let first = Pod::new(&node, "pod-a", &device, &["--fs-group", "2000"]);
@@ -194,7 +193,7 @@ on_each_delegate! {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         shut_down(&root(&volume, &sandbox, &volume.target));
-        let answer = stats(&volume, &volume.target);
+        let answer = answer(volume.stats());
         let line = shown(&sandbox, &volume.device);
         let told = line.contains(",shutdown");
         assert_eq!(answer.to_string().contains("was shut down"), told, "{answer}: {line}");
@@ -206,16 +205,16 @@ on_each_delegate! {
         let _sandbox = volume.sandbox();
         // containerd and kubelet make a subPath's directories there.
         fs::create_dir_all(volume.target.join("sub/deep")).unwrap();
-        assert_well(&stats(&volume, &volume.target));
+        assert_well(&answer(volume.stats()));
         let names = [utf8(&volume.target), "another runtime handler", "move"];
         fs::write(volume.target.join("sub/deep/file"), "").unwrap();
-        assert_abnormal(&stats(&volume, &volume.target), &names);
+        assert_abnormal(&answer(volume.stats()), &names);
         fs::remove_file(volume.target.join("sub/deep/file")).unwrap();
-        assert_well(&stats(&volume, &volume.target));
+        assert_well(&answer(volume.stats()));
         symlink("/", volume.target.join("sub/link")).unwrap();
-        assert_abnormal(&stats(&volume, &volume.target), &names);
+        assert_abnormal(&answer(volume.stats()), &names);
         fs::remove_dir_all(&volume.target).unwrap();
-        assert_well(&stats(&volume, &volume.target));
+        assert_well(&answer(volume.stats()));
     }
 
     /// An ordinary volume's files, not those of a pod that went astray.

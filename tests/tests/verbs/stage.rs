@@ -96,8 +96,7 @@ fn an_entry_holds_what_was_staged_and_is_roots_alone() {
 
 #[test]
 fn what_was_not_asked_for_is_not_written() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.stage("pod-a", "pv-1", &device, &[]);
     let expected = json!({
         "version": 1,
@@ -115,8 +114,7 @@ fn what_was_not_asked_for_is_not_written() {
 
 #[test]
 fn every_spelling_of_a_target_path_is_one_volume() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.target("pod-a", "pv-1");
     let spelled = format!("/{}/./", target.display());
     assert_done(node.try_stage(Path::new(&spelled), device.path(), &[]));
@@ -131,8 +129,7 @@ fn every_spelling_of_a_target_path_is_one_volume() {
 /// kubelet publishes before the pod's directories are all there, and a driver makes the last one.
 #[test]
 fn a_target_path_need_not_exist_and_is_not_made() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.handler().target_path("pod-a", "pv-1");
     assert_done(node.try_stage(&target, device.path(), &[]));
     assert!(!target.exists());
@@ -144,8 +141,7 @@ fn a_target_path_need_not_exist_and_is_not_made() {
 
 #[test]
 fn a_device_is_kept_by_the_name_that_was_given() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let by_id = node.dir().join("by-id");
     symlink(device.path(), &by_id).unwrap();
     let target = node.target("pod-a", "pv-1");
@@ -196,8 +192,7 @@ fn an_entry_that_cannot_be_read_is_staged_again() {
 
 #[test]
 fn many_at_once_leave_whole_entries() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let targets: Vec<PathBuf> = (0..4)
         .map(|index| node.target("pod-a", &format!("pv-{index}")))
         .collect();
@@ -221,8 +216,7 @@ fn many_at_once_leave_whole_entries() {
 
 #[test]
 fn a_volume_behind_a_link_is_staged_under_both_paths() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let real = node.dir().subdir("real");
     symlink(&real, node.handler().kubelet_dir()).unwrap();
     let target = node.stage("pod-a", "pv-1", &device, &[]);
@@ -244,8 +238,7 @@ fn a_volume_behind_a_link_is_staged_under_both_paths() {
 
 on_each_delegate! {
     fn the_same_again_touches_nothing_while_the_volume_is_in_use(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = node.ext4();
+        let (node, device) = Node::with_ext4(delegate);
         let options = ["--fs-group", "5", "--option", "noatime"];
         let target = node.stage("pod-a", "pv-1", &device, &options);
         let unused = identities(&node.entry(&target));

@@ -10,8 +10,7 @@ use crate::answer::{assert_done, assert_error};
 
 #[test]
 fn unstaging_is_repeatable_and_never_minds_what_it_does_not_know() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let (kept, target) = (
         node.stage("pod-a", "pv-1", &device, &[]),
         node.stage("pod-a", "pv-2", &device, &[]),
@@ -42,8 +41,7 @@ fn without_a_crust_directory_there_is_nothing_to_unstage() {
 
 #[test]
 fn a_detached_device_does_not_hinder() {
-    let node = Node::new(Delegate::Runc);
-    let device = node.ext4();
+    let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
     sandbox.stop();
