@@ -15,7 +15,7 @@ pub use self::clients::Clients;
 use crate::cleanup::Cleanup;
 use crate::daemon::Daemon;
 use crate::node::utf8;
-use crate::{LoopDevice, Node, binary, until, wait_until};
+use crate::{Delegate, LoopDevice, Node, binary, until, wait_until};
 
 /// How long the daemon may take to start or end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,6 +34,14 @@ impl Ops {
     #[track_caller]
     pub fn start(node: &Node) -> Self {
         Self::with(node, "")
+    }
+
+    /// On a node of its own, started with its defaults.
+    #[track_caller]
+    pub fn with_node(delegate: Delegate) -> (Node, Self) {
+        let node = Node::trusted(delegate, "");
+        let ops = Self::start(&node);
+        (node, ops)
     }
 
     /// With lines added to its configuration.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::node::{PATIENCE, utf8};
 use crate::refusal::{self, stands_in};
 use crate::volume::with_mounted;
-use crate::{Bundle, Delegate, LoopDevice, Node, mounts};
+use crate::{Bundle, Delegate, LoopDevice, Node, POD, mounts};
 
-/// A node with a CSI volume, and one that was staged by hand at a path of no particular form. Each has a
+/// A node with a CSI volume of [`POD`], and one that was staged by hand at a path of no particular form. Each has a
 /// file `mark` that says `volume` and a file `sub/mark` that says `sub`; of these the host has an empty
 /// directory `sub`, as kubelet makes it for a subPath.
 #[derive(Debug)]
@@ -24,9 +24,6 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// The pod of the CSI volume's target path.
-    pub const POD: &str = "dddddddd-2222-1111-4444-555555555555";
-
     /// A script that tells which directory a container has at `/data`, by its mark, and whether it can write
     /// there: `written` or `refused`.
     pub const LOOK: &str = "cat /data/mark; if (echo x > /data/file) 2>/dev/null; \
@@ -47,7 +44,7 @@ impl Staged {
                 fs::write(root.join("sub/mark"), "sub\n").unwrap();
             });
         }
-        let csi = node.stage(Self::POD, "pv-1", &devices[0], &[]);
+        let csi = node.stage(POD, "pv-1", &devices[0], &[]);
         let plain = node.dir().subdir("staged");
         let _ = node.try_stage(&plain, devices[1].path(), &[]).success();
         for target in [&csi, &plain] {

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    Delegate, Engine as _, LoopDevice, MountWatcher, Node, PODMAN_IMAGE, Podman, Run, Staged,
+    Delegate, Engine as _, LoopDevice, MountWatcher, Node, POD, PODMAN_IMAGE, Podman, Run, Staged,
     TestDir, cgroup, on_each_delegate, on_each_file_system, process,
 };
 use serde_json::{Value, json};
-
-const POD: &str = "bbbbbbbb-2222-1111-4444-555555555555";
 
 fn podman(node: &Node) -> Podman {
     Podman::new(node.dir(), &node.handler().runtime())

@@ -48,8 +48,7 @@ on_each_delegate! {
     }
 
     fn crust_ops_stages_counts_grows_and_unstages(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let device = LoopDevice::made(node.dir(), "xfs", 320);
         let target = node.target(POD, "pv-1");
         ops.stage(stage_request(&target, &device)).unwrap();

@@ -6,13 +6,12 @@ use std::process::Command;
 
 use crust_proto::csi::v1::{CreateVolumeRequest, NodePublishVolumeRequest};
 use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem, mount_of};
-use runcrust_tests::{Csi, Delegate, Node, Run, host, loopdev};
+use runcrust_tests::{Csi, Delegate, Node, POD, Run, host, loopdev};
 use tonic::Code;
 
 use crate::scene::deferral;
 use crate::{deferring, publishing, refused};
 
-const POD: &str = "45454545-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "45454545-1111-2222-3333-000000000001";
 const DEFER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
 const GROUP: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];

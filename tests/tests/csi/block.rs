@@ -32,8 +32,7 @@ fn get(device: &Path) -> Vec<u8> {
 
 #[test]
 fn a_pod_has_the_device_and_its_data_stay() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod-a");
     let node = fs::symlink_metadata(&target).expect("the target");
     assert!(node.file_type().is_block_device(), "{node:?}");
@@ -55,8 +54,7 @@ fn a_pod_has_the_device_and_its_data_stay() {
 
 #[test]
 fn it_has_the_volumes_size() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
     let size = File::open(&target).and_then(|mut device| device.seek(SeekFrom::End(0)));
     assert_eq!(i64::try_from(size.expect("its size")), Ok(volume.capacity));
@@ -65,8 +63,7 @@ fn it_has_the_volumes_size() {
 
 #[test]
 fn a_reader_cannot_write() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.target("pod", "pv");
     let mut request = volume.publish(&target);
     request.readonly = true;
@@ -103,8 +100,7 @@ fn one_pod_means_one() {
 
 #[test]
 fn its_mount_outlives_the_driver() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
     put(&target, DATA).expect("it can be written");
     scene.restart(&[]);
@@ -141,8 +137,7 @@ fn what_holds_no_file_system_gets_none() {
 
 #[test]
 fn it_cannot_be_deferred() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.target("pod", "pv");
     let mut request = volume.publish(&target);
     request.defer_fs_ops = true;

@@ -82,8 +82,7 @@ fn a_file_system_is_made_once() {
 
 #[test]
 fn opposites_end_in_one_of_the_two() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     for _ in 0..10 {
         let (published, unpublished) =

@@ -121,8 +121,7 @@ fn a_record_that_cannot_be_read_is_its_own_volumes_matter() {
 
 #[test]
 fn an_image_that_cannot_be_removed_does_not_keep_the_driver_from_starting() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", block());
+    let (scene, volume) = Scene::with_volume(block());
     let other = scene.volume("other", block());
     let immutable = Immutable::make(&scene.image(&volume.id));
     refused(scene.call(volume.delete()), Code::Internal);

@@ -15,14 +15,13 @@ use runcrust_tests::csi::{Csi, CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, Ops, Runtime, host, on_each_delegate, wait_until,
+    Bundle, Container, Delegate, Node, Ops, POD, Runtime, host, on_each_delegate, wait_until,
 };
 use tonic::{Code, Status};
 
 use crate::scene::deferral;
 use crate::{deferring, refused};
 
-const POD: &str = "cccccccc-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "cccccccc-1111-2222-3333-000000000001";
 
 fn stats(volume: &CsiVolume, target: &Path) -> NodeGetVolumeStatsRequest {

@@ -13,8 +13,7 @@ use crate::scene::{Scene, read, write};
 
 #[test]
 fn a_volume_goes_whole_and_once() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call(volume.delete()).expect("DeleteVolume");
     assert_eq!(scene.left(), Vec::<PathBuf>::new());
     scene.call(volume.delete()).expect("again");
@@ -27,8 +26,7 @@ fn a_volume_goes_whole_and_once() {
 
 #[test]
 fn a_name_that_is_made_again_has_none_of_the_data() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "secret");
     scene.put_away(&volume, &[&target]);
@@ -46,8 +44,7 @@ fn a_staging_that_nothing_uses_goes_with_the_volume() {
         (filesystem("ext4"), true),
         (block(), true),
     ] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", capability);
+        let (scene, volume) = Scene::with_staged(capability);
         if is_published {
             let target = scene.publish(&volume, "pod");
             scene
@@ -67,8 +64,7 @@ fn a_staging_that_nothing_uses_goes_with_the_volume() {
 
 #[test]
 fn a_staged_volume_whose_device_is_in_use_stays() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let device = scene.device(&volume.id);
     let says_so = || {
         let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
@@ -98,8 +94,7 @@ fn a_staged_volume_whose_device_is_in_use_stays() {
 #[test]
 fn what_is_published_stays() {
     for capability in [filesystem("ext4"), block()] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", capability);
+        let (scene, volume) = Scene::with_staged(capability);
         let target = scene.publish(&volume, "pod");
         let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
         assert!(message.contains("NodeUnpublishVolume"), "{message}");
@@ -112,8 +107,7 @@ fn what_is_published_stays() {
 
 #[test]
 fn a_volume_that_is_refused_to_go_has_its_data() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     refused(scene.call(volume.delete()), Code::FailedPrecondition);

@@ -8,9 +8,7 @@ use crust_proto::runtime::v1alpha1::RuntimePublishVolumeRequest;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, filesystem};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Node, Ops, host, on_each_delegate};
-
-const POD: &str = "abababab-1111-2222-3333-000000000000";
+use runcrust_tests::{Node, Ops, POD, host, on_each_delegate};
 
 fn publish(
     volume: &CsiVolume,

@@ -20,8 +20,7 @@ fn told(status: &Status) -> (String, Option<String>) {
 
 #[test]
 fn whatever_is_wrong_the_volume_is_named() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", block());
+    let (scene, volume) = Scene::with_volume(block());
     let record = scene
         .data()
         .join("volumes")
@@ -75,8 +74,7 @@ fn whatever_is_wrong_the_volume_is_named() {
 
 #[test]
 fn a_record_that_cannot_be_kept_is_told_with_its_volume() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", block());
+    let (scene, volume) = Scene::with_volume(block());
     let immutable = Immutable::make(&scene.data().join("volumes"));
     let status = scene.call(volume.stage()).expect_err("it can't be kept");
     assert_eq!(told(&status), ("DATA".to_owned(), Some(volume.id.clone())));

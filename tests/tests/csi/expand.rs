@@ -37,8 +37,7 @@ fn image(scene: &Scene, volume: &CsiVolume) -> i64 {
 
 #[test]
 fn a_volume_grows_and_its_growth_can_be_repeated() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     for _ in 0..2 {
         let grown = scene
             .call(volume.grow(64 * MIB))
@@ -127,8 +126,7 @@ fn growth_that_is_not_on_record_has_been_all_the_same() {
 
 #[test]
 fn a_volume_never_shrinks() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     for (least, most) in [(0, 16 * MIB), (1, volume.capacity - 1)] {
         let what = format!("{least} to {most}");
         refused_as(
@@ -154,8 +152,7 @@ fn a_volume_never_shrinks() {
 }
 
 fn grows_while_it_is_used(fstype: &str) {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem(fstype));
+    let (scene, volume) = Scene::with_staged(filesystem(fstype));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     let before = blocks(&target);
@@ -174,8 +171,7 @@ fn grows_while_it_is_used(fstype: &str) {
 }
 
 fn grows_between_its_stage_and_its_publish(fstype: &str) {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem(fstype));
+    let (scene, volume) = Scene::with_staged(filesystem(fstype));
     let wanted = volume.capacity * 2;
     scene
         .call(volume.grow(wanted))
@@ -221,8 +217,7 @@ fn an_ext4_grows_between_its_stage_and_its_publish() {
 
 #[test]
 fn a_block_volume_is_larger_at_once() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
     scene
         .call(volume.grow(volume.capacity * 2))
@@ -238,8 +233,7 @@ fn a_block_volume_is_larger_at_once() {
 
 #[test]
 fn the_node_follows_the_controller_and_does_not_go_before_it() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("xfs"));
+    let (scene, volume) = Scene::with_staged(filesystem("xfs"));
     let target = scene.publish(&volume, "pod");
     refused(
         scene.call(volume.expand(&target, volume.capacity * 2)),
@@ -266,8 +260,7 @@ fn the_node_follows_the_controller_and_does_not_go_before_it() {
 
 #[test]
 fn where_it_is_neither_staged_nor_published_it_is_not_found() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     let elsewhere = scene.target("other", "pv");
     refused(
@@ -284,8 +277,7 @@ fn where_it_is_neither_staged_nor_published_it_is_not_found() {
 /// Nobody grows what nobody has: the next stage does.
 #[test]
 fn a_volume_that_grew_offline_is_large_when_it_is_used_again() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("xfs"));
+    let (scene, volume) = Scene::with_staged(filesystem("xfs"));
     scene.take_back(&volume, &[]);
     scene
         .call(volume.grow(volume.capacity * 2))

@@ -9,8 +9,7 @@ use runcrust_tests::volume::{fsck, mkfs};
 use crate::scene::{Scene, read, write};
 
 fn lives(fstype: &str) {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem(fstype));
+    let (scene, volume) = Scene::with_staged(filesystem(fstype));
     let mut target = scene.publish(&volume, "pod-a");
     let mounts = host::mounts();
     let mount = mounts
@@ -52,8 +51,7 @@ fn btrfs_lives() {
 #[test]
 fn after_a_boot_it_is_staged_and_published_anew() {
     for fstype in ["ext4", "xfs", "btrfs"] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", filesystem(fstype));
+        let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let target = scene.publish(&volume, "pod");
         write(&target, "file", "data");
         scene.kill_with_the_machine();
@@ -70,8 +68,7 @@ fn after_a_boot_it_is_staged_and_published_anew() {
 /// kubelet may find a pod's volume unmounted, and publish without staging.
 #[test]
 fn after_a_boot_publishing_alone_will_do_or_says_what_is_missing() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     scene.kill_with_the_machine();
@@ -86,8 +83,7 @@ fn after_a_boot_publishing_alone_will_do_or_says_what_is_missing() {
 /// A file system that somebody else has made is as good as ours.
 #[test]
 fn one_that_is_there_already_is_used() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     mkfs("ext4", &scene.image(&volume.id), &["-L", "by-hand"]);
     scene.call(volume.stage()).expect("NodeStageVolume");
     let image = fs::read(scene.image(&volume.id)).expect("its image");

@@ -8,13 +8,11 @@ use runcrust_tests::csi::{CsiVolume, DRIVER, block, filesystem};
 use runcrust_tests::host::mounts_below;
 use runcrust_tests::mounts::{take_off, tmpfs};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{LoopDevice, loopdev};
+use runcrust_tests::{LoopDevice, POD, loopdev};
 use tonic::Code;
 
 use crate::scene::{Scene, found, read, write};
 use crate::{deferring, refused};
-
-const POD: &str = "67676767-1111-2222-3333-000000000000";
 
 impl Scene {
     /// Somebody has removed a volume behind the driver's back.
@@ -100,8 +98,7 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
         (filesystem("ext4"), true),
         (block(), true),
     ] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", capability);
+        let (scene, volume) = Scene::with_staged(capability);
         let target = scene.publish(&volume, POD);
         let device = scene.device(&volume.id);
         if is_known {
@@ -188,8 +185,7 @@ fn what_others_have_there_stays() {
 /// Only what stands at one of kubelet's own places is known to be the volume's.
 #[test]
 fn files_are_moved_away_from_kubelets_places_alone() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call(volume.delete()).expect("DeleteVolume");
     write(&volume.staging, "stray", "data");
     scene.call(volume.unstage()).expect("NodeUnstageVolume");

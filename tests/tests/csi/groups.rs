@@ -8,11 +8,9 @@ use crust_proto::csi::v1::NodePublishVolumeRequest;
 use crust_proto::csi::v1::volume_capability::MountVolume;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, filesystem, mount_of};
-use runcrust_tests::{Delegate, Node, on_each_delegate};
+use runcrust_tests::{Delegate, Node, POD, on_each_delegate};
 
 use crate::scene::deferral;
-
-const POD: &str = "12121212-1111-2222-3333-000000000000";
 
 /// KEP-2317's field, and KEP-2857's.
 const FIELDS: [fn(&mut MountVolume) -> &mut String; 2] = [

@@ -5,13 +5,12 @@ use std::fs;
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::filesystem;
-use runcrust_tests::{host, on_each_delegate};
+use runcrust_tests::{POD, host, on_each_delegate};
 use tonic::Code;
 
 use crate::scene::deferral;
 use crate::{deferring, refused};
 
-const POD: &str = "ffffffff-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "ffffffff-1111-2222-3333-000000000001";
 const OLDER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
 

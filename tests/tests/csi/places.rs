@@ -3,13 +3,11 @@
 use std::fs;
 
 use runcrust_tests::csi::{CsiVolume, block, filesystem};
-use runcrust_tests::{Csi, Delegate, Node, host};
+use runcrust_tests::{Csi, Delegate, Node, POD, host};
 use tonic::Code;
 
 use crate::scene::deferral;
 use crate::{deferring, refused};
-
-const POD: &str = "56565656-1111-2222-3333-000000000000";
 
 fn two(csi: &Csi) -> [CsiVolume; 2] {
     let volumes = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));

@@ -14,8 +14,7 @@ use crate::scene::{Scene, read, write};
 
 #[test]
 fn a_second_one_on_the_same_data_does_not_start() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let other = format!(
         "unix://{}",
         scene.node.handler().path().with_file_name("o").display()
@@ -31,8 +30,7 @@ fn a_second_one_on_the_same_data_does_not_start() {
 
 #[test]
 fn one_that_is_stopped_leaves_pods_their_volumes() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     let device = scene.device(&volume.id);
@@ -71,8 +69,7 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
 
 #[test]
 fn its_directories_and_its_socket_are_roots_alone() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     let mode = |path: PathBuf| fs::metadata(path).expect("stat").permissions().mode() & 0o077;
     assert_eq!(mode(scene.data().to_owned()), 0);
     assert_eq!(mode(scene.image(&volume.id)), 0);
@@ -108,8 +105,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
 /// Whoever serves under another name sees the same volumes: the data directory is all its state.
 #[test]
 fn its_data_directory_is_all_that_it_knows() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     let name = format!("other.{DRIVER}");
@@ -124,8 +120,7 @@ fn its_data_directory_is_all_that_it_knows() {
 
 #[test]
 fn what_it_is_told_is_no_line_of_its_log() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv\nforged");
     scene
         .call(volume.publish(&target))

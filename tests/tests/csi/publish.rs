@@ -49,8 +49,7 @@ const OTHERS: [(&str, Change); 3] = [
 
 #[test]
 fn it_is_staged_first() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     let message = refused(
         scene.call(volume.publish(&target)),
@@ -250,8 +249,7 @@ fn groups_own_the_volume_before_anybody_sees_it() {
 
 #[test]
 fn what_others_have_mounted_is_theirs() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     fs::create_dir(&target).expect("mkdir");
     runcrust_tests::mounts::tmpfs(&target);

@@ -47,8 +47,7 @@ fn of_create_volume() {
 
 #[test]
 fn of_delete_volume() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     each_is_required(
         &scene,
         volume.delete(),
@@ -58,8 +57,7 @@ fn of_delete_volume() {
 
 #[test]
 fn of_validate_volume_capabilities() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     each_is_required(
         &scene,
         volume.validate(),
@@ -78,8 +76,7 @@ fn of_validate_volume_capabilities() {
 
 #[test]
 fn of_controller_expand_volume() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     each_is_required(
         &scene,
         volume.grow(volume.capacity * 2),
@@ -92,8 +89,7 @@ fn of_controller_expand_volume() {
 
 #[test]
 fn of_node_stage_volume() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     each_is_required(
         &scene,
         volume.stage(),
@@ -125,8 +121,7 @@ fn of_node_stage_volume() {
 
 #[test]
 fn of_node_unstage_volume() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     each_is_required(
         &scene,
         volume.unstage(),
@@ -142,8 +137,7 @@ fn of_node_unstage_volume() {
 
 #[test]
 fn of_node_publish_volume() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     each_is_required(
         &scene,
@@ -177,8 +171,7 @@ fn of_node_publish_volume() {
 /// own in the specification's table.
 #[test]
 fn of_node_publish_volume_the_staging_path_is_a_precondition() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     let mut request = volume.publish(&target);
     request.staging_target_path.clear();
@@ -189,8 +182,7 @@ fn of_node_publish_volume_the_staging_path_is_a_precondition() {
 
 #[test]
 fn of_node_unpublish_volume() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     each_is_required(
         &scene,
@@ -205,8 +197,7 @@ fn of_node_unpublish_volume() {
 
 #[test]
 fn of_node_get_volume_stats() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     each_is_required(
         &scene,
@@ -220,8 +211,7 @@ fn of_node_get_volume_stats() {
 
 #[test]
 fn of_node_expand_volume() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     each_is_required(
         &scene,

@@ -53,6 +53,22 @@ impl Scene {
         }
     }
 
+    /// With a volume, `pv`.
+    #[track_caller]
+    pub(crate) fn with_volume(capability: VolumeCapability) -> (Self, CsiVolume) {
+        let scene = Self::new();
+        let volume = scene.volume("pv", capability);
+        (scene, volume)
+    }
+
+    /// With a staged volume, `pv`.
+    #[track_caller]
+    pub(crate) fn with_staged(capability: VolumeCapability) -> (Self, CsiVolume) {
+        let scene = Self::new();
+        let volume = scene.staged("pv", capability);
+        (scene, volume)
+    }
+
     /// A volume that is staged.
     #[track_caller]
     pub(crate) fn staged(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
@@ -135,8 +151,7 @@ pub(crate) fn found(directory: &Path, name: &str) -> Vec<PathBuf> {
 /// A driver that can defer, and whom it defers to. They are dropped from the last to the first.
 #[track_caller]
 pub(crate) fn deferral(delegate: Delegate, arguments: &[&str]) -> (Node, Ops, Csi) {
-    let node = Node::trusted(delegate, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(delegate);
     let csi = Csi::with(&node, arguments);
     (node, ops, csi)
 }

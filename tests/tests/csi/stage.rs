@@ -27,8 +27,7 @@ fn a_stage_makes_a_file_system_and_mounts_nothing() {
         ("btrfs", "btrfs"),
         ("", "ext4"),
     ] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", filesystem(fstype));
+        let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let device = scene.device(&volume.id);
         assert_eq!(type_on(&device), Some(made));
         assert_eq!(mountinfo_mentions(&device), Vec::<String>::new());
@@ -45,8 +44,7 @@ fn a_stage_makes_a_file_system_and_mounts_nothing() {
 #[test]
 fn a_stage_can_be_repeated_and_makes_one_device() {
     for capability in [filesystem("ext4"), block()] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", capability);
+        let (scene, volume) = Scene::with_staged(capability);
         let device = scene.device(&volume.id);
         let made = fs::read(scene.image(&volume.id)).expect("its image");
         scene.call(volume.stage()).expect("again");
@@ -65,8 +63,7 @@ fn a_stage_can_be_repeated_and_makes_one_device() {
 
 #[test]
 fn staged_again_while_a_pod_has_it_is_fine() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     scene.call(volume.stage()).expect("NodeStageVolume");
@@ -76,8 +73,7 @@ fn staged_again_while_a_pod_has_it_is_fine() {
 
 #[test]
 fn at_the_same_path_with_another_capability_it_exists() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let others = [
         (
             "another type",
@@ -137,8 +133,7 @@ fn another_file_system_is_not_made_over_the_one_that_is_there() {
 
 #[test]
 fn what_cannot_be_used_so_is_refused() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     let mode = |mode: Mode| {
         with(&volume, |it| {
             it.access_mode.as_mut().expect("a mode").set_mode(mode);
@@ -178,8 +173,7 @@ fn what_cannot_be_used_so_is_refused() {
 
 #[test]
 fn an_unstage_can_be_repeated_and_comes_after_the_unpublish() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call(volume.unstage()).expect("it isn't staged");
     scene.call(volume.stage()).expect("NodeStageVolume");
     let target = scene.publish(&volume, "pod");
@@ -197,8 +191,7 @@ fn an_unstage_can_be_repeated_and_comes_after_the_unpublish() {
 /// Plugin MUST reply `0 OK`."
 #[test]
 fn an_unstage_of_another_path_takes_nothing_away() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let device = scene.device(&volume.id);
     let mut other = volume.clone();
     other.staging = scene.node.dir().join("another");

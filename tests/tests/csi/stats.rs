@@ -38,8 +38,7 @@ fn signed(number: u64) -> i64 {
 #[test]
 fn numbers_are_the_file_systems() {
     for fstype in ["ext4", "xfs"] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", filesystem(fstype));
+        let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let target = scene.publish(&volume, "pod");
         write(&target, "file", &"x".repeat(3 << 20));
         nix::unistd::syncfs(std::fs::File::open(&target).expect("its root")).expect("syncfs");
@@ -93,8 +92,7 @@ fn the_condition_is_told_where_the_capability_is() {
 
 #[test]
 fn a_block_volume_has_a_size() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", block());
+    let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
     let stats = scene
         .call(volume.stats(&target))
@@ -105,8 +103,7 @@ fn a_block_volume_has_a_size() {
 
 #[test]
 fn the_staging_path_is_one_too() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let stats = scene
         .call(volume.stats(&volume.staging))
         .expect("NodeGetVolumeStats");
@@ -116,8 +113,7 @@ fn the_staging_path_is_one_too() {
 
 #[test]
 fn where_it_is_not_it_is_not_found() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     let elsewhere = scene.target("another", "pv");
     for path in [
@@ -175,8 +171,7 @@ fn another_volumes_deferred_path_is_not_its_own() {
 
 #[test]
 fn a_file_system_that_is_broken_is_abnormal() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     fail_ext4(&scene.device(&volume.id));
     let stats = scene
@@ -196,8 +191,7 @@ fn a_file_system_that_is_broken_is_abnormal() {
 #[test]
 fn a_file_system_that_was_shut_down_is_abnormal_and_can_be_given_back() {
     for fstype in ["ext4", "xfs"] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", filesystem(fstype));
+        let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let target = scene.publish(&volume, "pod");
         let mut xfs_io = Command::new("xfs_io");
         let _ = Run::of(xfs_io.args(["-x", "-c", "shutdown"]).arg(&target)).success();
@@ -216,8 +210,7 @@ fn a_file_system_that_was_shut_down_is_abnormal_and_can_be_given_back() {
 
 #[test]
 fn an_image_that_was_cut_is_abnormal() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     let image = File::options().write(true).open(scene.image(&volume.id));
     image.unwrap().set_len(4 << 20).unwrap();
@@ -233,8 +226,7 @@ fn an_image_that_was_cut_is_abnormal() {
 /// kubelet asks every minute, whatever else it does.
 #[test]
 fn who_asks_holds_up_no_pods_end() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     for _ in 0..100 {
         scene.call(volume.publish(&target)).unwrap();
@@ -247,8 +239,7 @@ fn who_asks_holds_up_no_pods_end() {
 /// As csi-sanity asks.
 #[test]
 fn a_path_that_can_be_none_is_not_found() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     for id in [volume.id.clone(), "some-volume".to_owned()] {
         let mut stats = volume.stats(Path::new("some/path"));
         stats.volume_id.clone_from(&id);

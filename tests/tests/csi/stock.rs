@@ -8,11 +8,9 @@ use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, create_request, filesystem, mount_of};
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{host, loopdev, on_each_delegate, wait_until};
+use runcrust_tests::{POD, host, loopdev, on_each_delegate, wait_until};
 
 use crate::scene::deferral;
-
-const POD: &str = "dddddddd-1111-2222-3333-000000000000";
 
 /// A volume of the class `crust-deferred`.
 fn deferred(csi: &Csi, name: &str) -> CsiVolume {

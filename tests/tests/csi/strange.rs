@@ -5,13 +5,12 @@ use std::fs;
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Csi, Delegate, LoopDevice, Node, host, loopdev, mounts, undisturbed};
+use runcrust_tests::{Csi, Delegate, LoopDevice, Node, POD, host, loopdev, mounts, undisturbed};
 use tonic::Code;
 
 use crate::scene::deferral;
 use crate::{deferring, publishing, refused};
 
-const POD: &str = "34343434-1111-2222-3333-000000000000";
 const OTHER_POD: &str = "34343434-1111-2222-3333-000000000001";
 
 #[test]

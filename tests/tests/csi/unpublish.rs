@@ -15,8 +15,7 @@ use crate::{deferring, refused};
 #[test]
 fn the_target_path_goes_and_the_call_can_be_repeated() {
     for capability in [filesystem("ext4"), block()] {
-        let scene = Scene::new();
-        let volume = scene.staged("pv", capability);
+        let (scene, volume) = Scene::with_staged(capability);
         let target = scene.publish(&volume, "pod");
         scene
             .call(volume.unpublish(&target))
@@ -41,8 +40,7 @@ fn the_target_path_goes_and_the_call_can_be_repeated() {
 
 #[test]
 fn what_is_written_is_there_when_it_is_published_again() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let mut target = scene.publish(&volume, "pod-a");
     for pod in ["pod-b", "pod-c"] {
         write(&target, "file", pod);
@@ -57,8 +55,7 @@ fn what_is_written_is_there_when_it_is_published_again() {
 
 #[test]
 fn one_pods_end_is_not_the_others() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let (first, second) = (
         scene.publish(&volume, "pod-a"),
         scene.publish(&volume, "pod-b"),
@@ -74,8 +71,7 @@ fn one_pods_end_is_not_the_others() {
 
 #[test]
 fn a_volume_that_a_pod_still_uses_stays_whole() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     let open = fs::File::open(target.join("file")).expect("the file");
@@ -91,8 +87,7 @@ fn a_volume_that_a_pod_still_uses_stays_whole() {
 
 #[test]
 fn mounts_over_one_another_all_go() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     // As when two mounters that both have found nothing have mounted.
     runcrust_tests::mounts::bind(&target, &target);
@@ -106,8 +101,7 @@ fn mounts_over_one_another_all_go() {
 
 #[test]
 fn what_others_have_mounted_stays() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     fs::create_dir(&target).expect("mkdir");
     runcrust_tests::mounts::tmpfs(&target);

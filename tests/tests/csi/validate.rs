@@ -79,8 +79,7 @@ fn is_confirmed(scene: &Scene, volume: &CsiVolume, cases: &[(VolumeCapability, O
 
 #[test]
 fn a_file_system_that_has_no_room_is_not_confirmed() {
-    let scene = Scene::new();
-    let volume = scene.volume("pv", block());
+    let (scene, volume) = Scene::with_volume(block());
     let cases = [
         (filesystem("xfs"), Some("takes")),
         (filesystem("btrfs"), Some("takes")),
@@ -92,8 +91,7 @@ fn a_file_system_that_has_no_room_is_not_confirmed() {
 
 #[test]
 fn another_file_system_than_a_volume_holds_is_not_confirmed() {
-    let scene = Scene::new();
-    let volume = scene.staged("pv", filesystem("ext4"));
+    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let cases = [
         (filesystem("ext3"), Some("holds ext4")),
         (filesystem("ext4"), None),

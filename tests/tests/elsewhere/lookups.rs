@@ -11,7 +11,7 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::refusal::{self, stands_in};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Automount, Bundle, Delegate, LoopDevice, Node, Staged, mounts, on_each_delegate,
+    Automount, Bundle, Delegate, LoopDevice, Node, POD, Staged, mounts, on_each_delegate,
 };
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -192,7 +192,7 @@ on_each_delegate! {
         fs::create_dir_all(&kubelet).unwrap();
         mounts::bind(&real, &kubelet);
         let device = marked(&node);
-        let target = node.stage(Staged::POD, "pv-1", &device, &[]);
+        let target = node.stage(POD, "pv-1", &device, &[]);
         fs::create_dir(target.join("sub")).unwrap();
         let other = real.join(target.strip_prefix(&kubelet).unwrap());
         for (source, mark) in [(other.clone(), "volume"), (other.join("sub"), "sub")] {

@@ -12,7 +12,7 @@ use nix::mount::{MsFlags, mount};
 use runcrust_tests::node::utf8;
 use runcrust_tests::refusal::{self, stands_in};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Delegate, Node, Staged, mounts, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, Node, POD, Staged, mounts, on_each_delegate};
 use serde_json::json;
 
 on_each_delegate! {
@@ -211,7 +211,7 @@ on_each_delegate! {
         let bundle = scene.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write();
         let refused = refusal::create(&scene.node, &bundle).of_volume("pv-1");
         let _ = refused.naming(&["hint: "]).sentence();
-        let own = scene.node.sandbox(Staged::POD);
+        let own = scene.node.sandbox(POD);
         let app = scene.node.app(&own, &bind, "/data");
         assert_eq!(app.sh("cat /data/mark"), "volume");
     }

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use runcrust_tests::container::end;
 use runcrust_tests::interrupt::create_failing_at;
-use runcrust_tests::{Bundle, Container, Node, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Node, POD, on_each_delegate};
 
-use crate::scene::{POD, Scene};
+use crate::scene::Scene;
 
 /// By which records and configs are written.
 const FAULTS: [(&str, &str); 2] = [("renameat", "ENOSPC"), ("fsync", "EIO")];

@@ -2,11 +2,11 @@
 
 use runcrust_tests::container::end;
 use runcrust_tests::process::kill_and_wait as kill;
-use runcrust_tests::{on_each_delegate, steps};
+use runcrust_tests::{POD, on_each_delegate, steps};
 
 use crate::killed::steps_of;
 use crate::rows::creates::FIRST;
-use crate::scene::{POD, Scene};
+use crate::scene::Scene;
 
 on_each_delegate! {
     /// However far the first create came with its records, the data is live with the second one.

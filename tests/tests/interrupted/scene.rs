@@ -12,13 +12,12 @@ use runcrust_tests::gc::{assert_sure, collected};
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    Bundle, Container, Delegate, LoopDevice, Node, Run, host, process, wait_until,
+    Bundle, Container, Delegate, LoopDevice, Node, POD, Run, host, process, wait_until,
 };
 use serde_json::Value;
 
 use crate::row::Row;
 
-pub(crate) const POD: &str = "99999999-2222-1111-4444-555555555555";
 const OTHER_POD: &str = "99999999-2222-1111-4444-666666666666";
 
 /// What ids 0 and up of a user namespace are on the host.

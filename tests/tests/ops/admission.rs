@@ -92,8 +92,7 @@ fn only_csi_volumes_of_the_kubelet_and_what_is_below_a_root_are_staged() {
 /// Another driver's volume that no pod uses, say: what is mounted would be hidden from its pod.
 #[test]
 fn nothing_is_staged_over_a_mount() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let target = node.target("pod-a", "pv-1");
     mounts::tmpfs(&target);
@@ -123,8 +122,7 @@ fn nothing_is_staged_over_a_mount() {
 
 #[test]
 fn nothing_is_staged_over_files() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let target = node.target("pod-a", "pv-1");
     fs::create_dir_all(target.join("a/b")).unwrap();
@@ -155,8 +153,7 @@ fn nothing_is_staged_over_files() {
 /// An entry that is there already lets nobody past the checks, unless the same is asked for again.
 #[test]
 fn a_different_entry_is_replaced_only_where_a_new_one_is_accepted() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let (device, other) = (node.ext4(), node.ext4());
     let elsewhere = node.dir().subdir("elsewhere");
     let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
@@ -191,8 +188,7 @@ fn a_different_entry_is_replaced_only_where_a_new_one_is_accepted() {
 /// A driver has to clean up also after the settings that accepted its volume have changed.
 #[test]
 fn what_may_no_longer_be_staged_is_unstaged() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let elsewhere = node.dir().subdir("elsewhere");
     let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
@@ -209,8 +205,7 @@ fn what_may_no_longer_be_staged_is_unstaged() {
 /// Who replaces what somebody else has staged is on record, with both.
 #[test]
 fn a_replacement_is_told_with_both_contents_and_its_caller() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let (device, other) = (node.ext4(), node.ext4());
     let target = node.target("pod-a", "pv-1");
     ops.stage(with_options(&target, &device, &["noatime"]))
@@ -325,8 +320,7 @@ fn no_more_bytes_are_staged_than_max_staged_bytes() {
 
 #[test]
 fn options_are_bounded_and_what_no_mount_takes_is_not_kept() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let long = format!("x-padding={}", "a".repeat(200));
     let too_long = vec![long.as_str(); 20];

@@ -13,13 +13,11 @@ use runcrust_tests::container::{end, kill_everything};
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{LoopDevice, Node, Ops, on_each_delegate, undisturbed};
+use runcrust_tests::{LoopDevice, Node, Ops, POD, on_each_delegate, undisturbed};
 use serde_json::json;
 use tonic::Code::FailedPrecondition;
 
 use crate::{identities, reason, refused, staged};
-
-const POD: &str = "66666666-3333-2222-1111-000000000000";
 
 /// A request with every field set.
 fn full(target: &Path, device: &LoopDevice) -> RuntimeStageVolumeRequest {
@@ -59,8 +57,7 @@ fn others(
 
 on_each_delegate! {
     fn content_is_the_same_or_replaced_or_in_use(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.target(POD, "pv-1");
         let request = full(&target, &device);
@@ -123,8 +120,7 @@ on_each_delegate! {
 
     /// kubelet publishes again after each of its restarts, and an upgraded driver may spell it differently.
     fn another_spelling_of_the_same_is_the_same(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let link = node.dir().join("by-id");
         symlink(device.path(), &link).unwrap();
@@ -187,8 +183,7 @@ on_each_delegate! {
     /// As a driver does that attaches what somebody detached, and publishes again.
     fn a_device_that_was_attached_anew_is_staged_again(delegate: Delegate) {
         undisturbed(|| {
-            let node = Node::trusted(delegate, "");
-            let ops = Ops::start(&node);
+            let (node, ops) = Ops::with_node(delegate);
             let device = node.ext4();
             let (file, before) = (device.file().to_owned(), device.disk_seq());
             let target = node.target(POD, "pv-1");
@@ -236,8 +231,7 @@ on_each_delegate! {
 
     /// It looks more than once.
     fn an_unstage_ends_when_the_device_is_free(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         ops.stage(stage_request(&target, &device)).unwrap();
@@ -264,8 +258,7 @@ on_each_delegate! {
     }
 
     fn a_second_pod_on_the_device_does_not_hold_up_the_first(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let device = node.ext4();
         let (one, two) = (node.target("pod-a", "pv-1"), node.target("pod-b", "pv-1"));
         ops.stage(stage_request(&one, &device)).unwrap();

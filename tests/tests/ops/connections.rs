@@ -166,8 +166,7 @@ fn watches_keep_nobody_out() {
 
 #[test]
 fn a_client_that_never_begins_is_closed() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let begun = [
         &b""[..],
         b"P",
@@ -183,8 +182,7 @@ fn a_client_that_never_begins_is_closed() {
 /// A client that is killed closes its connection, whatever it has sent of the preface.
 #[test]
 fn a_client_that_ends_within_the_preface_holds_up_nobody() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let sockets = [ops.socket(), ops.crust_socket()];
     let mut half_closed = Vec::new();
     for socket in sockets {
@@ -206,8 +204,7 @@ fn a_client_that_ends_within_the_preface_holds_up_nobody() {
 
 #[test]
 fn a_preface_may_come_in_pieces() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let (one, two) = PREFACE.split_at(10);
     let mut stream = connected(ops.socket(), one);
     // A call comes between.

@@ -8,14 +8,12 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
-    Bundle, Container, LoopDevice, Node, Ops, Runtime, binary, on_each_delegate, wait_until,
+    Bundle, Container, LoopDevice, Node, Ops, POD, Runtime, binary, on_each_delegate, wait_until,
 };
 use serde_json::json;
 use tonic::Code::{FailedPrecondition, NotFound};
 
 use crate::{refused, storage};
-
-const POD: &str = "99999999-3333-2222-1111-000000000000";
 
 /// The container, which isn't created yet.
 fn sidecar(node: &Node, ops: &Ops) -> Bundle {

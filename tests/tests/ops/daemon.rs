@@ -71,8 +71,7 @@ fn unstage_over(ops: &Ops, stream: UnixStream) -> Result<(), Status> {
 
 #[test]
 fn only_root_is_served_whatever_the_sockets_mode_is() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let error = connect_as(1000, ops.socket()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     chown(ops.socket(), Some(1000), None).unwrap();
@@ -101,8 +100,7 @@ pub(crate) fn health(ops: &Ops, socket: &Path, service: &str) -> Result<ServingS
 
 #[test]
 fn health_is_told_of_each_service() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     for (socket, own, other) in [
         (ops.socket(), RUNTIME, STORAGE),
         (ops.crust_socket(), STORAGE, RUNTIME),
@@ -317,8 +315,7 @@ fn without_a_second_socket_there_is_one() {
 /// Its connection stays open: nothing moves it until the daemon has ended.
 #[test]
 fn a_client_that_is_stopped_does_not_hold_up_the_end() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let mut client = HealthClient::new(ops.channel(ops.socket()));
     let request = HealthCheckRequest::default();
     ops.block_on(client.check(request)).unwrap();

@@ -5,12 +5,10 @@ use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::fsck;
 use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
-use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, on_each_delegate};
+use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate};
 use tonic::Code::{FailedPrecondition, OutOfRange};
 
 use crate::{reason, refused};
-
-const POD: &str = "77777777-3333-2222-1111-000000000000";
 
 const MIB: i64 = 1 << 20;
 
@@ -38,8 +36,7 @@ fn seen(app: &Container) -> i64 {
 }
 
 fn under_a_writer(delegate: Delegate, fstype: &'static str) {
-    let node = Node::trusted(delegate, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(delegate);
     let (device, before) = device(&node, fstype);
     let after = before + 256 * MIB;
     let target = node.target(POD, "pv-1");
@@ -91,8 +88,7 @@ fn under_a_writer(delegate: Delegate, fstype: &'static str) {
 }
 
 fn before_its_use(delegate: Delegate, fstype: &'static str) {
-    let node = Node::trusted(delegate, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(delegate);
     let (device, before) = device(&node, fstype);
     let after = before + 256 * MIB;
     let target = node.target(POD, "pv-1");
@@ -139,8 +135,7 @@ on_each_delegate! {
     }
 
     fn a_read_only_volume_does_not_grow(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let (device, before) = device(&node, "xfs");
         let target = node.target(POD, "pv-1");
         let mut request = stage_request(&target, &device);

@@ -26,8 +26,7 @@ fn assert_served(node: &Node, ops: &Ops, device: &LoopDevice, volume: &str) {
 /// As the hint of an error says: remove it and stage again.
 #[test]
 fn an_index_that_was_removed_or_replaced_is_made_anew() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     with_mounted(device.path(), |root| {
         fs::write(root.join("mark"), "volume\n").unwrap();

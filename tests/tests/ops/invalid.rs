@@ -13,13 +13,11 @@ use crust_proto::v1::{
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Ops, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate};
 use tonic::Code::{self, FailedPrecondition, InvalidArgument, NotFound, Unimplemented};
 use tonic_types::StatusExt as _;
 
 use crate::{reason, refused, staged};
-
-const POD: &str = "55555555-3333-2222-1111-000000000000";
 
 type Change = fn(&mut RuntimeStageVolumeRequest);
 
@@ -332,8 +330,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let node = Node::trusted(Delegate::Runc, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(Delegate::Runc);
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         Self {

@@ -7,12 +7,10 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::{fsck, with_mounted};
-use runcrust_tests::{Node, Ops, on_each_delegate, wait_until};
+use runcrust_tests::{Node, Ops, POD, on_each_delegate, wait_until};
 use tonic::Code;
 
 use crate::refused;
-
-const POD: &str = "44444444-3333-2222-1111-000000000000";
 
 on_each_delegate! {
     fn from_stage_to_unstage(delegate: Delegate) {

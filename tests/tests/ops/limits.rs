@@ -108,8 +108,7 @@ fn it_has_as_many_descriptors_as_it_may() {
 
 #[test]
 fn out_of_descriptors_it_says_so_and_goes_on_when_there_are_some() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
     let limit_to = |soft: u64| {
         let limit = format!("--nofile={soft}:");

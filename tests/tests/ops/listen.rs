@@ -102,8 +102,7 @@ fn systemd_listens_for_it() {
 
 #[test]
 fn it_takes_no_others_place() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let second = Run::of(&mut ops.command()).failure();
     let expected = format!(
         "crust_ops: bind {}: address in use; hint: does another crust_ops run?\n",

@@ -125,8 +125,7 @@ fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
 /// kubelet polls the statistics of every volume from its publish on.
 #[test]
 fn statistics_before_the_pod_has_started_are_no_warning() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let target = node.target("pod-a", "pv-1");
     ops.stage(stage_request(&target, &node.ext4())).unwrap();
     refused(ops.stats(&target), FailedPrecondition);

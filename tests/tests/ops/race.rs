@@ -123,8 +123,7 @@ fn race(ops: &Ops, targets: &Arc<Vec<PathBuf>>, device: &Arc<LoopDevice>, unstag
 
 #[test]
 fn sixty_four_clients_on_eight_volumes() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = Arc::new(node.ext4());
     let targets = (0..VOLUMES).map(|index| node.target("pod-a", &format!("pv-{index}")));
     let targets: Arc<Vec<PathBuf>> = Arc::new(targets.collect());
@@ -167,8 +166,7 @@ fn sixty_four_clients_on_eight_volumes() {
 /// for the volume's lock, which another process has, longer than its caller did.
 #[test]
 fn a_call_that_its_caller_left_never_comes_after_the_next() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = Arc::new(node.ext4());
     let target = node.target("pod-a", "pv-1");
     let lock = node.lock_of(&target);

@@ -9,9 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::{end, kill_everything};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Node, Ops, on_each_delegate, wait_until};
-
-const POD: &str = "aaaaaaaa-3333-2222-1111-000000000000";
+use runcrust_tests::{Node, Ops, POD, on_each_delegate, wait_until};
 
 /// A clean-up each second.
 const OFTEN: &str = "reconcile_interval = 1";

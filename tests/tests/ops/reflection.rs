@@ -4,7 +4,7 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, Value};
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Node, Ops, on_each_delegate};
+use runcrust_tests::{Delegate, Ops, on_each_delegate};
 use serde_json::json;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -138,8 +138,7 @@ fn number(message: &DynamicMessage, field: &str) -> i64 {
 
 #[test]
 fn each_socket_tells_its_services() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let own = [
         (ops.socket(), "crust.v1.Runtime"),
         (
@@ -162,8 +161,7 @@ on_each_delegate! {
 }
 
 fn life(delegate: Delegate) {
-    let node = Node::trusted(delegate, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(delegate);
     let device = node.made("xfs");
     let target = node.target("pod-a", "pv-1");
     let pool = described(&ops, ops.socket(), "crust.v1.Runtime.RuntimeStageVolume");
@@ -247,8 +245,7 @@ fn life(delegate: Delegate) {
 
 #[test]
 fn a_method_that_is_none_is_unimplemented() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (_node, ops) = Ops::with_node(Delegate::Runc);
     let mut client = Grpc::new(ops.channel(ops.socket()));
     for path in [
         "/crust.v1.Runtime/NoSuchCall",

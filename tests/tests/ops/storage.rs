@@ -17,14 +17,12 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
-    Container, Delegate, LoopDevice, Node, Ops, on_each_delegate, process, until, wait_until,
+    Container, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate, process, until, wait_until,
 };
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 use tonic::Status;
 
 use crate::{identities, reason, refused, staged};
-
-const POD: &str = "88888888-3333-2222-1111-000000000000";
 
 fn capabilities(ops: &Ops) -> Vec<Type> {
     let request = RuntimeGetCapabilitiesRequest {};
@@ -90,8 +88,7 @@ fn expand(ops: &Ops, sandbox: &str, device: &Path, required_bytes: i64) -> Resul
 
 #[test]
 fn capabilities_are_this_hosts_and_some_can_be_withheld() {
-    let node = Node::trusted(Delegate::Runc, "");
-    let ops = Ops::start(&node);
+    let (node, ops) = Ops::with_node(Delegate::Runc);
     let all = [
         Type::FsGroupChangePolicyAlways,
         Type::FsGroupChangePolicyRootMismatch,
@@ -165,8 +162,7 @@ on_each_delegate! {
     }
 
     fn a_sandbox_without_a_place_is_told_which_setting_makes_one(delegate: Delegate) {
-        let node = Node::trusted(delegate, "");
-        let ops = Ops::start(&node);
+        let (node, ops) = Ops::with_node(delegate);
         let device = node.ext4();
         let sandbox = node.sandbox(POD);
         let target = node.target(POD, "pv-1");

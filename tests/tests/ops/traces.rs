@@ -7,11 +7,9 @@ use std::path::Path;
 
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::{stage_request, stage_request_of};
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, TestDir, mounts};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, POD, TestDir, mounts};
 
 use crate::storage::{publish, publish_request};
-
-const POD: &str = "99999999-3333-2222-1111-000000000000";
 
 #[test]
 fn a_call_that_fails_leaves_no_lock_and_no_record() {

@@ -8,9 +8,7 @@ use std::process::Command;
 use crust_proto::runtime::v1alpha1::RuntimePublishVolumeRequest;
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run, TestDir, binary};
-
-const POD: &str = "77777777-3333-2222-1111-000000000000";
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, POD, Run, TestDir, binary};
 
 /// They, below a prefix of the test's.
 fn installed(dir: &TestDir) -> PathBuf {

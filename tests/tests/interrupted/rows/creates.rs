@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use runcrust_tests::container::end;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Container, Run};
+use runcrust_tests::{Container, POD, Run};
 
 use crate::row::{Begun, Row};
-use crate::scene::{FIRST_ID, POD, Scene};
+use crate::scene::{FIRST_ID, Scene};
 
 /// What creates a container.
 const CONTAINERS: &[&str] = &["runcrust", "crust-mount-hook publish"];

@@ -2,7 +2,7 @@
 
 use super::creates::with_an_app;
 use crate::row::{Begun, Row};
-use crate::scene::POD;
+use runcrust_tests::POD;
 
 /// Of a container in a sandbox, which goes on.
 pub(crate) const APP: Row = Row::new(

@@ -3,10 +3,10 @@
 use std::fs;
 
 use runcrust_tests::container::{end, vanish};
-use runcrust_tests::{Container, Run};
+use runcrust_tests::{Container, POD, Run};
 
 use crate::row::{Begun, Row};
-use crate::scene::{POD, Scene};
+use crate::scene::Scene;
 
 /// What a verb is.
 const PROGRAMS: &[&str] = &["runcrust"];
