@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crust_proto::csi::v1::VolumeCapability;
 use runcrust_tests::comes_true;
-use runcrust_tests::csi::{CsiClient, CsiVolume, block};
+use runcrust_tests::csi::{CsiClient, CsiVolume, block, filesystem};
 use runcrust_tests::host::mounts_below;
 use runcrust_tests::random::seed;
 use runcrust_tests::steps::{self, Step};
@@ -45,8 +45,21 @@ struct Row {
     after: fn(&Scene, &Life),
 }
 
-/// A row's `after` where the volume's end shows all.
-const fn nothing(_: &Scene, _: &Life) {}
+impl Row {
+    /// An ext4 that holds data; its end shows all that there is to see.
+    const fn of(
+        before: fn(&Scene, &CsiVolume, &PathBuf),
+        call: fn(&CsiClient, &Life) -> Result<(), Status>,
+    ) -> Self {
+        Self {
+            capability: || filesystem("ext4"),
+            before,
+            call,
+            has_data: true,
+            after: |_, _| {},
+        }
+    }
+}
 
 fn begin(row: &Row, scene: &Scene) -> Life {
     let volume = scene.volume("pv", (row.capability)());

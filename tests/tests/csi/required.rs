@@ -1,5 +1,7 @@
 //! A REQUIRED field that is missing, or a path that isn't one: `INVALID_ARGUMENT`, and the field's name.
 
+use crust_proto::csi::v1::VolumeCapability;
+use crust_proto::csi::v1::volume_capability::AccessMode;
 use runcrust_tests::csi::{Call, create_request, filesystem};
 use tonic::Code;
 
@@ -16,18 +18,22 @@ fn each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
         let mut request = whole.clone();
         lose(&mut request);
         let message = refused(scene.call(request.clone()), Code::InvalidArgument);
-        assert!(message.contains(field), "{request:?}: {message}");
+        assert!(message.contains(field), "{field} of {request:?}: {message}");
     }
     scene.call(whole).expect("the request as it should be");
 }
 
+fn there(capability: &mut Option<VolumeCapability>) -> &mut VolumeCapability {
+    capability.as_mut().expect("a capability")
+}
+
+/// In the order of a volume's life: the request that has all its fields is carried out.
 #[test]
-fn of_create_volume() {
+fn every_required_field_of_each_call_is_asked_for() {
     let scene = Scene::new();
-    let request = create_request("pv", filesystem("ext4"));
     each_is_required(
         &scene,
-        request,
+        create_request("pv", filesystem("ext4")),
         &[
             ("name", |it| it.name.clear()),
             ("volume_capabilities", |it| it.volume_capabilities.clear()),
@@ -38,26 +44,11 @@ fn of_create_volume() {
                 it.volume_capabilities[0].access_mode = None;
             }),
             ("volume_capabilities", |it| {
-                let mode = &mut it.volume_capabilities[0].access_mode;
-                *mode = Some(crust_proto::csi::v1::volume_capability::AccessMode::default());
+                it.volume_capabilities[0].access_mode = Some(AccessMode::default());
             }),
         ],
     );
-}
-
-#[test]
-fn of_delete_volume() {
-    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
-    each_is_required(
-        &scene,
-        volume.delete(),
-        &[("volume_id", |it| it.volume_id.clear())],
-    );
-}
-
-#[test]
-fn of_validate_volume_capabilities() {
-    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
+    let volume = scene.volume("pv", filesystem("ext4"));
     each_is_required(
         &scene,
         volume.validate(),
@@ -72,24 +63,6 @@ fn of_validate_volume_capabilities() {
             }),
         ],
     );
-}
-
-#[test]
-fn of_controller_expand_volume() {
-    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
-    each_is_required(
-        &scene,
-        volume.grow(volume.capacity * 2),
-        &[
-            ("volume_id", |it| it.volume_id.clear()),
-            ("capacity_range", |it| it.capacity_range = None),
-        ],
-    );
-}
-
-#[test]
-fn of_node_stage_volume() {
-    let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     each_is_required(
         &scene,
         volume.stage(),
@@ -104,40 +77,13 @@ fn of_node_stage_volume() {
             }),
             ("volume_capability", |it| it.volume_capability = None),
             ("volume_capability", |it| {
-                it.volume_capability
-                    .as_mut()
-                    .expect("it is there")
-                    .access_type = None;
+                there(&mut it.volume_capability).access_type = None;
             }),
             ("volume_capability", |it| {
-                it.volume_capability
-                    .as_mut()
-                    .expect("it is there")
-                    .access_mode = None;
+                there(&mut it.volume_capability).access_mode = None;
             }),
         ],
     );
-}
-
-#[test]
-fn of_node_unstage_volume() {
-    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
-    each_is_required(
-        &scene,
-        volume.unstage(),
-        &[
-            ("volume_id", |it| it.volume_id.clear()),
-            ("staging_target_path", |it| it.staging_target_path.clear()),
-            ("staging_target_path", |it| {
-                it.staging_target_path = "globalmount".to_owned();
-            }),
-        ],
-    );
-}
-
-#[test]
-fn of_node_publish_volume() {
-    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     each_is_required(
         &scene,
@@ -152,38 +98,29 @@ fn of_node_publish_volume() {
             }),
             ("volume_capability", |it| it.volume_capability = None),
             ("volume_capability", |it| {
-                it.volume_capability
-                    .as_mut()
-                    .expect("it is there")
-                    .access_type = None;
+                there(&mut it.volume_capability).access_type = None;
             }),
             ("volume_capability", |it| {
-                it.volume_capability
-                    .as_mut()
-                    .expect("it is there")
-                    .access_mode = None;
+                there(&mut it.volume_capability).access_mode = None;
             }),
         ],
     );
-}
-
-/// It is OPTIONAL in the message, and what a plugin with `STAGE_UNSTAGE_VOLUME` says has a row of its
-/// own in the specification's table.
-#[test]
-fn of_node_publish_volume_the_staging_path_is_a_precondition() {
-    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
-    let target = scene.target("pod", "pv");
-    let mut request = volume.publish(&target);
-    request.staging_target_path.clear();
-    let message = refused(scene.call(request), Code::FailedPrecondition);
-    assert!(message.contains("staging_target_path"), "{message}");
-    assert!(!target.exists());
-}
-
-#[test]
-fn of_node_unpublish_volume() {
-    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
-    let target = scene.publish(&volume, "pod");
+    each_is_required(
+        &scene,
+        volume.stats(&target),
+        &[
+            ("volume_id", |it| it.volume_id.clear()),
+            ("volume_path", |it| it.volume_path.clear()),
+        ],
+    );
+    each_is_required(
+        &scene,
+        volume.expand(&target, volume.capacity),
+        &[
+            ("volume_id", |it| it.volume_id.clear()),
+            ("volume_path", |it| it.volume_path.clear()),
+        ],
+    );
     each_is_required(
         &scene,
         volume.unpublish(&target),
@@ -193,32 +130,41 @@ fn of_node_unpublish_volume() {
             ("target_path", |it| it.target_path = "mount".to_owned()),
         ],
     );
-}
-
-#[test]
-fn of_node_get_volume_stats() {
-    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
-    let target = scene.publish(&volume, "pod");
     each_is_required(
         &scene,
-        volume.stats(&target),
+        volume.unstage(),
         &[
             ("volume_id", |it| it.volume_id.clear()),
-            ("volume_path", |it| it.volume_path.clear()),
+            ("staging_target_path", |it| it.staging_target_path.clear()),
+            ("staging_target_path", |it| {
+                it.staging_target_path = "globalmount".to_owned();
+            }),
         ],
+    );
+    each_is_required(
+        &scene,
+        volume.grow(volume.capacity * 2),
+        &[
+            ("volume_id", |it| it.volume_id.clear()),
+            ("capacity_range", |it| it.capacity_range = None),
+        ],
+    );
+    each_is_required(
+        &scene,
+        volume.delete(),
+        &[("volume_id", |it| it.volume_id.clear())],
     );
 }
 
+/// It is OPTIONAL in the message, and what a plugin with `STAGE_UNSTAGE_VOLUME` says has a row of its
+/// own in the specification's table.
 #[test]
-fn of_node_expand_volume() {
+fn publishing_without_a_staging_path_is_a_precondition() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
-    let target = scene.publish(&volume, "pod");
-    each_is_required(
-        &scene,
-        volume.expand(&target, volume.capacity),
-        &[
-            ("volume_id", |it| it.volume_id.clear()),
-            ("volume_path", |it| it.volume_path.clear()),
-        ],
-    );
+    let target = scene.target("pod", "pv");
+    let mut request = volume.publish(&target);
+    request.staging_target_path.clear();
+    let message = refused(scene.call(request), Code::FailedPrecondition);
+    assert!(message.contains("staging_target_path"), "{message}");
+    assert!(!target.exists());
 }

@@ -8,7 +8,7 @@ use crust_proto::csi::v1::VolumeCapability;
 use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, create_request, filesystem};
 use tonic::Status;
 
-use super::{Row, at_each_moment, nothing};
+use super::{Row, at_each_moment};
 use crate::scene::Scene;
 
 pub(super) fn ext4() -> VolumeCapability {
@@ -26,44 +26,37 @@ fn delete(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
 #[test]
 fn creating() {
     at_each_moment(&Row {
-        capability: ext4,
-        before: delete,
-        call: |client, _| called(client, create_request("pv", ext4())),
         has_data: false,
-        after: nothing,
+        ..Row::of(delete, |client, _| {
+            called(client, create_request("pv", ext4()))
+        })
     });
 }
 
 #[test]
 fn deleting() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: |_, _, _| {},
-        call: |client, life| called(client, life.volume.delete()),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(
+        |_, _, _| {},
+        |client, life| called(client, life.volume.delete()),
+    ));
 }
 
 /// A staging that nothing uses goes with it.
 #[test]
 fn deleting_what_is_staged() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: stage,
-        call: |client, life| called(client, life.volume.delete()),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(stage, |client, life| {
+        called(client, life.volume.delete())
+    }));
 }
 
 fn staging_for_the_first_time(capability: fn() -> VolumeCapability) {
     at_each_moment(&Row {
         capability,
-        before: |_, _, _| {},
-        call: |client, life| called(client, life.volume.stage()),
         has_data: false,
-        after: nothing,
+        ..Row::of(
+            |_, _, _| {},
+            |client, life| called(client, life.volume.stage()),
+        )
     });
 }
 
@@ -89,13 +82,10 @@ fn staging_a_block_volume() {
 
 #[test]
 fn staging_what_holds_data() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: |_, _, _| {},
-        call: |client, life| called(client, life.volume.stage()),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(
+        |_, _, _| {},
+        |client, life| called(client, life.volume.stage()),
+    ));
 }
 
 pub(super) fn stage(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
@@ -111,68 +101,53 @@ pub(super) fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
 
 #[test]
 fn publishing() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: stage,
-        call: |client, life| called(client, life.volume.publish(&life.target)),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(stage, |client, life| {
+        called(client, life.volume.publish(&life.target))
+    }));
 }
 
 #[test]
 fn publishing_a_block_volume() {
     at_each_moment(&Row {
         capability: block,
-        before: stage,
-        call: |client, life| called(client, life.volume.publish(&life.target)),
         has_data: false,
-        after: nothing,
+        ..Row::of(stage, |client, life| {
+            called(client, life.volume.publish(&life.target))
+        })
     });
 }
 
 #[test]
 fn unpublishing() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: publish,
-        call: |client, life| called(client, life.volume.unpublish(&life.target)),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(publish, |client, life| {
+        called(client, life.volume.unpublish(&life.target))
+    }));
 }
 
 #[test]
 fn unpublishing_a_block_volume() {
     at_each_moment(&Row {
         capability: block,
-        before: publish,
-        call: |client, life| called(client, life.volume.unpublish(&life.target)),
         has_data: false,
         after: |_, life| assert!(!life.target.exists()),
+        ..Row::of(publish, |client, life| {
+            called(client, life.volume.unpublish(&life.target))
+        })
     });
 }
 
 #[test]
 fn unstaging() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: stage,
-        call: |client, life| called(client, life.volume.unstage()),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(stage, |client, life| {
+        called(client, life.volume.unstage())
+    }));
 }
 
 #[test]
 fn growing() {
-    at_each_moment(&Row {
-        capability: ext4,
-        before: publish,
-        call: |client, life| called(client, life.volume.grow(life.volume.capacity * 2)),
-        has_data: true,
-        after: nothing,
-    });
+    at_each_moment(&Row::of(publish, |client, life| {
+        called(client, life.volume.grow(life.volume.capacity * 2))
+    }));
 }
 
 #[test]
@@ -191,6 +166,6 @@ fn growing_on_the_node() {
             called(client, expand)
         },
         has_data: true,
-        after: nothing,
+        after: |_, _| {},
     });
 }
