@@ -288,7 +288,8 @@ on_each_delegate! {
     fn a_read_only_volume_is_read_only_beside_its_place_too(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
-        let bundle = volume.node
+        let bundle = volume
+            .node
             .app_bundle(&sandbox)
             .bind(&volume.target, "/data", &["rbind", "rprivate", "ro"])
             .bind(volume.handler().state_dir(), "/host", &[]);

@@ -88,7 +88,8 @@ on_each_delegate! {
         fs::write(above.join("mark"), "above").unwrap();
         fs::write(below.join("mark"), "below").unwrap();
         let sandbox = volume.sandbox();
-        let bundle = volume.node
+        let bundle = volume
+            .node
             .app_bundle(&sandbox)
             .bind(&above, "/a", &[])
             .bind(&volume.target, "/a/volume", &[])

@@ -6,7 +6,9 @@ use std::path::Path;
 use runcrust_tests::interrupt::create_traced;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Container, Delegate, MountWatcher, Node, POD, on_each_delegate};
+use runcrust_tests::{
+    Bundle, Container, Delegate, MountWatcher, Node, POD, StagedVolume, on_each_delegate,
+};
 use serde_json::json;
 
 use super::end;
@@ -67,11 +69,9 @@ on_each_delegate! {
 
     /// Who waits for one in vain is told which process to look at.
     fn locks_name_the_hook_by_the_hosts_pid(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        let container = node.container(&with_mountpoint(bundle, "/data"));
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let bundle = volume.plain_bundle();
+        let container = volume.container(&with_mountpoint(bundle, "/data"));
         let trace = create_traced(&container, "pwrite64");
         let said = trace.lines().filter_map(|line| {
             let (pid, call) = line.split_once(' ')?;
@@ -85,23 +85,21 @@ on_each_delegate! {
     }
 
     fn a_plain_bundle_works_too_and_can_be_created_again(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir())
-            .bind(&target, "/data", &[])
-            .bind(&target, "/data2", &[])
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let bundle = volume
+            .plain_bundle()
+            .bind(&volume.target, "/data2", &[])
             .bind("/etc", "/other", &["rbind", "ro"]);
         let bundle = with_mountpoint(with_mountpoint(bundle, "/data"), "/data2");
         let before = bundle.config();
-        let container = node.run(&bundle);
+        let container = volume.run(&bundle);
         let _ = container.sh("echo x > /data/file; cat /data2/file");
         let config = bundle.config();
         let destinations = config["mounts"].as_array().unwrap().iter().map(|mount| &mount["destination"]);
         assert!(destinations.into_iter().all(|destination| destination != "/data" && destination != "/data2"));
         container.stop();
         let _ = container.delete().success();
-        let again = node.run(&bundle);
+        let again = volume.run(&bundle);
         assert_eq!(again.sh("cat /data/file"), "x");
         assert_eq!(bundle.config(), config, "planned anew, with the same outcome");
         assert_ne!(bundle.config(), before);
@@ -110,15 +108,13 @@ on_each_delegate! {
     /// Each mount would cost as much as the whole table, which has all of the node's.
     fn the_mount_table_is_read_as_often_for_many_mounts_as_for_few(delegate: Delegate) {
         let reads = [2, 20].map(|count| {
-            let node = node(delegate);
-            let device = node.ext4();
-            let target = node.stage(POD, "pv-1", &device, &[]);
+            let volume = StagedVolume::on(node(delegate), &[]);
             let places: Vec<String> = (0..count).map(|number| format!("/data{number}")).collect();
-            let bundle = places.iter().fold(Bundle::plain(node.dir()), |bundle, place| {
-                bundle.bind(&target, place, &[])
+            let bundle = places.iter().fold(Bundle::plain(volume.dir()), |bundle, place| {
+                bundle.bind(&volume.target, place, &[])
             });
             let bundle = places.iter().fold(bundle, |bundle, place| with_mountpoint(bundle, place));
-            let container = node.container(&bundle);
+            let container = volume.container(&bundle);
             let trace = create_traced(&container, "open,openat,openat2");
             trace.matches("/proc/thread-self/mountinfo").count()
         });
@@ -126,47 +122,37 @@ on_each_delegate! {
     }
 
     fn a_volume_within_another_mount_of_it_is_mounted(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir())
-            .bind(&target, "/data", &[])
-            .bind(target.join("sub"), "/data/sub", &[]);
-        let container = node.run(&with_mountpoint(bundle, "/data"));
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let bundle = volume.plain_bundle().bind(volume.target.join("sub"), "/data/sub", &[]);
+        let container = volume.run(&with_mountpoint(bundle, "/data"));
         let _ = container.sh("echo x > /data/sub/file; cat /data/sub/file");
         assert_eq!(container.sh("grep -c ' /data' /proc/self/mountinfo"), "2");
     }
 
     fn a_missing_mountpoint_is_refused(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/not/there", &[]).write();
-        let container = node.container(&bundle);
-        let log = failure_of(&node, &container);
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/not/there", &[]).write();
+        let container = volume.container(&bundle);
+        let log = failure_of(&volume, &container);
         assert!(log.contains("volume pv-1: mount /not/there: the container has no such"), "{log}");
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
+        volume.device.wait_until_free(PATIENCE);
+        let _ = volume.unstage().success();
     }
 
     fn a_link_in_the_container_to_where_something_is_mounted_is_refused(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir())
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let bundle = Bundle::plain(volume.dir())
             .mount(json!({"destination": "/real/inner", "type": "tmpfs", "source": "tmpfs"}))
-            .bind(&target, "/link", &[]);
+            .bind(&volume.target, "/link", &[]);
         let bundle = with_mountpoint(bundle, "/real/inner");
         std::os::unix::fs::symlink("/real", bundle.rootfs().join("link")).unwrap();
-        let log = failure_of(&node, &node.container(&bundle));
+        let log = failure_of(&volume, &volume.container(&bundle));
         assert!(log.contains("volume pv-1: mount /link: ") && log.contains("/real/inner is mounted already"), "{log}");
     }
 
     fn what_the_form_cannot_do_is_refused_before_anything_is_changed(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let plain = || Bundle::plain(node.dir()).bind(&target, "/data", &[]);
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let plain = || volume.plain_bundle();
         let mut hosts_mounts = plain();
         let namespaces = hosts_mounts.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "mount");
@@ -175,30 +161,28 @@ on_each_delegate! {
             (plain().bind("/etc", "/data/etc", &[]), "/data/etc"),
             (plain().bind("/etc", "/data", &[]), "/data"),
             (plain().user_namespace(300_000, None), "user namespace"),
-            (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "rshared"]), "shared with the host"),
-            (Bundle::plain(node.dir()).bind(&target, "/data", &["rbind", "size=1m"]), "size=1m"),
+            (Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rshared"]), "shared with the host"),
+            (Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "size=1m"]), "size=1m"),
         ] {
             let bundle = bundle.write();
             let before = bundle.config_bytes();
-            let container = node.container(&bundle);
+            let container = volume.container(&bundle);
             let _ = container.create().failure();
             let error = container.last_log_error().unwrap();
             assert!(error.starts_with("volume pv-1: ") && error.contains(named), "{error}");
             assert!(error.contains("hint: "), "{error}");
             assert_eq!(bundle.config_bytes(), before);
         }
-        assert!(!node.entry(&target).join("runcrust.json").exists());
+        assert!(!volume.entry().join("runcrust.json").exists());
     }
 
     fn another_pods_volume_is_refused(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let own = node.ext4();
-        let _own = node.stage("another-pod", "pv-2", &own, &[]);
-        let sandbox = node.sandbox("another-pod");
-        let bundle = with_mountpoint(node.app_bundle(&sandbox).bind(&target, "/data", &[]), "/data");
-        let container = node.container(&bundle);
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let own = volume.ext4();
+        let _own = volume.node.stage("another-pod", "pv-2", &own, &[]);
+        let sandbox = volume.node.sandbox("another-pod");
+        let bundle = with_mountpoint(volume.app_bundle(&sandbox), "/data");
+        let container = volume.container(&bundle);
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();
         assert!(error.contains("its target path is of pod"), "{error}");

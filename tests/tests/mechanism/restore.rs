@@ -5,7 +5,7 @@ use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, POD, Run, StagedVolume, on_each_delegate, wait_until,
+    Bundle, Container, Delegate, Node, Run, StagedVolume, on_each_delegate, wait_until,
 };
 
 use super::end;
@@ -40,15 +40,11 @@ on_each_delegate! {
 
 #[test]
 fn where_a_hook_mounts_nothing_is_restored() {
-    let node = super::hook::node(Delegate::Runc);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let bundle = Bundle::plain(node.dir())
-        .bind(&target, "/data", &[])
-        .write();
+    let volume = StagedVolume::on(super::hook::node(Delegate::Runc), &[]);
+    let bundle = volume.plain_bundle().write();
     let before = bundle.config_bytes();
-    let container = node.container(&bundle);
-    let images = node.dir().subdir("images");
+    let container = volume.container(&bundle);
+    let images = volume.dir().subdir("images");
     let _ = container
         .create_with(restore(&container, &images))
         .failure();

@@ -5,7 +5,7 @@
 use std::fs;
 
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, StagedVolume, on_each_delegate};
+use runcrust_tests::{Bundle, Container, LoopDevice, Node, StagedVolume, on_each_delegate};
 
 use super::hook::{self, failure_of, with_mountpoint};
 use super::{end, kill};
@@ -42,12 +42,10 @@ on_each_delegate! {
     }
 
     fn raw_device_with_a_hook(delegate: Delegate) {
-        let node = hook::node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).all_capabilities();
-        let container = node.run(&with_mountpoint(bundle, "/data"));
-        assert!(reads_the_raw_device(&container, &device), "the price of this form");
+        let volume = StagedVolume::on(hook::node(delegate), &[]);
+        let bundle = volume.plain_bundle().all_capabilities();
+        let container = volume.run(&with_mountpoint(bundle, "/data"));
+        assert!(reads_the_raw_device(&container, &volume.device), "the price of this form");
     }
 
     fn mounts_nested_below_the_volume_are_seen_with_a_bind(delegate: Delegate) {
@@ -60,11 +58,9 @@ on_each_delegate! {
     }
 
     fn mounts_nested_below_the_volume_are_refused_with_a_hook(delegate: Delegate) {
-        let node = hook::node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = nested(Bundle::plain(node.dir()).bind(&target, "/data", &[]), &node);
-        let container = node.container(&with_mountpoint(bundle, "/data"));
+        let volume = StagedVolume::on(hook::node(delegate), &[]);
+        let bundle = nested(volume.plain_bundle(), &volume);
+        let container = volume.container(&with_mountpoint(bundle, "/data"));
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();
         assert!(error.contains("mount /data/inner is at or below /data"), "{error}");
@@ -82,14 +78,12 @@ on_each_delegate! {
     }
 
     fn a_missing_mountpoint_in_a_read_only_rootfs_is_refused_with_a_hook(delegate: Delegate) {
-        let node = hook::node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let plain = || Bundle::plain(node.dir()).bind(&target, "/missing/here", &[]).readonly_rootfs();
-        let log = failure_of(&node, &node.container(&plain().write()));
+        let volume = StagedVolume::on(hook::node(delegate), &[]);
+        let plain = || Bundle::plain(volume.dir()).bind(&volume.target, "/missing/here", &[]).readonly_rootfs();
+        let log = failure_of(&volume, &volume.container(&plain().write()));
         assert!(log.contains("mount /missing/here: the container has no such"), "{log}");
         // What is there can be mounted on, read-only or not.
-        let container = node.run(&with_mountpoint(plain(), "/missing/here"));
+        let container = volume.run(&with_mountpoint(plain(), "/missing/here"));
         let _ = container.sh("echo x > /missing/here/file");
         let _ = container.exec(&["/bin/touch", "/x"]).failure();
     }
@@ -102,11 +96,9 @@ on_each_delegate! {
     }
 
     fn a_user_namespace_is_refused_with_a_hook(delegate: Delegate) {
-        let node = hook::node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).user_namespace(500_000, None);
-        let container = node.container(&with_mountpoint(bundle, "/data"));
+        let volume = StagedVolume::on(hook::node(delegate), &[]);
+        let bundle = volume.plain_bundle().user_namespace(500_000, None);
+        let container = volume.container(&with_mountpoint(bundle, "/data"));
         let _ = container.create().failure();
         let error = container.last_log_error().unwrap();
         assert!(error.contains("in a user namespace a hook can't mount a device"), "{error}");
@@ -125,15 +117,13 @@ on_each_delegate! {
     }
 
     fn a_superblock_a_container_ends_with_it_with_a_hook(delegate: Delegate) {
-        let node = hook::node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let sandbox = node.sandbox(POD);
-        let app = || node.run(&with_mountpoint(node.app_bundle(&sandbox).bind(&target, "/data", &[]), "/data"));
+        let volume = StagedVolume::on(hook::node(delegate), &["--fs-group", "4242"]);
+        let sandbox = volume.sandbox();
+        let app = || volume.run(&with_mountpoint(volume.app_bundle(&sandbox), "/data"));
         let first = app();
         let _ = first.sh("echo x > /data/file; chgrp 7 /data/file");
         end([first]);
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
         let again = app();
         assert_eq!(again.sh("cat /data/file; stat -c %g /data/file"), "x\n4242", "mounted and prepared anew");
     }
@@ -142,11 +132,12 @@ on_each_delegate! {
 #[test]
 #[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
 fn a_delegate_that_has_pivoted_already_is_refused_with_a_hook() {
-    let node = hook::node(runcrust_tests::Delegate::Crun);
-    let device = node.ext4();
-    let target = node.stage(POD, "pv-1", &device, &[]);
-    let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-    let log = failure_of(&node, &node.container(&with_mountpoint(bundle, "/data")));
+    let volume = StagedVolume::on(hook::node(runcrust_tests::Delegate::Crun), &[]);
+    let bundle = volume.plain_bundle();
+    let log = failure_of(
+        &volume,
+        &volume.container(&with_mountpoint(bundle, "/data")),
+    );
     assert!(log.contains("after pivot_root"), "{log}");
 }
 

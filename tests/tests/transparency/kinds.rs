@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::container::parse_log;
-use runcrust_tests::{Bundle, Container, Delegate, Node, POD, Run, on_each_delegate};
+use runcrust_tests::{Bundle, Container, Delegate, Node, POD, Run, StagedVolume, on_each_delegate};
 use serde_json::json;
 
 /// A node whose delegate is a copy under a name that stands for the other one.
@@ -39,16 +39,14 @@ fn create(app: &Container, bundle: &Bundle, delegate: Delegate) -> Run {
 on_each_delegate! {
     /// By the other's grammar runc's line here makes no container, and would be passed on unread; crun's is refused.
     fn its_command_lines_are_read_by_its_own_grammar(delegate: Delegate) {
-        let node = node(delegate);
-        let device = node.ext4();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.container(&bundle);
+        let volume = StagedVolume::on(node(delegate), &[]);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.container(&bundle);
         let _ = create(&app, &bundle, delegate).success();
         let _ = app.start().success();
         let _ = app.sh("echo hello > /data/file");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
     }
 
     /// With a hook that has a `timeout`, crun fails some parallel creates.
