@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_does_not_have_or_must_have_is_told_with_its_place() {
+    fn unknown_and_missing_fields_are_reported_with_their_path() {
         let good = json!({"name": "a", "securityContext": {"runAsUser": 1000}});
         assert_eq!(pod(&good).unwrap().metadata.name.unwrap(), "a");
         for (container, told) in [

@@ -50,7 +50,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    fn an_image_has_what_its_steps_read_of_a_volume_and_nothing_of_the_volume(delegate: Delegate) {
+    fn an_image_has_what_its_steps_copied_and_no_volume(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let buildah = buildah(&scene);
         let volume = format!("--volume={}:/data", scene.csi.display());

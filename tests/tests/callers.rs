@@ -30,7 +30,7 @@ fn leave_no_other_than(delegate: Delegate) {
 }
 
 on_each_delegate! {
-    fn bundles_given_by_directory_and_by_relative_path_have_their_volume(delegate: Delegate) {
+    fn bundles_by_working_directory_or_relative_path_are_found(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         let parent = volume.dir().join("bundles");
@@ -56,7 +56,7 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 
-    fn a_failed_sandbox_is_reported_although_its_stderr_is_read_only(delegate: Delegate) {
+    fn a_failed_sandbox_is_reported_despite_a_read_only_stderr(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         fs::write(volume.entry().join("mountInfo.json"), "{").unwrap();
         let sandbox = volume.container(&volume.sandbox_bundle(POD).write());

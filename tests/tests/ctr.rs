@@ -161,7 +161,7 @@ on_each_delegate! {
         ctr.end(&[], &volume.device, &volume.target);
     }
 
-    fn two_containers_pause_and_are_killed_across_a_restart_of_containerd(delegate: Delegate) {
+    fn two_containers_survive_a_restart_of_containerd(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let ctr = Ctr::new(&volume);
         let (one, two) = (id("one"), id("two"));

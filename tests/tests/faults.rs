@@ -60,7 +60,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_second_create_of_a_running_containers_id_takes_nothing_from_it(delegate: Delegate) {
+    fn a_second_create_of_a_running_id_takes_nothing(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         let bundle = volume.app_bundle(&sandbox).write();
@@ -74,7 +74,7 @@ on_each_delegate! {
         let _ = volume.stats().success();
     }
 
-    fn a_create_under_a_running_containers_id_takes_nothing_from_its_bundle(delegate: Delegate) {
+    fn another_bundle_under_a_running_id_takes_nothing(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &[]);
@@ -129,7 +129,7 @@ on_each_delegate! {
         assert_eq!(places.collect::<Vec<_>>(), [" /after"]);
     }
 
-    fn a_create_that_waited_for_its_bundle_looks_up_its_volumes_again(delegate: Delegate) {
+    fn a_create_that_waited_looks_up_its_volumes_again(delegate: Delegate) {
         let node = Node::with(delegate, "unstaged = \"pass\"");
         let (one, two) = (node.ext4(), node.ext4());
         let late = node.target(POD, "pv-2");
@@ -143,7 +143,7 @@ on_each_delegate! {
         assert_eq!(app.sh("grep ' /late ' /proc/self/mountinfo | cut -d' ' -f3"), two.number());
     }
 
-    fn a_volume_that_is_staged_anew_while_a_create_waits_for_it_is_refused(delegate: Delegate) {
+    fn a_volume_restaged_while_a_create_waits_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         let (info, before) = (volume.entry().join("mountInfo.json"), bundle.config_bytes());
@@ -162,7 +162,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_bundle_under_many_ids_has_the_volume_that_it_was_written_with_last(delegate: Delegate) {
+    fn a_bundle_under_many_ids_has_its_latest_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let (one, two) = (node.ext4(), node.ext4());
         let targets = [node.stage(POD, "pv-1", &one, &[]), node.stage(POD, "pv-2", &two, &[])];
@@ -210,7 +210,7 @@ on_each_delegate! {
         assert!(!volume.entry().exists());
     }
 
-    fn a_volume_that_is_locked_for_long_keeps_no_other_pod_from_ending(delegate: Delegate) {
+    fn a_locked_volume_delays_no_other_pods_end(delegate: Delegate) {
         let node = Node::new(delegate);
         let (mine, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &mine, &[]);

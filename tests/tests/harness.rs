@@ -117,7 +117,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn a_relay_hears_what_a_driver_is_asked_refuses_it_and_holds_it_up() {
+fn a_relay_records_refuses_and_delays_calls() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let relay = Relay::start(&csi.socket().with_file_name("relay.sock"), csi.socket());

@@ -118,7 +118,7 @@ on_each_delegate! {
         let _ = app.exec(&["/bin/touch", "/not/there/x"]).failure();
     }
 
-    fn a_read_only_mount_is_a_view_and_a_read_only_volume_a_superblock(delegate: Delegate) {
+    fn read_only_applies_to_a_mount_or_to_the_whole_superblock(delegate: Delegate) {
         let node = Node::new(delegate);
         let (rw, ro) = (node.ext4(), node.ext4());
         let writable = node.stage(POD, "pv-rw", &rw, &[]);
@@ -179,7 +179,7 @@ on_each_delegate! {
         assert_eq!(mark, b"new\n");
     }
 
-    fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate) {
+    fn after_killing_everything_the_pod_can_start_again(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         let app = volume.app(&sandbox);
@@ -200,7 +200,7 @@ on_each_delegate! {
         assert!(!volume.entry().exists());
     }
 
-    fn an_app_outlives_its_pause_and_a_second_sandbox_joins_its_data(delegate: Delegate) {
+    fn an_app_outlives_its_sandbox_and_a_second_one_joins(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "700"]);
         let sandbox = volume.sandbox();
         let app = volume.app(&sandbox);
@@ -234,7 +234,7 @@ on_each_delegate! {
         assert!(error.starts_with("volume pv-1: sandbox ") && error.contains("has ended"), "{error}");
     }
 
-    fn a_volume_staged_after_the_sandbox_is_mounted_by_the_apps_create(delegate: Delegate) {
+    fn a_volume_staged_after_the_sandbox_is_mounted_later(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
         let sandbox = node.sandbox(POD);

@@ -88,7 +88,7 @@ impl Scene {
 }
 
 on_each_delegate! {
-    fn a_container_with_a_staged_volume_runs_pauses_restarts_and_goes(delegate: Delegate) {
+    fn a_container_with_a_volume_runs_pauses_and_restarts(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "4242"]);
         let Scene { node, device, target, podman } = &scene;
         let watcher = MountWatcher::start(device.path());
@@ -250,7 +250,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    fn a_container_outlives_its_conmon_and_is_forgotten_with_its_process(delegate: Delegate) {
+    fn a_container_outlives_its_conmon_and_is_then_forgotten(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, podman } = &scene;
         let _ = podman.start("one", &[&volume(target, "")], 0).success();
@@ -310,7 +310,7 @@ on_each_delegate! {
     }
 
     /// podman mounts the directory on the volume's own before it hands that on, and `:O` an overlay of it.
-    fn a_named_volume_that_binds_a_staged_directory_is_the_volume_or_refused(delegate: Delegate) {
+    fn a_named_volume_over_a_staged_directory_works_or_is_refused(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let podman = podman(&scene.node);
         let subs = [&scene.csi, &scene.plain].map(|target| target.join("sub"));
@@ -337,7 +337,7 @@ on_each_delegate! {
 
     /// podman binds it, by its descriptor, in a directory of its own.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
-    fn a_subpath_of_a_named_volume_is_that_of_the_staged_volume_or_refused(delegate: Delegate) {
+    fn a_subpath_of_a_named_volume_works_or_is_refused(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let podman = podman(&scene.node);
         let run = |name: &str, source| {

@@ -222,11 +222,11 @@ on_each_delegate! {
         ops(delegate, New, Old);
     }
 
-    fn a_growth_that_crust_ops_noted_is_carried_out_after_an_upgrade(delegate: Delegate) {
+    fn growth_noted_by_crust_ops_is_done_after_an_upgrade(delegate: Delegate) {
         noted_growth(delegate, Old, New);
     }
 
-    fn a_growth_that_crust_ops_noted_is_carried_out_after_a_downgrade(delegate: Delegate) {
+    fn growth_noted_by_crust_ops_is_done_after_a_downgrade(delegate: Delegate) {
         noted_growth(delegate, New, Old);
     }
 
@@ -251,7 +251,7 @@ on_each_delegate! {
     }
 
     /// The crust directory's, and the runtime's own.
-    fn records_of_a_later_version_are_read_where_they_only_say_more(delegate: Delegate) {
+    fn records_of_a_later_version_with_more_fields_are_read(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         let bundle = volume.app_bundle(&sandbox).write();

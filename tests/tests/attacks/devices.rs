@@ -138,7 +138,7 @@ on_each_delegate! {
     }
 
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
-    fn device_mapper_that_grew_is_what_was_staged_and_made_anew_it_is_not(delegate: Delegate) {
+    fn device_mapper_may_grow_but_not_be_made_anew(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let mapped = Linear::over(&device, "grown");

@@ -61,7 +61,7 @@ const RACES: usize = 2;
 const LISTING: Duration = Duration::from_millis(30);
 
 on_each_delegate! {
-    fn a_directory_of_a_hundred_thousand_names_and_links_that_lead_everywhere(delegate: Delegate) {
+    fn a_walk_survives_100_000_names_and_links_out_of_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let outside = Outside::new(node.dir());
         let device = node.ext4();
@@ -80,7 +80,7 @@ on_each_delegate! {
     }
 
     /// The second pod's walk goes through what the first one's containers write at the same time.
-    fn a_directory_that_is_swapped_for_a_link_while_another_pods_walk_enters_it(delegate: Delegate) {
+    fn a_directory_swapped_for_a_link_during_a_walk_leads_nowhere(delegate: Delegate) {
         let node = Node::new(delegate);
         let outside = Outside::new(node.dir());
         let device = node.ext4();

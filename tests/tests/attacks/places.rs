@@ -63,7 +63,7 @@ on_each_delegate! {
         pod.end([app]);
     }
 
-    fn links_in_the_image_lead_a_containers_own_hook_to_nothing_of_the_hosts(delegate: Delegate) {
+    fn an_images_links_lead_a_hook_to_no_file_of_the_host(delegate: Delegate) {
         let node = Node::with(delegate, "mount_mode = \"hook\"");
         let device = node.ext4();
         let outside = node.dir().subdir("outside");

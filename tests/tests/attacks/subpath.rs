@@ -56,7 +56,7 @@ fn views(container: &Container, device: &runcrust_tests::LoopDevice) -> usize {
 }
 
 on_each_delegate! {
-    fn what_leads_out_or_is_no_directory_is_refused_and_tells_nothing_of_the_host(delegate: Delegate) {
+    fn a_subpath_that_leads_out_is_refused_and_reveals_nothing(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), hostile);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
@@ -87,7 +87,7 @@ on_each_delegate! {
 
     /// As kubelet binds them. A device node gives no more as a subPath than it does below the volume:
     /// the volume's mount attributes and the container's device cgroup count in both.
-    fn what_is_neither_file_nor_directory_is_bound_and_gives_no_more_than_the_volume(delegate: Delegate) {
+    fn a_special_file_as_subpath_gives_no_more_than_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         for options in [&[][..], &["--option", "nodev"]] {
             let device = node.ext4();

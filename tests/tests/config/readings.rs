@@ -70,7 +70,7 @@ on_each_delegate! {
     }
 
     /// Go decodes the second list into the elements of the first.
-    fn what_a_mount_lacks_and_go_takes_from_an_earlier_list_is_seen(delegate: Delegate) {
+    fn a_mount_that_go_completes_from_an_earlier_list_is_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let bundle = scene.app(|lists| {
             let bare = r#"{"destination":"/data","type":"bind","options":["rbind"]}"#;

@@ -32,7 +32,7 @@ fn write_on(device: &LoopDevice) {
 }
 
 on_each_delegate! {
-    fn the_same_blocks_through_another_device_wait_for_the_first_ones_end(delegate: Delegate) {
+    fn an_alias_of_a_device_waits_for_the_first_pods_end(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let alias = LoopDevice::on(scene.device.file());
         let theirs = scene.node.stage(OTHER_POD, "pv-1", &alias, &[]);
@@ -87,7 +87,7 @@ on_each_delegate! {
         other.end_with(&scene.node, &[&scene.target, &theirs]);
     }
 
-    fn growth_that_was_asked_for_before_the_pod_is_there_when_it_runs(delegate: Delegate) {
+    fn growth_requested_before_the_pod_is_done_when_it_runs(delegate: Delegate) {
         let small = |node: &Node| LoopDevice::made(node.dir(), "xfs", 320);
         let scene = Scene::of(Node::new(delegate), small, &[]);
         grow(&scene);

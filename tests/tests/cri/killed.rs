@@ -108,7 +108,7 @@ on_each_delegate! {
     }
 
     /// The hook waits for a lock meanwhile, as it would walk a large tree.
-    fn a_containerd_that_is_killed_while_the_sandboxs_hook_mounts_tries_again(delegate: Delegate) {
+    fn containerd_killed_during_a_sandbox_hook_tries_again(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let Scene { node, device, target, containerd } = &scene;
         let cri = scene.cri();

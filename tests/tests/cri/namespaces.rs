@@ -9,7 +9,7 @@ use crate::scene::Scene;
 
 on_each_delegate! {
     /// `kubectl debug --target`.
-    fn an_ephemeral_container_sees_its_targets_processes_and_the_volume(delegate: Delegate) {
+    fn an_ephemeral_container_sees_processes_and_volume(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -53,7 +53,7 @@ on_each_delegate! {
     }
 
     /// `hostPID`, `hostIPC`; `hostNetwork` all pods of these suites have but those with user namespaces.
-    fn a_pod_in_the_hosts_namespaces_has_its_volume_in_its_own_mounts(delegate: Delegate) {
+    fn a_pod_in_host_namespaces_mounts_its_volume_privately(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;
         let cri = scene.cri();

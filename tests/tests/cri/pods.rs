@@ -66,7 +66,7 @@ on_each_delegate! {
     }
 
     /// containerd resolves sources: neither the bind nor the entry is where it says.
-    fn behind_a_link_a_stock_kubelets_subpath_and_katas_layout_are_found(delegate: Delegate) {
+    fn subpaths_and_katas_layout_are_found_behind_a_link(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let _ = node.dir().subdir("data/kubelet");
         symlink("data/kubelet", node.handler().kubelet_dir()).unwrap();

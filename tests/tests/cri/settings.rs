@@ -14,7 +14,7 @@ fn with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {
 
 on_each_delegate! {
     /// It mounts over what the image has: the delegate makes mountpoints of its own mounts only.
-    fn a_hook_in_the_container_mounts_and_what_it_says_is_in_the_log(delegate: Delegate) {
+    fn a_hook_in_the_container_mounts_and_its_message_is_logged(delegate: Delegate) {
         let node = Node::logging(delegate);
         let lines = format!("mount_mode = \"hook\"\nlog = {:?}", node.log_path());
         node.handler().reconfigure(&lines);

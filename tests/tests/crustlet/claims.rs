@@ -88,7 +88,7 @@ fn said(pv: &str, spec: &str) -> String {
 
 /// Files keep their last good state; what isn't known may be what somebody wrote to keep something.
 #[test]
-fn a_manifest_that_cannot_be_read_holds_up_what_destroys_and_nothing_else() {
+fn an_unreadable_manifest_delays_only_deletions() {
     let scene = scene();
     scene
         .crustlet
@@ -283,7 +283,7 @@ on_each_delegate! {
     }
 
     /// Its record is torn, so nobody knows that it is here; and something is in its directory that can't be cleaned.
-    fn a_volume_is_not_destroyed_while_something_may_be_left_of_it_here(delegate: Delegate) {
+    fn a_volume_is_not_deleted_while_the_node_may_hold_it(delegate: Delegate) {
         let scene = Scene::new(delegate);
         scene.apply("now", &[&StorageClass::new(NOW).immediate()]);
         let pv = scene.provisioned("data");

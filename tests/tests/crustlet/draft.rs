@@ -100,7 +100,7 @@ on_each_delegate! {
         assert_eq!(scene.look(&data, |root| fs::read_to_string(root.join("part/file")).unwrap()), "hello\n");
     }
 
-    fn story_2_fallback_where_the_runtime_lacks_post_mount_configuration(delegate: Delegate) {
+    fn story_2_fallback_where_post_mount_configuration_is_missing(delegate: Delegate) {
         let off = ["FS_GROUP_CHANGE_POLICY_ALWAYS", "FS_GROUP_CHANGE_POLICY_ROOT_MISMATCH", "SUBPATH"];
         let request = falls_back(&scene(delegate, &format!("capabilities_off = {off:?}"), &[]));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());

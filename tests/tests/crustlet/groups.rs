@@ -54,7 +54,7 @@ on_each_delegate! {
     }
 
     /// `fsGroupPolicy` decides of ordinary mounts, and is ignored where the driver applies the group itself.
-    fn the_csi_drivers_policy_counts_where_the_agent_applies_the_group(delegate: Delegate) {
+    fn the_csi_drivers_fs_group_policy_is_respected(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let mut all = Vec::new();
         for (driver, arguments) in [("new", &[][..]), ("old", &OLDER)] {
@@ -79,7 +79,7 @@ on_each_delegate! {
     }
 
     /// KEP-2317, "What are other known failure modes?".
-    fn a_driver_that_fails_to_apply_the_group_is_told_of_and_asked_again(delegate: Delegate) {
+    fn a_drivers_group_failure_is_reported_and_retried(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data", "ext4");
         let pod = grouped("web", "data", false);

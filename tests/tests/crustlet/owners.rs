@@ -17,7 +17,7 @@ fn assert_untouched(scene: &Scene, pod: &Pod, containers: &[String]) {
 }
 
 on_each_delegate! {
-    fn two_agents_of_one_container_runtime_know_nothing_of_each_other(delegate: Delegate) {
+    fn two_agents_on_one_runtime_leave_each_other_alone(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
         let first = pod_with("web", "data", true);

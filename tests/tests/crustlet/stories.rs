@@ -97,7 +97,7 @@ on_each_delegate! {
         });
     }
 
-    fn story_2_fallback_where_the_runtime_cannot_do_all_that_the_pod_asks_for(delegate: Delegate) {
+    fn story_2_fallback_where_the_runtime_lacks_what_the_pod_asks(delegate: Delegate) {
         let setup = Setup { policy: Some(&policy(Some(&["subPath: true"]))), ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));

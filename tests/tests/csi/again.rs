@@ -43,7 +43,7 @@ fn of_both(first: &[&str], then: &[&str], volume: impl Fn(&Csi) -> CsiVolume, is
 }
 
 #[test]
-fn a_volume_that_was_published_before_an_upgrade_is_or_before_a_downgrade() {
+fn a_published_volume_survives_an_upgrade_and_a_downgrade() {
     let plain = |csi: &Csi| csi.volume("pv-1", filesystem("ext4"));
     let stock = |csi: &Csi| {
         let mut request: CreateVolumeRequest = create_request("pv-1", filesystem("ext4"));
@@ -58,7 +58,7 @@ fn a_volume_that_was_published_before_an_upgrade_is_or_before_a_downgrade() {
 }
 
 #[test]
-fn a_group_that_the_driver_of_before_did_not_know_is_no_other_request() {
+fn a_group_unknown_to_an_older_driver_is_the_same_request() {
     let grouped = |csi: &Csi| {
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let mount = mount_of(&mut volume.capability);

@@ -80,7 +80,7 @@ fn a_name_is_made_once() {
 }
 
 #[test]
-fn a_name_that_there_is_with_a_size_that_fits_is_the_same_volume() {
+fn an_existing_name_with_a_fitting_size_is_the_same_volume() {
     let scene = Scene::new();
     let mut request = request();
     request.capacity_range = Some(range(40 * MIB, 0));

@@ -120,7 +120,7 @@ fn a_record_that_cannot_be_read_is_its_own_volumes_matter() {
 }
 
 #[test]
-fn an_image_that_cannot_be_removed_does_not_keep_the_driver_from_starting() {
+fn the_driver_starts_beside_an_image_it_cannot_remove() {
     let (scene, volume) = Scene::with_volume(block());
     let other = scene.volume("other", block());
     let immutable = Immutable::make(&scene.image(&volume.id));

@@ -67,7 +67,7 @@ fn after_a_boot_it_is_staged_and_published_anew() {
 
 /// kubelet may find a pod's volume unmounted, and publish without staging.
 #[test]
-fn after_a_boot_publishing_alone_will_do_or_says_what_is_missing() {
+fn after_a_boot_publishing_works_or_names_what_is_missing() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");

@@ -233,7 +233,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
 
 /// A damaged inode of the images' disk is a problem of one volume. All others are told of nevertheless.
 #[test]
-fn an_image_that_cannot_be_looked_at_is_the_problem_of_one_volume() {
+fn an_unreadable_image_affects_one_volume_only() {
     let node = Node::guarded(Delegate::Runc, "");
     let path = node.dir().join("disk");
     let disk = fs::File::create_new(&path).expect("a disk");

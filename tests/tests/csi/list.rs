@@ -120,7 +120,7 @@ fn volumes_that_go_between_pages_are_not_missed() {
 }
 
 #[test]
-fn a_token_that_is_none_is_aborted_and_a_negative_number_refused() {
+fn a_bad_token_is_aborted_and_a_negative_maximum_refused() {
     let scene = Scene::new();
     let _ = volumes(&scene, 2);
     for token in ["invalid-token", "1", "../lock", "\n", "crust-"] {

@@ -43,7 +43,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_volume_is_mounted_by_the_driver_or_by_the_runtime_and_not_by_both(delegate: Delegate) {
+    fn a_volume_is_mounted_by_driver_or_runtime_but_not_both(delegate: Delegate) {
         let (_node, _ops, csi) = deferral(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [ONE, TWO].map(|pod| csi.target(pod, "pv-1"));

@@ -34,7 +34,7 @@ on_each_delegate! {
         csi.call(volume.unpublish(&target)).unwrap();
     }
 
-    fn a_driver_that_is_downgraded_under_a_pod_ends_it_and_the_runtime_forgets_it(delegate: Delegate) {
+    fn a_driver_downgraded_under_a_pod_can_still_unpublish(delegate: Delegate) {
         let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");

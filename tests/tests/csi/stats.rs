@@ -189,7 +189,7 @@ fn a_file_system_that_is_broken_is_abnormal() {
 
 /// An xfs that was shut down says nothing of itself, not even that it is mounted.
 #[test]
-fn a_file_system_that_was_shut_down_is_abnormal_and_can_be_given_back() {
+fn a_shut_down_file_system_is_abnormal_and_can_be_unpublished() {
     for fstype in ["ext4", "xfs"] {
         let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let target = scene.publish(&volume, "pod");

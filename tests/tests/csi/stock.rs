@@ -63,7 +63,7 @@ on_each_delegate! {
         assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
     }
 
-    fn after_a_boot_the_crust_directory_is_empty_and_all_is_published_again(delegate: Delegate) {
+    fn after_a_boot_everything_is_published_again(delegate: Delegate) {
         let (node, _ops, csi) = deferral(delegate, &[]);
         let volume = deferred(&csi, "pv-1");
         let target = csi.target(POD, "pv-1");

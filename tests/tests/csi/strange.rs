@@ -210,7 +210,7 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
 
 /// The node of a device is what a pod has, and no data: whatever is attached there by now, it goes.
 #[test]
-fn a_block_volume_whose_devices_number_is_anothers_by_now_can_be_given_back() {
+fn a_block_volume_whose_device_was_reused_can_be_unpublished() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let raw = csi.volume("pv-1", block());
@@ -236,7 +236,7 @@ fn a_block_volume_whose_devices_number_is_anothers_by_now_can_be_given_back() {
 
 /// A backup, say.
 #[test]
-fn an_image_that_somebody_else_attaches_too_holds_up_no_pods_end() {
+fn an_image_attached_by_others_delays_no_pods_end() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -292,7 +292,7 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
 
 /// What a boot has left on record of a volume, whose image was lost besides, is no claim either.
 #[test]
-fn a_volume_that_was_lost_is_not_taken_for_another_one_in_its_place() {
+fn a_lost_volume_is_not_taken_for_its_replacement() {
     let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {

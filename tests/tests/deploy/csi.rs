@@ -136,7 +136,7 @@ fn the_driver_sees_the_node_at_its_own_paths() {
 }
 
 #[test]
-fn the_sidecars_find_the_drivers_socket_and_are_root_and_nothing_more() {
+fn sidecars_find_the_drivers_socket_and_are_only_root() {
     let set = daemon_set();
     let endpoint = endpoint(&set);
     let driver: CSIDriver = read("csi/csidriver.yaml");

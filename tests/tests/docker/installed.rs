@@ -11,7 +11,7 @@ use crate::scene::volume;
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn the_handler_is_there_from_install_and_reload_until_uninstall(delegate: Delegate) {
+    fn the_handler_is_available_from_reload_until_uninstall(delegate: Delegate) {
         let staged = StagedVolume::on(Node::guarded(delegate, ""), &[]);
         let bare = delegate.program();
         let docker = Docker::start(staged.dir(), delegate, &[("bare", &bare)], json!({}));

@@ -62,7 +62,7 @@ fn people_read_a_line_for_each() {
 }
 
 #[test]
-fn a_failure_is_told_by_the_exit_code_with_the_report_all_the_same() {
+fn a_failure_sets_the_exit_code_and_prints_the_report() {
     let node = in_order(runcrust_tests::Delegate::Runc);
     fs::remove_file(node.handler().path().with_file_name("crust-mount-hook")).unwrap();
     let run = node.handler().crust(&["doctor"]).failure();

@@ -109,7 +109,7 @@ fn every_command_and_flag_in_its_document_is_there() {
 }
 
 #[test]
-fn the_examples_manifests_are_kubernetes_own_but_for_the_keps_field() {
+fn example_manifests_are_valid_but_for_the_keps_field() {
     let document = |name: &str| yaml(&manifest(name));
     strictly::<RuntimeClass>(&document("runtimeclass")).unwrap();
     strictly::<CSIDriver>(&document("csidriver")).unwrap();

@@ -172,7 +172,7 @@ fn the_flags_of_the_csi_driver_are_those_in_its_document() {
 
 /// The tables of CSI's own numbers, and of those that runcrust gives to what isn't CSI's.
 #[test]
-fn the_numbers_in_the_csi_documents_are_those_of_the_proto_file() {
+fn field_numbers_in_the_csi_documents_match_the_proto_file() {
     let pool = DescriptorPool::decode(crust_proto::csi::DESCRIPTORS).unwrap();
     let capabilities = pool.get_enum_by_name("csi.v1.NodeServiceCapability.RPC.Type");
     let capabilities = capabilities.expect("node capabilities");

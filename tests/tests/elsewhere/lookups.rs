@@ -80,7 +80,7 @@ fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
 }
 
 on_each_delegate! {
-    fn a_create_with_few_open_files_never_gives_the_hosts_directory(delegate: Delegate) {
+    fn a_create_short_of_descriptors_never_binds_the_host(delegate: Delegate) {
         let (node, root) = with_match_root(delegate, "");
         let device = marked(&node);
         let targets: Vec<PathBuf> = (0..30).map(|number| root.join(format!("v{number}"))).collect();
@@ -155,7 +155,7 @@ on_each_delegate! {
     }
 
     /// runc cleans a relative source by its text, and the kernel follows the link first.
-    fn dots_after_a_link_are_refused_where_either_reading_is_a_volume(delegate: Delegate) {
+    fn dots_after_a_link_are_refused_if_they_may_name_a_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = marked(&node);
         let other = node.dir().subdir("other");
@@ -240,7 +240,7 @@ on_each_delegate! {
     }
 
     /// A volume whose entry is broken, or lost, can't be served. Others don't notice.
-    fn a_volume_without_a_valid_entry_is_refused_by_whatever_path_and_no_other_is(delegate: Delegate) {
+    fn a_volume_without_a_valid_entry_is_refused_by_every_path(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let (node, entry) = (&scene.node, scene.node.entry(&scene.csi));
         let info = entry.join("mountInfo.json");
@@ -293,7 +293,7 @@ on_each_delegate! {
         }
     }
 
-    fn another_file_system_below_a_target_path_is_refused_with_its_reason(delegate: Delegate) {
+    fn a_file_system_below_a_target_path_is_refused_with_why(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let below = scene.plain.join("sub");
         mounts::tmpfs(&below);

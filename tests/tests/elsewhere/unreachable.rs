@@ -27,7 +27,7 @@ on_each_delegate! {
         assert!(told.contains("pass-on"), "{told}");
     }
 
-    fn a_target_path_that_can_not_be_looked_up_holds_up_no_other_container(delegate: Delegate) {
+    fn a_target_path_that_hangs_delays_no_other_container(delegate: Delegate) {
         let scene = Staged::new(delegate);
         let (node, device) = (&scene.node, &scene.devices[1]);
         let far = node.dir().subdir("far");

@@ -19,7 +19,7 @@ fn superblock(pod: &Pod<'_>, device: &LoopDevice) -> String {
 }
 
 on_each_delegate! {
-    fn an_xfs_clone_is_mounted_beside_its_original_and_the_log_says_how(delegate: Delegate) {
+    fn an_xfs_clone_is_mounted_beside_its_original_and_logged(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = node.made("xfs");
         with_mounted(device.path(), |root| std::fs::write(root.join("file"), "both\n").unwrap());
@@ -134,7 +134,7 @@ on_each_file_system! {
         let _ = app.sh("echo x > /data/file; sync");
     }
 
-    fn a_staged_link_that_leads_elsewhere_changes_nothing_for_its_pod(delegate: Delegate, fstype: &'static str) {
+    fn a_repointed_device_link_changes_nothing_for_its_pod(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
         let (device, other) = (node.made(fstype), node.made(fstype));
         let link = node.dir().join("by-id");

@@ -159,7 +159,7 @@ on_each_file_system! {
         assert_eq!(answer["volume_condition"]["abnormal"], false, "{answer}");
     }
 
-    fn killing_everything_frees_the_device_and_the_pod_can_come_again(delegate: Delegate, fstype: &'static str) {
+    fn after_killing_everything_the_pod_can_start_again(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_made(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();

@@ -57,7 +57,7 @@ on_each_delegate! {
         scene.after_a_pod(&on_root_mismatch).assert_is(&before);
     }
 
-    fn on_root_mismatch_leaves_all_as_it_is_below_a_root_that_matches(delegate: Delegate) {
+    fn on_root_mismatch_changes_nothing_below_a_matching_root(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate)).with_root(GROUP, 0o2770);
         let wrong = scene.before.entries().filter(|(_, entry)| entry.gid != GROUP);
         assert!(wrong.count() > 100, "there would be something to do");
@@ -73,12 +73,12 @@ on_each_delegate! {
         scene.assert_walked_as_by_kubelet(GROUP, Policy::OnRootMismatch, &ON_ROOT_MISMATCH);
     }
 
-    fn on_root_mismatch_walks_where_the_root_lacks_a_bit_for_the_group(delegate: Delegate) {
+    fn on_root_mismatch_walks_where_the_root_lacks_a_group_bit(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate)).with_root(GROUP, 0o2750);
         scene.assert_walked_as_by_kubelet(GROUP, Policy::OnRootMismatch, &ON_ROOT_MISMATCH);
     }
 
-    fn on_root_mismatch_walks_where_the_root_lacks_a_bit_for_the_owner(delegate: Delegate) {
+    fn on_root_mismatch_walks_where_the_root_lacks_an_owner_bit(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate)).with_root(GROUP, 0o2670);
         scene.assert_walked_as_by_kubelet(GROUP, Policy::OnRootMismatch, &ON_ROOT_MISMATCH);
     }

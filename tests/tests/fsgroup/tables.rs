@@ -29,7 +29,7 @@ fn outcome(node: &Node) -> String {
 }
 
 on_each_delegate! {
-    fn a_pod_finds_all_files_right_by_the_inodes_or_changes_the_one_that_is_not(delegate: Delegate) {
+    fn a_walk_by_inode_tables_changes_only_the_wrong_file(delegate: Delegate) {
         for (fstype, own) in [("ext4", 2), ("xfs", 1)] {
             let node = Node::logging(delegate);
             let device = node.made(fstype);

@@ -11,7 +11,7 @@ use crate::scene::{Scene, run, tree};
 const UID: &str = "eeeeeeee-1111-2222-3333-555555555555";
 
 #[test]
-fn every_handler_of_runcrusts_goes_from_every_engine_and_nobody_elses() {
+fn uninstall_all_removes_every_runcrust_handler_only() {
     let scene = Scene::new();
     let program = "#!/bin/sh\n";
     scene.write("usr/local/bin/runcrust-crun", program, 0o755);
@@ -43,7 +43,7 @@ fn every_handler_of_runcrusts_goes_from_every_engine_and_nobody_elses() {
 }
 
 #[test]
-fn a_volume_in_use_by_any_of_the_nodes_configurations_keeps_all_of_it() {
+fn a_volume_in_use_by_any_configuration_stops_uninstall() {
     let node = Node::guarded(Delegate::Runc, "");
     let device = node.ext4();
     let pod = Pod::new(&node, UID, &device, &[]);

@@ -73,7 +73,7 @@ fn runtime(dump: &[String], name: &str) -> Vec<String> {
 }
 
 on_each_delegate! {
-    fn a_pod_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
+    fn a_pod_runs_on_the_handler_from_install_to_uninstall(delegate: Delegate) {
         let volume = StagedVolume::on(Node::guarded(delegate, ""), &[]);
         let mut configured = Configured::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
@@ -119,7 +119,7 @@ on_each_delegate! {
     }
 
     /// containerd 1.x takes a plugin's section whole from the last file that has one.
-    fn where_the_plugin_is_set_in_an_imported_file_the_handler_is_added_there(delegate: Delegate) {
+    fn the_handler_goes_into_the_import_that_sets_the_plugin(delegate: Delegate) {
         let volume = StagedVolume::on(Node::guarded(delegate, ""), &[]);
         let mut configured = Configured::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
@@ -155,7 +155,7 @@ on_each_delegate! {
 
 /// The CRI plugin doesn't start where `default_runtime_name` leads nowhere.
 #[test]
-fn containerds_own_default_stays_while_another_handler_needs_it() {
+fn containerds_default_stays_while_a_handler_needs_it() {
     let node = Node::guarded(Delegate::Runc, "");
     let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(Delegate::Runc))]);
     let file = configured.file();
@@ -300,7 +300,7 @@ fn a_drop_in_leaves_containerds_own_default_runtime() {
 }
 
 #[test]
-fn without_a_file_one_is_made_that_containerd_reads_and_the_rest_is_its_default() {
+fn without_a_file_a_minimal_one_is_made_for_containerd() {
     let node = Node::guarded(Delegate::Runc, "");
     let file = node.dir().join("etc/containerd/config.toml");
     let empty = node.dir().join("empty.toml");

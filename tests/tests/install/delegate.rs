@@ -37,7 +37,7 @@ fn install(scene: &Scene) -> Run {
 
 /// Nothing is written, and what the sentence asks for is enough.
 #[test]
-fn a_delegate_of_another_kind_is_refused_with_the_lines_to_write() {
+fn a_delegate_of_unclear_kind_is_refused_with_what_to_write() {
     for (answer, kind) in [
         ("crun version 1.21", "crun"),
         ("youki version: 0.7.0", "youki"),
@@ -136,7 +136,7 @@ fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
 
 on_each_delegate! {
     /// On this very node. By its name each would be the other.
-    fn a_delegate_by_another_name_is_installed_once_its_kind_is_configured(delegate: Delegate) {
+    fn a_renamed_delegate_installs_once_its_kind_is_configured(delegate: Delegate) {
         let node = Node::guarded(delegate, "");
         let handler = node.handler();
         let program = node.dir().join(match delegate {

@@ -244,7 +244,7 @@ fn a_directory_that_others_can_write_holds_no_configuration() {
 }
 
 #[test]
-fn a_configuration_is_named_from_where_the_caller_is_or_from_the_nodes_root() {
+fn a_configuration_path_is_relative_to_caller_or_node_root() {
     let dir = TestDir::guarded();
     let (here, node) = (dir.subdir("here"), Node::guarded(Delegate::Runc, ""));
     let mut command = Command::new(node.handler().path());

@@ -27,7 +27,7 @@ fn installed(node: &Node) -> impl Fn(&[&str]) -> Run {
 }
 
 #[test]
-fn a_sandbox_with_a_volume_and_one_that_waits_for_some_are_reasons_to_stay() {
+fn sandboxes_with_or_awaiting_volumes_stop_uninstall() {
     let node = Node::guarded(Delegate::Runc, "sandbox = \"always\"");
     let device = node.ext4();
     let call = installed(&node);

@@ -10,7 +10,7 @@ use runcrust_tests::{
 use crate::scene::run;
 
 on_each_delegate! {
-    fn a_container_runs_on_the_handler_that_was_installed_until_it_is_removed(delegate: Delegate) {
+    fn a_container_runs_from_install_to_uninstall(delegate: Delegate) {
         let staged = StagedVolume::on(Node::guarded(delegate, ""), &[]);
         let file = staged.dir().join("containers.conf");
         let before = format!("{PODMAN_CONFIGURATION}\n[engine.runtimes]\n# crun = [\"/usr/bin/crun\"]\n");

@@ -38,7 +38,7 @@ fn calls(scene: &Scene) -> Vec<String> {
 }
 
 #[test]
-fn a_daemon_that_started_before_the_file_was_changed_is_restarted() {
+fn a_daemon_older_than_its_changed_file_is_restarted() {
     let scene = node("active", "1");
     for (engine, asked) in [
         ("containerd", "restart containerd.service"),
@@ -75,7 +75,7 @@ fn a_daemon_that_started_before_the_file_was_changed_is_restarted() {
 }
 
 #[test]
-fn a_daemon_that_has_read_the_file_or_does_not_run_is_left_alone() {
+fn a_current_or_stopped_daemon_is_left_alone() {
     // In thirty years.
     let scene = node("active", "1000000000000000");
     let done = scene.installed("install containerd --restart").success();

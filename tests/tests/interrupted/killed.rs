@@ -89,7 +89,7 @@ on_each_delegate! {
         kill(delegate, &creates::FIRST_LINKED);
     }
 
-    fn creating_a_container_where_the_sandbox_has_the_volume_behind_a_link(delegate: Delegate) {
+    fn creating_a_container_where_the_sandbox_has_it_behind_a_link(delegate: Delegate) {
         kill(delegate, &creates::SECOND_LINKED);
     }
 

@@ -77,7 +77,7 @@ fn attributes(container: &Container, place: &str) -> Vec<String> {
 }
 
 on_each_delegate! {
-    fn a_volumes_attributes_hold_in_the_container_unless_its_mount_says_otherwise(delegate: Delegate) {
+    fn a_volumes_attributes_hold_unless_the_mount_sets_others(delegate: Delegate) {
         let node = Node::new(delegate);
         let mut bundle = Bundle::plain(node.dir());
         let mut devices: Vec<LoopDevice> = Vec::new();

@@ -79,7 +79,7 @@ on_each_delegate! {
         assert_eq!(access(&app, &volume.device, &device_path(&volume, &volume.target)), "read");
     }
 
-    fn a_container_that_sees_the_volume_read_only_can_only_read_its_device(delegate: Delegate) {
+    fn a_read_only_mount_gives_a_read_only_device(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let sandbox = volume.sandbox();
         let path = device_path(&volume, &volume.target);
@@ -133,7 +133,7 @@ on_each_delegate! {
         assert_eq!(access(&container, &other, "/dev/none"), "");
     }
 
-    fn a_second_container_of_a_bundle_takes_no_device_from_the_first(delegate: Delegate) {
+    fn a_second_container_takes_no_device_from_the_first(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = volume.plain_bundle().all_capabilities();
         let resources = bundle.spec()["linux"]["resources"].clone();

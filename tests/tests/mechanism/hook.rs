@@ -139,7 +139,7 @@ on_each_delegate! {
         let _ = volume.unstage().success();
     }
 
-    fn a_link_in_the_container_to_where_something_is_mounted_is_refused(delegate: Delegate) {
+    fn a_link_in_the_container_to_a_mount_is_refused(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let bundle = Bundle::plain(volume.dir())
             .mount(json!({"destination": "/real/inner", "type": "tmpfs", "source": "tmpfs"}))
@@ -150,7 +150,7 @@ on_each_delegate! {
         assert!(log.contains("volume pv-1: mount /link: ") && log.contains("/real/inner is mounted already"), "{log}");
     }
 
-    fn what_the_form_cannot_do_is_refused_before_anything_is_changed(delegate: Delegate) {
+    fn what_a_hook_cannot_do_is_refused_before_any_change(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let plain = || volume.plain_bundle();
         let mut hosts_mounts = plain();

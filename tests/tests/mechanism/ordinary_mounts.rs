@@ -92,7 +92,7 @@ on_each_delegate! {
         mounts.all_stay();
     }
 
-    fn one_that_appears_after_the_check_stays_among_hundreds_of_others(delegate: Delegate) {
+    fn one_that_appears_after_the_check_stays_in_place(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         let first = volume.app(&sandbox);

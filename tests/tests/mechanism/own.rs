@@ -78,7 +78,7 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
     }
 
-    fn two_containers_of_a_pod_share_the_superblock_and_fsgroup_is_applied_once(delegate: Delegate) {
+    fn a_pods_containers_share_the_superblock_and_one_fsgroup_walk(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let target = node.stage(POD, "pv-1", &device, &options);
@@ -96,7 +96,7 @@ on_each_delegate! {
         assert_eq!(three.sh("stat -c %g /data/file"), "4242", "mounted anew, and applied anew");
     }
 
-    fn containers_of_a_pod_that_are_created_at_once_share_the_superblock(delegate: Delegate) {
+    fn containers_created_at_once_share_the_superblock(delegate: Delegate) {
         for mode in ["bind", "hook"] {
             let node = Node::with(delegate, &format!("mount_mode = {mode:?}"));
             let device = node.ext4();
@@ -114,7 +114,7 @@ on_each_delegate! {
         }
     }
 
-    fn without_a_pod_in_its_path_a_container_has_the_volume_for_itself(delegate: Delegate) {
+    fn without_a_pod_in_its_path_a_volume_is_the_containers(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let target = node.dir().subdir("somewhere");
         let staged = node.try_stage(&target, device.path(), &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
@@ -187,7 +187,7 @@ on_each_delegate! {
         assert_eq!(bundle.config_bytes(), first, "planned anew, with the same outcome");
     }
 
-    fn crios_container_without_an_infra_container_has_its_pods_volume(delegate: Delegate) {
+    fn without_an_infra_container_crios_container_has_the_volume(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
         let one = run(&volume, crio(&volume, &volume.target, POD));
         let _ = one.sh("echo x > /data/file");
@@ -234,7 +234,7 @@ on_each_delegate! {
         assert!(device.is_free());
     }
 
-    fn a_second_device_on_the_same_file_is_refused_whoever_has_the_first(delegate: Delegate) {
+    fn a_second_device_on_the_same_file_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let twin = LoopDevice::on(device.file());
         let target = node.stage(POD, "pv-1", &twin, &[]);

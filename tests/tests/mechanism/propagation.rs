@@ -81,7 +81,7 @@ fn reaches_the_host(container: &Container, directory: &Path) -> bool {
 const ATTACH: [&str; 2] = ["attach = \"group\"", "attach = \"bind\""];
 
 on_each_delegate! {
-    fn a_bidirectional_mount_of_the_same_container_reaches_the_host(delegate: Delegate) {
+    fn a_bidirectional_mount_of_the_container_reaches_the_host(delegate: Delegate) {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
@@ -97,7 +97,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_bidirectional_mount_beside_the_attach_directory_reaches_the_host(delegate: Delegate) {
+    fn a_bidirectional_mount_beside_the_attach_directory_works(delegate: Delegate) {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             // What the container shares with the host is on the mount that holds the attach
@@ -134,7 +134,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_mount_that_appears_on_the_host_stays_out_of_a_private_bind(delegate: Delegate) {
+    fn a_host_mount_stays_out_of_a_private_bind(delegate: Delegate) {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
@@ -357,7 +357,7 @@ on_each_delegate! {
         watcher.assert_never_mounted();
     }
 
-    fn the_fallback_leaves_one_private_mount_of_the_attach_directory(delegate: Delegate) {
+    fn the_fallback_leaves_one_private_attach_mount(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
         let sandbox = volume.sandbox();
         let apps: Vec<Container> = (0..3).map(|_| volume.app(&sandbox)).collect();
@@ -379,7 +379,7 @@ on_each_delegate! {
         end(apps);
     }
 
-    fn a_first_create_that_is_killed_leaves_an_attach_directory_that_the_next_one_holds(delegate: Delegate) {
+    fn a_killed_first_create_leaves_a_usable_attach_directory(delegate: Delegate) {
         for (call, nth) in [("open_tree", 1), ("move_mount", 1), ("mount_setattr", 1)] {
             let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
             let sandbox = volume.sandbox();

@@ -66,7 +66,7 @@ on_each_delegate! {
         assert!(error.contains("mount /data/inner is at or below /data"), "{error}");
     }
 
-    fn a_missing_mountpoint_in_a_read_only_rootfs_is_made_with_a_bind(delegate: Delegate) {
+    fn a_mountpoint_missing_in_a_read_only_rootfs_is_made(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
@@ -77,7 +77,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_missing_mountpoint_in_a_read_only_rootfs_is_refused_with_a_hook(delegate: Delegate) {
+    fn a_missing_mountpoint_is_refused_with_a_hook(delegate: Delegate) {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
         let plain = || Bundle::plain(volume.dir()).bind(&volume.target, "/missing/here", &[]).readonly_rootfs();
         let log = failure_of(&volume, &volume.container(&plain().write()));

@@ -22,7 +22,7 @@ const FILES: usize = 25;
 const ENTRIES: usize = DIRECTORIES * (1 + FILES) + 2;
 
 on_each_delegate! {
-    fn twenty_first_containers_share_one_superblock_and_one_walk_of_fsgroup(delegate: Delegate) {
+    fn twenty_first_containers_share_a_superblock_and_a_walk(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
         with_mounted(device.path(), |root| many(root, DIRECTORIES, FILES, FILES));

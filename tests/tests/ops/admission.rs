@@ -40,7 +40,7 @@ fn entries(node: &Node) -> usize {
 }
 
 #[test]
-fn only_csi_volumes_of_the_kubelet_and_what_is_below_a_root_are_staged() {
+fn only_csi_volumes_and_paths_below_a_root_are_staged() {
     let dir = TestDir::new();
     let root = dir.subdir("roots");
     let node = Node::trusted(Delegate::Runc, &format!("match_roots = [{root:?}]"));
@@ -152,7 +152,7 @@ fn nothing_is_staged_over_files() {
 
 /// An entry that is there already lets nobody past the checks, unless the same is asked for again.
 #[test]
-fn a_different_entry_is_replaced_only_where_a_new_one_is_accepted() {
+fn an_entry_is_replaced_only_where_a_new_one_is_accepted() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let (device, other) = (node.ext4(), node.ext4());
     let elsewhere = node.dir().subdir("elsewhere");

@@ -294,7 +294,7 @@ fn it_gets_its_arguments_and_little_else() {
 }
 
 #[test]
-fn one_that_others_could_change_or_that_nobody_listed_is_not_run() {
+fn an_unlisted_or_writable_runtime_cli_is_not_run() {
     let scene = Scene::new("");
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().expect("this one may be run");

@@ -216,7 +216,7 @@ fn no_program_outlives_the_daemon() {
 }
 
 #[test]
-fn sighup_reloads_what_can_change_and_a_mistake_changes_nothing() {
+fn sighup_reloads_and_a_mistake_changes_nothing() {
     let scene = Scene::new("");
     let (node, ops) = (&scene.node, &scene.ops);
     scene.script(&format!("echo '{ANSWER}'"));

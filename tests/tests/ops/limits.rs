@@ -107,7 +107,7 @@ fn it_has_as_many_descriptors_as_it_may() {
 }
 
 #[test]
-fn out_of_descriptors_it_says_so_and_goes_on_when_there_are_some() {
+fn running_out_of_descriptors_is_logged_and_survived() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
     let limit_to = |soft: u64| {
@@ -145,7 +145,7 @@ fn a_message_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn a_health_checks_message_that_does_not_come_is_not_waited_for_either() {
+fn a_health_check_without_a_message_is_not_awaited() {
     never_comes::<HealthCheckRequest, HealthCheckResponse>("/grpc.health.v1.Health/Check");
 }
 

@@ -125,7 +125,7 @@ fn it_takes_no_others_place() {
 }
 
 #[test]
-fn a_socket_of_systemds_that_is_not_known_is_named_in_the_error() {
+fn an_unknown_socket_from_systemd_is_named_in_the_error() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let _elsewhere = UnixListener::bind(ops.socket()).unwrap();

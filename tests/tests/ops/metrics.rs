@@ -219,7 +219,7 @@ fn a_place_that_anybody_could_reach_is_refused() {
 
 /// A page in a browser on the node can have its own name lead to the loopback (DNS rebinding).
 #[test]
-fn only_the_loopbacks_own_names_and_configured_ones_are_answered() {
+fn only_loopback_and_configured_host_names_are_answered() {
     let node = Node::trusted(Delegate::Runc, "");
     let (_ops, address) = on_the_loopback(&node);
     for (hosts, expected) in [

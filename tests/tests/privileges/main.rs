@@ -181,7 +181,7 @@ on_each_delegate! {
     }
 
     /// Whether the image gives it all that there is, or what containerd does.
-    fn a_container_has_the_capabilities_that_the_bare_delegate_gives_it(delegate: Delegate) {
+    fn a_container_has_the_bare_delegates_capabilities(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         let host = volume.dir().subdir("host");

@@ -176,7 +176,7 @@ fn not_where_nobody_said_whether_it_was_there() {
 }
 
 #[test]
-fn not_where_something_else_stands_there_or_kubelets_directory_does_not() {
+fn a_replaced_target_or_missing_kubelet_directory_is_kept() {
     let node = Node::new(Delegate::Runc);
     let (_device, target) = used(&node);
     fs::remove_dir(&target).unwrap();

@@ -140,7 +140,7 @@ on_each_delegate! {
     }
 
     /// Where nobody wrote which disk it was, its number says so only as long as it is mounted.
-    fn without_the_kernels_count_of_disks_nothing_is_mounted_by_number(delegate: Delegate) {
+    fn without_a_disk_sequence_nothing_is_mounted_by_number(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { node, device, other, target, .. } = &scene;
         let entry = node.entry(target).join("mountInfo.json");

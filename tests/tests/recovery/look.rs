@@ -124,7 +124,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn a_volume_that_is_broken_or_that_nobody_can_be_sure_of_is_listed_with_the_reason() {
+fn broken_and_uncertain_volumes_are_listed_with_the_reason() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let [fine, unsure, damaged] =
         ["pv-1", "pv-2", "pv-3"].map(|name| node.stage(POD, name, &device, &[]));
@@ -233,7 +233,7 @@ fn a_volume_is_found_by_its_paths_its_digests_and_its_device() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found_and_nothing_is_made_by_looking() {
+fn what_is_not_staged_is_not_found_and_looking_makes_nothing() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     assert_eq!(listed(&node), <[Value; 0]>::default());
     let table = node.handler().crust(&["list"]).success().stdout;

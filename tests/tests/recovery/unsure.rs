@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{assert_collected, kinds, why_left};
 
 #[test]
-fn a_volume_that_somebody_is_at_and_a_process_that_nobody_can_look_at() {
+fn a_locked_volume_and_an_unreadable_process_are_left() {
     let volume = StagedVolume::new(Delegate::Runc);
     let sandbox = volume.sandbox();
     vanish(&[&sandbox]);

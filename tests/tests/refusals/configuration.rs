@@ -54,7 +54,7 @@ on_each_delegate! {
         }
     }
 
-    fn an_unknown_key_of_runcrusts_configuration_fails_every_create(delegate: Delegate) {
+    fn an_unknown_configuration_key_fails_every_create(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
         let sandbox = volume.sandbox();
         let file = volume.handler().configuration();

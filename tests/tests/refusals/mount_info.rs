@@ -93,7 +93,7 @@ on_each_delegate! {
         staged.works_now(&sandbox);
     }
 
-    fn no_app_is_created_when_the_entry_of_a_mounted_volume_went_bad(delegate: Delegate) {
+    fn no_app_is_created_when_a_mounted_volumes_entry_is_bad(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
@@ -127,7 +127,7 @@ on_each_delegate! {
     }
 
     /// The delegate may lose what a hook says, so it is the app's create that reports.
-    fn a_volume_that_cannot_be_mounted_into_the_sandbox_is_reported_by_the_app(delegate: Delegate) {
+    fn a_sandbox_mount_failure_is_reported_by_the_app(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
         let mut complaints = Vec::new();

@@ -20,7 +20,7 @@ fn with_other_uid(pod: &Pod) -> String {
 }
 
 on_each_delegate! {
-    fn a_pod_of_the_same_name_and_another_uid_takes_the_place_of_the_first(delegate: Delegate) {
+    fn a_pod_of_the_same_name_and_another_uid_replaces_the_first(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         let pod = pod_with("web", &storage, How::Deferred);
@@ -71,7 +71,7 @@ on_each_delegate! {
     }
 
     /// As by somebody who deletes it at that moment, too.
-    fn a_deleted_manifest_that_is_written_again_when_it_was_taken_away_is_taken_away_again(delegate: Delegate) {
+    fn a_deleted_manifest_that_reappears_is_removed_again(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let pod = Pod::new("web");
         scene.run(&pod);

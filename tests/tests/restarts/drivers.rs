@@ -184,7 +184,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
         scene.assert_unpublished(How::Deferred);
     }
-    fn a_driver_that_is_replaced_by_one_at_the_same_inode_registers(delegate: Delegate) {
+    fn a_driver_replaced_at_the_same_inode_registers(delegate: Delegate) {
         let scene = Scene::new(delegate);
         scene.crustlet.kill();
         let registry = scene.crustlet.root().join("plugins_registry");

@@ -119,7 +119,7 @@ on_each_delegate! {
     }
 
     /// Its volumes are uncertain as long as nobody can be asked.
-    fn a_container_that_ends_meanwhile_begins_again_when_its_volumes_are_certain(delegate: Delegate) {
+    fn an_ended_container_restarts_once_its_volumes_are_certain(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for (name, how) in [("deferred", How::Deferred), ("plain", How::Plain)] {
             let storage = scene.claim(name);
@@ -186,7 +186,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    fn a_container_runtime_that_is_restarted_meanwhile_is_waited_for(delegate: Delegate) {
+    fn a_container_runtime_being_restarted_is_awaited(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (one, two) = (scene.claim("one"), scene.claim("two"));
         let pod = pod_with_both(&one, &two);
@@ -208,7 +208,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&one, &two]);
     }
 
-    fn a_crust_ops_that_is_gone_holds_a_deferred_volume_until_it_is_back(delegate: Delegate) {
+    fn a_deferred_volume_waits_for_crust_ops_to_come_back(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         let pod = pod_with("web", &storage, How::Deferred);
@@ -254,7 +254,7 @@ on_each_delegate! {
     }
 
     /// KEP-2485: who had it is known from the disk.
-    fn a_volume_for_one_pod_is_the_next_ones_when_it_is_unpublished(delegate: Delegate) {
+    fn a_single_pod_volume_passes_on_when_unpublished(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim_of("data", |volume| volume.mode("ReadWriteOncePod"));
         let (first, next) = (pod_with("z-first", &storage, How::Deferred), pod_with("a-next", &storage, How::Deferred));
@@ -276,7 +276,7 @@ on_each_delegate! {
     }
 
     /// All that was mounted, attached or in memory is gone; what is on the disk isn't.
-    fn after_a_boot_pods_begin_again_and_what_is_left_of_others_goes(delegate: Delegate) {
+    fn after_a_boot_pods_restart_and_leftovers_are_removed(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let hows = [How::Deferred, How::Plain];
         let storages = ["one", "two", "three", "four"].map(|name| scene.claim(name));

@@ -11,7 +11,7 @@ on_each_delegate! {
     /// What is wanted isn't looked for on the disk, and isn't known before it is mounted once more; which its driver
     /// doesn't do here until the pod is gone. kubelet has a workaround for it:
     /// <https://github.com/kubernetes/kubernetes/pull/110670>.
-    fn a_volume_whose_pod_goes_before_it_is_mounted_again_is_left_behind_in_the_old_order(delegate: Delegate) {
+    fn the_old_order_leaves_a_volume_behind_when_its_pod_goes(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         let how = match delegate {

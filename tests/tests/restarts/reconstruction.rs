@@ -104,7 +104,7 @@ on_each_delegate! {
     }
 
     /// Whom to ask isn't known. What its driver has of it is somebody's to put away, as KEP-3756 has it.
-    fn a_volume_without_any_record_is_cleaned_by_force_and_nobody_is_asked(delegate: Delegate) {
+    fn a_volume_without_a_record_is_cleaned_without_the_driver(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         for how in [How::Deferred, How::Plain] {
@@ -136,7 +136,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_volume_whose_record_is_lost_and_that_is_wanted_is_mounted_as_ever(delegate: Delegate) {
+    fn a_wanted_volume_without_a_record_is_mounted_as_usual(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         for (damage, how) in damages(delegate) {
@@ -184,7 +184,7 @@ on_each_delegate! {
     }
 
     /// No pod's record is left to say it.
-    fn what_is_staged_for_nobody_and_has_no_record_is_cleaned_by_force(delegate: Delegate) {
+    fn an_orphaned_staging_without_a_record_is_cleaned_by_force(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         scene.crustlet.kill();

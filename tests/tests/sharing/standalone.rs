@@ -3,7 +3,7 @@
 use runcrust_tests::{Bundle, Node, on_each_delegate, refusal};
 
 on_each_delegate! {
-    fn a_sentence_about_a_container_without_a_pod_names_the_container(delegate: Delegate) {
+    fn a_message_about_a_plain_container_names_the_container(delegate: Delegate) {
         for (handler, staged) in [
             ("", &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"][..]),
             ("shared = \"deny\"", &[]),

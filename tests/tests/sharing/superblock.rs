@@ -83,7 +83,7 @@ on_each_delegate! {
     }
 
     /// As kubelet attaches one to the device of a volume of mode `Block`.
-    fn a_loop_device_on_the_device_is_refused_and_the_other_way_round(delegate: Delegate) {
+    fn a_loop_device_on_a_device_conflicts_both_ways(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let upper = LoopDevice::on(device.path());
         for (first, second) in [(&device, &upper), (&upper, &device)] {

@@ -144,7 +144,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn a_call_that_is_handed_on_takes_few_instructions_and_a_create_is_read_fast() {
+fn pass_through_takes_few_instructions_and_reading_too() {
     let node = Node::new(Delegate::Crun);
     stage_others(&node, 1);
     let plain = node.container(&Bundle::plain(node.dir()).write());

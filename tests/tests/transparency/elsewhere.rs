@@ -47,7 +47,7 @@ fn more_sources_do_not_look_at_the_volumes_again() {
 }
 
 #[test]
-fn a_target_path_that_is_gone_costs_ordinary_mounts_no_mount_table() {
+fn a_missing_target_path_costs_others_no_mount_table() {
     let node = Node::on_root_mount(Delegate::Crun);
     let device = node.ext4();
     let target = node.dir().subdir("staged");

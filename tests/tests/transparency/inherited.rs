@@ -132,7 +132,7 @@ on_each_delegate! {
 
     /// Not as the caller has it: runc 1.1.5 gives the container a directory of the host's as a
     /// standard stream that is closed.
-    fn standard_streams_that_are_closed_are_dev_null_to_the_delegate(delegate: Delegate) {
+    fn closed_standard_streams_are_dev_null_to_the_delegate(delegate: Delegate) {
         let probed = Probed::new(delegate);
         let bundle = probed.bundle();
         for arguments in calls(&bundle) {

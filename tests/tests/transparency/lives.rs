@@ -207,13 +207,13 @@ on_each_delegate! {
         shim(&Twins::plain(delegate, idle), &format!("{SHIM} --debug"));
     }
 
-    fn containerds_shim_gets_the_same_answers_of_a_sandbox_with_a_volume(delegate: Delegate) {
+    fn containerds_shim_sees_a_sandbox_with_a_volume_unchanged(delegate: Delegate) {
         let twins = Twins::sandboxes(delegate, idle);
         shim(&twins, SHIM);
         assert!(twins.has_a_volume());
     }
 
-    fn containerds_shim_gets_the_same_answers_of_an_app_with_a_volume(delegate: Delegate) {
+    fn containerds_shim_sees_an_app_with_a_volume_unchanged(delegate: Delegate) {
         let twins = Twins::apps(delegate, idle);
         shim(&twins, SHIM);
         assert!(twins.has_a_volume());
@@ -264,7 +264,7 @@ on_each_delegate! {
         conmon(&Twins::plain(delegate, idle), "--log-format=json --log @LOG --root=@ROOT");
     }
 
-    fn conmon_podman_and_crio_get_the_same_answers_of_an_app_with_a_volume(delegate: Delegate) {
+    fn conmon_podman_and_crio_see_an_app_with_a_volume_unchanged(delegate: Delegate) {
         let twins = Twins::apps(delegate, idle);
         conmon(&twins, "--root=@ROOT");
         assert!(twins.has_a_volume());

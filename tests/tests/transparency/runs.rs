@@ -105,7 +105,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_container_that_is_killed_in_the_foreground_ends_as_the_delegates(delegate: Delegate) {
+    fn a_killed_foreground_container_ends_as_the_delegates(delegate: Delegate) {
         for twins in [Twins::plain(delegate, idle), Twins::apps(delegate, idle)] {
             let run = "--root @ROOT run --bundle @BUNDLE --pid-file @PIDFILE @ID";
             let ended = std::thread::scope(|scope| {

@@ -181,7 +181,7 @@ on_each_delegate! {
         consoles(&Twins::plain(delegate, terminal));
     }
 
-    fn the_terminal_of_a_container_with_a_volume_reaches_the_caller(delegate: Delegate) {
+    fn a_terminal_of_an_app_with_a_volume_reaches_the_caller(delegate: Delegate) {
         let twins = Twins::apps(delegate, terminal);
         consoles(&twins);
         assert!(twins.has_a_volume());

@@ -95,7 +95,7 @@ on_each_delegate! {
         assert_eq!(part.listed(), <[String; 0]>::default());
     }
 
-    fn a_stock_kubelets_subpath_of_another_file_system_reads_no_mount_table(delegate: Delegate) {
+    fn a_foreign_subpath_bind_reads_no_mount_table(delegate: Delegate) {
         let node = Node::on_root_mount(delegate);
         let _device = stage_for_another(&node);
         let target = node.target("pod-a", "pv-1");

@@ -144,7 +144,7 @@ on_each_delegate! {
         assert_well(&answer(volume.stats()));
     }
 
-    fn an_xfs_that_was_shut_down_is_abnormal_and_still_tells_its_usage(delegate: Delegate) {
+    fn an_xfs_that_was_shut_down_is_abnormal_and_reports_usage(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = loop_with(&node, "xfs");
         let target = node.stage("pod-a", "pv-1", &device, &[]);
@@ -189,7 +189,7 @@ on_each_delegate! {
     }
 
     /// It answers nearly everything from memory; since Linux 6.15 the kernel shows it.
-    fn an_ext4_that_was_shut_down_is_abnormal_where_the_kernel_shows_it(delegate: Delegate) {
+    fn an_ext4_that_was_shut_down_is_abnormal_where_it_shows(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let sandbox = volume.sandbox();
         shut_down(&root(&volume, &sandbox, &volume.target));

@@ -143,7 +143,7 @@ fn a_volume_in_use_is_kept_by_whichever_path_it_is_named() {
 
 /// The directory of a volume stays known: a source below it is refused, and not the host's directory.
 #[test]
-fn a_stage_that_fails_leaves_the_volume_known_by_its_other_paths() {
+fn a_failed_stage_leaves_the_volume_known_by_other_paths() {
     let scene = Scene::new();
     let device = scene.node.ext4();
     for (staged, named) in scene.pairs() {

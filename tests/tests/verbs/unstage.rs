@@ -9,7 +9,7 @@ use runcrust_tests::{Container, Delegate, Node, POD, StagedVolume, on_each_deleg
 use crate::answer::{assert_done, assert_error};
 
 #[test]
-fn unstaging_is_repeatable_and_never_minds_what_it_does_not_know() {
+fn unstaging_is_idempotent_and_ignores_unknown_paths() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let (kept, target) = (
         node.stage("pod-a", "pv-1", &device, &[]),

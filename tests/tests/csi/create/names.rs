@@ -8,7 +8,7 @@ use crate::scene::Scene;
 use crate::{refused, refused_as};
 
 #[test]
-fn any_name_is_a_name_but_not_a_longer_one_or_a_terminals_language() {
+fn names_may_not_be_too_long_or_have_control_characters() {
     let scene = Scene::new();
     let longest = "n".repeat(128);
     let wide = "ä".repeat(64);

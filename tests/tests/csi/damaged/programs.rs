@@ -77,12 +77,12 @@ fn is_refused_where_blkid(script: &str) {
 }
 
 #[test]
-fn a_probe_that_finds_nothing_where_there_is_something_is_not_believed() {
+fn a_probe_that_finds_nothing_where_data_is_is_not_believed() {
     is_refused_where_blkid("exit 2");
 }
 
 #[test]
-fn a_probe_that_fails_with_a_word_is_not_taken_for_one_that_found_nothing() {
+fn a_probe_that_fails_is_not_taken_for_an_empty_device() {
     is_refused_where_blkid("echo \"error: $6: Input/output error\" >&2; exit 2");
 }
 

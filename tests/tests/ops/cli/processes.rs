@@ -43,7 +43,7 @@ fn a_client_that_hangs_up_ends_it() {
 /// A process that the kernel has can't be killed. The call ends all the same; of the next ones none
 /// adds another process, and other volumes don't mind.
 #[test]
-fn one_that_cannot_be_killed_is_one_process_and_holds_up_no_other() {
+fn an_unkillable_runtime_cli_delays_no_other_call() {
     let scene = Scene::new("cli_timeout = 1");
     let device = scene.node.ext4();
     let other = scene.node.target("pod-a", "pv-2");

@@ -209,7 +209,7 @@ on_each_delegate! {
 
     /// The capability is the create's then. Whoever asks is refused without it at once, and nothing is
     /// recorded; what was recorded by one that has it keeps no pod from starting where it is missing.
-    fn ext4_without_the_capability_is_refused_when_asked_and_starts_when_it_was_recorded(delegate: Delegate) {
+    fn unprivileged_ext4_growth_is_refused_unless_recorded(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "ext4");
         let target = node.stage("pod-a", "pv-1", &device, &[]);
@@ -255,7 +255,7 @@ on_each_delegate! {
         assert!(!is_recorded(&node, &target));
     }
 
-    fn a_record_that_cannot_be_read_fails_the_create_until_it_is_replaced(delegate: Delegate) {
+    fn an_unreadable_growth_record_fails_the_create(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
         let target = node.stage("pod-a", "pv-1", &device, &[]);
