@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_the_configured_one_or_that_of_the_file_a_link_leads_to() {
+    fn the_kind_is_configured_or_that_of_the_linked_file() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         script(&at("crun-1.27"), 0o755);

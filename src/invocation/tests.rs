@@ -165,7 +165,7 @@ fn an_empty_argv_is_passed_on() {
 }
 
 #[test]
-fn a_refusal_names_the_argument_and_keeps_the_log_it_is_reported_to() {
+fn a_refusal_names_the_argument_and_is_logged() {
     let argv = argv(&[
         "--log",
         "/l",

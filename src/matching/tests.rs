@@ -107,7 +107,7 @@ fn the_nearest_volume_wins() {
 }
 
 #[test]
-fn where_there_is_a_list_only_what_may_be_staged_is_asked_about() {
+fn with_a_list_only_possible_targets_are_looked_up() {
     struct Listed(RefCell<Vec<usize>>);
     impl Node for Listed {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {

@@ -229,7 +229,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
 }
 
 #[test]
-fn a_match_that_cannot_be_carried_out_is_refused_with_the_next_step() {
+fn an_impossible_match_is_refused_with_the_next_step() {
     let table = [
         (
             config(TARGET, ""),
@@ -293,7 +293,7 @@ fn a_match_that_cannot_be_carried_out_is_refused_with_the_next_step() {
 }
 
 #[test]
-fn the_sandboxs_namespaces_and_an_ephemeral_containers_pid_namespace_are_fine() {
+fn joining_the_sandboxs_or_a_targets_namespaces_is_fine() {
     let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"},{"type":"mount"},
         {"type":"network","path":"/var/run/netns/cni-1"},{"type":"pid","path":"/proc/7/ns/pid"}"#;
     let plan = planned(&config(TARGET, namespaces), member("s"), &Config::default());
@@ -301,7 +301,7 @@ fn the_sandboxs_namespaces_and_an_ephemeral_containers_pid_namespace_are_fine() 
 }
 
 #[test]
-fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
+fn only_a_container_is_restored_with_its_volumes() {
     let restored = |role, source: &str| {
         let text = config(source, "");
         let document = Document::parse(text.as_bytes()).unwrap();
@@ -329,7 +329,7 @@ fn a_container_is_restored_with_its_volumes_and_a_sandbox_is_not() {
 }
 
 #[test]
-fn a_sandbox_in_a_user_namespace_gets_no_devices_and_one_in_a_processs_no_volumes() {
+fn user_namespaces_limit_a_sandboxs_devices_and_volumes() {
     let role = |uid: &str| Role::Sandbox {
         pod_uid: Some(uid.to_owned()),
     };
@@ -357,7 +357,7 @@ fn container(config: &str, role: Role, settings: &Config) -> ContainerPlan {
 }
 
 #[test]
-fn without_a_sandbox_the_target_path_or_the_container_stands_for_the_pod() {
+fn without_a_sandbox_the_target_path_stands_for_the_pod() {
     let plan = container(&config(TARGET, ""), Role::Standalone, &Config::default());
     let volume = &plan.mounts[0].found.volume;
     assert_eq!(plan.mounted_in.pod_uid(volume, "c"), UID);
@@ -367,7 +367,7 @@ fn without_a_sandbox_the_target_path_or_the_container_stands_for_the_pod() {
 }
 
 #[test]
-fn crios_word_for_the_pod_counts_where_there_is_no_sandbox_process() {
+fn crios_label_names_the_pod_without_a_sandbox_process() {
     let role = |sandbox: &str, uid: &str| Role::Member {
         sandbox_id: sandbox.into(),
         pod_uid: Some(uid.into()),

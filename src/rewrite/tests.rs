@@ -166,7 +166,7 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
 }
 
 #[test]
-fn a_sandboxs_config_gets_the_tmpfs_and_the_hooks_and_no_device() {
+fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_device() {
     let config = r#"{"mounts":[],"linux":{"devices":[],"resources":{"devices":[]}},"hooks":{"createRuntime":[],"poststop":[]}}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
     let rootfs = Path::new("/b/rootfs");
@@ -207,7 +207,7 @@ fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) ->
 }
 
 #[test]
-fn what_a_volume_needs_comes_after_a_mounts_own_options_and_can_be_taken_back() {
+fn a_volumes_options_follow_the_mounts_own_and_are_revertible() {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let none = MountAttrFlags::empty();
     for (attributes, only_reads, given, expected) in [
@@ -358,7 +358,7 @@ fn a_volume_with_a_device_node_brings_its_device_along() {
 }
 
 #[test]
-fn a_device_is_passed_once_with_the_most_access_that_a_volume_on_it_has() {
+fn a_device_is_passed_once_with_its_widest_access() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let needs = [
         need("7:3", true),
@@ -414,7 +414,7 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
 }
 
 #[test]
-fn where_a_hook_mounts_the_mount_is_taken_out_and_can_be_put_back() {
+fn a_mount_done_by_a_hook_is_taken_out_revertibly() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let needs = [need("7:3", true)];
     let (text, record) = container_rewritten(&document, MountMode::Hook, &needs);

@@ -107,7 +107,7 @@ fn ordinary_sources_never_cost_a_mount_table() {
 }
 
 #[test]
-fn a_directory_below_a_volume_outside_match_roots_is_refused_with_the_way_out() {
+fn a_directory_below_an_unmatched_volume_is_refused() {
     let mounts = ["8:1 /staged/sub /b", "8:1 /lab/staged/sub /c"];
     let host = host(&mounts, &["/staged", "/lab/staged", "/roots/v"]);
     for (source, target, hint) in [
@@ -225,7 +225,7 @@ fn an_overlay_of_a_volume_is_refused_however_it_is_named() {
 }
 
 #[test]
-fn what_an_overlay_of_a_directory_above_shows_of_a_volume_is_refused() {
+fn a_volume_shown_by_an_overlay_above_it_is_refused() {
     let host = Host {
         layers: vec!["/data"],
         ..host(&["0:50 / /merged overlay"], &["/data/staged"])
@@ -301,7 +301,7 @@ fn of_nested_targets_the_nearest_is_the_volume() {
 
 /// As where a file system was mounted at the target path since, or it was staged in another mount namespace.
 #[test]
-fn a_target_is_found_on_a_file_system_that_the_index_does_not_have() {
+fn a_target_on_an_unindexed_file_system_is_found() {
     let host = Host {
         index: Index::Blind,
         ..host(
@@ -316,7 +316,7 @@ fn a_target_is_found_on_a_file_system_that_the_index_does_not_have() {
 }
 
 #[test]
-fn a_kubelets_directory_that_is_a_bind_hides_no_volume_by_its_other_path() {
+fn a_bound_kubelet_directory_hides_no_volume() {
     let other = PV.replacen("/k/", "/lab/k/", 1);
     for mounts in [&["8:1 /lab/k /k"][..], &["8:1 /lab/k/pods /k/pods"]] {
         let host = host(mounts, &[PV]);
@@ -330,7 +330,7 @@ fn a_kubelets_directory_that_is_a_bind_hides_no_volume_by_its_other_path() {
 }
 
 #[test]
-fn a_driver_that_binds_a_directory_of_a_volume_is_no_ordinary_driver() {
+fn a_bind_of_a_volumes_directory_by_a_driver_is_refused() {
     let csi = "/k/pods/u/volumes/kubernetes.io~csi/plain/mount";
     let mount = |root: &str| format!("8:1 {root} {csi}");
     let expected = ("/staged".to_owned(), String::new());
@@ -343,7 +343,7 @@ fn a_driver_that_binds_a_directory_of_a_volume_is_no_ordinary_driver() {
 }
 
 #[test]
-fn what_is_mounted_below_a_target_path_is_refused_by_its_own_reason() {
+fn a_mount_below_a_target_path_is_refused_with_its_reason() {
     let mounts = [
         "8:5 / /staged/other",
         "0:60 / /staged/nfs nfs4",
@@ -400,7 +400,7 @@ fn a_link_before_dots_may_lead_to_a_volume_by_either_reading() {
 
 /// A create costs the sum of its mounts and of the staged volumes, and not their product.
 #[test]
-fn target_paths_are_looked_up_once_however_many_sources_there_are() {
+fn target_paths_are_looked_up_once_for_all_sources() {
     let targets: Vec<String> = (0..50).map(|number| format!("/lab/v{number}")).collect();
     let lookups = |sources: usize| {
         let mounts = (0..sources).map(|number| format!("8:1 /data/{number} /b{number}"));
@@ -451,7 +451,7 @@ fn a_file_of_an_overlay_is_refused_whatever_its_device() {
 
 /// A server that doesn't answer must not hold up every create of the node.
 #[test]
-fn a_target_that_can_not_be_looked_up_at_once_is_known_by_the_mount_table() {
+fn a_target_that_hangs_is_known_by_the_mount_table() {
     let targets = ["/far/v", "/far", "/staged"];
     let mounts = [
         "0:77 / /far fuse",

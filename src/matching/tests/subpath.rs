@@ -31,7 +31,7 @@ fn assert_found(found: Found, subpath: &str, what: &str) {
 }
 
 #[test]
-fn a_bind_is_of_the_target_that_holds_its_root_wherever_kubelets_directory_is() {
+fn a_bind_belongs_to_the_target_that_holds_its_root() {
     let target = "/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
     for (what, mounts, subpath) in [
         (
@@ -168,7 +168,7 @@ fn what_leads_elsewhere_than_its_name_says_is_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_where_the_name_is_a_staged_volumes() {
+fn a_missing_bind_is_refused_under_a_staged_volumes_name() {
     let line = format!("8:1 {CSI}/pv-1/mount/db {BIND}");
     for (gone, why) in [
         (BIND.to_owned(), "leads to nothing that is known"),
@@ -243,7 +243,7 @@ fn mounts_are_read_only_where_something_is_staged_for_the_pod() {
 }
 
 #[test]
-fn the_rule_for_lost_metadata_reaches_a_bind_into_the_bare_directory() {
+fn lost_metadata_covers_a_bind_into_the_bare_directory() {
     let into = |root: &str| format!("8:1 {root} {BIND}");
     let inside = format!("{CSI}/pv-1/mount/db");
     for (line, bare, refused) in [
@@ -285,7 +285,7 @@ fn the_rule_for_lost_metadata_reaches_a_bind_into_the_bare_directory() {
 
 /// A kubelet binds a hostPath's subPath as it does a volume's.
 #[test]
-fn a_bind_of_another_volumes_directory_is_no_ordinary_bind_because_of_where_it_is() {
+fn a_bind_of_another_volume_is_not_ordinary_by_its_place() {
     let other = "/k/pods/other/volumes/kubernetes.io~csi/pv-9/mount";
     let bind = |root: &str| format!("8:1 {root} {BIND}");
     for own in [&[][..], &["pv-0"]] {
