@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_the_mounts_root_and_what_is_below_the_mount_point() {
+    fn a_place_is_the_mounts_root_and_the_path_below() {
         for (mount, path, expected) in [
             (20, Some("/etc/hosts"), on("8:1", "/etc/hosts", false)),
             (20, None, on("8:1", "/", false)),
@@ -456,7 +456,7 @@ mod tests {
 
     /// The limit is the process's: nextest gives each test one of its own.
     #[test]
-    fn a_lookup_without_descriptors_fails_and_finds_no_parent_instead() {
+    fn a_lookup_short_of_descriptors_fails() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let places = Places::default();
         let before = getrlimit(Resource::Nofile);

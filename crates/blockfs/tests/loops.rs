@@ -236,8 +236,8 @@ fn a_part_of_an_image_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_mounted_device_is_not_detached_nor_does_it_go_when_it_is_unmounted() {
-    let test = "a_mounted_device_is_not_detached_nor_does_it_go_when_it_is_unmounted";
+fn a_mounted_device_stays_attached_after_its_unmount() {
+    let test = "a_mounted_device_stays_attached_after_its_unmount";
     in_own_mount_namespace(test, || {
         let scene = Scene::new();
         let attached = scene.attach();
@@ -346,7 +346,7 @@ fn an_image_that_was_made_anew_is_not_the_old_one() {
 }
 
 #[test]
-fn what_shows_an_image_by_its_name_is_told_however_many_there_are_and_after_it_is_unlinked() {
+fn all_devices_of_an_image_are_found_even_after_its_unlink() {
     let scene = Scene::new();
     let named = || {
         let named = loops::named(&scene.image).expect("it can be told");
@@ -405,7 +405,7 @@ fn the_number_that_was_read_only_is_not_so_for_the_next_image() {
 /// Run alone (`.config/nextest.toml`): losetup(8) doesn't look, and a number that is left read-only
 /// would be so for another test's image.
 #[test]
-fn a_number_that_others_left_read_only_is_not_so_for_the_next_image() {
+fn a_number_left_read_only_is_not_so_for_the_next_image() {
     let left = Scene::new();
     let device = left.attach().device;
     let blockdev = |what| run(Command::new("blockdev").arg(what).arg(&device));
@@ -480,7 +480,7 @@ fn who_has_the_images_lock_keeps_others_from_attaching_it() {
 }
 
 #[test]
-fn what_loop_devices_said_is_believed_for_a_moment_and_no_longer() {
+fn answers_of_loop_devices_are_cached_for_a_moment() {
     /// How often another test's device may have the number.
     const ATTEMPTS: u32 = 20;
     let (scene, elsewhere) = (Scene::new(), Scene::new());

@@ -113,7 +113,7 @@ fn relative_links_inside_the_volume_are_followed() {
 }
 
 #[test]
-fn a_link_out_of_the_volume_is_refused_and_nothing_is_made_behind_it() {
+fn a_link_out_is_refused_and_nothing_is_made_behind_it() {
     let (tree, outside) = (Tree::new(), Tree::new());
     let inside = tree.directory("inside", 0o755);
     // All of these lead to directories of this test's own, also the one in /proc.
@@ -186,7 +186,7 @@ fn a_link_to_nothing_is_refused_and_its_target_is_not_made() {
 }
 
 #[test]
-fn what_is_missing_is_made_with_the_roots_mode_whatever_the_umask() {
+fn directories_are_made_with_the_roots_mode_despite_the_umask() {
     let status = || fs::read_to_string("/proc/self/status").expect("our own status");
     let umask = || {
         status()
@@ -244,7 +244,7 @@ fn nothing_is_below_a_file() {
 }
 
 #[test]
-fn named_pipes_sockets_and_devices_are_given_out_without_being_opened() {
+fn special_files_are_given_out_without_being_opened() {
     let tree = Tree::new();
     let root = tree.root();
     // Opening it would wait for a writer for ever.
@@ -289,7 +289,7 @@ fn another_mount_in_the_volume_is_not_entered() {
 }
 
 #[test]
-fn a_detached_volume_takes_subpaths_and_a_read_only_one_says_why_not() {
+fn a_detached_volume_takes_subpaths_unless_read_only() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     for (option, expected) in [
@@ -384,7 +384,7 @@ fn those_who_make_one_subpath_at_once_all_get_the_same() {
 
 /// A component that is swapped with a link out of the volume while it is resolved.
 #[test]
-fn a_component_that_turns_into_a_link_out_of_the_volume_leads_nowhere() {
+fn a_component_swapped_for_a_link_out_leads_nowhere() {
     let (tree, outside) = (Tree::new(), Tree::new());
     outside.directory("there", 0o755);
     tree.directory("a", 0o755);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_at_once_is_bounded_with_the_names_that_wait_of_it() {
+    fn a_batch_and_its_waiting_names_are_bounded() {
         for kind in [FileType::Directory, FileType::RegularFile] {
             for length in [1, 255] {
                 let name = CString::new(vec![b'n'; length]).expect("a name");

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_few_over_and_over_are_too_many_soon_whatever_came_before() {
+    fn repeated_entries_soon_count_as_too_many() {
         for (before, directories, size) in [
             (0, 30, 1),
             (0, 1, 2000),

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn helpers_are_started_when_there_are_many_entries_and_only_so_many() {
+    fn helpers_start_for_many_entries_up_to_a_limit() {
         let mut staff = Staff::default();
         let unasked = || panic!("it isn't asked for a small tree");
         assert!(!staff.hire(0, unasked));

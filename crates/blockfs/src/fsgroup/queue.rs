@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_comes_first_and_of_one_directory_the_first_name() {
+    fn the_queue_is_innermost_first_then_in_order_of_names() {
         let mut queue = Queue::default();
         queue.push(waiting(&[c"a", c"b"]));
         assert_eq!(name(queue.take()).as_c_str(), c"a");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_too_many_large_directories_waits_for_the_one_who_reads() {
+    fn a_thread_with_too_many_large_directories_waits() {
         let mut queue = Queue::default();
         for _ in 0..=LISTINGS {
             queue.push_listing(directory());
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_innermost_stay_open_and_the_others_are_opened_again() {
+    fn only_innermost_directories_stay_open() {
         let mut queue = Queue::default();
         for _ in 0..OPEN_DIRECTORIES + 3 {
             queue.push(waiting(&[c"a", c"b"]));

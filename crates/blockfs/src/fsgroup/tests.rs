@@ -60,7 +60,7 @@ fn root_group(root: &tempfile::TempDir) -> u32 {
 }
 
 #[test]
-fn a_walk_stopped_anywhere_leaves_the_root_and_a_second_one_does_the_rest() {
+fn a_stopped_walk_leaves_the_root_and_can_be_resumed() {
     for last in [0, 1, 50, 109, 110] {
         let root = tree();
         let error = run_until(&root, FsGroupChangePolicy::Always, last).expect_err("stopped");
@@ -83,7 +83,7 @@ fn a_walk_stopped_anywhere_leaves_the_root_and_a_second_one_does_the_rest() {
 /// Several threads are at it, and have all ended when it returns: what it says it changed is all that
 /// changes.
 #[test]
-fn a_large_walk_stopped_anywhere_tells_what_every_thread_did_and_leaves_the_root() {
+fn a_stopped_large_walk_counts_all_threads_and_leaves_the_root() {
     const FILES: usize = 60;
     let root = tempfile::tempdir().expect("a temporary directory");
     let mut entries = vec![];
@@ -202,7 +202,7 @@ fn a_directory_moved_during_the_walk_is_walked_again() {
 
 /// Whoever moves it in each pass keeps the walk from its end, but not for ever.
 #[test]
-fn a_directory_moved_in_each_pass_ends_the_walk_with_a_sentence() {
+fn a_directory_moved_in_each_pass_ends_the_walk() {
     let deep = Deep::new();
     let root = deep.volume();
     let fd = File::open(&root).expect("the root opens");

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn an_older_ext_is_mounted_by_newer_names_and_not_the_other_way_round() {
+fn an_older_ext_mounts_under_newer_names_only() {
     for (found, names) in [
         ("ext2", &["ext2", "ext4"][..]),
         ("ext3", &["ext2", "ext3", "ext4"]),

@@ -95,7 +95,7 @@ fn everything_else_goes_to_the_file_system_in_its_order() {
 }
 
 #[test]
-fn superblock_flags_go_to_the_kernel_as_flags_and_the_last_one_counts() {
+fn superblock_flags_are_passed_as_flags_and_the_last_one_wins() {
     assert_eq!(
         words(&["sync,dirsync,lazytime,mand", "discard"]),
         ["discard", "dirsync", "lazytime", "mand", "sync"]
@@ -120,7 +120,7 @@ fn quotation_marks_keep_commas_together() {
 }
 
 #[test]
-fn what_is_not_an_option_of_a_new_mount_is_an_error_that_names_it() {
+fn an_option_not_of_a_new_mount_is_an_error_that_names_it() {
     for option in [
         "bind",
         "rbind",
@@ -319,7 +319,7 @@ fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
 }
 
 #[test]
-fn a_generic_option_takes_no_value_since_the_kernel_would_ignore_it() {
+fn a_generic_option_takes_no_value() {
     for key in ["ro", "rw", "noatime", "sync"] {
         assert_eq!(
             parse(&[format!("{key}=recurse")]),
@@ -343,7 +343,7 @@ fn malformed_options_are_refused_by_position() {
 }
 
 #[test]
-fn what_fsconfig_would_not_take_for_its_length_is_refused_with_the_reason() {
+fn an_option_too_long_for_fsconfig_is_refused() {
     let fits = "v".repeat(255);
     assert_eq!(words(&[&format!("k={fits}")]).len(), 1);
     assert_eq!(
@@ -356,7 +356,7 @@ fn what_fsconfig_would_not_take_for_its_length_is_refused_with_the_reason() {
 }
 
 #[test]
-fn superblocks_are_compared_without_order_and_without_attributes() {
+fn superblocks_compare_regardless_of_order_and_attributes() {
     for (a, b, same) in [
         (
             &["discard,commit=30"][..],

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_format_has_no_room_for_is_refused_and_the_rest_is_taken() {
+    fn only_growth_beyond_the_format_is_refused() {
         let size = Size {
             most: 150 * MIB,
             ..SIZE
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_got_is_measured_by_the_limits_and_never_by_the_devices_end() {
+    fn the_result_is_judged_by_the_limits_not_the_devices_end() {
         let check = |got, min, max| check(200 * MIB, got, Limits::new(min, max).unwrap());
         assert_eq!(check(150 * MIB, 150 * MIB, 160 * MIB), Ok(()));
         assert_eq!(check(199 * MIB, 200 * MIB, 0), Ok(()));

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_and_we_agree_on_the_sizes_of_loop_info64_and_loop_config() {
+    fn loop_info64_and_loop_config_have_the_kernels_sizes() {
         assert_eq!([size_of::<Info>(), size_of::<Config>()], [232, 304]);
     }
 

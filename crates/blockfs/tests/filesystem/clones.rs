@@ -44,8 +44,8 @@ fn with_a_dirty_log() -> Image {
 }
 
 #[test]
-fn an_xfs_beside_its_twin_gets_nouuid_and_one_without_a_twin_does_not() {
-    let test = "clones::an_xfs_beside_its_twin_gets_nouuid_and_one_without_a_twin_does_not";
+fn only_an_xfs_beside_its_clone_gets_nouuid() {
+    let test = "clones::only_an_xfs_beside_its_clone_gets_nouuid";
     in_own_mount_namespace(test, || {
         let image = Image::made("xfs", &[]);
         let (on, other) = (image.attach(), Image::made("xfs", &[]));
@@ -100,7 +100,7 @@ fn the_log_of_an_xfs_clone_is_replayed_onto_the_clone() {
 }
 
 #[test]
-fn a_dirty_xfs_clone_on_a_read_only_device_is_mounted_without_its_log() {
+fn a_dirty_read_only_xfs_clone_is_mounted_without_its_log() {
     let image = with_a_dirty_log();
     let clone = Image::clone_of(&image);
     let (on, clone) = (image.attach(), clone.attach_with(&["--read-only"]));
@@ -113,7 +113,7 @@ fn a_dirty_xfs_clone_on_a_read_only_device_is_mounted_without_its_log() {
 
 /// With `nouuid` the second try fails as the first did.
 #[test]
-fn an_xfs_that_is_refused_for_another_reason_is_refused_for_that() {
+fn another_reason_to_refuse_an_xfs_is_reported() {
     let image = Image::made("xfs", &[]);
     let clone = Image::clone_of(&image);
     let (on, clone) = (image.attach(), clone.attach());

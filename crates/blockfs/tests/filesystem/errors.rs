@@ -179,7 +179,7 @@ fn a_device_held_by_another_type_is_busy() {
 
 /// Before Linux 6.6 the kernel can't tell, and `open(O_EXCL)` has to.
 #[test]
-fn a_second_mount_is_refused_where_the_first_is_to_be_the_only_one() {
+fn a_second_mount_of_an_exclusive_device_is_refused() {
     for fstype in TYPES {
         let image = Image::made(fstype, &[]);
         let on = image.attach();
@@ -223,7 +223,7 @@ fn read_write_and_read_only_at_once_are_refused_both_ways() {
 
 /// The device is found, then its node goes (udev, `losetup -d`) or becomes something else.
 #[test]
-fn a_node_that_goes_after_it_was_found_is_a_device_that_is_gone() {
+fn a_device_node_that_vanishes_is_a_device_gone() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let node = image.directory().join("node");
@@ -259,7 +259,7 @@ fn a_node_that_goes_after_it_was_found_is_a_device_that_is_gone() {
 }
 
 #[test]
-fn a_node_that_becomes_another_device_is_not_taken_for_the_first() {
+fn a_node_that_becomes_another_device_is_noticed() {
     let (image, other) = (Image::ext4(&[]), Image::ext4(&[]));
     let (on, other) = (image.attach(), other.attach());
     let node = image.directory().join("node");
@@ -345,7 +345,7 @@ fn a_corrupt_file_system_is_told_to_be_checked() {
 
 /// A snapshot restored to a smaller volume.
 #[test]
-fn a_device_shorter_than_its_file_system_is_told_with_both_sizes() {
+fn a_device_shorter_than_its_file_system_names_both_sizes() {
     for (fstype, size, room) in [("ext4", 32, 16), ("xfs", 320, 310), ("btrfs", 128, 120)] {
         let image = Image::made(fstype, &[]);
         let file = File::options().write(true).open(image.path());
@@ -365,7 +365,7 @@ fn a_device_shorter_than_its_file_system_is_told_with_both_sizes() {
 /// The file behind the loop device loses its end, and the device doesn't know. (Where it doesn't
 /// read directly, Linux 6.1 gives zeroes for what isn't there.)
 #[test]
-fn a_device_that_cannot_be_read_is_told_from_a_broken_file_system() {
+fn a_read_error_is_told_from_a_broken_file_system() {
     let image = Image::made("xfs", &[]);
     let on = image.attach_with(&["--direct-io=on"]);
     let file = File::options().write(true).open(image.path());
@@ -376,7 +376,7 @@ fn a_device_that_cannot_be_read_is_told_from_a_broken_file_system() {
 }
 
 #[test]
-fn a_read_only_device_takes_no_read_write_mount_and_a_read_only_one() {
+fn a_read_only_device_takes_only_a_read_only_mount() {
     for fstype in TYPES {
         let image = Image::made(fstype, &[]);
         let on = image.attach_with(&["--read-only"]);
@@ -419,7 +419,7 @@ fn a_dirty_journal_on_a_read_only_device_is_left_alone() {
 
 /// As with mount(8).
 #[test]
-fn a_dirty_journal_on_a_device_that_can_be_written_to_is_replayed_for_a_read_only_mount_too() {
+fn a_dirty_journal_is_replayed_for_a_read_only_mount_too() {
     let image = dirty();
     let on = image.attach();
     drop(mount(&on, "ext4", &["ro"], true).expect("it mounts"));
@@ -428,7 +428,7 @@ fn a_dirty_journal_on_a_device_that_can_be_written_to_is_replayed_for_a_read_onl
 }
 
 #[test]
-fn a_dirty_journal_that_must_not_be_replayed_needs_a_read_only_mount() {
+fn a_dirty_journal_not_replayed_needs_a_read_only_mount() {
     let image = dirty();
     let on = image.attach();
     let start = "fsconfig({device}, ext4, create): EINVAL: the kernel refuses the device's ext4 \
@@ -438,7 +438,7 @@ fn a_dirty_journal_that_must_not_be_replayed_needs_a_read_only_mount() {
 }
 
 #[test]
-fn a_btrfs_on_several_devices_is_refused_before_anything_is_tried() {
+fn a_btrfs_on_several_devices_is_refused_at_once() {
     let (first, second) = (Image::blank(128), Image::blank(128));
     let (on, other) = (first.attach(), second.attach());
     run(Command::new("mkfs.btrfs")
@@ -502,7 +502,7 @@ fn what_is_not_empty_is_named_and_nobody_is_told_to_format_it() {
 /// On a device that can be written to; on another one the journal isn't replayed at all. Some kernels replay it
 /// for a read-only mount as well: Debian 13's 6.12.118 does, and Debian 12's 6.1 and 6.18.44 refuse.
 #[test]
-fn fast_commits_that_a_read_only_mount_cannot_replay_are_told_from_a_device() {
+fn unreplayed_fast_commits_are_told_from_a_device_error() {
     let image = Image::ext4(&["-O", "fast_commit"]);
     let on = image.attach();
     let volume = mount(&on, "ext4", &[], true).expect("it is mounted");
@@ -542,7 +542,7 @@ fn a_seed_is_told_from_a_device_that_is_read_only() {
 }
 
 #[test]
-fn a_device_with_larger_blocks_than_its_file_systems_is_told_with_both_sizes() {
+fn sectors_larger_than_blocks_are_named_with_both_sizes() {
     for (fstype, arguments, sector) in [
         ("xfs", &["-s", "size=512"][..], 512),
         ("ext4", &["-b", "1024"], 1024),

@@ -63,7 +63,7 @@ fn write_and_read(mount: &OwnedFd) {
 }
 
 #[test]
-fn a_detached_mount_is_usable_and_gone_when_its_descriptor_is_closed() {
+fn a_detached_mount_ends_with_its_descriptor() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let device = on.device();
@@ -102,7 +102,7 @@ fn options_reach_the_mount_and_the_superblock() {
 
 /// btrfs looks for the devices of a file system by itself where that is one.
 #[test]
-fn the_other_file_systems_mount_as_well_and_no_device_is_scanned_before() {
+fn other_file_systems_mount_without_a_device_scan() {
     for fstype in ["ext3", "xfs", "btrfs"] {
         let image = Image::made(fstype, &[]);
         let on = image.attach();
@@ -114,7 +114,7 @@ fn the_other_file_systems_mount_as_well_and_no_device_is_scanned_before() {
 }
 
 #[test]
-fn two_loop_devices_on_one_file_are_aliases_and_two_files_are_not() {
+fn loop_devices_are_aliases_only_on_the_same_file() {
     let (image, other) = (Image::blank(16), Image::blank(16));
     let (first, second, other) = (image.attach(), image.attach(), other.attach());
     let facts = [&first, &second, &other].map(Loop::facts);

@@ -28,7 +28,7 @@ fn set_field(image: &Image, field: &str, value: &str) {
 }
 
 #[test]
-fn an_ext4_whose_bytes_ask_for_a_panic_becomes_read_only_instead() {
+fn an_ext4_that_asks_for_a_panic_becomes_read_only() {
     for (fstype, errors, stored, options, expected) in [
         ("ext4", "panic", "", &[][..], "remount-ro"),
         ("ext4", "panic", "", &["ro"], "remount-ro"),
@@ -75,7 +75,7 @@ fn a_second_mount_of_what_was_disarmed_shares_its_superblock() {
 }
 
 #[test]
-fn a_journal_on_another_device_is_refused_before_the_kernel_opens_that() {
+fn an_external_journal_is_refused_before_it_is_opened() {
     for (script, says) in [
         (
             "feature has_journal\nset_super_value journal_dev 1792\n",

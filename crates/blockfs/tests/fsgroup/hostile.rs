@@ -44,7 +44,7 @@ fn walk_again_and_again(tree: &Tree) {
 
 /// The attack on a walk by path: a directory becomes a link out of the volume under its feet.
 #[test]
-fn an_entry_that_turns_into_a_link_out_of_the_volume_leads_nowhere() {
+fn an_entry_swapped_for_a_link_out_leads_nowhere() {
     let (tree, outside) = (Tree::new(), Tree::new());
     let victim = outside.file("file", 0o600);
     let entry = tree.directory("a", 0o755);
@@ -231,11 +231,11 @@ fn while_another_pod_renames(fstype: &str) {
 }
 
 #[test]
-fn a_pod_that_renames_all_over_an_ext4_keeps_nobody_from_starting() {
+fn a_pod_that_renames_all_over_an_ext4_delays_no_other() {
     while_another_pod_renames("ext4");
 }
 
 #[test]
-fn a_pod_that_renames_all_over_an_xfs_keeps_nobody_from_starting() {
+fn a_pod_that_renames_all_over_an_xfs_delays_no_other() {
     while_another_pod_renames("xfs");
 }

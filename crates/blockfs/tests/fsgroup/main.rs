@@ -95,7 +95,7 @@ fn every_kind_of_entry_gets_the_group_and_its_bits() {
 }
 
 #[test]
-fn symbolic_links_get_the_group_and_what_they_point_to_is_left_alone() {
+fn symbolic_links_get_the_group_but_not_their_targets() {
     let tree = Tree::new();
     let outside = Tree::new();
     let file = outside.file("file", 0o600);
@@ -278,7 +278,7 @@ fn five_thousand_levels_need_no_five_thousand_descriptors() {
 }
 
 #[test]
-fn an_expired_deadline_leaves_the_root_and_a_second_call_finishes() {
+fn an_expired_deadline_leaves_the_root_for_a_second_call() {
     let tree = Tree::new();
     let file = tree.file("file", 0o600);
     let order = order(GROUP, FsGroupChangePolicy::OnRootMismatch);
@@ -344,7 +344,7 @@ fn other_mounts_below_the_root_are_left_alone() {
 }
 
 #[test]
-fn a_detached_mount_takes_it_through_its_path_descriptor_and_a_read_only_one_stays_as_it_is() {
+fn only_a_writable_detached_mount_takes_the_group() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let mount = |list: &[&str]| {

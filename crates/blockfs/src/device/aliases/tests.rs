@@ -112,7 +112,7 @@ fn logical_volumes_of_one_physical_volume_do_not_conflict() {
 }
 
 #[test]
-fn a_partition_conflicts_with_its_disk_and_not_with_its_neighbour() {
+fn a_partition_conflicts_with_its_disk_but_no_other_partition() {
     let sysfs = Sysfs::new();
     sysfs.device("sda", "8:0");
     let first = sysfs.device("sda/sda1", "8:1");
@@ -145,7 +145,7 @@ fn loop_devices_on_one_file_conflict_at_the_same_offset() {
 }
 
 #[test]
-fn a_loop_device_conflicts_with_device_mapper_over_another_on_the_same_file() {
+fn a_loop_device_conflicts_with_device_mapper_over_its_file() {
     let sysfs = Sysfs::new();
     let image = sysfs.0.path().join("image");
     fs::write(&image, "").expect("the image is written");
@@ -263,7 +263,7 @@ fn loop_devices_are_listed_without_their_partitions() {
 }
 
 #[test]
-fn what_sysfs_does_not_know_is_an_error_and_not_without_aliases() {
+fn a_device_unknown_to_sysfs_is_an_error() {
     let sysfs = Sysfs::new();
     let error = Aliases::read(sysfs.0.path(), |_| Ok(None), DeviceNumber::new(8, 0))
         .expect_err("no device");

@@ -142,7 +142,7 @@ fn a_refusal_without_a_word_names_all_options() {
 }
 
 #[test]
-fn a_device_shorter_than_its_file_system_is_told_from_a_broken_one() {
+fn a_device_shorter_than_its_file_system_is_recognized() {
     for errno in [Errno::INVAL, Errno::IO] {
         for (room, short) in [(31, true), (32, false), (33, false)] {
             let size = 32;
@@ -162,7 +162,7 @@ fn a_device_shorter_than_its_file_system_is_told_from_a_broken_one() {
 }
 
 #[test]
-fn a_file_system_that_was_shut_down_is_told_from_a_device_that_cannot_be_read() {
+fn a_shut_down_file_system_is_told_from_a_read_error() {
     for (call, expected) in [
         (Call::Create, Cause::InputOutput),
         (Call::Mount, Cause::ShutDown),
