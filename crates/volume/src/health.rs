@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_answer_is_named_with_its_error_and_the_checker() {
+    fn a_failed_call_is_named_with_its_error_and_checker() {
         let (call, errno) = ("open", Errno::IO);
         for (fstype, checker) in [("xfs", "xfs_repair"), ("vfat", "fsck.vfat")] {
             let condition = judge(&[Symptom::NoAnswer { call, errno }], fstype);

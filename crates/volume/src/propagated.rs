@@ -236,7 +236,7 @@ mod tests {
     use crust_blockfs::mountinfo::parse;
 
     #[test]
-    fn a_mount_is_occupied_by_what_is_on_it_however_deep_unless_that_is_a_copy() {
+    fn a_mount_is_occupied_by_anything_on_it_but_copies() {
         // Ids and parents; the copies are those from 10 on.
         let mounts = |pairs: &[[u32; 2]]| {
             let lines = pairs

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_is_what_was_staged_where_the_kernel_shows_it() {
+    fn a_mount_matches_its_staging_where_the_kernel_shows_it() {
         let label = "context=system_u:object_r:container_file_t:s0:c1,c2";
         let quoted = r#"rw,context="system_u:object_r:container_file_t:s0:c1,c2",data=journal"#;
         for (staged, shown, same) in [

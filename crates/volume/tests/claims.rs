@@ -117,7 +117,7 @@ fn moved(device: Loop, from: &Image, to: &Image) -> Option<Loop> {
 }
 
 #[test]
-fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it_said_before() {
+fn a_claimed_device_that_comes_to_show_the_file_is_seen() {
     for _ in 0..10 {
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
@@ -142,7 +142,7 @@ fn a_device_that_came_to_show_a_volumes_file_and_was_claimed_is_seen_whatever_it
 
 /// What it showed was asked for the second volume, when the first one was on its list.
 #[test]
-fn a_device_of_ones_own_that_was_given_up_and_claimed_by_another_is_seen_too() {
+fn a_released_device_claimed_by_another_pod_is_seen() {
     for _ in 0..10 {
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));

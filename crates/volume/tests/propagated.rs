@@ -27,8 +27,8 @@ fn mounts_at(path: &Path) -> usize {
 }
 
 #[test]
-fn copies_are_unmounted_until_the_deadline_unless_something_is_on_them() {
-    const TEST: &str = "copies_are_unmounted_until_the_deadline_unless_something_is_on_them";
+fn unoccupied_copies_are_unmounted_until_the_deadline() {
+    const TEST: &str = "unoccupied_copies_are_unmounted_until_the_deadline";
     in_own_mount_namespace(TEST, || {
         let [lent, host] = [(); 2].map(|()| Tree::new());
         let _lent = Mounted::tmpfs(lent.root());

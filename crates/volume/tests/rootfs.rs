@@ -19,8 +19,8 @@ use support::{Mounted, Tree, in_own_mount_namespace};
 
 /// A container has as many mounts as a tenant writes into its pod.
 #[test]
-fn mounts_that_the_time_is_over_for_are_refused_with_how_many_there_are() {
-    const TEST: &str = "mounts_that_the_time_is_over_for_are_refused_with_how_many_there_are";
+fn mounts_past_the_deadline_are_refused_with_their_number() {
+    const TEST: &str = "mounts_past_the_deadline_are_refused_with_their_number";
     in_own_mount_namespace(TEST, || {
         let [volume, container, aside] = [(); 3].map(|()| Tree::new());
         let mounted = [&volume, &container, &aside].map(|tree| Mounted::tmpfs(tree.root()));

@@ -74,8 +74,8 @@ fn busybox(applet: &str) -> String {
 }
 
 #[test]
-fn before_the_pivot_it_is_below_the_rootfs_and_a_crust_of_the_hosts_is_left_alone() {
-    let test = "before_the_pivot_it_is_below_the_rootfs_and_a_crust_of_the_hosts_is_left_alone";
+fn before_the_pivot_it_is_below_the_rootfs() {
+    let test = "before_the_pivot_it_is_below_the_rootfs";
     in_own_mount_namespace(test, || {
         let mounts = become_a_host();
         let (mount, mkdir) = (busybox("mount"), busybox("mkdir"));
@@ -100,8 +100,8 @@ fn before_the_pivot_it_is_below_the_rootfs_and_a_crust_of_the_hosts_is_left_alon
 }
 
 #[test]
-fn after_the_pivot_it_is_at_the_root_whatever_the_image_has_in_the_rootfs_place() {
-    let test = "after_the_pivot_it_is_at_the_root_whatever_the_image_has_in_the_rootfs_place";
+fn after_the_pivot_it_is_at_the_root() {
+    let test = "after_the_pivot_it_is_at_the_root";
     in_own_mount_namespace(test, || {
         let mounts = become_a_host();
         let [mount, mkdir, cp, pivot, touch, ln] =

@@ -238,7 +238,7 @@ fn what_lives_is_not_told() {
 }
 
 #[test]
-fn a_volume_goes_with_its_owners_when_its_target_directory_is_gone() {
+fn a_volume_and_owners_go_with_the_target_directory() {
     let node = Node::new();
     let target = node.stage("a");
     let other = node.stage("b");
@@ -277,7 +277,7 @@ fn a_volume_goes_with_its_owners_when_its_target_directory_is_gone() {
 }
 
 #[test]
-fn a_volume_that_somebody_is_at_is_left_and_so_is_what_cannot_be_read() {
+fn locked_volumes_and_unreadable_records_are_left() {
     let node = Node::new();
     let (held, damaged, nameless) = (node.stage("a"), node.stage("b"), node.stage("c"));
     node.give(&held, dead());
@@ -608,7 +608,7 @@ fn what_there_was_no_time_for_is_left() {
 }
 
 #[test]
-fn what_is_staged_and_not_indexed_is_indexed_at_the_next_stage_and_by_a_pass() {
+fn an_unindexed_volume_is_indexed_by_a_stage_or_a_pass() {
     type Step = fn(&Context<'_>, &TargetPath) -> bool;
     let by_stage: Step =
         |context, target| target_index::add(context, &target.look(), context.deadline).is_ok();

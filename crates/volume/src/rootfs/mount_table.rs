@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_mounts_that_are_known_to_be_private_or_slaves_are_unshared() {
+    fn only_private_and_slave_mounts_count_as_unshared() {
         let mut table = table();
         table.add("/new".into(), Some(9));
         let ids = [1, 2, 3, 4, 5, 9, 1 << 32 | 1];

@@ -71,7 +71,7 @@ fn judged(seen: &Seen) -> Vec<String> {
 }
 
 #[test]
-fn whoever_lives_is_not_told_and_whoever_cannot_be_looked_at_stays() {
+fn live_users_are_skipped_and_uncertain_ones_stay() {
     assert_eq!(process(&Life::Lives), None);
     assert_eq!(process(&DEAD), Some(Remove("process 7 has ended".into())));
     assert!(matches!(process(&unknown()), Some(Leave(_))));
@@ -96,7 +96,7 @@ fn whoever_lives_is_not_told_and_whoever_cannot_be_looked_at_stays() {
 }
 
 #[test]
-fn a_record_that_does_not_count_goes_unless_it_names_somebody_who_may_live() {
+fn a_stray_record_goes_unless_it_names_a_possible_user() {
     let stray = Seen {
         has_stray_record: true,
         ..seen()
@@ -143,7 +143,7 @@ fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
 }
 
 #[test]
-fn somebody_who_may_live_is_stray_where_the_record_that_counts_does_not_name_him() {
+fn a_possible_user_missing_in_the_record_is_stray() {
     let record = |pids: &[i32]| {
         let users = pids.iter().map(|pid| {
             let mut user = user(&pid.to_string());
@@ -180,7 +180,7 @@ fn somebody_who_may_live_is_stray_where_the_record_that_counts_does_not_name_him
 }
 
 #[test]
-fn a_runtime_cli_that_no_record_goes_with_is_removed_where_it_is_ours_and_the_device_free() {
+fn a_runtime_cli_without_a_record_goes_if_ours_and_unused() {
     let (free, held) = (Some(Devices::Free), Some(Devices::Held("somebody".into())));
     for (ours, devices, expected) in [
         (true, free.clone(), "-cli"),
@@ -214,7 +214,7 @@ fn a_runtime_cli_that_no_record_goes_with_is_removed_where_it_is_ours_and_the_de
 }
 
 #[test]
-fn what_lost_its_target_directory_goes_where_nobody_can_need_it() {
+fn a_volume_without_its_target_goes_if_unneeded() {
     let gone = Seen {
         users: Some(users([("a", DEAD)])),
         target: Target::Gone,
@@ -319,7 +319,7 @@ fn what_lost_its_target_directory_goes_where_nobody_can_need_it() {
 }
 
 #[test]
-fn half_an_entry_goes_unless_somebody_has_it_or_its_pod_may_come_back() {
+fn half_an_entry_goes_unless_in_use_or_its_pod_may_return() {
     let half = Seen {
         is_half: true,
         ..seen()
