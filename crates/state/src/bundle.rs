@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_gone_where_its_file_system_is_seen_or_ended_with_the_boot() {
+    fn a_bundle_is_gone_if_its_file_system_is_seen_or_rebooted() {
         use Absence::{Gone, Hidden, OtherBoot};
         let presence = |device: &str, boot: &str| TargetPresence {
             version: Version,

@@ -438,7 +438,7 @@ mod tests {
 
     /// A file of root's that somebody else put there is root's still.
     #[test]
-    fn a_file_that_others_can_put_another_in_the_place_of_is_not_obeyed() {
+    fn a_file_that_others_can_replace_is_not_obeyed() {
         let lab = tempfile::tempdir().unwrap();
         let (directory, file) = (lab.path().join("d"), lab.path().join("d/x.toml"));
         std::fs::create_dir(&directory).unwrap();

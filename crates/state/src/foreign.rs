@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_put_somewhere_replaces_what_is_there_and_not_what_runs() {
+    fn installing_a_file_replaces_it_but_not_what_runs() {
         let dir = bundle("old");
         let path = dir.path().join("config.json");
         let mut before = fs::File::open(&path).unwrap();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proc_does_not_show_has_ended_only_where_the_kernel_knows_no_such_pid() {
+    fn a_process_hidden_by_proc_has_ended_only_if_its_pid_is_free() {
         let process = Process::current().unwrap();
         let judge = |errno: Errno, is_there| process.judge(Err(errno.into()), || is_there);
         let gone = Life::Ended(End::Gone(process.pid));

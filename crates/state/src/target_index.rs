@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_path_is_indexed_by_its_file_system_and_by_name_unless_it_is_a_csi_volumes() {
+    fn a_target_path_is_indexed_by_file_system_and_name() {
         let lab = tempfile::tempdir().unwrap();
         let lab = lab.path().canonicalize().unwrap();
         let stat = std::fs::metadata(&lab).unwrap();

@@ -107,7 +107,7 @@ fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
 }
 
 #[test]
-fn the_list_of_what_is_staged_knows_every_path_that_a_volume_is_found_at() {
+fn the_list_of_staged_volumes_has_each_of_their_paths() {
     let node = Node::new();
     let nothing: [usize; 0] = [];
     let index = node.crust.staged_digests().unwrap();
@@ -239,7 +239,7 @@ fn an_entry_without_its_file_is_refused() {
 }
 
 #[test]
-fn staging_the_same_again_touches_nothing_and_other_content_replaces_it() {
+fn staging_again_replaces_only_different_content() {
     use std::os::unix::fs::MetadataExt;
     let node = Node::new();
     let target = node.stage("data/pods/a");
@@ -263,7 +263,7 @@ fn staging_the_same_again_touches_nothing_and_other_content_replaces_it() {
 }
 
 #[test]
-fn a_directory_that_comes_later_is_found_by_whoever_looked_before() {
+fn a_crust_directory_made_later_is_found() {
     let node = Node::new();
     let target = node.target("data/pods/a");
     assert!(!node.crust.may_hold_volumes().unwrap());
@@ -542,7 +542,7 @@ fn there_may_be_more_entries_than_open_files() {
 }
 
 #[test]
-fn a_resize_that_cannot_be_read_is_refused_until_another_replaces_it() {
+fn an_unreadable_resize_is_refused_until_replaced() {
     let node = Node::new();
     let target = node.stage("data/pods/a");
     let volume = node.crust.volume(&target).unwrap().unwrap();

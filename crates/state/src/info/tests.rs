@@ -304,7 +304,7 @@ fn read_write_once_pod_is_exclusive_and_nothing_else_is() {
 }
 
 #[test]
-fn what_could_not_be_read_again_is_refused_before_it_is_written() {
+fn an_unreadable_result_is_refused_before_it_is_written() {
     use std::os::unix::ffi::OsStringExt;
     let mut info = parse(GOOD).unwrap();
     info.device = std::ffi::OsString::from_vec(b"/dev/\xff".to_vec()).into();

@@ -113,7 +113,7 @@ fn a_volume_is_found_only_where_the_layout_is_read() {
 }
 
 #[test]
-fn a_volume_behind_the_link_to_kubelets_directory_is_found_by_both_paths() {
+fn a_volume_behind_kubelets_link_is_found_by_both_paths() {
     let node = Node::new(true);
     let (given, resolved) = (node.target("kubelet/pods/a"), node.target("data/pods/a"));
     node.add(&given, INFO);
@@ -175,7 +175,7 @@ fn a_name_of_the_greatest_length_is_removed_too() {
 }
 
 #[test]
-fn the_same_in_both_layouts_is_one_volume_and_anything_else_is_refused() {
+fn both_layouts_of_one_volume_must_agree() {
     let node = Node::new(true);
     let target = node.target("kubelet/pods/a");
     let info = MountInfo {
