@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_not_idle_while_a_stream_of_the_daemons_is_open() {
+    async fn a_connection_with_an_open_stream_is_not_idle() {
         let context = &Context::from_waker(Waker::noop());
         for (method, is_kept) in [
             ("/ours.Node/Watch", true),

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_for_the_loopback_the_address_that_is_listened_on_or_a_configured_name() {
+    fn a_host_must_be_loopback_the_listen_address_or_configured() {
         for (listens, host, expected) in [
             ("127.0.0.1", "localhost", 200),
             ("127.0.0.1", "LocalHost.:9742", 200),
