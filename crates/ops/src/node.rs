@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_reconciliation_that_hangs_is_joined_by_no_other_and_takes_no_calls_place() {
+    async fn a_hung_reconciliation_is_not_joined_and_blocks_no_call() {
         let node = StagingNode::new(Config::default());
         let _hangs = Arc::clone(&node.reconciling).acquire_owned().await.unwrap();
         let refused = node.reconcile("/runtime".into()).await;
