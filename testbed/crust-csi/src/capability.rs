@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn several_nodes_are_too_many_and_an_older_driver_knows_fewer_modes() {
+    fn multi_node_and_newer_modes_are_refused() {
         let of_mode = |mode, features: &Features| {
             let capability = mount(MountVolume::default(), mode);
             Capability::of("c", Some(&capability), features)
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_refused_and_an_unknown_context_is_others() {
+    fn an_unknown_parameter_is_refused_but_not_a_context() {
         let ours = keys(&[(DEFER, "true"), (CHANGE_POLICY, "OnRootMismatch")]);
         let read = Parameters::of_class(&ours).unwrap();
         assert_eq!(read.context(), ours);

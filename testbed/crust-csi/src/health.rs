@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_cannot_be_looked_at_is_its_volumes_problem_alone() {
+    fn an_unreadable_image_affects_its_volume_only() {
         let path = || PathBuf::from("/data/images/v.img");
         let unreadable = ImageError::Call {
             call: "lstat",

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_where_nothing_is_found_and_all_is_zero_is_a_volume_empty() {
+    fn a_volume_is_empty_if_nothing_is_found_and_all_is_zero() {
         let unread = Err(Reason::Unread(UNREAD.to_owned()));
         for wanted in Fstype::all() {
             let steps = decided(&Said::Nothing, wanted);

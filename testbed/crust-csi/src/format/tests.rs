@@ -338,7 +338,7 @@ fn an_image_that_is_cut_after_it_was_looked_at_is_not_replaced() {
 }
 
 #[test]
-fn an_image_that_is_written_to_after_it_was_looked_at_is_not_replaced() {
+fn an_image_written_to_after_its_check_is_not_replaced() {
     let error = changed_meanwhile(|image| image.write_all_at(b"x", 5 << 20).unwrap());
     assert!(
         matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
@@ -361,7 +361,7 @@ fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
 }
 
 #[test]
-fn a_file_that_holds_something_already_is_not_made_a_file_system() {
+fn a_file_that_holds_data_is_not_formatted() {
     for fstype in [known("xfs"), known("btrfs")] {
         let (volume, other) = (
             Volume::empty(fstype.least() >> 20),
@@ -460,7 +460,7 @@ fn what_fsck_cannot_correct_by_itself_is_an_error() {
 }
 
 #[test]
-fn a_volume_that_is_too_small_is_refused_and_one_that_is_not_is_made() {
+fn only_a_volume_that_is_too_small_is_refused() {
     for fstype in [known("xfs"), known("btrfs")] {
         let least = fstype.least() >> 20;
         let volume = Volume::empty(least - 1);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_of_other_features_has_understood_the_same_request_otherwise() {
+    fn a_request_under_other_features_keeps_what_is_published() {
         let mode = AccessMode::SingleNodeWriter;
         let there = publication(mode, Mounter::Runtime);
         let mut wanted = publication(mode, Mounter::Driver);

@@ -50,7 +50,7 @@ fn of_a_program_that_says_much_the_beginning_is_kept() {
 }
 
 #[test]
-fn a_program_that_does_not_end_is_killed_with_all_that_it_started() {
+fn a_program_that_hangs_is_killed_with_its_children() {
     let image = tempfile::NamedTempFile::new().unwrap();
     for script in [
         "exec 3<&0; sleep 1000 & sleep 1000",
@@ -66,7 +66,7 @@ fn a_program_that_does_not_end_is_killed_with_all_that_it_started() {
 }
 
 #[test]
-fn a_program_has_the_images_lock_even_where_its_parent_has_gone() {
+fn a_program_keeps_the_images_lock_without_its_parent() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let lock = Lock::of(image.path()).unwrap();
     // What leaves its group outlives the program, as the program would outlive the driver.
