@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_waits_for_its_reader_answers_the_agents_pings() {
+    fn a_command_blocked_on_its_reader_answers_pings() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();

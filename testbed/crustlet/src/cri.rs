@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_runtime_that_is_not_there_is_told_with_the_call_and_the_socket() {
+    async fn a_missing_runtime_is_named_with_call_and_socket() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s");
         let cri = Cri::new(&socket, "id-1");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_runtime_that_says_nothing_is_waited_for_as_long_as_kubelet_does() {
+    async fn a_silent_runtime_gets_kubelets_timeout() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

@@ -164,7 +164,7 @@ spec:
 const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 
 #[test]
-fn story_1_all_that_the_pod_asks_for_is_supported_and_both_are_deferred() {
+fn story_1_both_volumes_are_deferred_if_all_is_supported() {
     let admission = admitted(STORY);
     let by = "deferred: storage class fast-storage with runtime class microvm";
     assert_eq!(

@@ -213,7 +213,7 @@ spec: {}
     }
 
     #[test]
-    fn what_is_printed_is_the_manifests_with_the_field_and_nothing_else() {
+    fn the_output_is_the_manifests_with_the_field_added() {
         let text = format!("{CLAIM}---\n{POD}");
         let mut expected = documents(&text);
         expected[1]["spec"]["volumes"][0]["csi"]["deferFSMount"] = Value::Bool(true);

@@ -92,7 +92,7 @@ fn told(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
 }
 
 #[test]
-fn what_is_known_of_a_volume_is_told_once_and_as_long_as_it_is_there() {
+fn a_volumes_metrics_are_exported_once_while_it_exists() {
     let metrics = Metrics::new();
     metrics.set_volume_stats(vec![
         told("a", 40, Some(false)),

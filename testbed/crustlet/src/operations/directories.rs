@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_there_is_not_new_whatever_its_record_says() {
+    fn an_existing_directory_is_not_new() {
         let place = tempfile::tempdir().unwrap();
         let volume = place.path().join("pv-1");
         let record = volume.join(DATA);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_staged_is_what_a_pod_has_where_it_does_not_say_itself() {
+    fn a_pods_volume_is_taken_from_its_staging_record() {
         let place = tempfile::tempdir().unwrap();
         let layout = Layout::new(place.path());
         record(
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_what_it_is_may_be_what_others_have_by_its_name() {
+    fn an_unrecorded_mount_is_matched_by_its_name() {
         let place = tempfile::tempdir().unwrap();
         let layout = Layout::new(place.path());
         for name in ["pv-1", "pv-2", "scratch", "none"] {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_listed_keeps_nobody_from_looking_at_the_others() {
+    fn an_unlistable_directory_hides_no_other() {
         let place = tempfile::tempdir().unwrap();
         let layout = Layout::new(place.path());
         fs::create_dir_all(layout.volumes("a")).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_asked_at_a_socket_that_is_anothers_now_is_not_taken_in() {
+    fn a_driver_whose_socket_changed_hands_is_not_registered() {
         let [was, is] = ["/proc", "/sys"].map(|path| Identity::of(Path::new(path)).unwrap().1);
         let mut known = DriverNames::new(BTreeMap::new());
         known.see(&sockets(&[("/r", was)]));

@@ -211,7 +211,7 @@ async fn what_the_command_line_names_counts() {
 }
 
 #[tokio::test]
-async fn a_driver_that_others_could_replace_is_told_why_it_is_not_used() {
+async fn a_driver_that_others_can_replace_is_refused_with_why() {
     let lab = Lab::new(&[]);
     let mut registrar = lab.register("a.sock", "a.example", "/tmp/csi.sock");
     let error = registrar.outcome().await.unwrap();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_left_alone_for_longer_and_others_meanwhile_arent() {
+    fn failed_pulls_are_held_longer_and_others_are_not() {
         let (mut failures, now) = (Failures::default(), Instant::now());
         let [app, other] = ["app", "other"].map(|it| Subject::Container(it.to_owned()));
         failures.fail(app.clone(), failure(true), now);

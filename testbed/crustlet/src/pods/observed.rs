@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_of_a_pod_is_read_again_and_what_was_not_is_as_kubelet_has_it() {
+    fn recorded_pod_state_is_read_and_the_rest_is_kubelets() {
         let mut first = sandbox("u", 0, true);
         let notes = [(labels::GRACE, "5"), (labels::STARTED, "7000000000")];
         first.annotations = notes

@@ -224,7 +224,7 @@ fn applied_while(
 }
 
 #[test]
-fn what_is_applied_is_a_file_an_object_and_the_same_again_is_nothing() {
+fn apply_writes_a_file_per_object_and_repeats_do_nothing() {
     use Outcome::{Configured, Created, Unchanged};
     let place = tempfile::tempdir().unwrap();
     let text = format!("{POD}---\n{CLAIM}");

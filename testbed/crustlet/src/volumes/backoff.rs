@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_doubles_up_to_kubelets_longest_and_ends_with_a_success() {
+    fn the_backoff_doubles_to_kubelets_limit_and_resets() {
         let mut backoff = Backoff::default();
         let now = Instant::now();
         let pauses: Vec<u128> = (0..10)

@@ -158,7 +158,7 @@ fn what_is_missing_is_told_by_its_name() {
 
 /// Who binds and who mounts read the same.
 #[test]
-fn a_claim_has_a_volume_when_each_names_the_other_and_both_were_bound() {
+fn a_claim_has_a_volume_if_each_names_the_other() {
     let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false);
     let problem = |from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
@@ -405,7 +405,7 @@ fn who_goes_goes_before_who_comes() {
 }
 
 #[test]
-fn what_is_to_be_deferred_is_mounted_no_more_unless_the_pod_has_begun() {
+fn a_volume_to_be_deferred_is_unmounted_before_its_pod_begins() {
     use Certainty::{Certain, Uncertain};
     let desired = wanted(&with_mode("ReadWriteOnce", &[("one", true)]));
     for certainty in [Certain, Uncertain] {

@@ -36,7 +36,7 @@ impl Bench {
 }
 
 #[test]
-fn a_claim_that_is_to_go_gets_nothing_any_more_and_goes_after_its_pods() {
+fn a_deleted_claim_gets_nothing_and_goes_after_its_pods() {
     let fits = volume("pv-1", "capacity: {storage: 1Gi}");
     for spec in [
         "storageClassName: fast",
@@ -81,7 +81,7 @@ fn a_claim_that_is_written_again_after_it_went_is_another() {
 
 /// What isn't known may be what somebody wrote to keep it.
 #[test]
-fn nothing_is_destroyed_while_a_manifest_cannot_be_read_and_claims_are_bound() {
+fn an_unreadable_manifest_stops_deletion_but_not_binding() {
     let unread = "it waits until all manifests can be read: /m/a.yaml: no";
     let mut bench = Bench::new(&[&wanting("1Gi")]);
     bench.unread = Some(unread);

@@ -61,7 +61,7 @@ fn what_nobody_has_said_changes_nothing() {
 
 /// Both come at the same time.
 #[test]
-fn who_says_that_a_volume_is_to_be_kept_is_heard_before_it_is_destroyed() {
+fn a_retain_policy_is_seen_before_a_volume_is_deleted() {
     let mut bench = Bench::provisioned();
     bench.delete_claim();
     assert!(matches!(bench.step(), Step::Delete(_)));

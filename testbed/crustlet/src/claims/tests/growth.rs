@@ -71,7 +71,7 @@ fn an_answer_that_was_half_written_is_asked_for_again() {
 
 /// KEP-2857, story 5.
 #[test]
-fn a_deferred_volume_does_not_grow_with_a_driver_that_cannot_defer() {
+fn a_deferred_volume_needs_a_deferring_driver_to_grow() {
     let mut bench = Bench::provisioned();
     bench.mount(Mounter::Deferred);
     bench.apply(&[&wanting("2Gi")]);

@@ -6,7 +6,7 @@ use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use super::*;
 
 #[test]
-fn what_a_driver_is_asked_to_make_is_what_external_provisioner_asks() {
+fn create_requests_match_external_provisioners() {
     let text = wanting("1500Mi").replace("[ReadWriteOnce]", "[ReadWriteOncePod, ReadOnlyMany]");
     let mut bench = Bench::new(&[&text]);
     let Step::Create(create) = bench.step() else {
@@ -108,7 +108,7 @@ fn an_answer_that_is_none_is_told() {
 }
 
 #[test]
-fn a_volume_whose_claim_is_gone_is_destroyed_once_nobody_uses_it() {
+fn an_unclaimed_volume_is_deleted_once_unused() {
     let mut bench = Bench::provisioned();
     bench.apply(&[&pod("web", DATA)]);
     bench.mount(Mounter::Deferred);

@@ -149,7 +149,7 @@ async fn a_driver_that_ends_meanwhile_leaves_its_call_uncertain() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_does_not_answer_is_waited_for_as_long_as_kubelet_does() {
+async fn a_silent_driver_gets_kubelets_timeout() {
     let lab = Lab::new();
     // Takes no connection, which is made all the same.
     let _listener = UnixListener::bind(lab.driver().socket()).unwrap();

@@ -166,7 +166,7 @@ fn a_containers_security_goes_before_its_pods() {
 }
 
 #[test]
-fn a_sandbox_is_privileged_when_a_container_is_and_has_no_group_without_a_user() {
+fn a_sandbox_is_privileged_with_any_privileged_container() {
     let spec = |pods: &str| {
         format!(
             "{{{pods} containers: [{{name: app, image: i, securityContext: {{privileged: true}}}}]}}"
@@ -360,7 +360,7 @@ fn a_part_of_a_volume_is_below_it() {
 }
 
 #[test]
-fn what_a_pod_would_run_wrongly_without_is_refused_and_the_rest_is_told() {
+fn unsupported_fields_are_refused_or_warned_about() {
     let refused = [
         ("hostUsers: false,", "", "spec.hostUsers: false"),
         ("restartPolicy: Sometimes,", "", "spec.restartPolicy"),

@@ -93,7 +93,7 @@ fn a_sandbox_comes_first_and_volumes_before_it() {
 }
 
 #[test]
-fn the_runtime_is_told_of_volumes_between_the_sandbox_and_its_containers() {
+fn volumes_are_mounted_between_sandbox_and_containers() {
     let pod = pod(APP);
     let sandboxes = observed([sandbox(1, true), sandbox(0, false)], []);
     let of = |ids: &[&str]| ids.iter().map(|&it| it.to_owned()).collect::<BTreeSet<_>>();
@@ -210,7 +210,7 @@ fn who_ended_is_started_again_by_the_restart_policy() {
 }
 
 #[test]
-fn who_crashes_waits_twice_as_long_each_time_and_who_ran_long_does_not() {
+fn a_crash_doubles_the_backoff_and_a_long_run_resets_it() {
     for (backoff, ran, later, expected) in [
         (0, 1, 1, "start app-8 in s0, then 10"),
         (10, 1, 1, "wait 9"),
@@ -240,7 +240,7 @@ fn a_clock_that_was_put_back_makes_no_pause_longer() {
 }
 
 #[test]
-fn a_dead_sandbox_is_followed_by_another_after_all_in_it_was_stopped() {
+fn a_dead_sandbox_is_replaced_after_all_in_it_stopped() {
     let dead = [sandbox(0, false)];
     let alive = observed(dead.clone(), [container("app", 0, running())]);
     assert_eq!(run(APP, Some(&alive)), "stop [app-0] [s0] in 5");

@@ -120,7 +120,7 @@ fn phases_are_kubelets() {
 }
 
 #[test]
-fn init_containers_keep_a_pod_pending_and_fail_it_where_nothing_is_restarted() {
+fn init_containers_keep_a_pod_pending_or_fail_it() {
     let cases = [
         ("Always", vec![], "Pending", "PodInitializing", "False"),
         (
