@@ -200,7 +200,7 @@ fn a_runtime_that_ignores_fsgroup_is_found_out() {
 }
 
 #[test]
-fn a_runtime_that_hands_out_the_device_and_knows_one_file_system_is_found_out() {
+fn a_runtime_with_the_device_and_one_file_system_fails() {
     let extra = "device_node = \"always\"\nfstypes = [\"ext4\"]";
     let suite = Suite::with(Delegate::Crun, extra);
     let only = "device,mount-ext4,mount-xfs,mount-btrfs";
@@ -231,7 +231,7 @@ const BELIEVES_ANYBODY: &str = r#"
     done 2>/dev/null"#;
 
 #[test]
-fn a_runtime_that_believes_what_others_can_have_written_is_found_out() {
+fn a_runtime_that_trusts_writable_entries_fails() {
     let suite = Suite::with(Delegate::Runc, "");
     let report = suite.report(&suite.script(BELIEVES_ANYBODY), "entries");
     report.fails_just(&[
@@ -311,7 +311,7 @@ fn a_runtime_that_clears_one_of_two_entries_is_found_out() {
 
 /// What makes nothing refuses all that has to be refused, and meets none of it by that.
 #[test]
-fn a_runtime_that_creates_nothing_meets_no_deferred_requirement() {
+fn a_runtime_that_creates_nothing_meets_no_requirement() {
     let suite = Suite::with(Delegate::Runc, "");
     let report = suite.report(&suite.script("exit 1"), "");
     let met = report.with_result("passed");
@@ -324,7 +324,7 @@ fn a_runtime_that_creates_nothing_meets_no_deferred_requirement() {
 
 /// It finds no volume, and refuses their directories as unstaged ones.
 #[test]
-fn a_runtime_that_reads_another_crust_directory_meets_no_deferred_requirement() {
+fn a_runtime_of_another_crust_directory_meets_no_requirement() {
     let suite = Suite::with(Delegate::Runc, "");
     let elsewhere = suite.dir.join("elsewhere");
     let mut command = suite.command(suite.handler.path());
