@@ -50,6 +50,14 @@ impl StagedVolume {
         Self::on(Node::new(delegate), options)
     }
 
+    /// Stages an empty ext4, and runs a sandbox of its pod.
+    #[track_caller]
+    pub fn with_sandbox(delegate: Delegate) -> (Self, Container) {
+        let volume = Self::new(delegate);
+        let sandbox = volume.sandbox();
+        (volume, sandbox)
+    }
+
     /// Stages an empty ext4 on this node.
     #[track_caller]
     pub fn on(node: Node, options: &[&str]) -> Self {

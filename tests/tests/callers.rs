@@ -31,8 +31,7 @@ fn leave_no_other_than(delegate: Delegate) {
 
 on_each_delegate! {
     fn bundles_by_working_directory_or_relative_path_are_found(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let parent = volume.dir().join("bundles");
         for (flags, inside) in [(vec![], true), (vec!["--bundle", "."], true), (vec!["-b", "NAME"], false)] {
             let bundle = volume.app_bundle(&sandbox).write();
@@ -47,8 +46,7 @@ on_each_delegate! {
     }
 
     fn a_container_that_is_run_has_its_volume(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.container(&bundle);
         let _ = call(&app, &["run", "--detach"], &["--bundle", bundle.path().to_str().unwrap()], bundle.path()).success();

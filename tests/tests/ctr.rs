@@ -7,8 +7,8 @@ use std::process::Command;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::fsck;
 use runcrust_tests::{
-    Bundle, Containerd, LoopDevice, Node, POD, Run, StagedVolume, on_each_delegate,
-    on_each_file_system, process, process_name, refusal, wait_until,
+    Bundle, Containerd, Node, Run, StagedVolume, on_each_delegate, on_each_file_system, process,
+    process_name, refusal, wait_until,
 };
 
 struct Ctr<'a> {
@@ -101,12 +101,12 @@ impl<'a> Ctr<'a> {
     }
 
     #[track_caller]
-    fn end(&self, ids: &[&str], device: &LoopDevice, target: &Path) {
+    fn end(&self, ids: &[&str], volume: &StagedVolume) {
         for id in ids {
             self.remove(id);
         }
-        device.wait_until_free(PATIENCE);
-        self.node.put_away(&[target]);
+        volume.device.wait_until_free(PATIENCE);
+        volume.put_away();
     }
 }
 
@@ -144,7 +144,7 @@ on_each_delegate! {
         fs::write(&info, good).unwrap();
         let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         assert_eq!(ctr.sh(&id, "cat /data/file"), "x");
-        ctr.end(&[&id], &volume.device, &volume.target);
+        ctr.end(&[&id], &volume);
     }
 
     fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
@@ -158,7 +158,7 @@ on_each_delegate! {
             assert_eq!(told, (Some(7), output, "err\n"));
             volume.device.wait_until_free(PATIENCE);
         }
-        ctr.end(&[], &volume.device, &volume.target);
+        ctr.end(&[], &volume);
     }
 
     fn two_containers_survive_a_restart_of_containerd(delegate: Delegate) {
@@ -181,7 +181,7 @@ on_each_delegate! {
         let _ = ctr.command(&["tasks", "kill", "--signal", "SIGKILL", &one]).success();
         wait_until("the task to end", PATIENCE, || ctr.status(&one) == "STOPPED");
         assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");
-        ctr.end(&[&one, &two], &volume.device, &volume.target);
+        ctr.end(&[&one, &two], &volume);
     }
 
     fn a_task_whose_shim_died_ends(delegate: Delegate) {
@@ -198,20 +198,19 @@ on_each_delegate! {
             let is_known = again.stderr.contains("already exists");
             !is_known && again.success().status.success()
         });
-        ctr.end(&[&id], &volume.device, &volume.target);
+        ctr.end(&[&id], &volume);
     }
 }
 
 on_each_file_system! {
     fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
-        let node = Node::new(delegate);
-        let ctr = Ctr::new(&node);
-        let device = node.made(fstype);
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
+        let (node, device) = Node::with_made(delegate, fstype);
+        let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
+        let ctr = Ctr::new(&volume);
         let id = id("ctr");
-        let _ = ctr.start(&id, &target, "rbind:rw").success();
+        let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         assert_eq!(ctr.sh(&id, "echo x > /data/file; stat -c %g /data"), "4242");
-        ctr.end(&[&id], &device, &target);
-        fsck(fstype, device.path());
+        ctr.end(&[&id], &volume);
+        fsck(fstype, volume.device.path());
     }
 }

@@ -48,8 +48,7 @@ fn created_while_locked(node: &Node, app: &Container, lock: File, change: impl F
 
 on_each_delegate! {
     fn it_does_not_matter_how_the_hosts_mounts_propagate(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for propagation in ["private", "slave", "shared"] {
             let bundle = volume.app_bundle(&sandbox).write();
             let app = volume.container(&bundle);
@@ -61,8 +60,7 @@ on_each_delegate! {
     }
 
     fn a_second_create_of_a_running_id_takes_nothing(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         let pid = app.pid();
@@ -96,8 +94,7 @@ on_each_delegate! {
     }
 
     fn of_two_creates_of_one_bundle_at_once_one_wins(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for _ in 0..3 {
             let bundle = volume.app_bundle(&sandbox).write();
             let app = volume.container(&bundle);
@@ -115,8 +112,7 @@ on_each_delegate! {
     }
 
     fn a_create_that_waited_for_its_bundle_reads_it_again(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.node.app_bundle(&sandbox);
         let written = |place| bundle.clone().bind(&volume.target, place, &[]).write();
         let app = volume.container(&written("/before"));
@@ -182,8 +178,7 @@ on_each_delegate! {
     }
 
     fn hundreds_of_subpaths_can_be_mounted_and_let_go(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mut bundle = volume.node.app_bundle(&sandbox);
         for n in 0..250 {
             let long = format!("{n}-{}", "x".repeat(120));
@@ -200,8 +195,7 @@ on_each_delegate! {
     }
 
     fn a_damaged_record_does_not_keep_a_volume_staged_for_ever(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::write(volume.entry().join("runcrust.json"), "{").unwrap();
         let refused = volume.unstage().failure();
         assert!(refused.stderr.contains("is in use by somebody"), "the device tells: {refused}");
@@ -228,8 +222,7 @@ on_each_delegate! {
     }
 
     fn containers_can_be_stopped_whatever_the_configuration_says(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         volume.handler().reconfigure("sandbxo = \"always\"");
         assert_eq!(app.status().as_deref(), Some("running"));
@@ -286,8 +279,7 @@ on_each_delegate! {
     }
 
     fn a_read_only_volume_is_read_only_beside_its_place_too(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume
             .node
             .app_bundle(&sandbox)
@@ -300,8 +292,7 @@ on_each_delegate! {
     }
 
     fn a_stock_kubelets_bind_of_a_staged_volume_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bind = volume.handler().kubelet_dir().join(format!("pods/{POD}/volume-subpaths/pv-1/app/0"));
         fs::create_dir_all(&bind).unwrap();
         let app = volume.container(&volume.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write());
@@ -349,8 +340,7 @@ fn damaged_records_of_others_stand_in_nobodys_way() {
 
 #[test]
 fn creates_leave_no_locks_of_their_own() {
-    let volume = StagedVolume::new(runcrust_tests::Delegate::Runc);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Runc);
     let locks = || {
         fs::read_dir(volume.handler().state_dir().join("locks"))
             .unwrap()
@@ -376,8 +366,7 @@ fn more_options_than_can_be_read_again_are_not_staged() {
 
 #[test]
 fn unstage_waits_for_the_device_and_says_who_may_have_it() {
-    let volume = StagedVolume::new(runcrust_tests::Delegate::Runc);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Runc);
     sandbox.end();
     volume.device.wait_until_free(PATIENCE);
     let refused = with_mounted(volume.device.path(), |_| volume.unstage()).failure();

@@ -91,8 +91,7 @@ on_each_delegate! {
         let hierarchies: Vec<String> =
             hierarchies.map(|mount| format!("{} {}", mount.fstype, mount.point.display())).collect();
         assert_eq!(hierarchies, ["cgroup2 /sys/fs/cgroup"]);
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         for container in [&sandbox, &app] {
             let groups = fs::read_to_string(format!("/proc/{}/cgroup", container.pid())).unwrap();

@@ -34,8 +34,7 @@ on_each_delegate! {
     }
 
     fn an_app_restarted_in_the_pod_keeps_its_volume(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let first = volume.app(&sandbox);
         let _ = first.sh("echo kept > /data/file");
         let before = first.sh("stat -c %d:%i /data/file");
@@ -46,8 +45,7 @@ on_each_delegate! {
     }
 
     fn root_in_the_app_cannot_reach_the_raw_device(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).all_capabilities();
         let app = volume.run(&bundle.clone().write());
         let (major, minor) = volume.device.number().split_once(':').unwrap();
@@ -65,8 +63,7 @@ on_each_delegate! {
     }
 
     fn the_sandbox_alone_has_the_tmpfs_and_nobody_has_the_device(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let digest = volume.entry().file_name().unwrap().to_str().unwrap().to_owned();
         let app = volume.app(&sandbox);
         for container in [&sandbox, &app] {
@@ -110,8 +107,7 @@ on_each_delegate! {
     }
 
     fn a_missing_mountpoint_works_with_a_read_only_rootfs(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/not/there/yet", &[]).readonly_rootfs();
         let app = volume.run(&bundle.write());
         let _ = app.sh("echo x > /not/there/yet/file");
@@ -148,25 +144,25 @@ on_each_delegate! {
             std::os::unix::fs::symlink("/etc", root.join("outside")).unwrap();
             std::os::unix::fs::symlink("../../../../etc", root.join("upwards")).unwrap();
         });
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4321"]);
-        let sandbox = node.sandbox(POD);
-        let bundle = node
+        let volume = StagedVolume::of(node, device, &["--fs-group", "4321"]);
+        let sandbox = volume.sandbox();
+        let bundle = volume.node
             .app_bundle(&sandbox)
-            .bind(target.join("there/deep"), "/deep", &[])
-            .bind(target.join("inside"), "/inside", &[])
-            .bind(target.join("new/and/deep"), "/new", &[]);
+            .bind(volume.target.join("there/deep"), "/deep", &[])
+            .bind(volume.target.join("inside"), "/inside", &[])
+            .bind(volume.target.join("new/and/deep"), "/new", &[]);
         // containerd and kubelet make the source's directories on the host.
-        fs::create_dir_all(target.join("new/and/deep")).unwrap();
-        let app = node.run(&bundle.write());
+        fs::create_dir_all(volume.target.join("new/and/deep")).unwrap();
+        let app = volume.run(&bundle.write());
         assert_eq!(app.sh("cat /deep/mark /inside/mark"), "deepdeep");
         let _ = app.sh("echo new > /new/mark");
         let mode = app.sh("stat -c '%a %g' /new");
         assert_eq!(mode, "2775 4321", "the volume root's mode and group");
-        assert_eq!(fs::read_dir(target.join("new/and/deep")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(volume.target.join("new/and/deep")).unwrap().count(), 0);
 
         for escape in ["outside", "upwards", "there/deep/mark/x"] {
-            let bundle = node.app_bundle(&sandbox).bind(target.join(escape), "/data", &[]).write();
-            let app = node.container(&bundle);
+            let bundle = volume.node.app_bundle(&sandbox).bind(volume.target.join(escape), "/data", &[]).write();
+            let app = volume.container(&bundle);
             let _ = app.create().failure();
             let error = app.last_log_error().unwrap();
             assert!(error.contains("volume pv-1") && error.contains(escape), "{error}");
@@ -174,14 +170,13 @@ on_each_delegate! {
         }
         drop(app);
         end([sandbox]);
-        device.wait_until_free(PATIENCE);
-        let mark = with_mounted(device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
+        volume.device.wait_until_free(PATIENCE);
+        let mark = with_mounted(volume.device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
         assert_eq!(mark, b"new\n");
     }
 
     fn after_killing_everything_the_pod_can_start_again(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file");
         kill(app.pid());
@@ -224,8 +219,7 @@ on_each_delegate! {
     }
 
     fn a_container_of_an_ended_sandbox_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         kill(sandbox.pid());
         let app = volume.container(&bundle);
@@ -270,8 +264,7 @@ on_each_delegate! {
     }
 
     fn a_failed_delegate_leaves_no_user(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).args(["/no/such/program"]);
         let app = volume.container(&bundle.write());
         // crun looks for the program at create, runc at start.

@@ -8,7 +8,7 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
     Delegate, Engine as _, LoopDevice, MountWatcher, Node, POD, PODMAN_IMAGE, Podman, Run, Staged,
-    TestDir, cgroup, on_each_delegate, on_each_file_system, process,
+    StagedVolume, TestDir, cgroup, on_each_delegate, on_each_file_system, process,
 };
 use serde_json::{Value, json};
 
@@ -120,16 +120,16 @@ on_each_delegate! {
             fs::create_dir(root.join("sub")).unwrap();
             fs::write(root.join("sub/mark"), "sub").unwrap();
         });
-        let target = node.stage(POD, "pv-1", &device, &[]);
+        let staged = StagedVolume::of(node, device, &[]);
         // podman wants a source to exist, as kubelet makes it.
-        fs::create_dir(target.join("sub")).unwrap();
-        let podman = podman(&node);
-        let _ = podman.start("one", &[&volume(&target.join("sub"), ":ro")], 0).success();
+        fs::create_dir(staged.target.join("sub")).unwrap();
+        let podman = podman(&staged);
+        let _ = podman.start("one", &[&volume(&staged.target.join("sub"), ":ro")], 0).success();
         assert_eq!(podman.sh("one", "cat /data/mark"), "sub");
         let _ = podman.run(&["exec", "one", "touch", "/data/x"]).failure();
-        let _ = podman.start("two", &[&volume(&target, "")], 0).success();
+        let _ = podman.start("two", &[&volume(&staged.target, "")], 0).success();
         assert_eq!(podman.sh("two", "cat /data/sub/mark"), "sub");
-        assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(staged.target.join("sub")).unwrap().count(), 0);
     }
 
     fn a_named_volume_can_be_staged(delegate: Delegate) {

@@ -252,8 +252,7 @@ on_each_delegate! {
 
     /// The crust directory's, and the runtime's own.
     fn records_of_a_later_version_with_more_fields_are_read(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         let records = || {
@@ -286,8 +285,7 @@ on_each_delegate! {
     }
 
     fn records_of_an_unknown_form_are_told_by_file_and_version(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         app.end();

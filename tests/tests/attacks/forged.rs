@@ -132,8 +132,7 @@ on_each_delegate! {
     }
 
     fn directories_that_are_links_or_that_others_can_write(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for directory in [volume.handler().crust_root(), volume.handler().state_dir()] {
             let aside = volume.dir().join("aside");
             copy(&directory, &aside);

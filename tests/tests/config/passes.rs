@@ -1,6 +1,6 @@
 //! A config without a volume is the delegate's own business, however odd it is.
 
-use runcrust_tests::{Bundle, Delegate, Node, Runtime, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, Node, POD, Runtime, on_each_delegate};
 
 use crate::with_members;
 
@@ -54,7 +54,7 @@ fn assert_passes(node: &Node, members: &str) -> Result<String, String> {
 /// A node where volumes are staged, but none of these.
 fn node(delegate: Delegate) -> Node {
     let (node, device) = Node::with_ext4(delegate);
-    node.stage(crate::POD, "pv-1", &device, &[]);
+    node.stage(POD, "pv-1", &device, &[]);
     node
 }
 

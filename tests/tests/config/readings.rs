@@ -5,7 +5,7 @@ use std::fs;
 
 use runcrust_tests::bundle::without_empty;
 use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Bundle, Delegate, Node, on_each_delegate, refusal};
+use runcrust_tests::{Bundle, Delegate, Node, POD, StagedVolume, on_each_delegate, refusal};
 use serde_json::json;
 
 use crate::{Lists, Scene, data, with_members};
@@ -37,7 +37,7 @@ on_each_delegate! {
         scene.device.wait_until_free(PATIENCE);
         let _ = scene.node.unstage(&scene.target).success();
         fs::create_dir_all(&scene.target).unwrap();
-        scene.node.run(&scene.node.sandbox_bundle(crate::POD).write());
+        scene.node.run(&scene.node.sandbox_bundle(POD).write());
         let container = scene.node.container(&bundle);
         let _ = container.create();
         let now = bundle.config_bytes();
@@ -176,20 +176,19 @@ on_each_delegate! {
     }
 
     fn a_sandbox_s_config_has_one_reading_too(delegate: Delegate) {
-        let (node, device) = Node::with_ext4(delegate);
-        let target = node.stage(crate::POD, "pv-1", &device, &[]);
-        let bundle = node.sandbox_bundle(crate::POD);
+        let volume = StagedVolume::new(delegate);
+        let bundle = volume.sandbox_bundle(POD);
         let mounts = bundle.spec()["mounts"].to_string();
         let twice = format!(r#""mounts":[],"mounts":{mounts},"hooks":null,"hooks":{{"poststop":null,"poststop":[]}}"#);
         let text = with_members(&bundle, &twice);
         let bundle = bundle.write_bytes(text.as_bytes());
-        let sandbox = node.run(&bundle);
-        let app = node.app(&sandbox, &target, "/data");
+        let sandbox = volume.run(&bundle);
+        let app = volume.app(&sandbox);
         assert_eq!(app.sh("ls /data"), "lost+found");
 
-        let bundle = node.sandbox_bundle(crate::POD);
+        let bundle = volume.sandbox_bundle(POD);
         let text = with_members(&bundle, &format!(r#""mounts":{mounts},"Hooks":{{}}"#));
-        let refused = refusal::create(&node, &bundle.write_bytes(text.as_bytes()));
-        let _ = refused.naming(&["config.json", "\"Hooks\"", crate::POD]).sentence();
+        let refused = refusal::create(&volume, &bundle.write_bytes(text.as_bytes()));
+        let _ = refused.naming(&["config.json", "\"Hooks\"", POD]).sentence();
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use runcrust_tests::interrupt::traced;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, on_each_delegate, refusal};
+use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, POD, Run, on_each_delegate, refusal};
 use serde_json::json;
 
 use crate::{Lists, Scene, data, with_members};
@@ -144,7 +144,7 @@ fn sources(size: usize) -> [(&'static str, String); 6] {
 fn passing() -> (Node, LoopDevice) {
     let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
     let device = node.ext4();
-    node.stage(crate::POD, "pv-1", &device, &[]);
+    node.stage(POD, "pv-1", &device, &[]);
     let delegate = node.dir().join("runc");
     fs::write(&delegate, "#!/bin/sh\necho passed\n").unwrap();
     fs::set_permissions(&delegate, fs::Permissions::from_mode(0o755)).unwrap();
@@ -221,7 +221,7 @@ fn a_mount_that_passes_takes_few_calls() {
 on_each_delegate! {
     fn twenty_megabytes_of_annotations_pass(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        node.stage(crate::POD, "pv-1", &device, &[]);
+        node.stage(POD, "pv-1", &device, &[]);
         let mut bundle = Bundle::plain(node.dir());
         let annotations = (0..20_000).map(|n| (format!("key-{n}"), json!("x".repeat(1000))));
         bundle.spec_mut()["annotations"] = annotations.collect();

@@ -138,15 +138,15 @@ on_each_delegate! {
             symlink("../../../../etc", root.join("upwards")).unwrap();
             fs::write(root.join("file"), "").unwrap();
         });
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
+        let volume = StagedVolume::of(node, device, &[]);
+        let containerd = containerd(&volume);
         let pod = CriPod::run(&containerd, POD);
         for (attempt, path) in (0..).zip(["outside", "upwards/x", "file/below"]) {
-            let app = pod.with("one", &target.join(path)).attempt(attempt);
-            assert_refused(&node, &pod, &app, &[path]);
+            let app = pod.with("one", &volume.target.join(path)).attempt(attempt);
+            assert_refused(&volume, &pod, &app, &[path]);
         }
-        let _ = pod.app("two", &target.join("inside"));
-        pod.end_with(&node, &[&target]);
+        let _ = pod.app("two", &volume.target.join("inside"));
+        pod.end_with(&volume, &[&volume.target]);
     }
 
     fn of_another_pod_on_the_device(delegate: Delegate) {

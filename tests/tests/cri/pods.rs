@@ -7,7 +7,9 @@ use runcrust_tests::kata::KataEntry;
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::fsck;
-use runcrust_tests::{CriPod, MountWatcher, Node, POD, on_each_delegate, on_each_file_system};
+use runcrust_tests::{
+    CriPod, MountWatcher, Node, POD, StagedVolume, on_each_delegate, on_each_file_system,
+};
 use serde_json::json;
 
 use crate::containerd;
@@ -95,16 +97,16 @@ on_each_delegate! {
         let (node, device) = Node::with_ext4(delegate);
         let real = node.dir().subdir("data/kubelet");
         symlink(&real, node.handler().kubelet_dir()).unwrap();
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let containerd = containerd(&node);
+        let volume = StagedVolume::of(node, device, &[]);
+        let containerd = containerd(&volume);
         let cri = containerd.cri();
         let pod = CriPod::run(&containerd, POD);
-        let one = pod.app("one", &target);
+        let one = pod.app("one", &volume.target);
         let mounted = cri.sh(&one, "grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3");
-        assert_eq!(mounted, device.number());
+        assert_eq!(mounted, volume.device.number());
         let config = fs::read_to_string(containerd.bundle(&one).join("config.json")).unwrap();
         assert!(config.contains("/run/attach/"), "{config}");
-        pod.end_with(&node, &[&target]);
+        pod.end_with(&volume, &[&volume.target]);
     }
 
     fn a_pod_without_deferred_volumes_is_left_alone(delegate: Delegate) {

@@ -5,7 +5,7 @@ use std::fs;
 use runcrust_tests::cri::runtime_v1::{LinuxContainerResources, MountPropagation};
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{CriPod, Node, POD, on_each_delegate, wait_until};
+use runcrust_tests::{CriPod, Node, POD, StagedVolume, on_each_delegate, wait_until};
 
 use crate::scene::Scene;
 use crate::{OTHER_POD, containerd};
@@ -19,27 +19,27 @@ on_each_delegate! {
             fs::write(root.join("etc/app.conf"), "mine\n").unwrap();
             std::os::unix::fs::symlink("etc", root.join("link")).unwrap();
         });
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-        let containerd = containerd(&node);
+        let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
+        let containerd = containerd(&volume);
         let cri = containerd.cri();
         let pod = CriPod::run(&containerd, POD);
-        let config = pod.with("one", &target)
-            .mount(target.join("etc"), "/config")
-            .mount(target.join("link"), "/by-link")
-            .mount(target.join("etc/app.conf"), "/etc/app.conf")
-            .mount_readonly(target.join("etc/app.conf"), "/deep/er/app.conf")
-            .mount(target.join("new/and/deep"), "/new");
+        let config = pod.with("one", &volume.target)
+            .mount(volume.target.join("etc"), "/config")
+            .mount(volume.target.join("link"), "/by-link")
+            .mount(volume.target.join("etc/app.conf"), "/etc/app.conf")
+            .mount_readonly(volume.target.join("etc/app.conf"), "/deep/er/app.conf")
+            .mount(volume.target.join("new/and/deep"), "/new");
         let one = pod.start(&config);
         assert_eq!(cri.sh(&one, "cat /config/app.conf /by-link/app.conf"), "mine\nmine");
         let _ = cri.sh(&one, "echo more >> /etc/app.conf; echo new > /new/file");
         assert_eq!(cri.sh(&one, "cat /deep/er/app.conf /data/new/and/deep/file"), "mine\nmore\nnew");
         assert_eq!(cri.sh(&one, "stat -c '%g %a' /new"), "2000 2775", "as the volume's root");
         assert_eq!(cri.sh(&one, "echo x 2>/dev/null >> /deep/er/app.conf || echo refused"), "refused");
-        pod.end_with(&node, &[&target]);
-        let on_host = fs::read_dir(target.join("new/and/deep")).unwrap().count();
+        pod.end_with(&volume, &[&volume.target]);
+        let on_host = fs::read_dir(volume.target.join("new/and/deep")).unwrap().count();
         assert_eq!(on_host, 0, "containerd's directories are empty");
         let read = |root: &std::path::Path| fs::read_to_string(root.join("etc/app.conf")).unwrap();
-        assert_eq!(with_mounted(device.path(), read), "mine\nmore\n");
+        assert_eq!(with_mounted(volume.device.path(), read), "mine\nmore\n");
     }
 
     fn read_only_is_a_containers_mount_or_the_volume(delegate: Delegate) {

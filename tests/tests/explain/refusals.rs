@@ -174,8 +174,7 @@ on_each_delegate! {
     }
 
     fn a_kubelets_bind_of_nothing(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let subpath = SubPath {
             pod_uid: POD,
             volume: "pv-1",

@@ -6,7 +6,8 @@ use std::path::Path;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    Bundle, Container, LoopDevice, MountWatcher, Node, POD, on_each_delegate, on_each_file_system,
+    Bundle, Container, LoopDevice, MountWatcher, Node, POD, StagedVolume, on_each_delegate,
+    on_each_file_system,
 };
 
 const FIRST: u32 = 200_000;
@@ -30,25 +31,25 @@ fn ends(node: &Node, container: &Container, device: &LoopDevice, target: &Path) 
 on_each_file_system! {
     fn a_plain_bundle_has_it_to_itself(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_made(delegate, fstype);
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let watcher = MountWatcher::start(device.path());
-        let container = node.run(&plain(&node, &target).bind(target.join("a/b"), "/b", &[]).write());
+        let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
+        let watcher = MountWatcher::start(volume.device.path());
+        let container = volume.run(&volume.plain_bundle().bind(volume.target.join("a/b"), "/b", &[]).write());
         let _ = container.sh("echo sub > /b/file");
         assert_eq!(container.sh("cat /data/a/b/file; stat -c '%g %a' /data/a"), "sub\n4242 2775");
         watcher.assert_never_mounted();
-        ends(&node, &container, &device, &target);
+        ends(&volume, &container, &volume.device, &volume.target);
     }
 
     fn a_containers_own_hook_mounts_it(delegate: Delegate, fstype: &'static str) {
         let node = Node::with(delegate, "mount_mode = \"hook\"");
         let device = node.made(fstype);
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
-        let bundle = plain(&node, &target).write();
+        let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
+        let bundle = volume.plain_bundle().write();
         // The hook makes no mountpoints.
         fs::create_dir(bundle.rootfs().join("data")).unwrap();
-        let container = node.run(&bundle);
+        let container = volume.run(&bundle);
         assert_eq!(container.sh("stat -c '%g %a' /data"), "4242 2775");
-        ends(&node, &container, &device, &target);
+        ends(&volume, &container, &volume.device, &volume.target);
     }
 }
 
@@ -80,14 +81,14 @@ on_each_delegate! {
     /// The driver is the same, and can only do it under its own name.
     fn a_user_namespace_takes_an_ext3_that_is_staged_as_ext4(delegate: Delegate) {
         let (node, device) = Node::with_made(delegate, "ext3");
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let bundle = plain(&node, &target).user_namespace(FIRST, None);
-        let container = node.container(&bundle.write());
+        let volume = StagedVolume::of(node, device, &[]);
+        let bundle = volume.plain_bundle().user_namespace(FIRST, None);
+        let container = volume.container(&bundle.write());
         let _ = container.create().failure();
         let sentence = container.last_log_error().expect("a sentence");
         assert!(sentence.starts_with("volume pv-1: mount_setattr(MOUNT_ATTR_IDMAP): EINVAL; hint: "), "{sentence}");
-        device.wait_until_free(PATIENCE);
-        let _ = node.unstage(&target).success();
-        in_a_user_namespace(&node, &device, "ext4");
+        volume.device.wait_until_free(PATIENCE);
+        let _ = volume.unstage().success();
+        in_a_user_namespace(&volume, &volume.device, "ext4");
     }
 }

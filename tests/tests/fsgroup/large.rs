@@ -4,7 +4,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::many;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Node, POD, on_each_delegate};
+use runcrust_tests::{Node, StagedVolume, on_each_delegate};
 
 use crate::scene::{GROUP, ON_ROOT_MISMATCH};
 
@@ -32,9 +32,9 @@ on_each_delegate! {
         let node = Node::logging(delegate);
         let device = node.ext4();
         with_mounted(device.path(), |root| many(root, DIRECTORIES, NAMES, FILES));
-        let target = node.stage(POD, "pv-1", &device, &ON_ROOT_MISMATCH);
-        let sandbox = node.sandbox(POD);
-        let log = words(&node);
+        let volume = StagedVolume::of(node, device, &ON_ROOT_MISMATCH);
+        let sandbox = volume.sandbox();
+        let log = words(&volume);
         // The two that are due by count, a little later where several threads count; on a slow machine
         // more by time. At the end there are the root and lost+found besides.
         let progress = log
@@ -61,16 +61,16 @@ on_each_delegate! {
         let outcome = format!("outcome=200002 entries looked at, {changed} changed, in ");
         assert!(last.contains(&outcome), "{log:?}");
 
-        let app = node.app(&sandbox, &target, "/data");
+        let app = volume.app(&sandbox);
         let files = "ls /data/199 | wc -l; stat -c '%g %a' /data/0/0 /data/199/998 /data/100";
         let group = format!("{NAMES}\n{GROUP} 664\n{GROUP} 664\n{GROUP} 2775");
         assert_eq!(app.sh(files), group);
         end([app, sandbox]);
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
 
         // The next pod finds it done.
-        let sandbox = node.sandbox(POD);
-        let last = words(&node).pop().expect("a last word");
+        let sandbox = volume.sandbox();
+        let last = words(&volume).pop().expect("a last word");
         assert!(last.contains("outcome=the root matches"), "{last}");
         end([sandbox]);
     }

@@ -6,7 +6,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::tree::Policy;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
-use runcrust_tests::{Node, POD, on_each_delegate};
+use runcrust_tests::{Node, POD, StagedVolume, on_each_delegate};
 
 use crate::scene::{ALWAYS, GROUP, ON_ROOT_MISMATCH, OTHER_POD, Scene, set, snapshot};
 
@@ -111,29 +111,29 @@ on_each_delegate! {
     fn what_a_pod_changes_later_stays_until_another_pod_comes(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::write(root.join("file"), "").unwrap());
-        let target = node.stage(POD, "pv-1", &device, &ALWAYS);
-        let sandbox = node.sandbox(POD);
-        let first = node.app(&sandbox, &target, "/data");
+        let volume = StagedVolume::of(node, device, &ALWAYS);
+        let sandbox = volume.sandbox();
+        let first = volume.app(&sandbox);
         let look = "stat -c %g:%a /data/file";
         assert_eq!(first.sh(look), "2000:664");
         let _ = first.sh("chgrp 7 /data/file; chmod 600 /data/file");
 
-        let second = node.app(&sandbox, &target, "/data");
+        let second = volume.app(&sandbox);
         assert_eq!(second.sh(look), "7:600", "another app of the pod");
         end([second, sandbox]);
         assert!(first.is_alive(), "an app outlives its sandbox");
-        let sandbox = node.sandbox(POD);
-        let third = node.app(&sandbox, &target, "/data");
+        let sandbox = volume.sandbox();
+        let third = volume.app(&sandbox);
         assert_eq!(third.sh(look), "7:600", "another sandbox of the pod, whose data is live");
 
-        let others_target = node.stage(OTHER_POD, "pv-1", &device, &ALWAYS);
-        let others_sandbox = node.sandbox(OTHER_POD);
+        let others_target = volume.node.stage(OTHER_POD, "pv-1", &volume.device, &ALWAYS);
+        let others_sandbox = volume.node.sandbox(OTHER_POD);
         assert_eq!(first.sh(look), "2000:660", "another pod gets its own walk");
-        let other = node.app(&others_sandbox, &others_target, "/data");
+        let other = volume.node.app(&others_sandbox, &others_target, "/data");
         assert_eq!(other.sh(look), "2000:660");
         end([first, third, other, sandbox, others_sandbox]);
-        device.wait_until_free(PATIENCE);
-        fsck_ext4(device.path());
+        volume.device.wait_until_free(PATIENCE);
+        fsck_ext4(volume.device.path());
     }
 
     fn pods_with_one_target_path_get_a_walk_each(delegate: Delegate) {

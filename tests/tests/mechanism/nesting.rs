@@ -4,7 +4,7 @@ use std::fs;
 
 use runcrust_tests::node::PATIENCE;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Node, POD, on_each_delegate};
+use runcrust_tests::{Bundle, Node, POD, StagedVolume, on_each_delegate};
 
 use super::end;
 
@@ -42,19 +42,19 @@ on_each_delegate! {
             fs::write(root.join("etc/app.conf"), "setting").unwrap();
             std::os::unix::fs::symlink("etc/app.conf", root.join("link")).unwrap();
         });
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let sandbox = node.sandbox(POD);
+        let volume = StagedVolume::of(node, device, &[]);
+        let sandbox = volume.sandbox();
         let mounts = |bundle: Bundle| {
             bundle
-                .bind(target.join("etc/app.conf"), "/etc/app.conf", &[])
-                .bind(target.join("link"), "/etc/linked.conf", &["rbind", "ro"])
+                .bind(volume.target.join("etc/app.conf"), "/etc/app.conf", &[])
+                .bind(volume.target.join("link"), "/etc/linked.conf", &["rbind", "ro"])
         };
-        let app = node.run(&mounts(node.app_bundle(&sandbox)).write());
+        let app = volume.run(&mounts(volume.node.app_bundle(&sandbox)).write());
         assert_eq!(app.sh("cat /etc/app.conf /etc/linked.conf"), "settingsetting");
         let _ = app.sh("echo -n changed > /etc/app.conf");
         let _ = app.exec(&["/bin/sh", "-c", "echo x > /etc/linked.conf"]).failure();
-        let plain = node.run(&mounts(Bundle::plain(node.dir())).write());
+        let plain = volume.run(&mounts(Bundle::plain(volume.dir())).write());
         assert_eq!(plain.sh("cat /etc/app.conf"), "changed");
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
     }
 }

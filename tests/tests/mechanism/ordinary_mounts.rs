@@ -68,8 +68,7 @@ fn create_while_mounting(
 
 on_each_delegate! {
     fn one_that_appears_at_any_step_of_a_create_stays(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let first = volume.app(&sandbox);
         let mut mounts = Mounts::new(&volume, "ordinary");
         let app = volume.container(&volume.app_bundle(&sandbox).write());
@@ -93,8 +92,7 @@ on_each_delegate! {
     }
 
     fn one_that_appears_after_the_check_stays_in_place(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let first = volume.app(&sandbox);
         let mut others = Mounts::new(&volume, "others");
         (0..400).for_each(|_| others.add(Path::new("others"), "tmpfs"));

@@ -79,38 +79,35 @@ on_each_delegate! {
     }
 
     fn a_pods_containers_share_the_superblock_and_one_fsgroup_walk(delegate: Delegate) {
-        let (node, device) = Node::with_ext4(delegate);
         let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
-        let target = node.stage(POD, "pv-1", &device, &options);
-        let one = run(&node, plain(&node, &target));
+        let volume = StagedVolume::with(delegate, &options);
+        let one = run(&volume, volume.plain_bundle());
         let _ = one.sh("echo x > /data/file; chgrp 7 /data/file");
-        let two = run(&node, plain(&node, &target));
+        let two = run(&volume, volume.plain_bundle());
         assert_eq!(two.sh("cat /data/file; stat -c %g /data/file"), "x\n7", "the data is live");
         assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
         end([one]);
         assert_eq!(two.sh("cat /data/file"), "x");
-        let _ = node.stats(&target).success();
+        let _ = volume.stats().success();
         end([two]);
-        device.wait_until_free(PATIENCE);
-        let three = run(&node, plain(&node, &target));
+        volume.device.wait_until_free(PATIENCE);
+        let three = run(&volume, volume.plain_bundle());
         assert_eq!(three.sh("stat -c %g /data/file"), "4242", "mounted anew, and applied anew");
     }
 
     fn containers_created_at_once_share_the_superblock(delegate: Delegate) {
         for mode in ["bind", "hook"] {
-            let node = Node::with(delegate, &format!("mount_mode = {mode:?}"));
-            let device = node.ext4();
             let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
-            let target = node.stage(POD, "pv-1", &device, &options);
-            let bundles = [(); 4].map(|()| with_mountpoint(plain(&node, &target), "/data"));
-            let containers = create_at_once(&node, bundles, |create| create);
+            let volume = StagedVolume::on(Node::with(delegate, &format!("mount_mode = {mode:?}")), &options);
+            let bundles = [(); 4].map(|()| with_mountpoint(volume.plain_bundle(), "/data"));
+            let containers = create_at_once(&volume, bundles, |create| create);
             for container in &containers {
                 let _ = container.sh("echo x >> /data/file");
                 assert_eq!(container.sh("stat -c '%g %a' /data"), "4242 2775", "{mode}");
             }
             assert_eq!(containers[0].sh("cat /data/file | wc -l"), "4", "{mode}");
             end(containers);
-            node.put_away(&[&target]);
+            volume.put_away();
         }
     }
 
@@ -149,11 +146,11 @@ on_each_delegate! {
     fn a_subpath_that_leads_out_is_refused_and_leaves_no_user(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| std::os::unix::fs::symlink("/etc", root.join("out")).unwrap());
-        let target = node.stage(POD, "pv-1", &device, &[]);
-        let error = refused(&node, plain(&node, &target.join("out")));
+        let volume = StagedVolume::of(node, device, &[]);
+        let error = refused(&volume, plain(&volume, &volume.target.join("out")));
         assert!(error.starts_with("volume pv-1: ") && !error.contains("/etc"), "{error}");
-        device.wait_until_free(PATIENCE);
-        assert!(!node.entry(&target).join("runcrust.json").exists());
+        volume.device.wait_until_free(PATIENCE);
+        assert!(!volume.entry().join("runcrust.json").exists());
     }
 
     /// Passed on, the link would be bound, and data written to the node's disk.

@@ -292,8 +292,7 @@ on_each_delegate! {
     }
 
     fn what_somebody_else_has_mounted_stays(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let directory = volume.dir().subdir("shared");
         let _shared = Shared::new(&directory);
         let mine = directory.join("mine");

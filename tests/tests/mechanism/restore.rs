@@ -110,8 +110,7 @@ fn a_container_comes_back_with_its_volume() {
 #[test]
 #[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
 fn an_app_comes_back_into_its_pod_with_its_volume() {
-    let volume = StagedVolume::new(Delegate::Runc);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let other = volume.app(&sandbox);
     let app = comes_back(
         &volume,

@@ -32,8 +32,7 @@ fn nested(bundle: Bundle, node: &Node) -> Bundle {
 
 on_each_delegate! {
     fn raw_device_not_with_a_bind(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
             let bundle = bundle.bind(&volume.target, "/data", &[]).all_capabilities();
             let container = volume.run(&bundle.write());
@@ -49,8 +48,7 @@ on_each_delegate! {
     }
 
     fn mounts_nested_below_the_volume_are_seen_with_a_bind(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
             let container = volume.run(&nested(bundle.bind(&volume.target, "/data", &[]), &volume).write());
             assert_eq!(container.sh("cat /data/inner/mark"), "below");
@@ -67,8 +65,7 @@ on_each_delegate! {
     }
 
     fn a_mountpoint_missing_in_a_read_only_rootfs_is_made(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
             let bundle = bundle.bind(&volume.target, "/missing/here", &[]).readonly_rootfs();
             let container = volume.run(&bundle.write());
@@ -144,8 +141,7 @@ fn a_delegate_that_has_pivoted_already_is_refused_with_a_hook() {
 #[test]
 #[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
 fn a_delegate_that_has_pivoted_already_is_fine_with_a_bind() {
-    let volume = StagedVolume::new(runcrust_tests::Delegate::Crun);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Crun);
     let app = volume.app(&sandbox);
     let _ = app.sh("echo x > /data/file");
 }

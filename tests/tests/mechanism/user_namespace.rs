@@ -101,8 +101,7 @@ on_each_delegate! {
     }
 
     fn a_user_namespace_that_is_the_hosts_changes_nothing(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mut bundle = volume.app_bundle(&sandbox);
         let own = json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
         bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);

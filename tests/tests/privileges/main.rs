@@ -95,8 +95,8 @@ fn all_of(needed: String) -> [String; 5] {
 }
 
 /// Holds the lock of a staged volume, which every step waits for.
-fn hold(node: &Node, target: &std::path::Path) -> Flock<File> {
-    let lock = File::open(node.lock_of(target)).expect("a lock");
+fn hold(volume: &StagedVolume) -> Flock<File> {
+    let lock = File::open(volume.lock_of(&volume.target)).expect("a lock");
     Flock::lock(lock, FlockArg::LockExclusive).expect("flock")
 }
 
@@ -131,7 +131,7 @@ fn spawn_hook(bundle: &Bundle, list: &str, pid: i32) -> std::process::Child {
 on_each_delegate! {
     fn the_sandbox_s_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let held = hold(&volume, &volume.target);
+        let held = hold(&volume);
         let bundle = volume.sandbox_bundle(POD).write();
         let sandbox = volume.container(&bundle);
         let mut create = sandbox.spawn(sandbox.create_command());
@@ -141,10 +141,9 @@ on_each_delegate! {
     }
 
     fn runcrust_can_do_no_more_than_it_needs_while_it_mounts(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
-        let held = hold(&volume, &volume.target);
+        let held = hold(&volume);
         let app = volume.container(&bundle);
         let mut create = app.spawn(app.create_command());
         let mut expected = sets("self");
@@ -155,12 +154,11 @@ on_each_delegate! {
     }
 
     fn the_hooks_that_record_have_what_they_need_and_no_more(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         for (list, verb) in [("createRuntime", "publish"), ("poststop", "release")] {
-            let held = hold(&volume, &volume.target);
+            let held = hold(&volume);
             let mut hook = spawn_hook(&bundle, list, app.pid());
             assert_has(&volume, &["crust-mount-hook", verb], &all_of(needed(verb)));
             drop(held);
@@ -182,8 +180,7 @@ on_each_delegate! {
 
     /// Whether the image gives it all that there is, or what containerd does.
     fn a_container_has_the_bare_delegates_capabilities(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let host = volume.dir().subdir("host");
         let kinds: [fn(Bundle) -> Bundle; 3] = [
             |bundle| bundle,
@@ -208,8 +205,7 @@ on_each_delegate! {
 
     /// Nothing is lowered that would have to be raised again.
     fn where_there_is_no_volume_no_capability_is_touched(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let idle = volume.dir().join(delegate.name());
         fs::copy("/bin/true", &idle).unwrap();
         volume.handler().delegate_to(&idle);
@@ -241,7 +237,7 @@ on_each_delegate! {
             fs::create_dir(root.join("others")).unwrap();
             std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();
         });
-        let target = node.stage(POD, "pv-1", &device, &["--fs-group", "3000"]);
+        let volume = StagedVolume::of(node, device, &["--fs-group", "3000"]);
         // Into crun's sandboxes nobody looks without CAP_SYS_PTRACE: they aren't dumpable (ptrace(2)).
         // It raises limits itself where it writes device rules for cgroup v2.
         let own = match delegate {
@@ -257,19 +253,19 @@ on_each_delegate! {
                 command.env_clear();
                 limited
             };
-            let sandbox = node.container(&node.sandbox_bundle(POD).write());
+            let sandbox = volume.container(&volume.sandbox_bundle(POD).write());
             let created = sandbox.create_with(through(sandbox.create_command()));
             assert!(created.status.success(), "{created}: {:?}", sandbox.last_log_error());
             let _ = sandbox.start().success();
-            let bundle = node.app_bundle(&sandbox).bind(target.join("others/new"), "/data", &[]);
-            let app = node.container(&bundle.write());
+            let bundle = volume.node.app_bundle(&sandbox).bind(volume.target.join("others/new"), "/data", &[]);
+            let app = volume.container(&bundle.write());
             let created = app.create_with(through(app.create_command()));
             let _ = created.success();
             let _ = app.start().success();
             assert_eq!(app.sh("stat -c %g /data"), "3000", "{without}");
             app.end();
             sandbox.end();
-            device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(PATIENCE);
         }
     }
 }

@@ -68,8 +68,7 @@ fn owners(node: &Node) -> PathBuf {
 
 on_each_delegate! {
     fn leaves_what_is_staged_and_nobody_who_has_it(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         vanish(&[&app, &sandbox]);
         boot(&volume, &Bundles::InMemory);
@@ -104,8 +103,7 @@ on_each_delegate! {
 
     /// kubelet's file system may not be mounted yet, and its number be another's.
     fn what_is_gone_is_so_for_sure_once_it_was_there_in_this_boot(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         vanish(&[&app, &sandbox]);
         boot(&volume, &Bundles::OnDisk);

@@ -55,8 +55,7 @@ on_each_delegate! {
 
     /// kubelet doesn't publish again for a sandbox that it makes anew.
     fn not_while_the_pod_may_make_a_sandbox_anew(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::remove_dir_all(&volume.target).unwrap();
         assert_collected(&volume, &[]);
         let app = volume.app(&sandbox);
@@ -79,8 +78,7 @@ on_each_delegate! {
 /// A `delete` that comes after its volume has gone, as containerd's does when it comes back.
 #[test]
 fn whoever_releases_it_later_leaves_nothing_of_it() {
-    let volume = StagedVolume::new(Delegate::Runc);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let app = volume.app(&sandbox);
     for container in [&app, &sandbox] {
         process::kill_and_wait(container.pid());

@@ -16,8 +16,7 @@ use crate::{assert_collected, kinds, why_left};
 
 #[test]
 fn a_locked_volume_and_an_unreadable_process_are_left() {
-    let volume = StagedVolume::new(Delegate::Runc);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     vanish(&[&sandbox]);
     let lock = File::options()
         .write(true)
@@ -162,8 +161,7 @@ fn a_directory_that_nobody_can_look_into() {
 /// As in a container that has the node's `/run` and little else.
 #[test]
 fn bundles_that_are_not_to_be_seen_from_here() {
-    let volume = StagedVolume::new(Delegate::Runc);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let app = volume.app(&sandbox);
     let bundles = volume.dir().join("bundles");
     let said = mounts::apart(|| {

@@ -21,8 +21,7 @@ type Spoil = fn(&mut Value);
 on_each_delegate! {
     /// runc, in Go, reads it as `mounts`; a reader that takes keys as they are would miss it.
     fn keys_that_only_some_readers_understand_are_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let cases: [(&str, Spoil); 6] = [
             ("Mounts", |spec| rename(spec, "mounts", "Mounts")),
             ("MOUNTS", |spec| rename(spec, "mounts", "MOUNTS")),

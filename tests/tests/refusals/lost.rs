@@ -13,8 +13,7 @@ fn app(node: &Node, sandbox: &Container, source: &Path) -> Bundle {
 
 on_each_delegate! {
     fn a_volume_whose_entry_was_lost_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let running = volume.app(&sandbox);
         fs::remove_dir_all(volume.entry()).unwrap();
 
@@ -35,8 +34,7 @@ on_each_delegate! {
     }
 
     fn a_wiped_crust_directory_lets_no_app_write_to_the_host(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
         let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target));
         let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
@@ -45,8 +43,7 @@ on_each_delegate! {
 
     /// The pod's sandbox has it mounted still; what that is was on record.
     fn staged_anew_it_is_the_pods_again_if_it_is_the_same(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let running = volume.app(&sandbox);
         for (options, words) in [
             (&["--read-only"][..], "staged as ext4"),

@@ -73,8 +73,7 @@ on_each_delegate! {
     }
 
     fn a_container_that_was_not_announced_is_not_recorded(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         let record = || fs::read_to_string(volume.entry().join("runcrust.json")).unwrap();
@@ -97,8 +96,7 @@ on_each_delegate! {
     }
 
     fn a_sandbox_id_that_is_a_path_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let records = volume.handler().state_dir().join("sandboxes");
         let record = records.join(format!("{}.json", sandbox.id()));
         fs::copy(&record, records.parent().unwrap().join("evil.json")).unwrap();
@@ -125,8 +123,7 @@ on_each_delegate! {
     }
 
     fn a_sandbox_that_has_ended_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         // The shim has it written before it knows that the sandbox is gone.
         let bundle = volume.app_bundle(&sandbox).write();
         process::kill_now(sandbox.pid());
@@ -146,8 +143,7 @@ on_each_delegate! {
     }
 
     fn annotations_that_contradict_themselves_are_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = || volume.app_bundle(&sandbox);
         let mut nobodys = bundle();
         let annotations = nobodys.spec_mut()["annotations"].as_object_mut().unwrap();
@@ -163,16 +159,14 @@ on_each_delegate! {
     }
 
     fn a_user_namespace_without_mappings_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox);
         let refused = refusal::create(&volume, &bundle.namespace("user", None).write());
         let _ = refused.of_volume("pv-1").naming(&["user namespace", "uidMappings"]).sentence();
     }
 
     fn a_mount_of_a_volume_that_is_no_bind_is_refused(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mount = json!({"destination": "/data", "type": "overlay", "source": volume.target});
         let bundle = volume.node.app_bundle(&sandbox).mount(mount).write();
         let _ = refusal::create(&volume, &bundle).of_volume("pv-1").naming(&["bind"]).sentence();

@@ -71,8 +71,7 @@ fn calls(bundle: &Bundle) -> [Vec<&OsStr>; 3] {
 /// A running sandbox whose pod has a volume, the bundle of an app with that, and then a probe in
 /// the delegate's place.
 fn app_with_a_volume(delegate: Delegate) -> (Probed, LoopDevice, Container, Bundle) {
-    let volume = StagedVolume::new(delegate);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
     let app = volume.app_bundle(&sandbox).write();
     (Probed::on(volume.node), volume.device, sandbox, app)
 }

@@ -63,8 +63,7 @@ fn kubelets_bind(node: &Node, target: &Path, number: usize) -> PathBuf {
 
 /// Calls, and bytes read, up to the delegate of a create beside a container that is there with as many.
 fn cost(what: Mounts, count: usize) -> [usize; 2] {
-    let volume = StagedVolume::new(Delegate::Crun);
-    let sandbox = volume.sandbox();
+    let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Crun);
     let _first = volume.run(&bundle(&volume, &sandbox, &volume.target, what, count));
     let second = volume.container(&bundle(&volume, &sandbox, &volume.target, what, count));
     let trace = Trace::in_directory(volume.dir().path());

@@ -152,8 +152,7 @@ on_each_delegate! {
 
     /// The rest of the container's life, and what callers ask of a runtime.
     fn other_commands_never_look_at_the_bundle(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.container(&bundle);
         let _ = app.create().success();

@@ -133,8 +133,7 @@ on_each_delegate! {
 
     /// The mount is read-only, not the file system.
     fn a_container_that_sees_the_volume_read_only_is_no_symptom(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind", "ro"]);
         let app = volume.run(&bundle.write());
         process::kill_now(sandbox.pid());
@@ -190,8 +189,7 @@ on_each_delegate! {
 
     /// It answers nearly everything from memory; since Linux 6.15 the kernel shows it.
     fn an_ext4_that_was_shut_down_is_abnormal_where_it_shows(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         shut_down(&root(&volume, &sandbox, &volume.target));
         let answer = answer(volume.stats());
         let line = shown(&sandbox, &volume.device);
@@ -201,8 +199,7 @@ on_each_delegate! {
     }
 
     fn files_in_the_host_directory_are_abnormal(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let _sandbox = volume.sandbox();
+        let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
         // containerd and kubelet make a subPath's directories there.
         fs::create_dir_all(volume.target.join("sub/deep")).unwrap();
         assert_well(&answer(volume.stats()));
@@ -219,8 +216,7 @@ on_each_delegate! {
 
     /// An ordinary volume's files, not those of a pod that went astray.
     fn a_mount_in_the_host_directorys_place_is_not_looked_into(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let _sandbox = volume.sandbox();
+        let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
         let elsewhere = volume.dir().subdir("elsewhere");
         fs::write(elsewhere.join("file"), "").unwrap();
         let mount = Run::of(Command::new("mount").arg("--bind").args([&elsewhere, &volume.target]));

@@ -219,37 +219,39 @@ fn a_volume_behind_a_link_is_staged_under_both_paths() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let real = node.dir().subdir("real");
     symlink(&real, node.handler().kubelet_dir()).unwrap();
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let resolved = target.canonicalize().unwrap();
+    let volume = StagedVolume::of(node, device, &[]);
+    let resolved = volume.target.canonicalize().unwrap();
     assert!(resolved.starts_with(&real));
-    assert_eq!(info(&node, &target), info(&node, &resolved));
+    assert_eq!(info(&volume, &volume.target), info(&volume, &resolved));
     assert_eq!(
-        info(&node, &resolved)["metadata"]["targetPath"],
-        json!(target)
+        info(&volume, &resolved)["metadata"]["targetPath"],
+        json!(volume.target)
     );
-    let before = identities(&node.entry(&resolved));
-    assert_done(node.try_stage(&target, device.path(), &[]));
-    assert_eq!(identities(&node.entry(&resolved)), before);
-    assert_done(node.try_stage(&target, device.path(), &["--read-only"]));
-    assert_eq!(info(&node, &resolved)["metadata"]["readOnly"], json!(true));
-    assert_done(node.unstage(&target));
-    assert_eq!(node.records(), <[PathBuf; 0]>::default());
+    let before = identities(&volume.node.entry(&resolved));
+    assert_done(volume.try_stage(&volume.target, volume.device.path(), &[]));
+    assert_eq!(identities(&volume.node.entry(&resolved)), before);
+    assert_done(volume.try_stage(&volume.target, volume.device.path(), &["--read-only"]));
+    assert_eq!(
+        info(&volume, &resolved)["metadata"]["readOnly"],
+        json!(true)
+    );
+    assert_done(volume.unstage());
+    assert_eq!(volume.records(), <[PathBuf; 0]>::default());
 }
 
 on_each_delegate! {
     fn the_same_again_touches_nothing_while_the_volume_is_in_use(delegate: Delegate) {
-        let (node, device) = Node::with_ext4(delegate);
         let options = ["--fs-group", "5", "--option", "noatime"];
-        let target = node.stage("pod-a", "pv-1", &device, &options);
-        let unused = identities(&node.entry(&target));
-        assert_done(node.try_stage(&target, device.path(), &options));
-        assert_eq!(identities(&node.entry(&target)), unused);
+        let volume = StagedVolume::with(delegate, &options);
+        let unused = identities(&volume.entry());
+        assert_done(volume.try_stage(&volume.target, volume.device.path(), &options));
+        assert_eq!(identities(&volume.entry()), unused);
 
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data");
-        let before = identities(&node.entry(&target));
-        assert_done(node.try_stage(&target, device.path(), &options));
-        assert_eq!(identities(&node.entry(&target)), before);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
+        let before = identities(&volume.entry());
+        assert_done(volume.try_stage(&volume.target, volume.device.path(), &options));
+        assert_eq!(identities(&volume.entry()), before);
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
     }
 

@@ -1,7 +1,7 @@
 //! `stats`: the numbers of a volume in use, where it is in use.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
@@ -38,8 +38,8 @@ fn expected(app: &Container, at: &str) -> String {
 }
 
 #[track_caller]
-fn stats(node: &Node, target: &Path) -> String {
-    let run = node.stats(target).success();
+fn stats(volume: &StagedVolume) -> String {
+    let run = volume.stats().success();
     assert_eq!(run.stderr, "");
     run.stdout
 }
@@ -59,7 +59,7 @@ on_each_delegate! {
         let volume = StagedVolume::new(delegate);
         assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
         let sandbox = volume.sandbox();
-        let _ = stats(&volume, &volume.target);
+        let _ = stats(&volume);
         sandbox.stop();
         let _ = sandbox.delete().success();
         assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
@@ -68,13 +68,12 @@ on_each_delegate! {
     }
 
     fn the_numbers_are_those_that_the_container_sees(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
-        assert_eq!(stats(&volume, &volume.target), expected(&app, "/data"));
+        assert_eq!(stats(&volume), expected(&app, "/data"));
         let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=6 2>/dev/null; sync");
         let _ = app.sh("mkdir -p /data/a/b/c; sync");
-        let after = stats(&volume, &volume.target);
+        let after = stats(&volume);
         assert_eq!(after, expected(&app, "/data"));
         let after: Value = serde_json::from_str(&after).unwrap();
         assert!(after["usage"][0]["used"].as_u64().unwrap() >= 6 << 20, "{after}");
@@ -105,20 +104,18 @@ on_each_delegate! {
     }
 
     fn an_app_answers_for_a_sandbox_that_was_killed(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.node.app(&sandbox, &volume.target, "/data/deep");
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         let _ = app.sh("dd if=/dev/zero of=/data/deep/file bs=1M count=3 2>/dev/null; sync");
-        assert_eq!(stats(&volume, &volume.target), expected(&app, "/data/deep"));
+        assert_eq!(stats(&volume), expected(&app, "/data/deep"));
     }
 
     fn asking_does_not_keep_the_device_busy(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for _ in 0..20 {
-            let _ = stats(&volume, &volume.target);
+            let _ = stats(&volume);
         }
         assert_eq!(volume.device.host_mounts(), <[String; 0]>::default());
         sandbox.stop();
@@ -129,8 +126,7 @@ on_each_delegate! {
     }
 
     fn what_a_container_made_of_its_mount_leads_nowhere(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).all_capabilities();
         let app = volume.run(&bundle.write());
         let _ = app.sh("umount /data && rmdir /data && ln -s / /data");

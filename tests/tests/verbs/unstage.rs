@@ -63,8 +63,7 @@ fn an_entry_that_cannot_be_read_is_removed() {
 
 on_each_delegate! {
     fn a_volume_in_use_stays_until_its_last_user_ends(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let in_use_by = |user: &Container| {
             let before = volume.records();
             let names = ["pv-1", user.id(), POD];
@@ -86,8 +85,7 @@ on_each_delegate! {
     }
 
     fn a_container_that_was_never_started_uses_its_volume(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.container(&volume.app_bundle(&sandbox).write());
         let _ = app.create().success();
         sandbox.stop();
@@ -97,8 +95,7 @@ on_each_delegate! {
 
     /// Nobody ran a hook or a `delete`.
     fn after_everything_was_killed_nothing_is_left(delegate: Delegate) {
-        let volume = StagedVolume::new(delegate);
-        let sandbox = volume.sandbox();
+        let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let one = volume.app(&sandbox);
         let two = volume.node.app(&sandbox, &volume.target.join("sub"), "/data");
         let _ = one.sh("dd if=/dev/zero of=/data/file bs=1M count=8 2>/dev/null");
