@@ -28,14 +28,14 @@ impl Node {
         Self::with(delegate, "")
     }
 
-    /// With the default configuration, and a device with an empty ext4.
+    /// Makes a node with the default configuration, and a device with an empty ext4.
     pub fn with_ext4(delegate: Delegate) -> (Self, LoopDevice) {
         let node = Self::new(delegate);
         let device = node.ext4();
         (node, device)
     }
 
-    /// The same with another file system.
+    /// Makes a node with the default configuration, and a device with an empty file system, as small as that can be.
     pub fn with_made(delegate: Delegate, fstype: &'static str) -> (Self, LoopDevice) {
         let node = Self::new(delegate);
         let device = node.made(fstype);

@@ -36,7 +36,7 @@ impl Ops {
         Self::with(node, "")
     }
 
-    /// On a node of its own, started with its defaults.
+    /// Starts it with its defaults on a node of its own.
     #[track_caller]
     pub fn with_node(delegate: Delegate) -> (Node, Self) {
         let node = Node::trusted(delegate, "");

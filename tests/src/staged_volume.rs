@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
-use crate::{Bundle, Container, Delegate, LoopDevice, Node, Pod, Run};
+use crate::{Bundle, Container, Delegate, LoopDevice, Node, Run};
 
 /// The uid of a test's pod. Tests share it: each has its own node.
 pub const POD: &str = "11111111-2222-3333-4444-555555555555";
@@ -44,13 +44,13 @@ impl StagedVolume {
         Self::with(delegate, &[])
     }
 
-    /// Stages an empty ext4 with options of the command line, such as `--fs-group`.
+    /// Stages an empty ext4 with options of `crust stage`, such as `--fs-group`.
     #[track_caller]
     pub fn with(delegate: Delegate, options: &[&str]) -> Self {
         Self::on(Node::new(delegate), options)
     }
 
-    /// Stages an empty ext4, and runs a sandbox of its pod.
+    /// Stages an empty ext4 and starts a sandbox of its pod.
     #[track_caller]
     pub fn with_sandbox(delegate: Delegate) -> (Self, Container) {
         let volume = Self::new(delegate);
@@ -75,56 +75,50 @@ impl StagedVolume {
         }
     }
 
-    /// A running sandbox of the volume's pod.
+    /// Starts a sandbox of the volume's pod.
     #[track_caller]
     pub fn sandbox(&self) -> Container {
         self.node.sandbox(POD)
     }
 
-    /// A running app with the volume at `/data`.
+    /// Starts an app that has the volume at `/data`.
     #[track_caller]
     pub fn app(&self, sandbox: &Container) -> Container {
         self.node.app(sandbox, &self.target, "/data")
     }
 
-    /// The bundle of an app with the volume at `/data`, not written yet.
+    /// Returns the bundle of an app with the volume at `/data`; it isn't written yet.
     pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
         let bundle = self.node.app_bundle(sandbox);
         bundle.bind(&self.target, "/data", &[])
     }
 
-    /// The bundle of a container without a pod, with the volume at `/data`, not written yet.
+    /// Returns the bundle of a container without a pod, with the volume at `/data`; it isn't written yet.
     pub fn plain_bundle(&self) -> Bundle {
         Bundle::plain(self.node.dir()).bind(&self.target, "/data", &[])
     }
 
-    /// The volume's pod, with a running sandbox.
-    #[track_caller]
-    pub fn pod(&self) -> Pod<'_> {
-        Pod::of(&self.node, POD, self.target.clone())
-    }
-
-    /// The crust directory's entry of the volume.
+    /// Returns the volume's entry in the crust directory.
     pub fn entry(&self) -> PathBuf {
         self.node.entry(&self.target)
     }
 
-    /// Unstages the volume.
+    /// Runs `crust unstage` for the volume.
     pub fn unstage(&self) -> Run {
         self.node.unstage(&self.target)
     }
 
-    /// Asks for the volume's stats.
+    /// Runs `crust stats` for the volume.
     pub fn stats(&self) -> Run {
         self.node.stats(&self.target)
     }
 
-    /// Asks for the volume's growth; in bytes, 0 is no limit.
+    /// Runs `crust resize` for the volume; the sizes are bytes, and 0 is no limit.
     pub fn resize(&self, min: u64, max: u64) -> Run {
         self.node.resize(&self.target, min, max)
     }
 
-    /// Unstages the volume after its last container: nothing is left, and the hooks have left nothing to it.
+    /// Unstages the volume after its last container, and checks that neither this nor a hook has left anything.
     ///
     /// # Panics
     ///

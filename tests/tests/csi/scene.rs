@@ -53,7 +53,7 @@ impl Scene {
         }
     }
 
-    /// With a volume, `pv`.
+    /// Starts a driver and makes a volume, `pv`.
     #[track_caller]
     pub(crate) fn with_volume(capability: VolumeCapability) -> (Self, CsiVolume) {
         let scene = Self::new();
@@ -61,7 +61,7 @@ impl Scene {
         (scene, volume)
     }
 
-    /// With a staged volume, `pv`.
+    /// Starts a driver and stages a volume, `pv`.
     #[track_caller]
     pub(crate) fn with_staged(capability: VolumeCapability) -> (Self, CsiVolume) {
         let scene = Self::new();
