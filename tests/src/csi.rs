@@ -209,6 +209,17 @@ impl Csi {
         self.client.call(call)
     }
 
+    /// Calls it, and returns the answer.
+    ///
+    /// # Panics
+    ///
+    /// When the call fails.
+    #[track_caller]
+    pub fn call_ok<C: Call>(&self, call: C) -> C::Answer {
+        self.call(call)
+            .unwrap_or_else(|status| panic!("{}: {status}", C::NAME))
+    }
+
     /// Calls it twice at a time.
     pub fn both<A: Call, B: Call>(
         &self,

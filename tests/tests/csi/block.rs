@@ -44,10 +44,8 @@ fn a_pod_has_the_device_and_its_data_stay() {
     scene.take_back(&volume, &[&target, &second]);
     assert!(!target.exists() && !second.exists());
 
-    scene.call(volume.stage()).expect("NodeStageVolume");
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.stage());
+    scene.call_ok(volume.publish(&target));
     assert_eq!(get(&target), DATA, "staged again");
     scene.put_away(&volume, &[&target]);
 }
@@ -67,13 +65,11 @@ fn a_reader_cannot_write() {
     let target = scene.target("pod", "pv");
     let mut request = volume.publish(&target);
     request.readonly = true;
-    scene.call(request.clone()).expect("NodePublishVolume");
+    scene.call_ok(request.clone());
     scene.call(request).expect("again");
     assert!(put(&target, DATA).is_err(), "it was written");
     refused(scene.call(volume.publish(&target)), Code::AlreadyExists);
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     scene
         .call(volume.publish(&target))
         .expect("a writer afterwards");
@@ -119,7 +115,7 @@ fn what_holds_no_file_system_gets_none() {
     let mut request = runcrust_tests::csi::create_request("pv", filesystem("ext4"));
     request.volume_capabilities = vec![block(), filesystem("ext4")];
     let mut volume = scene.created(request);
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     put(&target, DATA).expect("it can be written");
     scene.take_back(&volume, &[&target]);
@@ -127,10 +123,8 @@ fn what_holds_no_file_system_gets_none() {
     let message = refused(scene.call(volume.stage()), Code::FailedPrecondition);
     assert!(message.contains(&volume.id), "{message}");
     volume.capability = block();
-    scene.call(volume.stage()).expect("NodeStageVolume");
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.stage());
+    scene.call_ok(volume.publish(&target));
     assert_eq!(get(&target), DATA);
     scene.put_away(&volume, &[&target]);
 }

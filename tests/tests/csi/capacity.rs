@@ -12,7 +12,7 @@ use crate::{refused, refused_as};
 const MIB: i64 = 1 << 20;
 
 fn available(scene: &Scene, request: GetCapacityRequest) -> i64 {
-    let told = scene.call(request).expect("GetCapacity");
+    let told = scene.call_ok(request);
     assert!(told.available_capacity >= 0, "{told:?}");
     assert!(
         told.maximum_volume_size.is_none_or(|most| most >= 0),
@@ -59,7 +59,7 @@ fn volumes_take_it_and_give_it_back() {
     scene.call(volume.grow(64 * MIB)).expect("it has that");
     scene.restart(&["--capacity", "104857600"]);
     assert_eq!(left(&scene), 0);
-    scene.call(volume.delete()).expect("DeleteVolume");
+    scene.call_ok(volume.delete());
     assert_eq!(left(&scene), 64 * MIB);
 }
 
@@ -67,9 +67,7 @@ fn volumes_take_it_and_give_it_back() {
 fn growth_takes_it_too() {
     let scene = Scene::with(&["--capacity", "104857600"]);
     let volume = scene.created(sized("a", 40));
-    scene
-        .call(volume.grow(90 * MIB))
-        .expect("ControllerExpandVolume");
+    scene.call_ok(volume.grow(90 * MIB));
     assert_eq!(left(&scene), 10 * MIB);
     refused(scene.call(volume.grow(101 * MIB)), Code::ResourceExhausted);
     assert_eq!(left(&scene), 10 * MIB, "what failed took nothing");
@@ -93,7 +91,7 @@ fn without_a_limit_it_is_what_the_disk_has() {
 #[test]
 fn there_is_none_for_what_there_cannot_be() {
     let scene = Scene::with(&["--capacity", "104857600"]);
-    let here = scene.call(NodeGetInfoRequest {}).expect("NodeGetInfo");
+    let here = scene.call_ok(NodeGetInfoRequest {});
     let here = here.accessible_topology.expect("where it is");
     let mut there = here.clone();
     for place in there.segments.values_mut() {

@@ -70,9 +70,7 @@ fn a_file_system_is_made_once() {
             image[1024 + 104..1024 + 120].to_vec()
         };
         let uuid = superblock();
-        scene
-            .call(volume.publish(&target))
-            .expect("NodePublishVolume");
+        scene.call_ok(volume.publish(&target));
         write(&target, "file", "data");
         only_aborted(scene.client().at_once(&volume.stage(), TIMES));
         assert_eq!(superblock(), uuid, "round {round}");

@@ -65,10 +65,8 @@ fn begin(row: &Row, scene: &Scene) -> Life {
     let volume = scene.volume("pv", (row.capability)());
     let target = scene.target("pod", "pv");
     if row.has_data {
-        scene.call(volume.stage()).expect("NodeStageVolume");
-        scene
-            .call(volume.publish(&target))
-            .expect("NodePublishVolume");
+        scene.call_ok(volume.stage());
+        scene.call_ok(volume.publish(&target));
         write(&target, "file", "data");
         scene.take_back(&volume, &[&target]);
     }
@@ -128,11 +126,9 @@ fn goes_on(row: &Row, scene: &Scene, life: &Life) {
     // A call that comes again after a while, from an orchestrator that was restarted as well.
     (row.call)(scene.client(), life).expect("once more");
     (row.after)(scene, life);
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let _ = scene.device(&volume.id);
-    scene
-        .call(volume.publish(target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.publish(target));
     assert_eq!(mounts_below(target), [target.as_path()], "mounts");
     if (row.capability)() != block() {
         if !life.has_data {
@@ -141,10 +137,8 @@ fn goes_on(row: &Row, scene: &Scene, life: &Life) {
         assert_eq!(read(target, "file"), "data");
         scene.take_back(volume, &[target]);
         scene.restart(&[]);
-        scene.call(volume.stage()).expect("NodeStageVolume");
-        scene
-            .call(volume.publish(target))
-            .expect("NodePublishVolume");
+        scene.call_ok(volume.stage());
+        scene.call_ok(volume.publish(target));
         assert_eq!(read(target, "file"), "data", "staged again");
     }
     scene.put_away(volume, &[target]);

@@ -50,7 +50,7 @@ fn a_volume_is_what_was_asked_for() {
         ("crust.dev/fsgroup-change-policy", "OnRootMismatch"),
         ("csi.storage.k8s.io/pvc/name", "data"),
     ]);
-    let volume = scene.call(request.clone()).expect("CreateVolume").volume;
+    let volume = scene.call_ok(request.clone()).volume;
     let volume = volume.expect("it is REQUIRED");
     assert!((1..=128).contains(&volume.volume_id.len()), "{volume:?}");
     assert!(
@@ -70,7 +70,7 @@ fn a_volume_is_what_was_asked_for() {
 #[test]
 fn a_name_is_made_once() {
     let scene = Scene::new();
-    let first = scene.call(request()).expect("CreateVolume");
+    let first = scene.call_ok(request());
     assert_eq!(scene.call(request()).expect("again"), first);
     scene.restart(&[]);
     assert_eq!(scene.call(request()).expect("after a restart"), first);
@@ -84,7 +84,7 @@ fn an_existing_name_with_a_fitting_size_is_the_same_volume() {
     let scene = Scene::new();
     let mut request = request();
     request.capacity_range = Some(range(40 * MIB, 0));
-    let first = scene.call(request.clone()).expect("CreateVolume");
+    let first = scene.call_ok(request.clone());
     for range in [
         None,
         Some(range(0, 0)),
@@ -237,6 +237,6 @@ fn a_volume_may_be_for_several_uses() {
     request.capacity_range = None;
     let mut volume = scene.created(request);
     volume.capability = filesystem("ext4");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     scene.put_away(&volume, &[]);
 }

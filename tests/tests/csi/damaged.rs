@@ -80,10 +80,10 @@ fn is_refused(what: &str, fstype: &str, damage: impl Fn(&File)) {
         assert!(same(&image, &damaged), "{what}: it was written to");
         scene.restart(&[]);
     }
-    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    scene.call_ok(volume.unstage());
     assert_eq!(scene.devices(&volume.id), Vec::<PathBuf>::new(), "{what}");
     copy(&whole, &image);
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data", "{what}");
     scene.put_away(&volume, &[&target]);
@@ -177,7 +177,7 @@ fn one_whose_image_is_missing_is_not_made_again() {
     );
     assert!(!image.exists());
     fs::rename(&aside, &image).expect("rename");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
@@ -202,9 +202,9 @@ fn one_that_cannot_be_read_is_an_error() {
         "nothing was written"
     );
     drop(device);
-    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    scene.call_ok(volume.unstage());
     copy(&whole, &image);
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
@@ -218,7 +218,7 @@ fn one_with_an_older_record_keeps_its_data() {
         scene.kill();
         change_record(scene.data(), &volume, now, before);
         scene.spawn(scene.command(&[]));
-        scene.call(volume.stage()).expect("NodeStageVolume");
+        scene.call_ok(volume.stage());
         let target = scene.publish(&volume, "pod");
         assert_eq!(read(&target, "file"), "data", "{before}");
         scene.put_away(&volume, &[&target]);
@@ -233,6 +233,6 @@ fn one_that_somebody_else_has_made_is_told_by_its_name() {
     let message = crate::refused(scene.call(volume.stage()), tonic::Code::FailedPrecondition);
     assert!(message.contains("ask for ext4"), "{message}");
     volume.capability = filesystem("ext4");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     scene.put_away(&volume, &[]);
 }

@@ -14,7 +14,7 @@ use crate::scene::{Scene, read, write};
 #[test]
 fn a_volume_goes_whole_and_once() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
-    scene.call(volume.delete()).expect("DeleteVolume");
+    scene.call_ok(volume.delete());
     assert_eq!(scene.left(), Vec::<PathBuf>::new());
     scene.call(volume.delete()).expect("again");
     let again = scene.volume("pv", filesystem("ext4"));
@@ -47,13 +47,11 @@ fn a_staging_that_nothing_uses_goes_with_the_volume() {
         let (scene, volume) = Scene::with_staged(capability);
         if is_published {
             let target = scene.publish(&volume, "pod");
-            scene
-                .call(volume.unpublish(&target))
-                .expect("NodeUnpublishVolume");
+            scene.call_ok(volume.unpublish(&target));
         }
         scene.restart(&[]);
         assert_eq!(scene.devices(&volume.id).len(), 1, "it is staged still");
-        scene.call(volume.delete()).expect("DeleteVolume");
+        scene.call_ok(volume.delete());
         assert_eq!(scene.left(), Vec::<PathBuf>::new());
         scene
             .call(volume.unstage())
@@ -84,9 +82,7 @@ fn a_staged_volume_whose_device_is_in_use_stays() {
     drop(open);
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data", "nothing was lost");
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     scene.call(volume.delete()).expect("nobody uses it");
     assert_eq!(scene.left(), Vec::<PathBuf>::new());
 }

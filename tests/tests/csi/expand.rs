@@ -39,9 +39,7 @@ fn image(scene: &Scene, volume: &CsiVolume) -> i64 {
 fn a_volume_grows_and_its_growth_can_be_repeated() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     for _ in 0..2 {
-        let grown = scene
-            .call(volume.grow(64 * MIB))
-            .expect("ControllerExpandVolume");
+        let grown = scene.call_ok(volume.grow(64 * MIB));
         assert_eq!(
             (grown.capacity_bytes, grown.node_expansion_required),
             (64 * MIB, true)
@@ -71,24 +69,18 @@ fn growth_that_is_not_on_record_has_been_all_the_same() {
         .join(format!("{}.json", volume.id));
     let record = fs::read(&file).expect("its record");
     let wanted = volume.capacity * 2;
-    scene
-        .call(volume.grow(wanted))
-        .expect("ControllerExpandVolume");
+    scene.call_ok(volume.grow(wanted));
     scene.kill();
     fs::write(&file, record).expect("its record");
     scene.spawn(scene.command(&["--capacity", "1073741824"]));
 
-    let left = scene
-        .call(GetCapacityRequest::default())
-        .expect("GetCapacity");
+    let left = scene.call_ok(GetCapacityRequest::default());
     assert_eq!(
         left.available_capacity,
         (1 << 30) - wanted,
         "no room is promised twice"
     );
-    let listed = scene
-        .call(ListVolumesRequest::default())
-        .expect("ListVolumes");
+    let listed = scene.call_ok(ListVolumesRequest::default());
     let listed = listed.entries[0].volume.as_ref().expect("it is REQUIRED");
     assert_eq!(listed.capacity_bytes, wanted);
     let limited = ranged(&volume, volume.capacity + MIB, volume.capacity + MIB);
@@ -106,15 +98,11 @@ fn growth_that_is_not_on_record_has_been_all_the_same() {
     });
     refused(scene.call(smaller), Code::AlreadyExists);
     for more in [volume.capacity + MIB, wanted, wanted + MIB] {
-        let grown = scene
-            .call(volume.grow(more))
-            .expect("ControllerExpandVolume");
+        let grown = scene.call_ok(volume.grow(more));
         assert_eq!(grown.capacity_bytes, more.max(wanted));
         assert_eq!(image(&scene, &volume), more.max(wanted));
     }
-    let grown = scene
-        .call(volume.expand(&target, wanted))
-        .expect("NodeExpandVolume");
+    let grown = scene.call_ok(volume.expand(&target, wanted));
     assert_eq!(grown.capacity_bytes, wanted + MIB);
     assert!(
         blocks(&target) > volume.capacity * 3 / 2,
@@ -157,9 +145,7 @@ fn grows_while_it_is_used(fstype: &str) {
     write(&target, "file", "data");
     let before = blocks(&target);
     let wanted = volume.capacity * 2;
-    scene
-        .call(volume.grow(wanted))
-        .expect("ControllerExpandVolume");
+    scene.call_ok(volume.grow(wanted));
     for _ in 0..2 {
         let grown = scene.call(volume.expand(&target, wanted));
         assert_eq!(grown.expect("NodeExpandVolume").capacity_bytes, wanted);
@@ -173,9 +159,7 @@ fn grows_while_it_is_used(fstype: &str) {
 fn grows_between_its_stage_and_its_publish(fstype: &str) {
     let (scene, volume) = Scene::with_staged(filesystem(fstype));
     let wanted = volume.capacity * 2;
-    scene
-        .call(volume.grow(wanted))
-        .expect("ControllerExpandVolume");
+    scene.call_ok(volume.grow(wanted));
     let grown = scene.call(volume.expand(&volume.staging, wanted));
     assert_eq!(grown.expect("NodeExpandVolume").capacity_bytes, wanted);
     let target = scene.publish(&volume, "pod");
@@ -219,12 +203,8 @@ fn an_ext4_grows_between_its_stage_and_its_publish() {
 fn a_block_volume_is_larger_at_once() {
     let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
-    scene
-        .call(volume.grow(volume.capacity * 2))
-        .expect("ControllerExpandVolume");
-    scene
-        .call(volume.expand(&target, volume.capacity * 2))
-        .expect("NodeExpandVolume");
+    scene.call_ok(volume.grow(volume.capacity * 2));
+    scene.call_ok(volume.expand(&target, volume.capacity * 2));
     let mut blockdev = std::process::Command::new("blockdev");
     let size = runcrust_tests::Run::of(blockdev.args(["--getsize64", utf8(&target)])).success();
     assert_eq!(size.stdout.trim().parse(), Ok(volume.capacity * 2));
@@ -249,10 +229,8 @@ fn the_node_follows_the_controller_and_does_not_go_before_it() {
     refused(scene.call(negative.clone()), Code::InvalidArgument);
     // All that there is.
     negative.capacity_range = None;
-    scene
-        .call(volume.grow(volume.capacity * 2))
-        .expect("ControllerExpandVolume");
-    let grown = scene.call(negative).expect("NodeExpandVolume");
+    scene.call_ok(volume.grow(volume.capacity * 2));
+    let grown = scene.call_ok(negative);
     assert_eq!(grown.capacity_bytes, volume.capacity * 2);
     assert!(blocks(&target) > volume.capacity);
     scene.put_away(&volume, &[&target]);
@@ -279,14 +257,10 @@ fn where_it_is_neither_staged_nor_published_it_is_not_found() {
 fn a_volume_that_grew_offline_is_large_when_it_is_used_again() {
     let (scene, volume) = Scene::with_staged(filesystem("xfs"));
     scene.take_back(&volume, &[]);
-    scene
-        .call(volume.grow(volume.capacity * 2))
-        .expect("ControllerExpandVolume");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.grow(volume.capacity * 2));
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
-    scene
-        .call(volume.expand(&target, volume.capacity * 2))
-        .expect("NodeExpandVolume");
+    scene.call_ok(volume.expand(&target, volume.capacity * 2));
     assert!(blocks(&target) > volume.capacity);
     scene.put_away(&volume, &[&target]);
 }
@@ -297,11 +271,9 @@ fn a_volume_that_is_there_to_be_read_is_not_written_to() {
     let mut volume = scene.staged("pv", filesystem("xfs"));
     scene.take_back(&volume, &[]);
     volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeReaderOnly.into();
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let larger = volume.capacity * 2;
-    scene
-        .call(volume.grow(larger))
-        .expect("ControllerExpandVolume");
+    scene.call_ok(volume.grow(larger));
     let written = || {
         let image = fs::metadata(scene.image(&volume.id));
         image.unwrap().modified().unwrap()

@@ -21,13 +21,11 @@ fn lives(fstype: &str) {
         write(&target, "file", pod);
         scene.take_back(&volume, &[&target]);
         scene.restart(&[]);
-        scene.call(volume.stage()).expect("NodeStageVolume");
+        scene.call_ok(volume.stage());
         target = scene.publish(&volume, pod);
         assert_eq!(read(&target, "file"), pod);
     }
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     fsck(fstype, &scene.device(&volume.id));
     scene.put_away(&volume, &[]);
 }
@@ -56,10 +54,8 @@ fn after_a_boot_it_is_staged_and_published_anew() {
         write(&target, "file", "data");
         scene.kill_with_the_machine();
         scene.spawn(scene.command(&[]));
-        scene.call(volume.stage()).expect("NodeStageVolume");
-        scene
-            .call(volume.publish(&target))
-            .expect("NodePublishVolume");
+        scene.call_ok(volume.stage());
+        scene.call_ok(volume.publish(&target));
         assert_eq!(read(&target, "file"), "data");
         scene.put_away(&volume, &[&target]);
     }
@@ -73,9 +69,7 @@ fn after_a_boot_publishing_works_or_names_what_is_missing() {
     write(&target, "file", "data");
     scene.kill_with_the_machine();
     scene.spawn(scene.command(&[]));
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.publish(&target));
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
 }
@@ -85,7 +79,7 @@ fn after_a_boot_publishing_works_or_names_what_is_missing() {
 fn one_that_is_there_already_is_used() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     mkfs("ext4", &scene.image(&volume.id), &["-L", "by-hand"]);
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let image = fs::read(scene.image(&volume.id)).expect("its image");
     let label = image[1024 + 120..].starts_with(b"by-hand");
     assert!(label, "it was made anew");

@@ -40,9 +40,7 @@ fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
         let scene = Scene::deferring();
         let volume = scene.staged("pv", filesystem("ext4"));
         let target = scene.target(POD, "pv");
-        scene
-            .call(deferring(&volume, &target))
-            .expect("NodePublishVolume");
+        scene.call_ok(deferring(&volume, &target));
         fs::create_dir_all(target.join("sub/deeper")).expect("as containerd makes them");
         for file in files {
             write(&target, file, "data");
@@ -50,7 +48,7 @@ fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
         scene.kill_with_the_machine();
         fs::remove_dir_all(scene.node.entry(&target)).expect("what was staged");
         scene.spawn(scene.command(&[]));
-        scene.call(volume.delete()).expect("DeleteVolume");
+        scene.call_ok(volume.delete());
 
         for round in ["first", "again"] {
             scene
@@ -76,16 +74,12 @@ fn what_is_staged_for_a_runtime_is_unstaged() {
     let scene = Scene::deferring();
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.target(POD, "pv");
-    scene
-        .call(deferring(&volume, &target))
-        .expect("NodePublishVolume");
+    scene.call_ok(deferring(&volume, &target));
     let device = scene.device(&volume.id);
     scene.lose(&volume);
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     assert!(!target.exists() && !scene.node.entry(&target).exists());
-    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    scene.call_ok(volume.unstage());
     loopdev::detach(&device);
 }
 
@@ -106,13 +100,11 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
         } else {
             scene.lose(&volume);
         }
-        scene
-            .call(volume.unpublish(&target))
-            .expect("NodeUnpublishVolume");
+        scene.call_ok(volume.unpublish(&target));
         assert!(!target.exists());
         assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
-        scene.call(volume.unstage()).expect("NodeUnstageVolume");
-        scene.call(volume.delete()).expect("DeleteVolume");
+        scene.call_ok(volume.unstage());
+        scene.call_ok(volume.delete());
         loopdev::detach(&device);
         assert_eq!(scene.left(), Vec::<PathBuf>::new());
     }
@@ -123,7 +115,7 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
 fn what_others_have_there_stays() {
     let scene = Scene::deferring();
     let volume = scene.volume("pv", filesystem("ext4"));
-    scene.call(volume.delete()).expect("DeleteVolume");
+    scene.call_ok(volume.delete());
     let target = scene.target(POD, "pv");
     let refuses = |what: &str, place: &Path| {
         let called = if place == volume.staging {
@@ -166,9 +158,7 @@ fn what_others_have_there_stays() {
 
     // Another volume of the driver's.
     let other = scene.staged("other", filesystem("ext4"));
-    scene
-        .call(other.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(other.publish(&target));
     write(&target, "file", "data");
     refuses("another volume", &target);
     assert_eq!(read(&target, "file"), "data");
@@ -186,9 +176,9 @@ fn what_others_have_there_stays() {
 #[test]
 fn files_are_moved_away_from_kubelets_places_alone() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
-    scene.call(volume.delete()).expect("DeleteVolume");
+    scene.call_ok(volume.delete());
     write(&volume.staging, "stray", "data");
-    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    scene.call_ok(volume.unstage());
     let kept = scene.quarantined("stray");
     assert!(kept.len() == 1 && kept[0].ends_with("stray"), "{kept:?}");
 
@@ -196,14 +186,12 @@ fn files_are_moved_away_from_kubelets_places_alone() {
     write(&elsewhere, "theirs", "data");
     let nowhere = scene.node.dir().join("no/such/directory");
     for place in [&elsewhere, &nowhere] {
-        scene
-            .call(volume.unpublish(place))
-            .expect("NodeUnpublishVolume");
+        scene.call_ok(volume.unpublish(place));
         let unstage = CsiVolume {
             staging: place.clone(),
             ..volume.clone()
         };
-        scene.call(unstage.unstage()).expect("NodeUnstageVolume");
+        scene.call_ok(unstage.unstage());
     }
     assert_eq!(read(&elsewhere, "theirs"), "data");
 }

@@ -40,9 +40,7 @@ impl Scene {
         volume: &CsiVolume,
         place: &std::path::Path,
     ) -> Vec<(VolumeHealthErrorType, String)> {
-        let answer = self
-            .call(volume.health(place))
-            .expect("NodeGetVolumeHealth");
+        let answer = self.call_ok(volume.health(place));
         problems(answer.volume_health, volume)
     }
 
@@ -68,15 +66,9 @@ fn a_volume_that_is_well_has_no_problems_wherever_it_is() {
         // Nothing is there yet; 1.13 may ask nevertheless.
         assert_eq!(scene.node_problems(volume, place), none);
     }
-    scene
-        .call(mounted.publish(&places[0]))
-        .expect("NodePublishVolume");
-    scene
-        .call(raw.publish(&places[1]))
-        .expect("NodePublishVolume");
-    scene
-        .call(deferring(&deferred, &places[2]))
-        .expect("NodePublishVolume");
+    scene.call_ok(mounted.publish(&places[0]));
+    scene.call_ok(raw.publish(&places[1]));
+    scene.call_ok(deferring(&deferred, &places[2]));
     for (volume, place) in [&mounted, &raw, &deferred].into_iter().zip(&places) {
         assert_eq!(scene.node_problems(volume, place), none);
         assert_eq!(scene.controllers_problems(volume), none);
@@ -94,7 +86,7 @@ fn each_problem_is_told_by_both_interfaces() {
     let scene = Scene::deferring();
     let problem = |status, reason: &str| vec![(status, reason.to_owned())];
     let condition = |volume: &CsiVolume, place: &std::path::Path| {
-        let stats = scene.call(volume.stats(place)).expect("NodeGetVolumeStats");
+        let stats = scene.call_ok(volume.stats(place));
         let condition = stats.volume_condition.expect("VOLUME_CONDITION");
         assert!(
             condition.abnormal && !condition.message.is_empty(),
@@ -104,7 +96,7 @@ fn each_problem_is_told_by_both_interfaces() {
 
     let cut = scene.staged("cut", filesystem("ext4"));
     let place = scene.target("pod", "cut");
-    scene.call(cut.publish(&place)).expect("NodePublishVolume");
+    scene.call_ok(cut.publish(&place));
     let image = fs::File::options().write(true).open(scene.image(&cut.id));
     image
         .and_then(|image| image.set_len(1 << 20))
@@ -120,9 +112,7 @@ fn each_problem_is_told_by_both_interfaces() {
 
     let unlinked = scene.staged("unlinked", filesystem("ext4"));
     let place = scene.target("pod", "unlinked");
-    scene
-        .call(unlinked.publish(&place))
-        .expect("NodePublishVolume");
+    scene.call_ok(unlinked.publish(&place));
     let device = scene.device(&unlinked.id);
     fs::remove_file(scene.image(&unlinked.id)).expect("its image");
     assert_eq!(
@@ -142,9 +132,7 @@ fn each_problem_is_told_by_both_interfaces() {
         ..Default::default()
     };
     loop {
-        let page = scene
-            .call(request.clone())
-            .expect("ControllerListVolumeHealth");
+        let page = scene.call_ok(request.clone());
         assert_eq!(page.entries.len(), 1, "{page:?}");
         ids.extend(page.entries.into_iter().map(|it| it.volume_id));
         if page.next_token.is_empty() {
@@ -158,9 +146,7 @@ fn each_problem_is_told_by_both_interfaces() {
 
     let unmounted = scene.staged("unmounted", filesystem("ext4"));
     let place = scene.target("pod", "unmounted");
-    scene
-        .call(unmounted.publish(&place))
-        .expect("NodePublishVolume");
+    scene.call_ok(unmounted.publish(&place));
     take_off(&place);
     assert_eq!(
         scene.node_problems(&unmounted, &place),
@@ -170,9 +156,7 @@ fn each_problem_is_told_by_both_interfaces() {
     // A pod under a handler without runcrust writes to the host's disk.
     let astray = scene.staged("astray", filesystem("ext4"));
     let place = scene.target("pod", "astray");
-    scene
-        .call(deferring(&astray, &place))
-        .expect("NodePublishVolume");
+    scene.call_ok(deferring(&astray, &place));
     write(&place, "file", "data");
     assert_eq!(
         scene.node_problems(&astray, &place),
@@ -271,9 +255,7 @@ fn an_unreadable_image_affects_one_volume_only() {
     expected.sort();
     assert_eq!(told, expected);
     let place = csi.target("pod", "pv");
-    let health = csi
-        .call(damaged.health(&place))
-        .expect("NodeGetVolumeHealth");
+    let health = csi.call_ok(damaged.health(&place));
     let inaccessible = VolumeHealthErrorType::Inaccessible;
     assert_eq!(
         problems(health.volume_health, damaged),

@@ -86,13 +86,13 @@ fn of_the_plugin(csi: &Csi) -> (BTreeSet<i32>, BTreeSet<i32>) {
 #[test]
 fn the_plugin_says_who_it_is_and_where() {
     let scene = Scene::with(&["--max-volumes", "7"]);
-    let info = scene.call(GetPluginInfoRequest {}).expect("GetPluginInfo");
+    let info = scene.call_ok(GetPluginInfoRequest {});
     assert_eq!(info.name, DRIVER);
     assert!(!info.vendor_version.is_empty(), "{info:?}");
-    let probe = scene.call(ProbeRequest {}).expect("Probe");
+    let probe = scene.call_ok(ProbeRequest {});
     assert_ne!(probe.ready, Some(false));
 
-    let node = scene.call(NodeGetInfoRequest {}).expect("NodeGetInfo");
+    let node = scene.call_ok(NodeGetInfoRequest {});
     assert_eq!(
         (node.node_id.as_str(), node.max_volumes_per_node),
         (NODE, 7)
@@ -107,9 +107,9 @@ fn the_plugin_says_who_it_is_and_where() {
 #[test]
 fn the_driver_and_the_node_have_the_names_that_they_are_given() {
     let scene = Scene::with(&["--driver-name", "other.example", "--node-id", "other"]);
-    let info = scene.call(GetPluginInfoRequest {}).expect("GetPluginInfo");
+    let info = scene.call_ok(GetPluginInfoRequest {});
     assert_eq!(info.name, "other.example");
-    let node = scene.call(NodeGetInfoRequest {}).expect("NodeGetInfo");
+    let node = scene.call_ok(NodeGetInfoRequest {});
     assert_eq!(
         (node.node_id.as_str(), node.max_volumes_per_node),
         ("other", 0)

@@ -22,7 +22,7 @@ fn page(scene: &Scene, max_entries: i32, starting_token: &str) -> ListVolumesRes
         max_entries,
         starting_token: starting_token.to_owned(),
     };
-    scene.call(request).expect("ListVolumes")
+    scene.call_ok(request)
 }
 
 fn ids(page: &ListVolumesResponse) -> Vec<String> {
@@ -43,14 +43,14 @@ fn there_are_none_at_first() {
 fn all_are_told_as_they_were_made() {
     let scene = Scene::new();
     let request = runcrust_tests::csi::create_request("pv", filesystem("ext4"));
-    let created = scene.call(request).expect("CreateVolume");
+    let created = scene.call_ok(request);
     let listed = page(&scene, 0, "");
     assert_eq!(listed.next_token, "");
     assert_eq!(listed.entries.len(), 1);
     assert_eq!(listed.entries[0].volume, created.volume);
     let made = volumes(&scene, 5);
     assert_eq!(scene.ids().len(), 6);
-    scene.call(made[2].delete()).expect("DeleteVolume");
+    scene.call_ok(made[2].delete());
     let left = scene.ids();
     assert!(left.len() == 5 && !left.contains(&made[2].id), "{left:?}");
 }
@@ -96,7 +96,7 @@ fn volumes_that_go_between_pages_are_not_missed() {
             .iter()
             .find(|it| it.id == id)
             .expect("it is one of them");
-        scene.call(volume.delete()).expect("DeleteVolume");
+        scene.call_ok(volume.delete());
     };
     let all = scene.ids();
     let first = page(&scene, 2, "");

@@ -111,9 +111,7 @@ fn its_data_directory_is_all_that_it_knows() {
     let name = format!("other.{DRIVER}");
     scene.restart(&["--driver-name", &name]);
     assert_eq!(scene.ids(), [volume.id.as_str()]);
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.publish(&target));
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
 }
@@ -122,17 +120,11 @@ fn its_data_directory_is_all_that_it_knows() {
 fn what_it_is_told_is_no_line_of_its_log() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv\nforged");
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.publish(&target));
+    scene.call_ok(volume.unpublish(&target));
     fs::create_dir_all(target.join("directory")).unwrap();
     write(&target, "file", "somebody's");
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     let log = scene.log();
     assert!(log.contains("forged"), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("forged")), "{log}");

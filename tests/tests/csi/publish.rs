@@ -56,7 +56,7 @@ fn it_is_staged_first() {
         Code::FailedPrecondition,
     );
     assert!(message.contains("NodeStageVolume"), "{message}");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let mut elsewhere = volume.publish(&target);
     elsewhere.staging_target_path.push_str("-of-another");
     refused(scene.call(elsewhere), Code::FailedPrecondition);
@@ -77,7 +77,7 @@ fn the_same_again_is_the_same() {
         let target = scene.target("pod", "pv");
         let mut request = volume.publish(&target);
         request.readonly = readonly;
-        scene.call(request.clone()).expect("NodePublishVolume");
+        scene.call_ok(request.clone());
         let mounts = mounts_below(&target);
         assert_eq!(mounts, [target.as_path()]);
         scene.call(request.clone()).expect("again");
@@ -138,9 +138,7 @@ fn a_second_target_is_the_access_modes_matter() {
             );
             scene.restart(&[]);
             refused(scene.call(request), Code::FailedPrecondition);
-            scene
-                .call(volume.unpublish(&first))
-                .expect("NodeUnpublishVolume");
+            scene.call_ok(volume.unpublish(&first));
             scene
                 .call(volume.publish(&second))
                 .expect("the first one has gone");
@@ -161,9 +159,7 @@ fn several_pods_may_read_what_one_writes() {
     write(&writer, "file", "data");
     assert_eq!(read(&reader, "file"), "data");
     assert!(is_read_only(&reader.join("file")) && !is_read_only(&writer.join("file")));
-    scene
-        .call(volume.unpublish(&writer))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&writer));
     assert!(is_read_only(&reader.join("file")), "alone, too");
     scene.put_away(&volume, &[&reader]);
 }
@@ -183,7 +179,7 @@ fn a_reader_is_no_writer_by_either_word() {
             .as_mut()
             .expect("a mode")
             .set_mode(mode);
-        scene.call(volume.stage()).expect("NodeStageVolume");
+        scene.call_ok(volume.stage());
         let mut request = volume.publish(&target);
         request.readonly = mode == Mode::SingleNodeWriter;
         scene
@@ -260,8 +256,6 @@ fn what_others_have_mounted_is_theirs() {
     );
     assert_eq!(read(&target, "theirs"), "data");
     nix::mount::umount(&target).expect("umount");
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.publish(&target));
     scene.put_away(&volume, &[&target]);
 }

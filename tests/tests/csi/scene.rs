@@ -73,7 +73,7 @@ impl Scene {
     #[track_caller]
     pub(crate) fn staged(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
         let volume = self.volume(name, capability);
-        self.call(volume.stage()).expect("NodeStageVolume");
+        self.call_ok(volume.stage());
         volume
     }
 
@@ -81,8 +81,7 @@ impl Scene {
     #[track_caller]
     pub(crate) fn publish(&self, volume: &CsiVolume, pod: &str) -> PathBuf {
         let target = self.target(pod, "pv");
-        self.call(volume.publish(&target))
-            .expect("NodePublishVolume");
+        self.call_ok(volume.publish(&target));
         target
     }
 
@@ -90,10 +89,9 @@ impl Scene {
     #[track_caller]
     pub(crate) fn take_back(&self, volume: &CsiVolume, targets: &[&Path]) {
         for target in targets {
-            self.call(volume.unpublish(target))
-                .expect("NodeUnpublishVolume");
+            self.call_ok(volume.unpublish(target));
         }
-        self.call(volume.unstage()).expect("NodeUnstageVolume");
+        self.call_ok(volume.unstage());
         assert_eq!(
             self.devices(&volume.id),
             Vec::<PathBuf>::new(),
@@ -105,7 +103,7 @@ impl Scene {
     #[track_caller]
     pub(crate) fn put_away(&self, volume: &CsiVolume, targets: &[&Path]) {
         self.take_back(volume, targets);
-        self.call(volume.delete()).expect("DeleteVolume");
+        self.call_ok(volume.delete());
         assert_eq!(self.left(), Vec::<PathBuf>::new());
     }
 

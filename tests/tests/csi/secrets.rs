@@ -41,25 +41,25 @@ fn what_works_is_logged_without_them() {
     let mut stage = volume.stage();
     stage.secrets = secrets();
     stage.publish_context = secrets();
-    scene.call(stage).expect("NodeStageVolume");
+    scene.call_ok(stage);
     let target = scene.target("pod", "pv");
     let mut publish = volume.publish(&target);
     publish.secrets = secrets();
     publish.publish_context = secrets();
-    scene.call(publish).expect("NodePublishVolume");
+    scene.call_ok(publish);
     let mut grow = volume.grow(volume.capacity * 2);
     grow.secrets = secrets();
-    scene.call(grow).expect("ControllerExpandVolume");
+    scene.call_ok(grow);
     let mut expand = volume.expand(&target, volume.capacity * 2);
     expand.secrets = secrets();
-    scene.call(expand).expect("NodeExpandVolume");
+    scene.call_ok(expand);
     let mut validate = volume.validate();
     validate.secrets = secrets();
-    scene.call(validate).expect("ValidateVolumeCapabilities");
+    scene.call_ok(validate);
     scene.take_back(&volume, &[&target]);
     let mut delete = volume.delete();
     delete.secrets = secrets();
-    scene.call(delete).expect("DeleteVolume");
+    scene.call_ok(delete);
     assert_discreet(
         &scene,
         &[
@@ -107,7 +107,7 @@ fn what_fails_is_logged_without_them() {
         let is_answered = !matches!(status.code(), Code::Unknown | Code::Unavailable);
         assert!(is_answered, "{status}");
         assert_discreet(&scene, &[&volume.id, "NodeStageVolume"]);
-        scene.call(volume.unstage()).expect("NodeUnstageVolume");
+        scene.call_ok(volume.unstage());
     }
 }
 

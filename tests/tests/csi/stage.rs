@@ -35,7 +35,7 @@ fn a_stage_makes_a_file_system_and_mounts_nothing() {
         let mut inside = fs::read_dir(&volume.staging).expect("the staging directory");
         assert!(inside.next().is_none(), "it stays empty");
         fsck(made, &device);
-        scene.call(volume.unstage()).expect("NodeUnstageVolume");
+        scene.call_ok(volume.unstage());
         assert!(volume.staging.is_dir(), "it is the orchestrator's");
         scene.put_away(&volume, &[]);
     }
@@ -66,7 +66,7 @@ fn staged_again_while_a_pod_has_it_is_fine() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
 }
@@ -123,10 +123,8 @@ fn another_file_system_is_not_made_over_the_one_that_is_there() {
         "it was written to"
     );
     volume.capability = filesystem("ext4");
-    scene.call(volume.stage()).expect("NodeStageVolume");
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.stage());
+    scene.call_ok(volume.publish(&target));
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
 }
@@ -175,7 +173,7 @@ fn what_cannot_be_used_so_is_refused() {
 fn an_unstage_can_be_repeated_and_comes_after_the_unpublish() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call(volume.unstage()).expect("it isn't staged");
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     let message = refused(scene.call(volume.unstage()), Code::FailedPrecondition);

@@ -42,9 +42,7 @@ fn numbers_are_the_file_systems() {
         let target = scene.publish(&volume, "pod");
         write(&target, "file", &"x".repeat(3 << 20));
         nix::unistd::syncfs(std::fs::File::open(&target).expect("its root")).expect("syncfs");
-        let stats = scene
-            .call(volume.stats(&target))
-            .expect("NodeGetVolumeStats");
+        let stats = scene.call_ok(volume.stats(&target));
         let real = statvfs(&target).expect("statvfs");
         let bytes = usage(&stats, Unit::Bytes);
         let block = real.fragment_size();
@@ -83,9 +81,7 @@ fn the_condition_is_told_where_the_capability_is() {
     let scene = Scene::with(&["--without", "VOLUME_CONDITION"]);
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
-    let stats = scene
-        .call(volume.stats(&target))
-        .expect("NodeGetVolumeStats");
+    let stats = scene.call_ok(volume.stats(&target));
     assert_eq!(stats.volume_condition, None);
     scene.put_away(&volume, &[&target]);
 }
@@ -94,9 +90,7 @@ fn the_condition_is_told_where_the_capability_is() {
 fn a_block_volume_has_a_size() {
     let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
-    let stats = scene
-        .call(volume.stats(&target))
-        .expect("NodeGetVolumeStats");
+    let stats = scene.call_ok(volume.stats(&target));
     assert_eq!(usage(&stats, Unit::Bytes).total, volume.capacity);
     scene.put_away(&volume, &[&target]);
 }
@@ -104,9 +98,7 @@ fn a_block_volume_has_a_size() {
 #[test]
 fn the_staging_path_is_one_too() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
-    let stats = scene
-        .call(volume.stats(&volume.staging))
-        .expect("NodeGetVolumeStats");
+    let stats = scene.call_ok(volume.stats(&volume.staging));
     assert_eq!(usage(&stats, Unit::Bytes).total, volume.capacity);
     scene.put_away(&volume, &[]);
 }
@@ -124,11 +116,9 @@ fn where_it_is_not_it_is_not_found() {
         let message = refused(scene.call(volume.stats(path)), Code::NotFound);
         assert!(message.contains(&volume.id), "{message}");
     }
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     refused(scene.call(volume.stats(&target)), Code::NotFound);
-    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    scene.call_ok(volume.unstage());
     refused(scene.call(volume.stats(&volume.staging)), Code::NotFound);
     scene.put_away(&volume, &[]);
 }
@@ -139,12 +129,8 @@ fn another_volumes_path_is_not_its_own() {
     let volume = scene.staged("pv-a", filesystem("ext4"));
     let other = scene.staged("pv-b", filesystem("ext4"));
     let (target, others) = (scene.target("pod", "pv-a"), scene.target("pod", "pv-b"));
-    scene
-        .call(volume.publish(&target))
-        .expect("NodePublishVolume");
-    scene
-        .call(other.publish(&others))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.publish(&target));
+    scene.call_ok(other.publish(&others));
     refused(scene.call(volume.stats(&others)), Code::NotFound);
     scene.take_back(&volume, &[&target]);
     scene.take_back(&other, &[&others]);
@@ -174,9 +160,7 @@ fn a_file_system_that_is_broken_is_abnormal() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     fail_ext4(&scene.device(&volume.id));
-    let stats = scene
-        .call(volume.stats(&target))
-        .expect("NodeGetVolumeStats");
+    let stats = scene.call_ok(volume.stats(&target));
     let condition = stats
         .volume_condition
         .expect("VOLUME_CONDITION: it MUST be there");
@@ -195,9 +179,7 @@ fn a_shut_down_file_system_is_abnormal_and_can_be_unpublished() {
         let target = scene.publish(&volume, "pod");
         let mut xfs_io = Command::new("xfs_io");
         let _ = Run::of(xfs_io.args(["-x", "-c", "shutdown"]).arg(&target)).success();
-        let stats = scene
-            .call(volume.stats(&target))
-            .expect("NodeGetVolumeStats");
+        let stats = scene.call_ok(volume.stats(&target));
         let condition = stats.volume_condition.expect("it MUST be there");
         assert!(condition.abnormal, "{fstype}: {condition:?}");
         scene
@@ -214,9 +196,7 @@ fn an_image_that_was_cut_is_abnormal() {
     let target = scene.publish(&volume, "pod");
     let image = File::options().write(true).open(scene.image(&volume.id));
     image.unwrap().set_len(4 << 20).unwrap();
-    let stats = scene
-        .call(volume.stats(&target))
-        .expect("NodeGetVolumeStats");
+    let stats = scene.call_ok(volume.stats(&target));
     let condition = stats.volume_condition.expect("it MUST be there");
     assert!(condition.abnormal, "{condition:?}");
     assert!(condition.message.contains("it was cut"), "{condition:?}");

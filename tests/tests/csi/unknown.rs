@@ -72,7 +72,7 @@ fn one_that_is_not_there_is_deleted_already() {
 #[test]
 fn one_that_was_deleted_is_not_there() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
-    scene.call(volume.delete()).expect("DeleteVolume");
+    scene.call_ok(volume.delete());
     let target = scene.target("pod", "pv");
     refused(scene.call(volume.stage()), Code::NotFound);
     refused(scene.call(volume.publish(&target)), Code::NotFound);

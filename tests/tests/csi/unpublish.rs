@@ -17,9 +17,7 @@ fn the_target_path_goes_and_the_call_can_be_repeated() {
     for capability in [filesystem("ext4"), block()] {
         let (scene, volume) = Scene::with_staged(capability);
         let target = scene.publish(&volume, "pod");
-        scene
-            .call(volume.unpublish(&target))
-            .expect("NodeUnpublishVolume");
+        scene.call_ok(volume.unpublish(&target));
         assert!(!target.exists() && target.parent().expect("it has one").is_dir());
         scene.call(volume.unpublish(&target)).expect("again");
         scene.restart(&[]);
@@ -44,9 +42,7 @@ fn what_is_written_is_there_when_it_is_published_again() {
     let mut target = scene.publish(&volume, "pod-a");
     for pod in ["pod-b", "pod-c"] {
         write(&target, "file", pod);
-        scene
-            .call(volume.unpublish(&target))
-            .expect("NodeUnpublishVolume");
+        scene.call_ok(volume.unpublish(&target));
         target = scene.publish(&volume, pod);
         assert_eq!(read(&target, "file"), pod);
     }
@@ -60,9 +56,7 @@ fn one_pods_end_is_not_the_others() {
         scene.publish(&volume, "pod-a"),
         scene.publish(&volume, "pod-b"),
     );
-    scene
-        .call(volume.unpublish(&first))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&first));
     write(&second, "file", "data");
     refused(scene.call(volume.unstage()), Code::FailedPrecondition);
     assert_eq!(read(&second, "file"), "data");
@@ -92,9 +86,7 @@ fn mounts_over_one_another_all_go() {
     // As when two mounters that both have found nothing have mounted.
     runcrust_tests::mounts::bind(&target, &target);
     assert_eq!(mounts_below(&target).len(), 2);
-    scene
-        .call(volume.unpublish(&target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(volume.unpublish(&target));
     assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
     scene.put_away(&volume, &[&target]);
 }

@@ -67,7 +67,7 @@ fn is_confirmed(scene: &Scene, volume: &CsiVolume, cases: &[(VolumeCapability, O
     for (capability, refused) in cases {
         let mut request = volume.validate();
         request.volume_capabilities = vec![capability.clone()];
-        let answer = scene.call(request).expect("ValidateVolumeCapabilities");
+        let answer = scene.call_ok(request);
         let told = format!("{capability:?}: {}", answer.message);
         assert_eq!(answer.confirmed.is_none(), refused.is_some(), "{told}");
         assert!(
@@ -106,7 +106,7 @@ fn another_file_system_than_a_volume_holds_is_not_confirmed() {
     let mut older = scene.staged("older", filesystem("ext3"));
     scene.take_back(&older, &[]);
     older.capability = filesystem("ext4");
-    scene.call(older.stage()).expect("NodeStageVolume");
+    scene.call_ok(older.stage());
     is_confirmed(
         &scene,
         &older,

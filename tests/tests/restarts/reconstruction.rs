@@ -128,10 +128,10 @@ on_each_delegate! {
             };
             assert_eq!(scene.counted(), expected);
             let target = scene.target(&pod, &storage.pv);
-            scene.csi.call(storage.volume.unpublish(&target)).expect("NodeUnpublishVolume");
+            scene.csi.call_ok(storage.volume.unpublish(&target));
             let mut unstage = storage.volume.unstage();
             utf8(&scene.crustlet.staging(&storage.volume.id)).clone_into(&mut unstage.staging_target_path);
-            scene.csi.call(unstage).expect("NodeUnstageVolume");
+            scene.csi.call_ok(unstage);
             scene.assert_nothing_left(&[&storage]);
         }
     }

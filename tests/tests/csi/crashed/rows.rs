@@ -20,7 +20,7 @@ pub(super) fn called<C: Call>(client: &CsiClient, call: C) -> Result<(), Status>
 }
 
 fn delete(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
-    scene.call(volume.delete()).expect("DeleteVolume");
+    scene.call_ok(volume.delete());
 }
 
 #[test]
@@ -89,14 +89,12 @@ fn staging_what_holds_data() {
 }
 
 pub(super) fn stage(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
 }
 
 pub(super) fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
     stage(scene, volume, target);
-    scene
-        .call(volume.publish(target))
-        .expect("NodePublishVolume");
+    scene.call_ok(volume.publish(target));
 }
 
 #[test]
@@ -157,9 +155,7 @@ fn growing_on_the_node() {
         capability: || filesystem("xfs"),
         before: |scene, volume, target| {
             publish(scene, volume, target);
-            scene
-                .call(volume.grow(volume.capacity * 2))
-                .expect("ControllerExpandVolume");
+            scene.call_ok(volume.grow(volume.capacity * 2));
         },
         call: |client, life| {
             let expand = life.volume.expand(&life.target, life.volume.capacity * 2);

@@ -55,10 +55,7 @@ fn names_may_not_be_too_long_or_have_control_characters() {
 #[test]
 fn a_volume_is_on_this_node_or_nowhere() {
     let scene = Scene::new();
-    let here = scene
-        .call(NodeGetInfoRequest {})
-        .expect("NodeGetInfo")
-        .accessible_topology;
+    let here = scene.call_ok(NodeGetInfoRequest {}).accessible_topology;
     let here = here.expect("where it is");
     let mut there = here.clone();
     for place in there.segments.values_mut() {

@@ -65,7 +65,7 @@ fn is_refused_where(starts: impl Fn(&Scene)) {
         }
         assert!(same(&image, &whole), "{then}: it was written to: {message}");
         scene.restart(&[]);
-        scene.call(volume.stage()).expect("NodeStageVolume");
+        scene.call_ok(volume.stage());
         let target = scene.publish(&volume, "pod");
         assert_eq!(read(&target, "file"), "data", "{then}");
         scene.put_away(&volume, &[&target]);
@@ -135,9 +135,9 @@ fn an_image_that_is_cut_while_it_is_looked_at_is_not_made_anew() {
     let _ = refused(scene.call(volume.stage()), Code::FailedPrecondition);
     assert_eq!(inode(), (file, 0));
     scene.restart(&[]);
-    scene.call(volume.unstage()).expect("NodeUnstageVolume");
+    scene.call_ok(volume.unstage());
     copy(&whole, &image);
-    scene.call(volume.stage()).expect("NodeStageVolume");
+    scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
     scene.put_away(&volume, &[&target]);
@@ -173,7 +173,7 @@ fn a_file_system_that_is_not_made_whole_is_not_the_volumes() {
             assert_eq!(image.blocks(), 0, "{script}");
         }
         scene.restart(&[]);
-        scene.call(volume.stage()).expect("NodeStageVolume");
+        scene.call_ok(volume.stage());
         let target = scene.publish(&volume, "pod");
         scene.put_away(&volume, &[&target]);
     }

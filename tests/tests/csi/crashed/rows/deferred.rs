@@ -15,9 +15,7 @@ use crate::scene::Scene;
 
 fn defer(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
     stage(scene, volume, target);
-    scene
-        .call(deferring(volume, target))
-        .expect("NodePublishVolume");
+    scene.call_ok(deferring(volume, target));
 }
 
 /// What a runtime finds there is the volume, and the host has none of it.
@@ -40,9 +38,7 @@ fn is_nowhere(scene: &Scene, life: &Life) {
 }
 
 fn give_back(scene: &Scene, life: &Life) {
-    scene
-        .call(life.volume.unpublish(&life.target))
-        .expect("NodeUnpublishVolume");
+    scene.call_ok(life.volume.unpublish(&life.target));
     is_nowhere(scene, life);
 }
 
@@ -129,9 +125,7 @@ fn growing_under_the_runtime() {
         capability: || filesystem("xfs"),
         before: |scene, volume, target| {
             defer(scene, volume, target);
-            scene
-                .call(volume.grow(volume.capacity * 2))
-                .expect("ControllerExpandVolume");
+            scene.call_ok(volume.grow(volume.capacity * 2));
         },
         call: |client, life| {
             let expand = NodeExpandVolumeRequest {
@@ -183,9 +177,7 @@ fn unpublishing_by_the_earlier_draft() {
         capability: ext4,
         before: |scene, volume, target| {
             stage(scene, volume, target);
-            scene
-                .call(draft(volume, target))
-                .expect("NodePublishVolume");
+            scene.call_ok(draft(volume, target));
         },
         call: |client, life| called(client, life.volume.unpublish(&life.target)),
         has_data: true,
