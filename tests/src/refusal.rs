@@ -56,6 +56,18 @@ impl Refusal {
     }
 }
 
+/// Checks that a sentence has each of these words.
+///
+/// # Panics
+///
+/// With the first one that it hasn't.
+#[track_caller]
+pub fn assert_names(sentence: &str, words: &[&str]) {
+    for word in words {
+        assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+    }
+}
+
 /// Creates what must be refused without a trace.
 pub fn create(node: &Node, bundle: &Bundle) -> Refusal {
     let container = node.container(bundle);

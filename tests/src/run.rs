@@ -110,6 +110,18 @@ impl Run {
         self
     }
 
+    /// Checks that standard error has each of these words.
+    ///
+    /// # Panics
+    ///
+    /// With the first one that it hasn't.
+    #[track_caller]
+    pub fn assert_names(&self, words: &[&str]) {
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} isn't in: {self}");
+        }
+    }
+
     /// The run, which must have failed.
     ///
     /// # Panics

@@ -27,9 +27,7 @@ fn assert_refused(run: &Run, why: &str) {
         !run.status.success() && !run.stdout.contains("written"),
         "{run}"
     );
-    for text in ["volume ", why, "hint: "] {
-        assert!(run.stderr.contains(text), "{run}");
-    }
+    run.assert_names(&["volume ", why, "hint: "]);
 }
 
 /// Plays a pod of one container, `app`, that has the volume's directory `sub` at `/data`.
@@ -383,9 +381,7 @@ on_each_delegate! {
         let scene = Scene::new(delegate, &[]);
         let Scene { target, podman, .. } = &scene;
         let failed = podman.start("one", &[&volume(target, ":O")], 0).failure();
-        for text in ["volume pv-1: ", "overlay", "hint: "] {
-            assert!(failed.stderr.contains(text), "{failed}");
-        }
+        failed.assert_names(&["volume pv-1: ", "overlay", "hint: "]);
         scene.end();
     }
 

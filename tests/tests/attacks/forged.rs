@@ -9,6 +9,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::gc::assert_sure;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::process::{self, kill_and_wait};
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{
     Bundle, Node, POD, Pod, Run, StagedVolume, binary, on_each_delegate, refusal,
 };
@@ -149,9 +150,7 @@ on_each_delegate! {
                     let _ = container.create().failure();
                     assert_eq!(container.state(), None);
                     let sentence = container.last_log_error().unwrap();
-                    for word in [reason, utf8(&directory)] {
-                        assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
-                    }
+                    assert_names(&sentence, &[reason, utf8(&directory)]);
                     assert!(bundle.config_bytes() == config, "config.json was changed");
                 }
                 // As it was.

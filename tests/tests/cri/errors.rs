@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use runcrust_tests::cri::runtime_v1::{ContainerConfig, ContainerState};
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
     Bundle, CriPod, LoopDevice, Node, POD, StagedVolume, on_each_delegate, refusal,
@@ -46,9 +47,7 @@ fn told_at_the_command_line(node: &Node, pod: &CriPod<'_>, source: &Path) -> Str
 fn assert_refused(node: &Node, pod: &CriPod<'_>, container: &ContainerConfig, names: &[&str]) {
     let source = PathBuf::from(&container.mounts[0].host_path);
     let sentence = told_at_the_command_line(node, pod, &source);
-    for name in names {
-        assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-    }
+    assert_names(&sentence, names);
     let id = pod.create(container);
     let error = pod.cri().start(&id).expect_err("it is refused");
     assert_tells(&error.message, &sentence);

@@ -35,9 +35,7 @@ on_each_delegate! {
 
         let refused = call(&["uninstall"]).failure();
         let id = docker.inspect("one", "{{.Id}}");
-        for word in ["pv-1", &id[..12]] {
-            assert!(refused.stderr.contains(word), "{word}: {refused}");
-        }
+        refused.assert_names(&["pv-1", &id[..12]]);
         let _ = docker.run(&["restart", "-t0", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
 

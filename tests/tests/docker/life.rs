@@ -111,9 +111,7 @@ on_each_delegate! {
         let staged = fs::read(&file).unwrap();
         fs::write(&file, "{").unwrap();
         let failed = docker.start_container("refused", &[&volume]).failure();
-        for text in ["volume pv-1: ", "isn't JSON", utf8(&node.entry(target))] {
-            assert!(failed.stderr.contains(text), "{text}: {failed}");
-        }
+        failed.assert_names(&["volume pv-1: ", "isn't JSON", utf8(&node.entry(target))]);
         fs::write(&file, staged).unwrap();
         scene.assert_nothing_on_the_host();
         scene.end(&["checked", "failing", "refused"]);

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
     Container, LoopDevice, Node, Pod, Run, on_each_delegate, on_each_file_system,
@@ -93,9 +94,7 @@ on_each_delegate! {
         let one = a.app();
         let b = Pod::new(&node, "pod-b", &clone, &[]);
         let sentence = b.refused();
-        for name in [utf8(device.path()), utf8(clone.path()), "file-system id", "hint: ", "btrfstune -u"] {
-            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &[utf8(device.path()), utf8(clone.path()), "file-system id", "hint: ", "btrfstune -u"]);
         assert!(!b.has(&clone) && clone.is_free());
         assert_eq!(one.sh("cat /data/file"), "both");
 
@@ -127,9 +126,7 @@ on_each_file_system! {
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let app = a.app();
         let sentence = Pod::new(&node, "pod-b", &alias, &[]).refused_for(&a);
-        for number in [device.number(), alias.number()] {
-            assert!(sentence.contains(number), "{number} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &[device.number(), alias.number()]);
         assert!(alias.is_free());
         let _ = app.sh("echo x > /data/file; sync");
     }
@@ -167,9 +164,7 @@ on_each_file_system! {
         let app = node.container(&node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write());
         let _ = app.create().failure();
         let sentence = app.last_log_error().unwrap();
-        for name in ["volume pv-1: ", &place, device.number(), "hint: "] {
-            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["volume pv-1: ", &place, device.number(), "hint: "]);
     }
 }
 

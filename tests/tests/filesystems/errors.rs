@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
 
 /// The sentence, which names all these, the volume once, and what to do.
@@ -15,9 +16,7 @@ fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -
     let pod = Pod::new(node, "pod-a", device, options);
     assert!(!pod.has(device));
     let sentence = pod.refused();
-    for name in names {
-        assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-    }
+    assert_names(&sentence, names);
     assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
     assert_eq!(sentence.matches("pv-1").count(), 1, "{sentence}");
     assert_eq!(sentence.matches("hint: ").count(), 1, "{sentence}");

@@ -103,9 +103,7 @@ on_each_delegate! {
 
         let text = fs::read_to_string(&file).unwrap();
         let refused = call(&volume, "uninstall", &file).failure();
-        for word in ["pv-1", POD, &app, "hint: "] {
-            assert!(refused.stderr.contains(word), "{word}: {refused}");
-        }
+        refused.assert_names(&["pv-1", POD, &app, "hint: "]);
         assert_eq!(fs::read_to_string(&file).unwrap(), text, "refused, and nothing changed");
 
         cri.stop_pod(&pod).unwrap();

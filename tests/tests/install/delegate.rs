@@ -46,9 +46,7 @@ fn a_delegate_of_unclear_kind_is_refused_with_what_to_write() {
         let refused = |call: &str, words: [&str; 3]| {
             let before = tree(&scene.root());
             let refused = scene.installed(call).failure();
-            for words in words {
-                assert!(refused.stderr.contains(words), "{words}: {refused}");
-            }
+            refused.assert_names(&words);
             assert_eq!(tree(&scene.root()), before);
         };
         let says = format!("/usr/bin/oci-runtime says that it is {kind} ");
@@ -149,9 +147,7 @@ on_each_delegate! {
         let install = || run(handler.path(), &["install", "podman", "--config", utf8(&file)]);
         let refused = install().failure();
         let line = format!("delegate_kind = \"{delegate}\"");
-        for words in [&*line, utf8(&program), utf8(&handler.configuration())] {
-            assert!(refused.stderr.contains(words), "{refused}");
-        }
+        refused.assert_names(&[&*line, utf8(&program), utf8(&handler.configuration())]);
         assert!(!file.exists());
 
         handler.reconfigure(&line);

@@ -16,6 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::ops::stage_request;
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{
     Container, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate, process, until, wait_until,
 };
@@ -169,9 +170,7 @@ on_each_delegate! {
         let before = node.records();
         let request = publish_request(&sandbox, &target, &device);
         let error = refused(publish(&ops, request), FailedPrecondition);
-        for words in ["volume pv-1: ", sandbox.id(), "sandbox = \"always\""] {
-            assert!(error.contains(words), "{error}");
-        }
+        assert_names(&error, &["volume pv-1: ", sandbox.id(), "sandbox = \"always\""]);
         assert_eq!(node.records(), before);
         assert!(device.is_free());
     }

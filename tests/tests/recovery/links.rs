@@ -105,9 +105,7 @@ fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
         pod.sandbox.id(),
         "FAILED_PRECONDITION",
     ];
-    for name in names {
-        assert!(refused.stderr.contains(name), "{name}: {refused}");
-    }
+    refused.assert_names(&names);
 
     process::kill_now(pod.sandbox.pid());
     wait_until("the sandbox to end", PATIENCE, || !pod.sandbox.is_alive());

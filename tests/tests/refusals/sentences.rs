@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{Container, Node, POD, Run, StagedVolume, binary, on_each_delegate};
 
 #[track_caller]
@@ -12,9 +13,7 @@ fn assert_refused(container: &Container, words: &[&str]) {
     let _ = container.create().failure();
     let sentence = container.last_log_error().expect("a line in the log");
     assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
-    for word in words {
-        assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
-    }
+    assert_names(&sentence, words);
 }
 
 on_each_delegate! {
@@ -47,9 +46,7 @@ on_each_delegate! {
             let _ = Run::of(&mut create).failure();
         });
         let sentence = fs::read_to_string(&log).unwrap();
-        for word in ["volume pv-1: ", "Read-only file system", "hint: ", "written anew in its place"] {
-            assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["volume pv-1: ", "Read-only file system", "hint: ", "written anew in its place"]);
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
@@ -71,9 +68,7 @@ on_each_delegate! {
         create.arg(again.path()).arg(sandbox.id());
         let _ = sandbox.create_with(create).failure();
         let sentence = sandbox.last_log_error().unwrap();
-        for word in ["volume pv-1: ", sandbox.id(), "exists already", "hint: "] {
-            assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["volume pv-1: ", sandbox.id(), "exists already", "hint: "]);
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::PATIENCE;
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{Container, Node, POD, StagedVolume, on_each_delegate, process, wait_until};
 use serde_json::{Value, json};
 
@@ -89,9 +90,7 @@ on_each_delegate! {
         let output = publish.output().unwrap();
         let sentence = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success());
-        for name in ["volume pv-1: ", "container nobodys isn't among its users"] {
-            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["volume pv-1: ", "container nobodys isn't among its users"]);
         assert_eq!(record(), before);
     }
 

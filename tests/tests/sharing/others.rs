@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::thread;
 
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate, volume};
 
 /// Keeps the device mounted, in a mount namespace that nobody sees, while `work` is done.
@@ -34,9 +35,7 @@ on_each_delegate! {
             assert!(!pod.has(&device));
             let sentence = pod.refused();
             let path = device.path().to_str().unwrap();
-            for name in [path, "in use", "hint: "] {
-                assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-            }
+            assert_names(&sentence, &[path, "in use", "hint: "]);
             assert!(!pod.has(&device));
             pod.assert_target_empty();
             pod

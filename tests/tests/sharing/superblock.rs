@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
@@ -12,9 +13,7 @@ fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) 
     let app = a.app();
     let b = Pod::new(&node, "pod-b", &device, second);
     let sentence = b.refused_for(&a);
-    for name in names {
-        assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-    }
+    assert_names(&sentence, names);
     assert!(!b.has(&device));
     let _ = app.sh("ls /data");
     b.assert_target_empty();
@@ -73,9 +72,7 @@ on_each_delegate! {
         let _ = app.sh("echo from a > /data/a; sync");
         let b = Pod::new(&node, "pod-b", &alias, &[]);
         let sentence = b.refused_for(&a);
-        for number in [device.number(), alias.number()] {
-            assert!(sentence.contains(number), "{number} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &[device.number(), alias.number()]);
         assert!(alias.is_free());
         a.end([app]);
         device.wait_until_free(runcrust_tests::node::PATIENCE);
@@ -91,9 +88,7 @@ on_each_delegate! {
             let app = a.app();
             let b = Pod::new(&node, "pod-b", second, &[]);
             let sentence = b.refused_for(&a);
-            for number in [device.number(), upper.number()] {
-                assert!(sentence.contains(number), "{number} isn't in: {sentence}");
-            }
+            assert_names(&sentence, &[device.number(), upper.number()]);
             b.end([]);
             a.end([app]);
             for pod in [&a, &b] {
@@ -140,9 +135,7 @@ on_each_delegate! {
         let app = node.container(&bundle);
         let _ = app.create().failure();
         let sentence = app.last_log_error().expect("a sentence");
-        for name in ["volume pv-2: ", device.number(), alias.number()] {
-            assert!(sentence.contains(name), "{name} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["volume pv-2: ", device.number(), alias.number()]);
         assert!(alias.is_free());
     }
 }

@@ -1,6 +1,7 @@
 //! A verb's answer, read strictly.
 
 use runcrust_tests::Run;
+use runcrust_tests::refusal::assert_names;
 use serde_json::Value;
 
 /// The only output of a verb that has nothing to tell.
@@ -35,7 +36,5 @@ pub(crate) fn error(run: Run) -> (String, String) {
 pub(crate) fn assert_error(run: Run, expected: &str, names: &[&str]) {
     let (code, message) = error(run);
     assert_eq!(code, expected, "{message}");
-    for name in names {
-        assert!(message.contains(name), "{name:?} isn't in: {message}");
-    }
+    assert_names(&message, names);
 }

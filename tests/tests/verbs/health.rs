@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{
     Container, LoopDevice, Node, Pod, Run, StagedVolume, host, on_each_delegate, process, refusal,
     wait_until,
@@ -34,9 +35,7 @@ fn assert_abnormal(answer: &Value, names: &[&str]) {
         message.contains("; hint: ") && !message.contains('\n'),
         "{message}"
     );
-    for name in names {
-        assert!(message.contains(name), "{name:?} isn't in: {message}");
-    }
+    assert_names(&message, names);
 }
 
 #[track_caller]
@@ -163,9 +162,7 @@ on_each_delegate! {
         }
         let other = Pod::new(&node, "pod-b", &device, &[]);
         let sentence = other.refused();
-        for name in ["EIO", "shut down", "end all pods", "xfs_repair"] {
-            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["EIO", "shut down", "end all pods", "xfs_repair"]);
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         assert_abnormal(&stats(&node, &target), &["EIO", "xfs_repair"]);

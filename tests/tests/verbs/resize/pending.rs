@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::refusal::assert_names;
 use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate, process, wait_until};
 use serde_json::{Value, json};
 
@@ -266,9 +267,7 @@ on_each_delegate! {
         let app = node.container(&bundle);
         let _ = app.create().failure();
         let sentence = app.last_log_error().expect("a sentence");
-        for name in ["volume pv-1: ", utf8(&file), "version"] {
-            assert!(sentence.contains(name), "{name:?} isn't in: {sentence}");
-        }
+        assert_names(&sentence, &["volume pv-1: ", utf8(&file), "version"]);
         assert_eq!(capacity(node.resize(&target, 0, 0)), 320 * MIB);
         let _app = node.run(&bundle);
     }
