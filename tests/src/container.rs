@@ -70,6 +70,18 @@ impl Container {
         container
     }
 
+    /// Creates the container, which must fail, and returns the last error in its log.
+    ///
+    /// # Panics
+    ///
+    /// When it is created, and when the log has no error.
+    #[track_caller]
+    pub fn refused(&self) -> String {
+        let run = self.create().failure();
+        let error = self.last_log_error();
+        error.unwrap_or_else(|| panic!("no error in the log: {run}"))
+    }
+
     /// The runtime's command with the global flags that containerd gives, and its directory.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.runtime.command();

@@ -59,8 +59,7 @@ on_each_delegate! {
         fs::write(volume.entry().join("mountInfo.json"), "{").unwrap();
         let sandbox = volume.container(&volume.sandbox_bundle(POD).write());
         // The harness opens a sandbox's three streams read-only, as containerd does.
-        let _ = sandbox.create().failure();
-        let error = sandbox.last_log_error().unwrap();
+        let error = sandbox.refused();
         assert!(error.starts_with("volume pv-1: ") && error.contains("mountInfo.json: isn't JSON"), "{error}");
     }
 
@@ -107,8 +106,7 @@ on_each_delegate! {
         let bundle = node.sandbox_bundle(POD).write();
         let before = bundle.config_bytes();
         let sandbox = node.container(&bundle);
-        let _ = sandbox.create().failure();
-        let error = sandbox.last_log_error().unwrap();
+        let error = sandbox.refused();
         assert!(error.contains("/no/such/hook") && error.contains("hint: install crust-mount-hook"), "{error}");
         assert_eq!(bundle.config_bytes(), before);
     }

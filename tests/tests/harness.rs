@@ -73,8 +73,7 @@ on_each_delegate! {
         let dir = TestDir::new();
         let bundle = Bundle::plain(&dir).args(["/no/such/program"]).write();
         let container = Container::new(&Runtime::bare(delegate), &bundle);
-        let _ = container.create().failure();
-        let error = container.last_log_error().expect("an error in the log");
+        let error = container.refused();
         assert!(error.contains("/no/such/program"), "{error}");
     }
 }

@@ -162,8 +162,7 @@ on_each_file_system! {
         let place = format!("/.crust/{}", utf8(Path::new(entry.file_name().unwrap())));
         mount_in(&pod.sandbox, &other, &place);
         let app = node.container(&node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write());
-        let _ = app.create().failure();
-        let sentence = app.last_log_error().unwrap();
+        let sentence = app.refused();
         assert_names(&sentence, &["volume pv-1: ", &place, device.number(), "hint: "]);
     }
 }

@@ -48,8 +48,7 @@ on_each_delegate! {
         let _ = node.try_stage_as("ext4", &target, device.path(), &[]).success();
         let sandbox = node.sandbox("pod-a");
         let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
-        let _ = app.create().failure();
-        let sentence = app.last_log_error().unwrap();
+        let sentence = app.refused();
         let device = utf8(device.path());
         let expected = format!(
             "volume pv-1: fsconfig(\"{device}\", ext4, create): EINVAL: the device holds xfs, not \

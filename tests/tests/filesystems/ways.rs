@@ -84,8 +84,7 @@ on_each_delegate! {
         let volume = StagedVolume::of(node, device, &[]);
         let bundle = volume.plain_bundle().user_namespace(FIRST, None);
         let container = volume.container(&bundle.write());
-        let _ = container.create().failure();
-        let sentence = container.last_log_error().expect("a sentence");
+        let sentence = container.refused();
         assert!(sentence.starts_with("volume pv-1: mount_setattr(MOUNT_ATTR_IDMAP): EINVAL; hint: "), "{sentence}");
         volume.device.wait_until_free(PATIENCE);
         let _ = volume.unstage().success();

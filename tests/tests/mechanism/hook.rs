@@ -167,8 +167,7 @@ on_each_delegate! {
             let bundle = bundle.write();
             let before = bundle.config_bytes();
             let container = volume.container(&bundle);
-            let _ = container.create().failure();
-            let error = container.last_log_error().unwrap();
+            let error = container.refused();
             assert!(error.starts_with("volume pv-1: ") && error.contains(named), "{error}");
             assert!(error.contains("hint: "), "{error}");
             assert_eq!(bundle.config_bytes(), before);
@@ -183,8 +182,7 @@ on_each_delegate! {
         let sandbox = volume.node.sandbox("another-pod");
         let bundle = with_mountpoint(volume.app_bundle(&sandbox), "/data");
         let container = volume.container(&bundle);
-        let _ = container.create().failure();
-        let error = container.last_log_error().unwrap();
+        let error = container.refused();
         assert!(error.contains("its target path is of pod"), "{error}");
     }
 }

@@ -165,8 +165,7 @@ on_each_delegate! {
         let _ = volume.run(&bundle(b"utf8")).sh("echo x > /data/file");
         // It can't be recorded.
         let container = volume.container(&bundle(b"not-\xff-utf8"));
-        let _ = container.create().failure();
-        let error = container.last_log_error().unwrap();
+        let error = container.refused();
         assert!(error.contains("isn't UTF-8; hint: "), "{error}");
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }

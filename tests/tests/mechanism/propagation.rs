@@ -208,8 +208,7 @@ on_each_delegate! {
                 bundle.write()
             };
             let app = volume.container(&bundle("/shared/volume"));
-            let _ = app.create().failure();
-            let sentence = app.last_log_error().unwrap();
+            let sentence = app.refused();
             let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
             assert!(sentence.starts_with(expected), "{sentence}");
 
@@ -217,8 +216,7 @@ on_each_delegate! {
             let linked = bundle("/link");
             symlink("shared/volume", linked.rootfs().join("link")).unwrap();
             let app = volume.container(&linked);
-            let _ = app.create().failure();
-            let sentence = app.last_log_error().unwrap();
+            let sentence = app.refused();
             assert!(sentence.starts_with("volume pv-1: /link is below /shared, "), "{sentence}");
             watcher.assert_never_mounted();
             drop(app);
@@ -330,8 +328,7 @@ on_each_delegate! {
             let volume = StagedVolume::on(Node::with(delegate, &format!("mount_mode = {mode:?}")), &[]);
             let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rshared"]);
             let container = volume.container(&bundle.write());
-            let _ = container.create().failure();
-            let sentence = container.last_log_error().unwrap();
+            let sentence = container.refused();
             assert!(sentence.starts_with("volume pv-1: its mount is to be shared with the host"), "{sentence}");
         }
     }
@@ -349,8 +346,7 @@ on_each_delegate! {
             without(volume.sandbox_bundle(POD)),
         ] {
             let container = volume.container(&bundle);
-            let _ = container.create().failure();
-            let sentence = container.last_log_error().unwrap();
+            let sentence = container.refused();
             assert!(sentence.starts_with("volume pv-1: without a mount namespace of its own"), "{sentence}");
         }
         watcher.assert_never_mounted();

@@ -10,8 +10,7 @@ use runcrust_tests::{Container, Node, POD, Run, StagedVolume, binary, on_each_de
 
 #[track_caller]
 fn assert_refused(container: &Container, words: &[&str]) {
-    let _ = container.create().failure();
-    let sentence = container.last_log_error().expect("a line in the log");
+    let sentence = container.refused();
     assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
     assert_names(&sentence, words);
 }

@@ -133,8 +133,7 @@ on_each_delegate! {
         let second = node.stage("pod-a", "pv-2", &alias, &[]);
         let bundle = node.app_bundle(&a.sandbox).bind(&second, "/data", &[]).write();
         let app = node.container(&bundle);
-        let _ = app.create().failure();
-        let sentence = app.last_log_error().expect("a sentence");
+        let sentence = app.refused();
         assert_names(&sentence, &["volume pv-2: ", device.number(), alias.number()]);
         assert!(alias.is_free());
     }

@@ -265,8 +265,7 @@ on_each_delegate! {
         let sandbox = node.sandbox("pod-a");
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
         let app = node.container(&bundle);
-        let _ = app.create().failure();
-        let sentence = app.last_log_error().expect("a sentence");
+        let sentence = app.refused();
         assert_names(&sentence, &["volume pv-1: ", utf8(&file), "version"]);
         assert_eq!(capacity(node.resize(&target, 0, 0)), 320 * MIB);
         let _app = node.run(&bundle);
