@@ -6,7 +6,7 @@ mod pending;
 
 use std::path::Path;
 
-use runcrust_tests::{Container, LoopDevice, Node, Run};
+use runcrust_tests::{Container, Delegate, LoopDevice, Node, Run, StagedVolume};
 use serde_json::Value;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -20,6 +20,14 @@ fn device(node: &Node, fstype: &'static str) -> LoopDevice {
         _ => 64,
     };
     LoopDevice::made(node.dir(), fstype, mebibytes)
+}
+
+/// Stages a volume with such a device.
+#[track_caller]
+fn staged(delegate: Delegate, fstype: &'static str) -> StagedVolume {
+    let node = Node::new(delegate);
+    let device = device(&node, fstype);
+    StagedVolume::of(node, device, &[])
 }
 
 /// The size of the device's file.
@@ -46,7 +54,7 @@ fn seen(app: &Container, at: &str) -> u64 {
     numbers.iter().product()
 }
 
-/// `resize.json` of an entry.
-fn is_recorded(node: &Node, target: &Path) -> bool {
-    node.entry(target).join("resize.json").exists()
+/// Whether an entry has a `resize.json`.
+fn is_recorded(entry: &Path) -> bool {
+    entry.join("resize.json").exists()
 }

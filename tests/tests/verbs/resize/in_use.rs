@@ -6,77 +6,68 @@ use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::volume::{fsck, mkfs};
 use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
 use runcrust_tests::{
-    Delegate, LoopDevice, Node, Run, host, on_each_delegate, process, wait_until,
+    Delegate, LoopDevice, Node, POD, Run, StagedVolume, host, on_each_delegate, process, wait_until,
 };
 
-use super::{MIB, capacity, device, is_recorded, seen, size};
+use super::{MIB, capacity, device, is_recorded, seen, size, staged};
 use crate::answer::assert_error;
 
 fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
-    let node = Node::new(delegate);
-    let device = device(&node, fstype);
-    let (before, after) = (size(&device), size(&device) + 256 * MIB);
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let sandbox = node.sandbox("pod-a");
-    let bundle = node
-        .app_bundle(&sandbox)
-        .bind(&target, "/data", &[])
-        .script(WRITER);
-    let app = node.run(&bundle.write());
+    let volume = staged(delegate, fstype);
+    let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
+    let sandbox = volume.sandbox();
+    let bundle = volume.app_bundle(&sandbox).script(WRITER);
+    let app = volume.run(&bundle.write());
     let one = wait_for_more(&app, 3);
     let sum = app.sh(
         "dd if=/dev/urandom of=/data/file bs=1M count=4 2>/dev/null; busybox md5sum /data/file",
     );
     let seen_before = seen(&app, "/data");
     assert_eq!(
-        capacity(node.resize(&target, 0, 0)),
+        capacity(volume.resize(0, 0)),
         before,
         "there is no more yet"
     );
 
-    device.set_size(after);
+    volume.device.set_size(after);
     let two = wait_for_more(&app, one);
-    assert_eq!(capacity(node.resize(&target, after, 0)), after);
+    assert_eq!(capacity(volume.resize(after, 0)), after);
     wait_for_more(&app, two);
     let seen_after = seen(&app, "/data");
     assert!(
         seen_after >= seen_before + 200 * MIB,
         "{seen_before} became {seen_after}"
     );
-    assert_eq!(
-        capacity(node.resize(&target, after, 0)),
-        after,
-        "the same again"
-    );
+    assert_eq!(capacity(volume.resize(after, 0)), after, "the same again");
     assert_eq!(seen(&app, "/data"), seen_after);
     // More than there was room for.
     let _ = app.sh(&format!("busybox fallocate -l {before} /data/large"));
     assert_eq!(app.sh("busybox md5sum /data/file"), sum);
-    assert!(!is_recorded(&node, &target));
-    assert_eq!(device.host_mounts(), <[String; 0]>::default());
+    assert!(!is_recorded(&volume.entry()));
+    assert_eq!(volume.device.host_mounts(), <[String; 0]>::default());
 
     assert_all_there(&app);
     app.end();
     sandbox.end();
-    device.wait_until_free(PATIENCE);
-    fsck(fstype, device.path());
+    volume.device.wait_until_free(PATIENCE);
+    fsck(fstype, volume.device.path());
 }
 
 /// Only the app is left, and sees a directory of the volume.
 fn grows_through_an_app(delegate: Delegate, fstype: &'static str) {
-    let node = Node::new(delegate);
-    let device = device(&node, fstype);
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let sandbox = node.sandbox("pod-a");
-    let app = node.app(&sandbox, &target.join("sub"), "/data/deep");
+    let volume = staged(delegate, fstype);
+    let sandbox = volume.sandbox();
+    let app = volume
+        .node
+        .app(&sandbox, &volume.target.join("sub"), "/data/deep");
     process::kill_now(sandbox.pid());
     wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-    let (before, after) = (size(&device), size(&device) + 256 * MIB);
-    device.set_size(after);
-    assert_eq!(capacity(node.resize(&target, after, 0)), after);
+    let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
+    volume.device.set_size(after);
+    assert_eq!(capacity(volume.resize(after, 0)), after);
     assert!(seen(&app, "/data/deep") > before);
     app.end();
-    device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(PATIENCE);
 }
 
 on_each_delegate! {
@@ -106,57 +97,55 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
         mkfs("xfs", device.path(), &["-i", "maxpct=7"]);
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        device.set_size(512 * MIB);
-        assert_eq!(capacity(node.resize(&target, 0, 0)), 512 * MIB);
+        let volume = StagedVolume::of(node, device, &[]);
+        let sandbox = volume.sandbox();
+        volume.device.set_size(512 * MIB);
+        assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
         sandbox.end();
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
         let mut look = Command::new("xfs_db");
-        look.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(device.path());
+        look.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(volume.device.path());
         assert_eq!(Run::of(&mut look).success().stdout, "imax_pct = 7\n");
     }
 
     /// Who has it mounted so that it can't be written to is as good as any other: it is the file system that
     /// grows.
     fn it_grows_whoever_can_only_read_it(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let sandbox = node.sandbox("pod-a");
-        let reader = node.app_bundle(&sandbox).bind(&target, "/data", &["rbind", "ro"]);
-        let reader = node.run(&reader.write());
-        let writer = node.app(&sandbox, &target, "/data");
+        let volume = staged(delegate, "xfs");
+        let sandbox = volume.sandbox();
+        let reader = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind", "ro"]);
+        let reader = volume.run(&reader.write());
+        let writer = volume.app(&sandbox);
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-        device.set_size(400 * MIB);
-        assert_eq!(capacity(node.resize(&target, 0, 0)), 400 * MIB);
+        volume.device.set_size(400 * MIB);
+        assert_eq!(capacity(volume.resize(0, 0)), 400 * MIB);
         writer.end();
-        device.set_size(480 * MIB);
-        assert_eq!(capacity(node.resize(&target, 0, 0)), 480 * MIB);
-        assert!(seen(&reader, "/data") > 400 * MIB && !is_recorded(&node, &target));
+        volume.device.set_size(480 * MIB);
+        assert_eq!(capacity(volume.resize(0, 0)), 480 * MIB);
+        assert!(seen(&reader, "/data") > 400 * MIB && !is_recorded(&volume.entry()));
         reader.end();
-        device.wait_until_free(PATIENCE);
-        let _ = node.stage("pod-a", "pv-1", &device, &["--read-only"]);
-        let sandbox = node.sandbox("pod-a");
-        device.set_size(512 * MIB);
-        assert_eq!(capacity(node.resize(&target, 0, 0)), 512 * MIB);
+        volume.device.wait_until_free(PATIENCE);
+        let _ = volume.node.stage(POD, "pv-1", &volume.device, &["--read-only"]);
+        let sandbox = volume.sandbox();
+        volume.device.set_size(512 * MIB);
+        assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
         sandbox.end();
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
     }
 
     fn a_read_only_volume_does_not_grow(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &["--option", "ro"]);
-        device.set_size(400 * MIB);
+        let volume = StagedVolume::of(node, device, &["--option", "ro"]);
+        volume.device.set_size(400 * MIB);
         let refused = || {
             let names = ["pv-1", "read-only"];
-            assert_error(node.resize(&target, 0, 0), "FAILED_PRECONDITION", &names);
-            assert!(!is_recorded(&node, &target));
+            assert_error(volume.resize(0, 0), "FAILED_PRECONDITION", &names);
+            assert!(!is_recorded(&volume.entry()));
         };
         refused();
-        let _sandbox = node.sandbox("pod-a");
+        let _sandbox = volume.sandbox();
         refused();
     }
 
@@ -189,7 +178,7 @@ on_each_delegate! {
         let refused = || {
             let names = ["pv-1", "ext3", utf8(device.path()), "resize2fs"];
             assert_error(node.resize(&target, 0, 0), "UNIMPLEMENTED", &names);
-            assert!(!is_recorded(&node, &target));
+            assert!(!is_recorded(&node.entry(&target)));
         };
         refused();
         let _sandbox = node.sandbox("pod-a");

@@ -2,9 +2,9 @@
 
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::mkfs;
-use runcrust_tests::{Delegate, LoopDevice, Node, on_each_delegate};
+use runcrust_tests::{Delegate, LoopDevice, Node, StagedVolume, on_each_delegate};
 
-use super::{MIB, capacity, device, is_recorded, seen, size};
+use super::{MIB, capacity, device, is_recorded, seen, size, staged};
 use crate::answer::assert_error;
 
 #[test]
@@ -60,39 +60,37 @@ fn growth_ends_at_the_limit(delegate: Delegate, fstype: &'static str) {
         mkfs(fstype, device.path(), &["-b", "4096"]);
     }
     let before = size(&device);
-    let target = node.stage("pod-a", "pv-1", &device, &[]);
-    let sandbox = node.sandbox("pod-a");
-    let app = node.app(&sandbox, &target, "/data");
-    device.set_size(600 * MIB);
+    let volume = StagedVolume::of(node, device, &[]);
+    let sandbox = volume.sandbox();
+    let app = volume.app(&sandbox);
+    volume.device.set_size(600 * MIB);
     let (min, max) = (400 * MIB - 4096, 400 * MIB + 4095);
-    assert_eq!(capacity(node.resize(&target, min, max)), 400 * MIB);
+    assert_eq!(capacity(volume.resize(min, max)), 400 * MIB);
     let now = seen(&app, "/data");
     assert!(now <= 400 * MIB && now > before, "{now}");
     let between = (500 * MIB + 1, 500 * MIB + 4095);
     let names = ["pv-1", &between.0.to_string(), &between.1.to_string()];
-    let run = node.resize(&target, between.0, between.1);
+    let run = volume.resize(between.0, between.1);
     assert_error(run, "OUT_OF_RANGE", &names);
     assert_eq!(seen(&app, "/data"), now);
-    assert_eq!(capacity(node.resize(&target, 400 * MIB, 0)), 600 * MIB);
+    assert_eq!(capacity(volume.resize(400 * MIB, 0)), 600 * MIB);
 }
 
 on_each_delegate! {
     fn a_device_that_is_too_small_is_named_with_what_to_do(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
+        let volume = staged(delegate, "xfs");
         let refused = || {
-            let names = ["pv-1", utf8(device.path()), "335544320", "335544321", "expand", "rescan"];
-            assert_error(node.resize(&target, 320 * MIB + 1, 0), "OUT_OF_RANGE", &names);
-            assert!(!is_recorded(&node, &target));
+            let names = ["pv-1", utf8(volume.device.path()), "335544320", "335544321", "expand", "rescan"];
+            assert_error(volume.resize(320 * MIB + 1, 0), "OUT_OF_RANGE", &names);
+            assert!(!is_recorded(&volume.entry()));
         };
         refused();
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data");
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         let before = seen(&app, "/data");
         refused();
         assert_eq!(seen(&app, "/data"), before);
-        assert_eq!(capacity(node.resize(&target, 320 * MIB, 0)), 320 * MIB);
+        assert_eq!(capacity(volume.resize(320 * MIB, 0)), 320 * MIB);
     }
 
     fn a_limit_below_the_present_size_is_refused(delegate: Delegate) {
@@ -104,7 +102,7 @@ on_each_delegate! {
             let refused = || {
                 let names = ["pv-1", utf8(device.path()), &bytes, &max.to_string()];
                 assert_error(node.resize(&target, 0, max), "OUT_OF_RANGE", &names);
-                assert!(!is_recorded(&node, &target), "{fstype}");
+                assert!(!is_recorded(&node.entry(&target)), "{fstype}");
             };
             refused();
             let _sandbox = node.sandbox(fstype);

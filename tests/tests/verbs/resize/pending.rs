@@ -2,19 +2,20 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::node::{PATIENCE, utf8};
 use runcrust_tests::refusal::assert_names;
-use runcrust_tests::{Bundle, Delegate, Node, Run, on_each_delegate, process, wait_until};
+use runcrust_tests::{
+    Delegate, Node, POD, Run, StagedVolume, on_each_delegate, process, wait_until,
+};
 use serde_json::{Value, json};
 
-use super::{MIB, capacity, device, is_recorded, seen, size};
+use super::{MIB, capacity, device, is_recorded, seen, size, staged};
 use crate::answer::{assert_done, assert_error};
 
 /// `crust resize` by a process that can't grow an ext4.
-fn without_resources(node: &Node, target: &Path, min: &str) -> Run {
+fn without_resources(volume: &StagedVolume, min: &str) -> Run {
     let mut command = Command::new("setpriv");
     command.args([
         "--bounding-set=-sys_resource",
@@ -22,15 +23,15 @@ fn without_resources(node: &Node, target: &Path, min: &str) -> Run {
         "--",
     ]);
     command
-        .arg(node.handler().path())
-        .args(["crust", "resize", utf8(target), min, "0"]);
+        .arg(volume.handler().path())
+        .args(["crust", "resize", utf8(&volume.target), min, "0"]);
     Run::of(&mut command)
 }
 
 /// What the volume's condition is, where it is abnormal.
 #[track_caller]
-fn abnormal(node: &Node, target: &Path) -> Option<String> {
-    let stats = node.stats(target).success();
+fn abnormal(volume: &StagedVolume) -> Option<String> {
+    let stats = volume.stats().success();
     let stats: Value = serde_json::from_str(&stats.stdout).expect("JSON");
     let condition = &stats["volume_condition"];
     let message = condition["message"].as_str().expect("a message").to_owned();
@@ -43,30 +44,30 @@ fn abnormal(node: &Node, target: &Path) -> Option<String> {
 fn grows_with_its_mount(delegate: Delegate, fstype: &'static str) {
     let node = Node::logging(delegate);
     let device = device(&node, fstype);
-    let (before, after) = (size(&device), size(&device) + 256 * MIB);
-    let target = node.stage("pod-a", "pv-1", &device, &["--fs-group", "2000"]);
-    device.set_size(after);
+    let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
+    let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
+    volume.device.set_size(after);
     for _ in 0..2 {
-        assert_eq!(capacity(node.resize(&target, after, 0)), after);
-        assert!(device.is_free() && is_recorded(&node, &target));
+        assert_eq!(capacity(volume.resize(after, 0)), after);
+        assert!(volume.device.is_free() && is_recorded(&volume.entry()));
     }
-    let sandbox = node.sandbox("pod-a");
+    let sandbox = volume.sandbox();
     assert!(
-        !is_recorded(&node, &target),
+        !is_recorded(&volume.entry()),
         "it is done before the sandbox runs"
     );
     // On a full volume a walk may have no room for its changes.
-    let log = node.log();
+    let log = volume.log();
     let told = |what| log.find(what).unwrap_or_else(|| panic!("{what}: {log}"));
     assert!(
         told("grown before its use") < told("fsGroup was applied"),
         "{log}"
     );
-    let app = node.app(&sandbox, &target, "/data");
+    let app = volume.app(&sandbox);
     assert!(seen(&app, "/data") > before);
     assert_eq!(app.sh("stat -c %g /data"), "2000");
-    assert_eq!(capacity(node.resize(&target, after, 0)), after);
-    assert!(!is_recorded(&node, &target));
+    assert_eq!(capacity(volume.resize(after, 0)), after);
+    assert!(!is_recorded(&volume.entry()));
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn the_record_stands_in_both_entries_of_a_volume_behind_a_link() {
         assert_eq!(mode & 0o7777, 0o600);
     }
     let _sandbox = node.sandbox("pod-a");
-    assert!(!is_recorded(&node, &target) && !is_recorded(&node, &resolved));
+    assert!(!is_recorded(&node.entry(&target)) && !is_recorded(&node.entry(&resolved)));
 }
 
 #[test]
@@ -99,14 +100,14 @@ fn it_stays_as_long_as_its_device_is_staged() {
     let _ = capacity(node.resize(&target, 0, 0));
     for options in [&[][..], &["--option", "noatime"], &["--read-only"]] {
         assert_done(node.try_stage(&target, first.path(), options));
-        assert!(is_recorded(&node, &target), "{options:?}");
+        assert!(is_recorded(&node.entry(&target)), "{options:?}");
     }
     assert_done(node.try_stage(&target, second.path(), &[]));
-    assert!(!is_recorded(&node, &target));
+    assert!(!is_recorded(&node.entry(&target)));
     let _ = capacity(node.resize(&target, 0, 0));
     assert_done(node.unstage(&target));
     let _ = node.stage("pod-a", "pv-1", &second, &[]);
-    assert!(!is_recorded(&node, &target));
+    assert!(!is_recorded(&node.entry(&target)));
 }
 
 on_each_delegate! {
@@ -125,32 +126,28 @@ on_each_delegate! {
 
     /// Nobody can write to it any other way.
     fn it_waits_for_a_mount_that_can_be_written_to(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        device.set_size(400 * MIB);
-        assert_eq!(capacity(node.resize(&target, 400 * MIB, 0)), 400 * MIB);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let volume = staged(delegate, "xfs");
+        volume.device.set_size(400 * MIB);
+        assert_eq!(capacity(volume.resize(400 * MIB, 0)), 400 * MIB);
+        let bundle = volume.plain_bundle().write();
         for (options, grown) in [(&["--option", "ro"][..], false), (&["--read-only"], true)] {
-            assert_done(node.try_stage_as("xfs", &target, device.path(), options));
-            let app = node.run(&bundle);
+            assert_done(volume.try_stage_as("xfs", &volume.target, volume.device.path(), options));
+            let app = volume.run(&bundle);
             assert_eq!(seen(&app, "/data") > 320 * MIB, grown);
-            assert_eq!(is_recorded(&node, &target), !grown);
+            assert_eq!(is_recorded(&volume.entry()), !grown);
             app.end();
-            device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(PATIENCE);
         }
     }
 
     fn of_several_the_last_one_counts(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        device.set_size(640 * MIB);
-        assert_eq!(capacity(node.resize(&target, 0, 500 * MIB)), 500 * MIB);
-        assert_eq!(capacity(node.resize(&target, 600 * MIB, 0)), 640 * MIB);
-        assert_eq!(capacity(node.resize(&target, 300 * MIB, 400 * MIB)), 400 * MIB);
-        let sandbox = node.sandbox("pod-a");
-        let app = node.app(&sandbox, &target, "/data");
+        let volume = staged(delegate, "xfs");
+        volume.device.set_size(640 * MIB);
+        assert_eq!(capacity(volume.resize(0, 500 * MIB)), 500 * MIB);
+        assert_eq!(capacity(volume.resize(600 * MIB, 0)), 640 * MIB);
+        assert_eq!(capacity(volume.resize(300 * MIB, 400 * MIB)), 400 * MIB);
+        let sandbox = volume.sandbox();
+        let app = volume.app(&sandbox);
         let now = seen(&app, "/data");
         assert!(now > 320 * MIB && now <= 400 * MIB, "{now}");
     }
@@ -159,75 +156,71 @@ on_each_delegate! {
     fn what_cannot_be_done_any_more_keeps_nobody_from_starting(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &["--fs-group", "2000"]);
-        device.set_size(480 * MIB);
-        assert_eq!(capacity(node.resize(&target, 480 * MIB, 0)), 480 * MIB);
-        device.set_size(400 * MIB);
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.run(&bundle);
+        let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
+        volume.device.set_size(480 * MIB);
+        assert_eq!(capacity(volume.resize(480 * MIB, 0)), 480 * MIB);
+        volume.device.set_size(400 * MIB);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&bundle);
         assert!(seen(&app, "/data") < 320 * MIB);
         assert_eq!(app.sh("stat -c %g /data; echo x > /data/file; cat /data/file"), "2000\nx");
-        assert!(is_recorded(&node, &target));
+        assert!(is_recorded(&volume.entry()));
         let sizes = ["419430400", "503316480"];
-        let log = node.log();
+        let log = volume.log();
         let warned = log.lines().find(|line| line.contains("old size"));
         let warned = warned.unwrap_or_else(|| panic!("no word of it: {log}"));
-        let message = abnormal(&node, &target).expect("it has its old size");
-        for name in sizes.iter().chain(&["expand", utf8(device.path())]) {
+        let message = abnormal(&volume).expect("it has its old size");
+        for name in sizes.iter().chain(&["expand", utf8(volume.device.path())]) {
             assert!(warned.contains(name), "{name:?} isn't in: {warned}");
             assert!(message.contains(name), "{name:?} isn't in: {message}");
         }
 
-        device.set_size(480 * MIB);
-        assert_eq!(capacity(node.resize(&target, 480 * MIB, 0)), 480 * MIB);
+        volume.device.set_size(480 * MIB);
+        assert_eq!(capacity(volume.resize(480 * MIB, 0)), 480 * MIB);
         assert!(seen(&app, "/data") > 400 * MIB);
-        assert!(!is_recorded(&node, &target));
-        assert_eq!(abnormal(&node, &target), None);
+        assert!(!is_recorded(&volume.entry()));
+        assert_eq!(abnormal(&volume), None);
         app.end();
         sandbox.end();
     }
 
     /// Without a resize in between: the next pod's mount has another try.
     fn the_next_mount_tries_again(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "btrfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        device.set_size(512 * MIB);
-        assert_eq!(capacity(node.resize(&target, 512 * MIB, 0)), 512 * MIB);
-        device.set_size(300 * MIB);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let volume = staged(delegate, "btrfs");
+        volume.device.set_size(512 * MIB);
+        assert_eq!(capacity(volume.resize(512 * MIB, 0)), 512 * MIB);
+        volume.device.set_size(300 * MIB);
+        let bundle = volume.plain_bundle().write();
         for (size, grown) in [(300, false), (512, true)] {
-            device.set_size(size * MIB);
-            let app = node.run(&bundle);
+            volume.device.set_size(size * MIB);
+            let app = volume.run(&bundle);
             assert_eq!(seen(&app, "/data") == 512 * MIB, grown);
-            assert_eq!(is_recorded(&node, &target), !grown);
-            assert_eq!(abnormal(&node, &target).is_none(), grown);
+            assert_eq!(is_recorded(&volume.entry()), !grown);
+            assert_eq!(abnormal(&volume).is_none(), grown);
             app.end();
-            device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(PATIENCE);
         }
     }
 
     /// The capability is the create's then. Whoever asks is refused without it at once, and nothing is
     /// recorded; what was recorded by one that has it keeps no pod from starting where it is missing.
     fn unprivileged_ext4_growth_is_refused_unless_recorded(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "ext4");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        assert_eq!(capacity(without_resources(&node, &target, "0")), 64 * MIB, "there is nothing to do");
-        device.set_size(128 * MIB);
-        fs::remove_file(node.entry(&target).join("resize.json")).unwrap();
-        let names = ["pv-1", utf8(device.path()), "EPERM", "CAP_SYS_RESOURCE"];
+        let volume = staged(delegate, "ext4");
+        assert_eq!(capacity(without_resources(&volume, "0")), 64 * MIB, "there is nothing to do");
+        volume.device.set_size(128 * MIB);
+        fs::remove_file(volume.entry().join("resize.json")).unwrap();
+        let names = ["pv-1", utf8(volume.device.path()), "EPERM", "CAP_SYS_RESOURCE"];
         for min in ["0", "134217728"] {
-            let refused = without_resources(&node, &target, min);
+            let refused = without_resources(&volume, min);
             assert_error(refused, "FAILED_PRECONDITION", &names);
-            assert!(!is_recorded(&node, &target));
+            assert!(!is_recorded(&volume.entry()));
         }
         let limits = json!({"minBytes": 128 * MIB, "maxBytes": 0});
-        let record = json!({"version": 1, "device": device.path(), "limits": limits});
-        fs::write(node.entry(&target).join("resize.json"), record.to_string()).unwrap();
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let app = node.container(&bundle);
+        let record = json!({"version": 1, "device": volume.device.path(), "limits": limits});
+        fs::write(volume.entry().join("resize.json"), record.to_string()).unwrap();
+        let bundle = volume.plain_bundle().write();
+        let app = volume.container(&bundle);
         let mut create = Command::new("setpriv");
         create.args(["--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--"]);
         let inner = app.create_command();
@@ -238,8 +231,8 @@ on_each_delegate! {
         let _ = app.create_with(create).success();
         let _ = app.start().success();
         assert!(seen(&app, "/data") <= 64 * MIB);
-        assert!(is_recorded(&node, &target));
-        let message = abnormal(&node, &target).expect("it has its old size");
+        assert!(is_recorded(&volume.entry()));
+        let message = abnormal(&volume).expect("it has its old size");
         assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
         app.end();
     }
@@ -249,61 +242,55 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let device = device(&node, "ext4");
         let _ = Run::of(Command::new("debugfs").args(["-w", "-R", "ssv state 2"]).arg(device.path())).success();
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        device.set_size(128 * MIB);
-        let names = ["pv-1", utf8(device.path()), "errors", "e2fsck"];
-        assert_error(node.resize(&target, 0, 0), "FAILED_PRECONDITION", &names);
-        assert!(!is_recorded(&node, &target));
+        let volume = StagedVolume::of(node, device, &[]);
+        volume.device.set_size(128 * MIB);
+        let names = ["pv-1", utf8(volume.device.path()), "errors", "e2fsck"];
+        assert_error(volume.resize(0, 0), "FAILED_PRECONDITION", &names);
+        assert!(!is_recorded(&volume.entry()));
     }
 
     fn an_unreadable_growth_record_fails_the_create(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let file = node.entry(&target).join("resize.json");
+        let volume = staged(delegate, "xfs");
+        let file = volume.entry().join("resize.json");
         fs::write(&file, "{\"version\":2}").unwrap();
-        let sandbox = node.sandbox("pod-a");
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let app = node.container(&bundle);
+        let sandbox = volume.sandbox();
+        let bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.container(&bundle);
         let sentence = app.refused();
         assert_names(&sentence, &["volume pv-1: ", utf8(&file), "version"]);
-        assert_eq!(capacity(node.resize(&target, 0, 0)), 320 * MIB);
-        let _app = node.run(&bundle);
+        assert_eq!(capacity(volume.resize(0, 0)), 320 * MIB);
+        let _app = volume.run(&bundle);
     }
 
     fn a_volume_whose_users_are_all_dead_is_not_in_use(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "btrfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        let (sandbox, next) = (node.sandbox("pod-a"), node.sandbox_bundle("pod-a").write());
+        let volume = staged(delegate, "btrfs");
+        let (sandbox, next) = (volume.sandbox(), volume.sandbox_bundle(POD).write());
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-        device.wait_until_free(PATIENCE);
-        device.set_size(512 * MIB);
-        assert_eq!(capacity(node.resize(&target, 0, 0)), 512 * MIB);
-        assert!(is_recorded(&node, &target), "nobody's hook has run");
-        let sandbox = node.run(&next);
-        assert!(!is_recorded(&node, &target));
-        let app = node.app(&sandbox, &target, "/data");
+        volume.device.wait_until_free(PATIENCE);
+        volume.device.set_size(512 * MIB);
+        assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
+        assert!(is_recorded(&volume.entry()), "nobody's hook has run");
+        let sandbox = volume.run(&next);
+        assert!(!is_recorded(&volume.entry()));
+        let app = volume.app(&sandbox);
         assert_eq!(seen(&app, "/data"), 512 * MIB);
         app.end();
     }
     /// It is mounted for the container alone, and later grows there.
     fn without_a_sandbox_it_grows_with_the_containers_mount(delegate: Delegate) {
-        let node = Node::new(delegate);
-        let device = device(&node, "xfs");
-        let target = node.stage("pod-a", "pv-1", &device, &[]);
-        device.set_size(400 * MIB);
-        assert_eq!(capacity(node.resize(&target, 400 * MIB, 0)), 400 * MIB);
-        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        let app = node.run(&bundle.write());
-        assert!(!is_recorded(&node, &target));
+        let volume = staged(delegate, "xfs");
+        volume.device.set_size(400 * MIB);
+        assert_eq!(capacity(volume.resize(400 * MIB, 0)), 400 * MIB);
+        let bundle = volume.plain_bundle();
+        let app = volume.run(&bundle.write());
+        assert!(!is_recorded(&volume.entry()));
         let then = seen(&app, "/data");
         assert!(then > 320 * MIB, "{then}");
-        device.set_size(640 * MIB);
-        assert_eq!(capacity(node.resize(&target, 640 * MIB, 0)), 640 * MIB);
+        volume.device.set_size(640 * MIB);
+        assert_eq!(capacity(volume.resize(640 * MIB, 0)), 640 * MIB);
         assert!(seen(&app, "/data") > then);
         app.end();
-        device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(PATIENCE);
     }
 }
