@@ -21,17 +21,13 @@ use crate::{reason, refused, staged};
 
 type Change = fn(&mut RuntimeStageVolumeRequest);
 
-fn options(request: &mut RuntimeStageVolumeRequest, options: &[&str]) {
-    request.mount_flags = options.iter().map(|&option| option.to_owned()).collect();
-}
-
 fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
     request.volume_type = Some(VolumeType { r#type: number });
 }
 
 /// Fields that the daemon itself looks at: the message begins with the name, and the details have
 /// it too.
-const FIELDS: [(Change, &str, &str); 21] = [
+const FIELDS: [(Change, &str, &str); 16] = [
     (
         |it| it.volume_type = None,
         "volume_type.type",
@@ -91,31 +87,6 @@ const FIELDS: [(Change, &str, &str); 21] = [
         "\"staff\" isn't a gid in decimal",
     ),
     (
-        |it| it.volume_supplemental_group = "-1".into(),
-        "volume_supplemental_group",
-        "\"-1\" isn't",
-    ),
-    (
-        |it| it.volume_supplemental_group = "+5".into(),
-        "volume_supplemental_group",
-        "\"+5\" isn't",
-    ),
-    (
-        |it| it.volume_supplemental_group = "5 ".into(),
-        "volume_supplemental_group",
-        "\"5 \" isn't",
-    ),
-    (
-        |it| it.volume_supplemental_group = "4294967295".into(),
-        "volume_supplemental_group",
-        "\"4294967295\" isn't",
-    ),
-    (
-        |it| it.volume_supplemental_group = "99999999999".into(),
-        "volume_supplemental_group",
-        "\"99999999999\" isn't",
-    ),
-    (
         |it| {
             it.volume_supplemental_group = "5".into();
             it.volume_supplemental_group_change_policy =
@@ -131,8 +102,11 @@ const FIELDS: [(Change, &str, &str); 21] = [
     ),
 ];
 
+/// Texts that are no gid.
+const GROUPS: [&str; 5] = ["-1", "+5", "5 ", "4294967295", "99999999999"];
+
 /// What the volume as a whole is refused for: the message names it.
-const VOLUMES: [(Change, Code, &str); 37] = [
+const VOLUMES: [(Change, Code, &str); 14] = [
     (
         |it| of_type(it, volume_type::Type::Network.into()),
         Unimplemented,
@@ -194,121 +168,6 @@ const VOLUMES: [(Change, Code, &str); 37] = [
         "mountInfo: field `fstype`: \"ext4\\0\" can't be",
     ),
     (
-        |it| options(it, &["bind"]),
-        InvalidArgument,
-        "mount option bind: is for mounting a directory",
-    ),
-    (
-        |it| options(it, &["noatime", "rbind"]),
-        InvalidArgument,
-        "mount option rbind: is for",
-    ),
-    (
-        |it| options(it, &["noatime,bind"]),
-        InvalidArgument,
-        "mount option bind: is for",
-    ),
-    (
-        |it| options(it, &["remount"]),
-        InvalidArgument,
-        "mount option remount: changes a mount",
-    ),
-    (
-        |it| options(it, &["noatime", "journal_dev=0x700"]),
-        InvalidArgument,
-        "mount option journal_dev: names a second device",
-    ),
-    (
-        |it| options(it, &["usrjquota=aquota.user"]),
-        InvalidArgument,
-        "mount option usrjquota: names a quota file",
-    ),
-    (
-        |it| options(it, &["usrquota=aquota"]),
-        InvalidArgument,
-        "mount option usrquota: names a quota file",
-    ),
-    (
-        |it| options(it, &["sb=0x1"]),
-        InvalidArgument,
-        "mount option sb: its value must be a plain decimal number",
-    ),
-    (
-        |it| options(it, &["password=hunter2"]),
-        InvalidArgument,
-        "mount option password: looks like a secret",
-    ),
-    (
-        |it| options(it, &["noatime,PASSWD=hunter2"]),
-        InvalidArgument,
-        "mount option PASSWD: looks like a secret",
-    ),
-    (
-        |it| options(it, &["credentials=/etc/hunter2"]),
-        InvalidArgument,
-        "mount option credentials: looks like a secret",
-    ),
-    (
-        |it| options(it, &["secret=hunter2"]),
-        InvalidArgument,
-        "mount option secret: looks like a secret",
-    ),
-    (
-        |it| options(it, &["token=hunter2"]),
-        InvalidArgument,
-        "mount option token: looks like a secret",
-    ),
-    (
-        |it| options(it, &["x-password=hunter2"]),
-        InvalidArgument,
-        "mount option x-password: looks like a secret",
-    ),
-    (
-        |it| options(it, &["noatime,X-Passkey=hunter2"]),
-        InvalidArgument,
-        "mount option X-Passkey: looks like a secret",
-    ),
-    (
-        |it| options(it, &["pwd=hunter2"]),
-        InvalidArgument,
-        "mount option pwd: looks like a secret",
-    ),
-    (
-        |it| options(it, &["passphrase=hunter2"]),
-        InvalidArgument,
-        "mount option passphrase: looks like a secret",
-    ),
-    (
-        |it| options(it, &["sig=hunter2"]),
-        InvalidArgument,
-        "mount option sig: looks like a secret",
-    ),
-    (
-        |it| options(it, &["accountkey=hunter2"]),
-        InvalidArgument,
-        "mount option accountkey: looks like a secret",
-    ),
-    (
-        |it| options(it, &["noatime=5"]),
-        InvalidArgument,
-        "mount option noatime: takes no value",
-    ),
-    (
-        |it| options(it, &["=5"]),
-        InvalidArgument,
-        "mount option number 1: has no name",
-    ),
-    (
-        |it| options(it, &["a\0b"]),
-        InvalidArgument,
-        "mount option number 1: contains a NUL byte",
-    ),
-    (
-        |it| options(it, &["a=\"b"]),
-        InvalidArgument,
-        "mount option number 1: a \" is not closed",
-    ),
-    (
         |it| it.mount_flags = vec!["a=".to_owned() + &"b".repeat(256)],
         InvalidArgument,
         "mount option a: 256 bytes, and the kernel takes 255",
@@ -318,6 +177,42 @@ const VOLUMES: [(Change, Code, &str); 37] = [
         InvalidArgument,
         "mountInfo: its 1",
     ),
+];
+
+/// Mount options that no volume can have, and what follows "mount option" in the message.
+const OPTIONS: [(&[&str], &str); 23] = [
+    (&["bind"], "bind: is for mounting a directory"),
+    (&["noatime", "rbind"], "rbind: is for"),
+    (&["noatime,bind"], "bind: is for"),
+    (&["remount"], "remount: changes a mount"),
+    (
+        &["noatime", "journal_dev=0x700"],
+        "journal_dev: names a second device",
+    ),
+    (&["usrjquota=aquota.user"], "usrjquota: names a quota file"),
+    (&["usrquota=aquota"], "usrquota: names a quota file"),
+    (&["sb=0x1"], "sb: its value must be a plain decimal number"),
+    (&["password=hunter2"], "password: looks like a secret"),
+    (&["noatime,PASSWD=hunter2"], "PASSWD: looks like a secret"),
+    (
+        &["credentials=/etc/hunter2"],
+        "credentials: looks like a secret",
+    ),
+    (&["secret=hunter2"], "secret: looks like a secret"),
+    (&["token=hunter2"], "token: looks like a secret"),
+    (&["x-password=hunter2"], "x-password: looks like a secret"),
+    (
+        &["noatime,X-Passkey=hunter2"],
+        "X-Passkey: looks like a secret",
+    ),
+    (&["pwd=hunter2"], "pwd: looks like a secret"),
+    (&["passphrase=hunter2"], "passphrase: looks like a secret"),
+    (&["sig=hunter2"], "sig: looks like a secret"),
+    (&["accountkey=hunter2"], "accountkey: looks like a secret"),
+    (&["noatime=5"], "noatime: takes no value"),
+    (&["=5"], "number 1: has no name"),
+    (&["a\0b"], "number 1: contains a NUL byte"),
+    (&["a=\"b"], "number 1: a \" is not closed"),
 ];
 
 /// A node, a device, and a target path that nothing is staged for.
@@ -340,14 +235,31 @@ impl Scene {
             target,
         }
     }
+
+    /// A request that would work, with a change.
+    fn changed(
+        &self,
+        change: impl FnOnce(&mut RuntimeStageVolumeRequest),
+    ) -> RuntimeStageVolumeRequest {
+        let mut request = stage_request(&self.target, &self.device);
+        change(&mut request);
+        request
+    }
 }
 
 #[test]
 fn a_field_that_is_wrong_is_named_and_nothing_is_written() {
     let scene = Scene::new();
-    for (change, field, start) in FIELDS {
-        let mut request = stage_request(&scene.target, &scene.device);
-        change(&mut request);
+    let fields = FIELDS.into_iter().map(|(change, field, start)| {
+        let request = scene.changed(change);
+        (request, field, start.to_owned())
+    });
+    let groups = GROUPS.into_iter().map(|group| {
+        let request = scene.changed(|it| it.volume_supplemental_group = group.to_owned());
+        let start = format!("{group:?} isn't");
+        (request, "volume_supplemental_group", start)
+    });
+    for (request, field, start) in fields.chain(groups) {
         let call = scene.ops.stage(request);
         let status = call.clone().unwrap_err();
         let error = refused(call.clone(), InvalidArgument);
@@ -373,9 +285,16 @@ fn a_field_that_is_wrong_is_named_and_nothing_is_written() {
 #[test]
 fn a_volume_that_cannot_be_is_refused_and_nothing_is_written() {
     let scene = Scene::new();
-    for (change, code, start) in VOLUMES {
-        let mut request = stage_request(&scene.target, &scene.device);
-        change(&mut request);
+    let volumes = VOLUMES.into_iter().map(|(change, code, start)| {
+        let request = scene.changed(change);
+        (request, code, start.to_owned())
+    });
+    let options = OPTIONS.into_iter().map(|(options, start)| {
+        let flags = options.iter().map(|&option| option.to_owned());
+        let request = scene.changed(|it| it.mount_flags = flags.collect());
+        (request, InvalidArgument, format!("mount option {start}"))
+    });
+    for (request, code, start) in volumes.chain(options) {
         let call = scene.ops.stage(request);
         let error = refused(call.clone(), code);
         let start = format!("volume pv-1: {start}");
