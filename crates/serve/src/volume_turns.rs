@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_wait_has_no_turn_while_others_have_it_or_wait() {
+    async fn a_caller_that_does_not_wait_never_overtakes() {
         let volumes = VolumeTurns::default();
         let first = volumes.try_turn(&"a").unwrap();
         assert!(volumes.try_turn(&"a").is_none());

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_looked_at_at_first_each_16_entries_and_where_nothing_goes_on() {
+    fn the_clock_is_read_first_every_16_entries_and_when_idle() {
         let mut looks = ClockInterval::default();
         for (entries, due) in [
             (0, true),

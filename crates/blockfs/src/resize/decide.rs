@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit_and_no_size_is_below_the_least_and_above_the_largest() {
+    fn limits_take_zero_as_none_and_must_not_cross() {
         let limits = |min, max| Limits::new(min, max).map(|limits| (limits.min(), limits.max()));
         assert_eq!(limits(0, 0), Ok((0, None)));
         assert_eq!(limits(7, 0), Ok((7, None)));

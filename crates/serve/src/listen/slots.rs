@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_without_a_call_for_longest_is_closed_for_roots() {
+    fn the_longest_idle_connection_is_closed_for_roots() {
         let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(3, None)));
         let context = &mut Context::from_waker(Waker::noop());
         let mut open: Vec<ConnectionSlot> = (0..3).map(|_| slots.take(&peer(0)).unwrap()).collect();

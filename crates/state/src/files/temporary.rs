@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_that_is_gone_left_is_removed_and_nothing_else() {
+    fn only_leftovers_of_ended_processes_are_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::create(&temporary.path().join("crust")).unwrap();
         let path = |name: &str| directory.path().join(name);

@@ -54,7 +54,7 @@ mod tests {
     use crate::objects::manifest;
 
     #[test]
-    fn what_a_driver_asks_in_vain_is_told_once_and_again_when_it_asks_for_more() {
+    fn an_unmet_driver_request_is_logged_once_until_it_changes() {
         let (mut ignored, events) = (DriverWarnings::default(), Events::default());
         let told = |ignored: &mut DriverWarnings, spec: &str| {
             let text = format!(

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_is_asked_once_at_a_time_and_again_where_something_waits() {
+    fn a_driver_is_asked_once_at_a_time_and_again_if_needed() {
         let mut asking = DriverAbilities::default();
         let names = ["a", "b"].map(str::to_owned).into();
         let start = Instant::now();
