@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_looks_the_one_that_saw_more_or_sees_it_in_this_boot_counts() {
+    fn the_look_that_saw_more_or_sees_it_in_this_boot_counts() {
         let presence = |directory: &str, boot: Option<&str>| TargetPresence {
             version: Version,
             directory: directory.into(),

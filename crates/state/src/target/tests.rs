@@ -77,7 +77,7 @@ fn a_csi_path_names_its_pod_its_volume_and_its_floor() {
 }
 
 #[test]
-fn a_volume_that_holds_such_a_path_itself_keeps_the_outer_floor() {
+fn a_volume_that_holds_such_a_path_keeps_the_outer_floor() {
     let path =
         target("/k/pods/u/volumes/kubernetes.io~csi/a/mount/volumes/kubernetes.io~csi/b/mount");
     let volume = path.csi_volume().unwrap();
