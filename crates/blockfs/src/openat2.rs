@@ -64,7 +64,7 @@ pub fn open_cached(path: impl Arg, resolve: ResolveFlags) -> Result<OwnedFd, Err
     openat2(CWD, path, flags, Mode::empty(), resolve)
 }
 
-/// The most links that are followed in a lookup, as in path_resolution(7).
+/// The most links that are followed in a lookup, as in `path_resolution(7)`.
 const MOST_LINKS: usize = 40;
 
 /// Resolves the symbolic links of a path in the tree at `root`, as a delegate does before it mounts something there:

@@ -1,4 +1,4 @@
-//! Serves gRPC on unix sockets, whatever the services are: what crust_ops, crust-csi and crustlet have in common.
+//! Serves gRPC on unix sockets, whatever the services are: what `crust_ops`, crust-csi and crustlet have in common.
 //!
 //! | module | contents |
 //! |---|---|

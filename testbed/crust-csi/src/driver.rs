@@ -1,4 +1,4 @@
-//! The driver's state, which the calls share: records and images of volumes, and the client of crust_ops.
+//! The driver's state, which the calls share: records and images of volumes, and the client of `crust_ops`.
 
 mod publications;
 

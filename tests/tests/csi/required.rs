@@ -1,7 +1,7 @@
 //! A REQUIRED field that is missing, or a path that isn't one: `INVALID_ARGUMENT`, and the field's name.
 
-use crust_proto::csi::v1::VolumeCapability;
 use crust_proto::csi::v1::volume_capability::AccessMode;
+use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability};
 use runcrust_tests::csi::{Call, create_request, filesystem};
 use tonic::Code;
 
@@ -26,6 +26,41 @@ fn each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
 fn there(capability: &mut Option<VolumeCapability>) -> &mut VolumeCapability {
     capability.as_mut().expect("a capability")
 }
+
+const STAGE: &[Case<NodeStageVolumeRequest>] = &[
+    ("volume_id", |it| it.volume_id.clear()),
+    ("staging_target_path", |it| it.staging_target_path.clear()),
+    ("staging_target_path", |it| {
+        it.staging_target_path = "globalmount".into();
+    }),
+    ("staging_target_path", |it| {
+        it.staging_target_path.push_str("/../up");
+    }),
+    ("volume_capability", |it| it.volume_capability = None),
+    ("volume_capability", |it| {
+        there(&mut it.volume_capability).access_type = None;
+    }),
+    ("volume_capability", |it| {
+        there(&mut it.volume_capability).access_mode = None;
+    }),
+];
+
+const PUBLISH: &[Case<NodePublishVolumeRequest>] = &[
+    ("volume_id", |it| it.volume_id.clear()),
+    ("target_path", |it| it.target_path.clear()),
+    ("target_path", |it| it.target_path = "mount".into()),
+    ("target_path", |it| it.target_path.push_str("/../up")),
+    ("staging_target_path", |it| {
+        it.staging_target_path = "globalmount".into();
+    }),
+    ("volume_capability", |it| it.volume_capability = None),
+    ("volume_capability", |it| {
+        there(&mut it.volume_capability).access_type = None;
+    }),
+    ("volume_capability", |it| {
+        there(&mut it.volume_capability).access_mode = None;
+    }),
+];
 
 /// In the order of a volume's life: the request that has all its fields is carried out.
 #[test]
@@ -63,48 +98,9 @@ fn every_required_field_of_each_call_is_asked_for() {
             }),
         ],
     );
-    each_is_required(
-        &scene,
-        volume.stage(),
-        &[
-            ("volume_id", |it| it.volume_id.clear()),
-            ("staging_target_path", |it| it.staging_target_path.clear()),
-            ("staging_target_path", |it| {
-                it.staging_target_path = "globalmount".to_owned();
-            }),
-            ("staging_target_path", |it| {
-                it.staging_target_path.push_str("/../up");
-            }),
-            ("volume_capability", |it| it.volume_capability = None),
-            ("volume_capability", |it| {
-                there(&mut it.volume_capability).access_type = None;
-            }),
-            ("volume_capability", |it| {
-                there(&mut it.volume_capability).access_mode = None;
-            }),
-        ],
-    );
+    each_is_required(&scene, volume.stage(), STAGE);
     let target = scene.target("pod", "pv");
-    each_is_required(
-        &scene,
-        volume.publish(&target),
-        &[
-            ("volume_id", |it| it.volume_id.clear()),
-            ("target_path", |it| it.target_path.clear()),
-            ("target_path", |it| it.target_path = "mount".to_owned()),
-            ("target_path", |it| it.target_path.push_str("/../up")),
-            ("staging_target_path", |it| {
-                it.staging_target_path = "globalmount".to_owned();
-            }),
-            ("volume_capability", |it| it.volume_capability = None),
-            ("volume_capability", |it| {
-                there(&mut it.volume_capability).access_type = None;
-            }),
-            ("volume_capability", |it| {
-                there(&mut it.volume_capability).access_mode = None;
-            }),
-        ],
-    );
+    each_is_required(&scene, volume.publish(&target), PUBLISH);
     each_is_required(
         &scene,
         volume.stats(&target),

@@ -35,7 +35,7 @@ fn assert_abnormal(answer: &Value, names: &[&str]) {
         message.contains("; hint: ") && !message.contains('\n'),
         "{message}"
     );
-    assert_names(&message, names);
+    assert_names(message, names);
 }
 
 #[track_caller]

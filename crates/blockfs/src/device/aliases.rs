@@ -130,7 +130,7 @@ impl Aliases {
     /// Returns true if the device is a loop device, or lies on one.
     pub(super) fn has_loop_device(&self) -> bool {
         let mut all = self.own.iter().chain(&self.below);
-        all.any(|it| matches!(it, Identity::Device(number) if number.major() == LOOP))
+        all.any(|it| matches!(it, DeviceIdentity::Device(number) if number.major() == sysfs::LOOP))
     }
 
     /// Whether the two must not be written to at once: they are the same, or one lies on the other.

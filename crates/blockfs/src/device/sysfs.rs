@@ -14,7 +14,7 @@ use crate::bounded::{self, KERNELS_WORD};
 
 /// The major number of loop devices, and of some partitions on them (Documentation/admin-guide/devices.txt
 /// of the kernel).
-const LOOP: u32 = 7;
+pub(super) const LOOP: u32 = 7;
 
 /// The size limit of the kernel's list of disks in bytes: a node may have thousands.
 const LIST: u64 = 4 << 20;

@@ -75,7 +75,7 @@ pub(super) fn is_read_only(directory: impl AsFd) -> bool {
     writable == Err(Errno::ROFS)
 }
 
-/// ClockInterval at `name` in `directory`, or with an empty name at `directory` itself.
+/// Looks at `name` in `directory`, or with an empty name at `directory` itself.
 pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<EntryStat, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     let mask = StatxFlags::TYPE

@@ -37,10 +37,10 @@ pub(super) static BTRFS: FileSystem = FileSystem {
     after_mount: Some(clones::check),
     growth: Some(&Growth {
         needs_reserves: false,
-        size: size,
-        size_on_disk: size_on_disk,
+        size,
+        size_on_disk,
         check_allowed: |_, _| Ok(()),
-        grow: grow,
+        grow,
     }),
     format: Some(Format {
         mkfs: "mkfs.btrfs",

@@ -32,10 +32,10 @@ pub(super) static XFS: FileSystem = FileSystem {
     duplicate_uuid_option: Some("nouuid"),
     growth: Some(&Growth {
         needs_reserves: false,
-        size: size,
+        size,
         size_on_disk: |_, _, found| Ok(Size::on_disk(found)),
         check_allowed: |_, _| Ok(()),
-        grow: grow,
+        grow,
     }),
     inode_tables: Some(InodeTables {
         magic: 0x5846_5342,

@@ -178,7 +178,7 @@ pub(crate) fn start_asking(
     child.and_then(Pid::from_raw).ok_or_else(last_errno)
 }
 
-/// Closes every descriptor but 0. Neither rustix nor nix has close_range(2).
+/// Closes every descriptor but 0. Neither rustix nor nix has `close_range(2)`.
 fn close_all_but_stdin() {
     // SAFETY: called in a process of its own, whose copies of this one's descriptors nobody uses any more.
     unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) };
