@@ -22,7 +22,7 @@ use tokio::net::UnixListener;
 use crate::daemon::Daemon;
 
 pub use activated::Activated;
-pub(crate) use client::{ACKNOWLEDGEMENT, Caller, KEEP_ALIVE};
+pub(crate) use client::{Caller, KEEP_ALIVE};
 pub(crate) use clients::Clients;
 #[cfg(test)]
 pub(crate) use clients::PREFACE;
@@ -32,6 +32,7 @@ pub(crate) use peer::Peer;
 #[cfg(test)]
 pub(crate) use slots::Room;
 pub(crate) use slots::{CallUnderWay, ConnectionLimits, ConnectionSlots};
+pub(crate) use warnings::ACKNOWLEDGEMENT;
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 1024;

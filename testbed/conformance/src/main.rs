@@ -18,6 +18,7 @@ mod report;
 mod requirement;
 mod runner;
 mod scene;
+mod suite;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::groups;
 use crate::requirement::{Group, Requirement};
+use crate::suite::Suite;
 
 const USAGE: &str = "\
 usage: RUNTIME=/path [NAME=VALUE…] conformance [--json | --list]
@@ -20,17 +21,6 @@ usage: RUNTIME=/path [NAME=VALUE…] conformance [--json | --list]
 
   --json         the report as JSON
   --list         the requirements, and nothing is run";
-
-/// The runtime under test, and the directories that it reads.
-#[derive(Debug, Clone)]
-pub(crate) struct Suite {
-    pub(crate) runtime: PathBuf,
-    pub(crate) flags: Vec<String>,
-    pub(crate) crust_root: PathBuf,
-    pub(crate) kubelet_dir: PathBuf,
-    /// The time limit of one command of the runtime, and of its effects.
-    pub(crate) limit: Duration,
-}
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::options::{Options, Suite};
+use crate::options::Options;
 use crate::requirement::{Group, Requirement};
 use crate::scene::{Scene, SharedDirectories};
+use crate::suite::Suite;
 
 /// The outcome of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub(crate) use self::container::Container;
 pub(crate) use self::entry::Entry;
 pub(crate) use self::pod::Pod;
 pub(crate) use self::volume::Volume;
-use crate::options::Suite;
+use crate::suite::Suite;
 
 /// The scene of one requirement, which shares nothing with another's. To be declared first, so that it is dropped last.
 #[derive(Debug)]

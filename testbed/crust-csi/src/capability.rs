@@ -12,8 +12,8 @@ use crust_state::info::AccessMode;
 use serde::{Deserialize, Serialize};
 
 use crate::features::{Feature, Features};
+use crate::field_error::FieldError;
 use crate::format::{DEFAULT, Fstype};
-use crate::refusal::FieldError;
 use crate::serde_text;
 
 /// A key of a `StorageClass`'s parameters and of a volume's context: the runtime mounts the volume, whatever kubelet knows

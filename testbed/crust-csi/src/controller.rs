@@ -19,8 +19,8 @@ use crust_proto::csi::v1::{
 use crate::capability::{Capability, Parameters};
 use crate::driver::{Driver, required};
 use crate::features::Feature;
+use crate::field_error::FieldError;
 use crate::images::{FileSystemRoom, ImageError};
-use crate::refusal::FieldError;
 use crate::refusal::Refusal;
 use crate::store::{Lifecycle, Record, id_of, is_id};
 use capacity_range::Range;

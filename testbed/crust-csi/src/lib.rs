@@ -26,6 +26,7 @@ mod capability;
 mod controller;
 mod driver;
 mod features;
+mod field_error;
 mod format;
 mod health;
 mod images;

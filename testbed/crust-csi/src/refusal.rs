@@ -11,28 +11,12 @@ use crust_state::files::FileError;
 use crust_state::sentence;
 use tonic::{Code, Status};
 
+use crate::field_error::FieldError;
 use crate::format::FormatError;
 use crate::images::ImageError;
 use crate::mounts::MountsError;
 use crate::store::StoreError;
 use crate::target_cleanup::ClearError;
-
-/// A field of a request that can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{field}: {reason}")]
-pub(crate) struct FieldError {
-    /// Its name in csi.proto.
-    pub(crate) field: &'static str,
-    /// The flaw of its value.
-    pub(crate) reason: String,
-}
-
-impl FieldError {
-    pub(crate) fn new(field: &'static str, reason: impl std::fmt::Display) -> Self {
-        let reason = reason.to_string();
-        Self { field, reason }
-    }
-}
 
 /// An error of the data directory.
 #[derive(Debug, thiserror::Error)]

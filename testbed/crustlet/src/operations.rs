@@ -6,7 +6,7 @@
 //! | `published` | usage, health and growth of a published volume |
 //! | `controller` | the driver's controller service: volumes are made, grown and deleted |
 //! | `runtime` | a runtime handler that mounts volumes after the sandbox exists |
-//! | `directories`, `pod_record` | the directories and records of volumes and pods |
+//! | `directories`, `pod_directory` | the directories and records of volumes and pods |
 //! | `reconstruct`, `tree` | what is found on the disk after a restart, and removed |
 //! | `paths` | the paths that containers get |
 //! | `group`, `subpath` | kubelet's part for a file system that the driver has mounted |
@@ -16,7 +16,7 @@ mod directories;
 mod error;
 mod group;
 mod paths;
-mod pod_record;
+mod pod_directory;
 mod publish;
 mod published;
 mod reconstruct;
@@ -37,10 +37,10 @@ use crate::volumes::layout::Layout;
 use crate::volumes::spec::VolumeId;
 
 pub(crate) use controller::{abilities, create, delete, grow};
-pub(crate) use directories::{directory as make_directory, remove_pod};
+pub(crate) use directories::directory as make_directory;
 pub(crate) use error::{Attempt, OperationError};
 pub(crate) use paths::{PathRequest, VolumeKind, paths};
-pub(crate) use pod_record::record;
+pub(crate) use pod_directory::{record, remove_pod};
 pub(crate) use publish::{Publication, Published, publish, unpublish};
 pub(crate) use published::{Expansion, expand, stats};
 pub(crate) use reconstruct::{Broken, Found, FoundPod, clean, reconstruct};

@@ -13,25 +13,17 @@ use tonic::transport::server::Connected;
 
 use super::peer::Peer;
 use super::slots::{Connection, ConnectionSlot};
-use super::warnings::Warnings;
+use super::warnings::{ACKNOWLEDGEMENT, UNREAD, Warnings};
 
 /// How long a connection may be quiet before its client is sent a PING. A client that acknowledges it may be idle for
 /// as long as it wants: kubelet and CSI sidecars keep connections without calls.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(30);
-
-/// How long a client may take to acknowledge a PING. HTTP/2 libraries do that without their program's help; it takes
-/// a process that is not stopped, and a thread for the connection that does not wait for something else.
-pub(crate) const ACKNOWLEDGEMENT: Duration = Duration::from_secs(20);
 
 /// The silence after which a connection that the daemon closes counts as closed for a PING without an answer: longer
 /// than `KEEP_ALIVE`, within which every client that answers sends something, and shorter than the silence at which
 /// the others are closed, which is `ACKNOWLEDGEMENT` more.
 const UNANSWERED: Duration =
     Duration::from_secs(KEEP_ALIVE.as_secs() + ACKNOWLEDGEMENT.as_secs() / 2);
-
-/// How long a client may leave what was sent to it unread once no more fits into the socket. Its
-/// connection can't be closed in good order then either: a GOAWAY would not fit.
-pub(super) const UNREAD: Duration = Duration::from_secs(30);
 
 /// The client of a call, among the extensions of its request.
 #[derive(Debug, Clone)]

@@ -1,9 +1,18 @@
 //! Warnings about connections that the daemon closes.
 
-use super::client::{ACKNOWLEDGEMENT, UNREAD};
+use std::time::Duration;
+
 use super::connections::Reminder;
 use super::peer::Peer;
 use super::slots::Full;
+
+/// How long a client may take to acknowledge a PING. HTTP/2 libraries do that without their program's help; it takes
+/// a process that is not stopped, and a thread for the connection that does not wait for something else.
+pub(crate) const ACKNOWLEDGEMENT: Duration = Duration::from_secs(20);
+
+/// How long a client may leave what was sent to it unread once no more fits into the socket. Its
+/// connection can't be closed in good order then either: a GOAWAY would not fit.
+pub(super) const UNREAD: Duration = Duration::from_secs(30);
 
 /// The warnings of a socket about the connections that it closes, at most one a minute for each reason.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use runcrust_tests::node::utf8;
 use serde_json::Value;
 
 use super::{Entry, expect};
-use crate::options::Suite;
+use crate::suite::Suite;
 
 /// The runtime's CLI.
 #[derive(Debug)]

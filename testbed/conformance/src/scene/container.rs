@@ -10,7 +10,7 @@ use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::{Bundle, Run, cgroup, comes_true};
 use serde_json::Value;
 
-use crate::options::Suite;
+use crate::suite::Suite;
 
 /// A container of a written bundle. Dropped, it is deleted by force.
 #[derive(Debug)]

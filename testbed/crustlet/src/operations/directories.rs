@@ -1,4 +1,4 @@
-//! The directories around a volume with the record beside it, and the directories of pods.
+//! The directories around a volume, with the record beside it.
 //!
 //! The record is written before the driver is called, and removed after it has answered: a restarted crustlet finds each
 //! volume that may be there (KEP-3756). Directories go by rmdir(2) alone, which neither enters a mount nor
@@ -9,15 +9,13 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use crust_blockfs::mountinfo;
 use crust_state::files::{Directory, FileError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, openat, statx};
 use rustix::io::Errno;
 
-use super::pod_record::POD;
-use super::{OperationError, subpath, tree};
+use super::OperationError;
 use crate::volumes::data::VolumeData;
-use crate::volumes::layout::{DATA, Layout};
+use crate::volumes::layout::DATA;
 
 /// The mode of directories, as kubelet's.
 const MODE: u32 = 0o750;
@@ -102,35 +100,6 @@ pub(super) fn gone(
         }
         _ => Ok(()),
     }
-}
-
-/// Removes a pod's directory, with what was in its `emptyDir`s. A CSI volume that is still there keeps it.
-pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationError> {
-    let pod = layout.pod(uid);
-    if !pod.try_exists().map_err(OperationError::io("stat", &pod))? {
-        return Ok(());
-    }
-    // The subPaths of volumes without a driver. The others went with their volumes.
-    subpath::unbind_all(&layout.subpaths(uid))?;
-    // Data behind a mount must not be removed with the directory.
-    let mounts = mountinfo::read_own()?;
-    if let Some(mount) = mounts.iter().find(|it| it.mount_point.starts_with(&pod)) {
-        return Err(OperationError::system("rmdir", &mount.mount_point)(
-            Errno::BUSY,
-        ));
-    }
-    let csi = layout.csi_volumes(uid);
-    gone("rmdir", &csi, fs::remove_dir(&csi))?;
-    let empty_dirs = layout.empty_dirs(uid);
-    tree::remove(&empty_dirs)?;
-    remove_unfinished(&pod)?;
-    let record = pod.join(POD);
-    gone("unlink", &record, fs::remove_file(&record))?;
-    let volumes = layout.volumes(uid);
-    for directory in [&volumes, &pod] {
-        gone("rmdir", directory, fs::remove_dir(directory))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

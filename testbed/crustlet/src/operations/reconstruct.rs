@@ -10,7 +10,7 @@ use crust_blockfs::mountinfo;
 
 use super::OperationError;
 use super::directories::clear;
-use super::pod_record::recorded;
+use super::pod_directory::recorded;
 use super::publish::Publication;
 use super::subpath::{detach, unbind};
 use crate::objects::Pod;

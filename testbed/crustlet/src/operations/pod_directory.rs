@@ -1,11 +1,15 @@
-//! The record of a pod in its directory: the pod as it was when it began, with its volumes and who has mounted them. A
+//! The directory of a pod. Its record has the pod as it was when it began, with its volumes and who has mounted them. A
 //! restarted crustlet goes by that, whatever the manifest says by then.
 
+use std::fs;
+
+use crust_blockfs::mountinfo;
 use crust_state::files::{Directory, FileError};
 use crust_state::sentence;
+use rustix::io::Errno;
 
-use super::OperationError;
-use super::directories::directory;
+use super::directories::{directory, gone, remove_unfinished};
+use super::{OperationError, subpath, tree};
 use crate::objects::Pod;
 use crate::objects::manifest::{self, Object};
 use crate::volumes::layout::Layout;
@@ -49,10 +53,37 @@ pub(super) fn recorded(layout: &Layout, uid: &str) -> Option<Pod> {
     })
 }
 
+/// Removes a pod's directory, with what was in its `emptyDir`s. A CSI volume that is still there keeps it.
+pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationError> {
+    let pod = layout.pod(uid);
+    if !pod.try_exists().map_err(OperationError::io("stat", &pod))? {
+        return Ok(());
+    }
+    // The subPaths of volumes without a driver. The others went with their volumes.
+    subpath::unbind_all(&layout.subpaths(uid))?;
+    // Data behind a mount must not be removed with the directory.
+    let mounts = mountinfo::read_own()?;
+    if let Some(mount) = mounts.iter().find(|it| it.mount_point.starts_with(&pod)) {
+        return Err(OperationError::system("rmdir", &mount.mount_point)(
+            Errno::BUSY,
+        ));
+    }
+    let csi = layout.csi_volumes(uid);
+    gone("rmdir", &csi, fs::remove_dir(&csi))?;
+    let empty_dirs = layout.empty_dirs(uid);
+    tree::remove(&empty_dirs)?;
+    remove_unfinished(&pod)?;
+    let record = pod.join(POD);
+    gone("unlink", &record, fs::remove_file(&record))?;
+    let volumes = layout.volumes(uid);
+    for directory in [&volumes, &pod] {
+        gone("rmdir", directory, fs::remove_dir(directory))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     const MANIFEST: &str = "apiVersion: v1

@@ -1,0 +1,15 @@
+//! The runtime under test.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The runtime under test, and the directories that it reads.
+#[derive(Debug, Clone)]
+pub(crate) struct Suite {
+    pub(crate) runtime: PathBuf,
+    pub(crate) flags: Vec<String>,
+    pub(crate) crust_root: PathBuf,
+    pub(crate) kubelet_dir: PathBuf,
+    /// The time limit of one command of the runtime, and of its effects.
+    pub(crate) limit: Duration,
+}
