@@ -120,8 +120,12 @@ mod tests {
         assert_eq!(
             told,
             [
-                " WARN crust_state::logging::lines::tests: it's odd\\n\\u{1b}[1m\\u{202e} volume=\"pv-1\" number=7",
-                " INFO crust_state::logging::lines::tests: told",
+                concat!(
+                    " WARN ",
+                    module_path!(),
+                    ": it's odd\\n\\u{1b}[1m\\u{202e} volume=\"pv-1\" number=7"
+                ),
+                concat!(" INFO ", module_path!(), ": told"),
             ]
         );
     }
