@@ -15,7 +15,7 @@ const DOMAIN: &str = "crust.dev";
 /// more than 8 KiB.
 const LONGEST: usize = 1024;
 
-/// The answer to a call that failed. Texts are escaped and shortened to [`LONGEST`] bytes.
+/// The answer to a call that failed. Texts are escaped and shortened to `LONGEST` bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorReply<'a> {
     /// gRPC's code.

@@ -7,7 +7,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`stage()`], [`unstage`] | write a volume's entry in the crust directory, and remove it |
+//! | [`stage()`], [`unstage()`] | write a volume's entry in the crust directory, and remove it |
 //! | [`staged`], [`needs`], [`ensure()`] | read what is staged, plan what a sandbox or container needs, and mount it |
 //! | [`publish`], [`release`], [`reconcile()`] | record users, forget them, and remove stale state |
 //! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | answer about volumes in use |

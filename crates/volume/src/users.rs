@@ -139,7 +139,7 @@ pub fn check_host(
     checked().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Takes back what [`begin`] announced: the container won't be created. An entry of somebody else
+/// Takes back what [`announce`] announced: the container won't be created. An entry of somebody else
 /// for the same id stays.
 pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
     let withdrawn = || -> Result<_, Cause> {

@@ -137,7 +137,7 @@ impl DeviceFacts {
 
     /// Returns what this device is and what it lies on.
     ///
-    /// What a loop device shows isn't remembered. [`neighbours::conflicting`] passes a loop device whose file doesn't
+    /// What a loop device shows isn't remembered. `neighbours::conflicting` passes a loop device whose file doesn't
     /// answer, because the file of this one has answered just before.
     pub fn aliases(&self) -> Result<Cow<'_, Aliases>, DeviceError> {
         if let Some(known) = self.aliases.get() {
