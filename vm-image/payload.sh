@@ -22,7 +22,7 @@ cp "$programs/crust-csi" "$programs/crustlet" "$payload/programs"
 cp "$nextest" "$(dirname "$0")/guest/run" "$payload"
 printf %s "${VM_FILTER-}" >"$payload/filter"
 # Every package's tests are listed and run in its directory, as everywhere; some read what is deployed.
-(cd "$workspace" && cp -R .config Cargo.toml Makefile benches crates deploy docs fuzz hooks src testbed \
+(cd "$workspace" && cp -R .config Cargo.toml Makefile benches crates deploy docs fuzz hooks manuals src testbed \
     tests "$payload/workspace")
 # Unpacked here, where the processor is a real one, and without the debug information, which is
 # nine tenths of it.
