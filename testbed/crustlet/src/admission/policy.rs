@@ -16,7 +16,7 @@ const KIND: &str = "DeferPolicy";
 /// In bytes: some thousands of rules.
 const LARGEST: u64 = 1 << 20;
 
-/// Which pairs of storage and runtime can defer. Without rules nothing is deferred but what pods say themselves.
+/// The pairs of storage and runtime that can defer. Without rules only those volumes are deferred that pods name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
     rules: Vec<Rule>,
@@ -27,11 +27,11 @@ pub(crate) struct Policy {
 pub(crate) struct Rule {
     storage: Storage,
     runtime_class: String,
-    /// What the two can do after the mount.
+    /// The steps after the mount that the two can do.
     pub(super) post_mount: PostMount,
 }
 
-/// What a volume is of, as rules name it.
+/// The storage of a volume, as rules name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Storage {
     /// A claim's storage class.
@@ -49,7 +49,7 @@ impl fmt::Display for Storage {
     }
 }
 
-/// What a pair can do after the mount: the third of KEP-2857's triple.
+/// The steps after the mount that a pair can do, which is the third part of KEP-2857's triple.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct PostMount {
@@ -100,12 +100,12 @@ pub(crate) enum PolicyError {
         /// The error.
         source: io::Error,
     },
-    /// What is in it is none.
+    /// The file can't be parsed.
     #[error("admission policy {}: {source}", path.display())]
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: Box<Self>,
     },
     /// It is no YAML, or has fields that no policy has.
@@ -124,9 +124,9 @@ pub(crate) enum PolicyError {
     /// A rule.
     #[error("line {line}: {reason}")]
     Rule {
-        /// Where it begins.
+        /// The line at which it begins.
         line: u64,
-        /// What is wrong.
+        /// The flaw.
         reason: String,
     },
 }

@@ -19,7 +19,7 @@ pub(crate) enum PostMountStep {
     SeLinuxRelabel,
 }
 
-/// As a policy has it.
+/// Writes a step as a policy names it.
 impl fmt::Display for PostMountStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -40,8 +40,8 @@ pub(super) fn sentence(asks: &[PostMountStep]) -> String {
     }
 }
 
-/// All that a pod asks of a volume. Where several of its volumes are one claim's there is one mount for them, and
-/// what is asked of one is asked of all.
+/// Returns the steps that a pod asks of a volume. Several of its volumes with one claim have one mount, so what is asked
+/// of one is asked of all.
 pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
     let same: Vec<&Volume> = pod.spec.volumes.iter().flatten().collect();
     let same: Vec<&Volume> = match &volume.persistent_volume_claim {

@@ -25,10 +25,10 @@ use crate::volumes::spec::VolumeId;
 use call::{Call, OnNode};
 use driver_abilities::{ASK_AGAIN, DriverAbilities, ask};
 
-/// Steps follow from one another: made, bound, written. More than so many at a time are a mistake of ours.
+/// The most rounds of steps that follow from one another: made, bound, written. More are a bug.
 const ROUNDS: usize = 16;
 
-/// Which object: a step at a time for each.
+/// An object. Each has one step at a time.
 type Key = (Kind, Name);
 
 /// All claims of the node.
@@ -43,13 +43,13 @@ pub(crate) struct Claims {
     changed: BTreeSet<String>,
     /// Manifests that were taken away.
     gone: Vec<PathBuf>,
-    /// With the volume whose turn it has.
+    /// The calls under way, with the volume whose turn each has.
     under_way: BTreeMap<Key, Option<VolumeId>>,
-    /// What was told that claims and volumes wait for, and what else.
+    /// The notices that were given: of what claims and volumes wait for, and others.
     told: [Vec<Notice>; 2],
 }
 
-/// What has ended.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) enum ClaimDone {
     /// A driver has said what it can do, or doesn't answer.
@@ -69,7 +69,7 @@ pub(crate) enum ClaimDone {
     Other(Key, String, Abilities),
 }
 
-/// What is decided by.
+/// The state by which steps are decided.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClaimInputs<'a> {
     pub(super) loaded: &'a Loaded,
@@ -99,7 +99,7 @@ impl Claims {
         })
     }
 
-    /// What was decided.
+    /// Returns the records of the decisions.
     pub(super) const fn records(&self) -> &Records {
         self.store.records()
     }
@@ -304,7 +304,7 @@ impl Claims {
         }
     }
 
-    /// What has ended. Whether something was written.
+    /// Takes the result of a call. Returns whether a record was written.
     pub(super) fn take(&mut self, done: ClaimDone, volumes: &mut Volumes) -> bool {
         match done {
             ClaimDone::Asked(driver, abilities) => {
@@ -362,7 +362,7 @@ fn tell(told: &mut Vec<Notice>, notices: Vec<Notice>, events: &Events) {
     *told = notices;
 }
 
-/// As in `metadata.deletionTimestamp`.
+/// Returns the time in the form of `metadata.deletionTimestamp`.
 fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }

@@ -41,7 +41,7 @@ pub(crate) struct Pods {
     worker: Worker,
     node: Arc<NodeFacts>,
     done: mpsc::UnboundedSender<Done>,
-    /// By their uids.
+    /// The pods by their UIDs.
     all: BTreeMap<String, KnownPod>,
     /// Those of them that are written down, or were.
     written: BTreeMap<String, Arc<Pod>>,
@@ -102,7 +102,7 @@ impl Pods {
         }
     }
 
-    /// What is wanted from now on, and what is written of it.
+    /// Takes the desired pods, and their manifests.
     pub(crate) fn want(&mut self, objects: &Objects, written: &Objects) {
         for known in self.all.values_mut() {
             known.is_written = false;
@@ -193,7 +193,7 @@ impl Pods {
         ages.map(|(uid, known)| (uid.clone(), known.age)).collect()
     }
 
-    /// What the container runtime has, as far as nothing was done since it was asked.
+    /// Takes the state of the container runtime, except of pods for which a step was done since it was asked.
     pub(crate) fn observe(&mut self, mut listed: BTreeMap<String, Observed>, ages: &Ages) {
         self.is_blind = false;
         if !std::mem::replace(&mut self.is_listed, true) {
@@ -229,7 +229,7 @@ impl Pods {
         }
     }
 
-    /// What a step came to.
+    /// Takes the result of a step.
     pub(crate) fn take(&mut self, done: PodDone) {
         let Some(known) = self.all.get_mut(&done.uid) else {
             return;
@@ -247,7 +247,7 @@ impl Pods {
         }
     }
 
-    /// What pods look like now; who began to wait is told.
+    /// Updates the status of pods, with an event for each container that begins to wait for its next start.
     pub(crate) fn show(&mut self, runtime: &str) {
         let (now, clock) = (SystemTime::now(), Instant::now());
         for known in self.all.values_mut() {

@@ -14,13 +14,13 @@ use crate::volumes::actual::Certainty;
 use crate::volumes::desired::Holders;
 use crate::volumes::spec::Lifecycle;
 
-/// What a driver is given to come, and to unpublish what can't be told.
+/// How long a driver has to register, and to unpublish a volume without a readable record.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is still to be done about what was found.
+/// What is left to do about the volumes that were found on the disk.
 #[derive(Debug)]
 pub(crate) struct Restart {
-    /// Not told what they are: each to be cleaned once, when all that is wanted is known and nobody needs it.
+    /// Volumes without a readable record. Each is cleaned up once, when the desired state is known and no pod needs it.
     left: Vec<Left>,
     /// Those that couldn't be cleaned: as long as they are there, something of the volume may be.
     stuck: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub(crate) struct Restart {
 }
 
 impl Restart {
-    /// The new order: all that is on the disk is uncertain, before anything else is known.
+    /// Marks all volumes on the disk as uncertain, before the desired state is known: the startup of KEP-3756.
     pub(crate) fn new(
         gates: Gates,
         context: &Context,
@@ -82,7 +82,7 @@ impl Restart {
         std::mem::take(&mut self.pods)
     }
 
-    /// Who may have which volume, by what can't be told: nobody else gets one that is for one pod at a time.
+    /// Returns the pods that may have a volume by an unreadable record: no other pod gets a volume that only one may have.
     fn suspected(&self) -> Holders {
         let mut suspected = Holders::new();
         let publications = self
@@ -108,7 +108,7 @@ impl Restart {
         left.chain(stuck).cloned().collect()
     }
 
-    /// All that is wanted is known now; `running` are pods whose processes may be there.
+    /// Goes on once the desired state is known. `running` has the pods whose processes may exist.
     pub(crate) fn go_on(
         &mut self,
         context: &Context,

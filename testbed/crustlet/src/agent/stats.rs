@@ -28,7 +28,7 @@ struct MeasuredVolume {
 /// The last measurements, and the drivers that are being asked. Each is asked by itself: one that hangs holds up no other.
 #[derive(Debug, Default)]
 pub(super) struct Measurements {
-    /// What each has told last.
+    /// The last measurements of each driver.
     told: BTreeMap<String, Vec<VolumeStats>>,
     /// The abnormal condition that was reported last of each claim in each pod (by its uid).
     reported: BTreeMap<(String, Name), String>,
@@ -62,7 +62,7 @@ impl Measurements {
         self.show(context);
     }
 
-    /// Of claims that somebody uses: what is told of others is over.
+    /// Keeps the measurements of claims in use, and drops the others.
     fn keep(&mut self, measured: &BTreeMap<String, Vec<MeasuredVolume>>) {
         self.told.retain(|driver, told| {
             let used = measured.get(driver).map_or(&[][..], Vec::as_slice);
@@ -75,7 +75,7 @@ impl Measurements {
         });
     }
 
-    /// What a driver has told.
+    /// Takes the measurements of a driver.
     pub(super) fn take(&mut self, driver: String, told: Vec<VolumeStats>, context: &Context) {
         self.under_way.remove(&driver);
         for VolumeStats { pod, claim, stats } in &told {

@@ -26,7 +26,7 @@ pub(super) struct StartedStep {
     pub(super) pod: Option<Arc<Pod>>,
     pub(super) node: Arc<NodeFacts>,
     pub(super) step: PodStep,
-    /// What the runtime handler is to be told of.
+    /// The volumes that the runtime handler is to mount.
     pub(super) late: Vec<LateMount>,
     /// The pod's volumes that are there.
     pub(super) mounted: BTreeMap<VolumeId, Mount>,
@@ -40,7 +40,7 @@ pub(crate) struct PodDone {
     /// The sandbox for which the runtime handler was told.
     pub(super) told: Option<String>,
     pub(super) result: Result<(), Failure>,
-    /// What there is since.
+    /// The pod's state after the step.
     pub(super) observed: Result<Option<Observed>, CriError>,
 }
 
@@ -124,7 +124,7 @@ fn failed(
     }
 }
 
-/// Where a container's volumes are, in the order of its `volumeMounts`.
+/// Returns the sources of a container's volumes, in the order of its `volumeMounts`.
 async fn sources(
     context: &Context,
     objects: &Arc<Objects>,

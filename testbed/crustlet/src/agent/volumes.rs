@@ -24,7 +24,7 @@ pub(crate) use begin::VolumeDone;
 /// How long a claim is given to be bound until its pod is told that it isn't.
 const SOON: Duration = Duration::from_secs(3);
 
-/// What is being done to a volume: one thing at a time, whoever has begun it.
+/// The operation under way on a volume, one at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Busy {
     /// A step from what there is to what is wanted.
@@ -42,15 +42,15 @@ pub(crate) struct Volumes {
     actual: Actual,
     backoff: Backoff<(VolumeId, Step)>,
     under_way: BTreeMap<VolumeId, Busy>,
-    /// Why the last operation of a volume failed.
+    /// The errors of the last operations that failed.
     failed: BTreeMap<(VolumeId, Step), String>,
-    /// What pods were told already.
+    /// The problems that were reported to pods.
     told: BTreeMap<(String, String), ReportedProblem>,
-    /// Who may have which volume, though it isn't known.
+    /// Pods that may have a volume, which isn't known for certain.
     suspected: Holders,
 }
 
-/// What a pod's volume lacks, and whether the pod was told.
+/// A problem of a pod's volume, and whether it was reported.
 #[derive(Debug)]
 struct ReportedProblem {
     problem: Problem,
@@ -91,17 +91,17 @@ impl Volumes {
         }
     }
 
-    /// What is wanted.
+    /// Returns the desired volumes.
     pub(crate) const fn desired(&self) -> &Desired {
         &self.desired
     }
 
-    /// What there is.
+    /// Returns the actual volumes.
     pub(crate) const fn actual(&self) -> &Actual {
         &self.actual
     }
 
-    /// What is being done.
+    /// Returns the operations under way.
     pub(crate) const fn under_way(&self) -> &BTreeMap<VolumeId, Busy> {
         &self.under_way
     }
@@ -115,17 +115,17 @@ impl Volumes {
         is_free
     }
 
-    /// That has ended.
+    /// Notes the end of the operation on a volume.
     pub(super) fn release(&mut self, id: &VolumeId) {
         self.under_way.remove(id);
     }
 
-    /// Why what was tried last failed.
+    /// Returns the errors of the last operations that failed.
     pub(crate) const fn failed(&self) -> &BTreeMap<(VolumeId, Step), String> {
         &self.failed
     }
 
-    /// Who may have which volume besides.
+    /// Sets the pods that may have a volume besides.
     pub(crate) fn suspect(&mut self, suspected: Holders) {
         self.suspected = suspected;
     }
@@ -155,7 +155,7 @@ impl Volumes {
             });
     }
 
-    /// What is known of a directory that couldn't be told what it is.
+    /// Returns what is known of a directory without a readable record.
     pub(crate) fn has(&self, broken: &Broken) -> Option<Certainty> {
         let layout = &self.context.layout;
         self.actual.volumes.iter().find_map(|(id, volume)| {
@@ -178,7 +178,7 @@ impl Volumes {
         })
     }
 
-    /// What these pods want from now on.
+    /// Sets the volumes that pods want.
     pub(crate) fn want(&mut self, objects: &Objects, pods: &[Arc<Pod>], now: Instant) {
         let mut holders = self.actual.holders();
         for (id, pods) in &self.suspected {

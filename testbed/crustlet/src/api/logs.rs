@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Read at once, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// What the container wrote: all there is, or with `is_running` all there will be until it isn't true.
+/// Reads what a container wrote: to the end of the file, or with `is_running` until that is false.
 pub(super) fn read<F: Future<Output = bool> + Send>(
     path: PathBuf,
     is_running: Option<impl Fn() -> F + Send + Sync + 'static>,

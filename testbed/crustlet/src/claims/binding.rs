@@ -15,10 +15,10 @@ use crate::objects::{Name, StorageClass};
 use crate::volumes::claim_ref::{ClaimRef, claim_of, held, volume_of, was_bound};
 use crate::volumes::spec::capacity;
 
-/// Of classes whose volumes people make.
+/// The provisioner of classes whose volumes are made by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// What is next for a claim.
+/// The next step of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Binding<'o> {
     /// The claim and a volume have each other.
@@ -42,7 +42,7 @@ pub(super) fn reference(claim: &Name, uid: &str) -> Value {
     })
 }
 
-/// What is next for a claim; `taken` are the volumes that others get at this moment.
+/// Decides the next step of a claim. `taken` has the volumes that other claims get at this moment.
 pub(super) fn decide<'o>(
     world: &World<'o>,
     taken: &BTreeSet<&str>,
@@ -139,7 +139,7 @@ fn to_named<'o>(
     })
 }
 
-/// The smallest that fits, of those that are nobody's.
+/// Returns the smallest volume that fits, of those without a claim.
 fn best<'o>(
     world: &World<'o>,
     taken: &BTreeSet<&str>,
@@ -157,7 +157,7 @@ fn best<'o>(
 
 type Refused = (Type, &'static str, String);
 
-/// Who makes volumes of a class.
+/// Returns the driver that makes volumes of a class.
 fn provisioner<'o>(
     world: &World<'o>,
     class: Option<(&str, Option<&'o Arc<StorageClass>>)>,

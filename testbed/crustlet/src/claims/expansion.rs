@@ -25,13 +25,13 @@ const FAILED: &str = "VolumeResizeFailed";
 /// A claim's volume that is to be larger, by its driver's controller.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grow {
-    /// Which claim.
+    /// The claim.
     pub(crate) claim: Name,
-    /// Whose it is.
+    /// The driver.
     pub(crate) driver: String,
-    /// What it is asked, but for the secrets.
+    /// The request, without the secrets.
     pub(crate) request: ControllerExpandVolumeRequest,
-    /// Where those are.
+    /// The Secret with the secrets.
     pub(crate) secret: Option<Name>,
     volume: String,
     size: i64,
@@ -46,7 +46,8 @@ impl Grow {
         self.write(Progress::Controller(self.size)).telling(notice)
     }
 
-    /// What an answer comes to, in this order: between the two it is asked once more, and nothing is missed.
+    /// Returns the records for an answer, in the order in which they are written. After a restart between the two the
+    /// driver is asked once more, so nothing is missed.
     pub(crate) fn done(&self, answer: ControllerExpandVolumeResponse) -> Vec<Write> {
         let given = answer.capacity_bytes;
         if given < self.size {
@@ -89,13 +90,13 @@ impl Grow {
 /// A claim's file system that is to be as large as its volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GrowOnNode {
-    /// Which claim.
+    /// The claim.
     pub(crate) claim: Name,
     /// Its volume.
     pub(crate) id: VolumeId,
-    /// By its uid: one that has it mounted.
+    /// The UID of a pod that has the volume mounted.
     pub(crate) pod: String,
-    /// Who has it mounted there: `defer_fs_ops`.
+    /// The program that has it mounted there, for `defer_fs_ops`.
     pub(crate) mounter: Mounter,
     /// In bytes: `capacity_range.required_bytes`.
     pub(crate) size: i64,
@@ -108,7 +109,7 @@ impl GrowOnNode {
         Write::status(&self.claim, &self.status.after(Progress::Node))
     }
 
-    /// What its consent comes to.
+    /// Returns the record for a success.
     pub(crate) fn done(&self) -> Write {
         let message = format!("NodeExpandVolume succeeded for volume {}", self.id);
         let notice = Notice::of_claim(
@@ -149,7 +150,7 @@ fn grown(volume: &str, size: i64) -> Write {
     Write::volume(volume, json!({"spec": {"capacity": {"storage": capacity}}}))
 }
 
-/// What is next for a claim that has a volume.
+/// Decides the next step of a claim that has a volume.
 pub(super) fn next(
     world: &World<'_>,
     name: &Name,
@@ -190,7 +191,7 @@ impl<'o> BoundVolume<'o> {
         Notice::of_claim(Type::Warning, self.name, reason, message)
     }
 
-    /// Unless it is as it is.
+    /// Returns the step that writes a status, unless it is the same.
     fn write(&self, status: &ClaimStatus) -> Option<Step> {
         (*status != self.status).then(|| Write::status(self.name, status).into())
     }

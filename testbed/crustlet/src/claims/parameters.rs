@@ -10,7 +10,7 @@ use crate::objects::manifest::is_name;
 /// Before the keys that aren't the driver's.
 const PREFIX: &str = "csi.storage.k8s.io/";
 
-/// What a class's parameters come to, for one claim.
+/// The parameters of a class, for one claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parameters {
     /// The driver's own.
@@ -31,7 +31,7 @@ pub(super) struct Parameters {
     pub(super) node_expand: Option<Name>,
 }
 
-/// What names of Secrets may be made of.
+/// The values that names of Secrets may refer to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tokens<'t> {
     /// `${pv.name}`
@@ -77,7 +77,7 @@ impl Tokens<'_> {
 }
 
 impl Parameters {
-    /// Of a class, or what is wrong with which key.
+    /// Reads the parameters of a class. Fails with the key that is wrong.
     pub(super) fn of(
         written: &BTreeMap<String, String>,
         tokens: Tokens<'_>,

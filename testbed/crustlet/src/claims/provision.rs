@@ -19,7 +19,7 @@ use crate::objects::manifest::is_name;
 use crate::objects::quantity::{Bytes, NotAQuantity};
 use crate::objects::{Name, StorageClass};
 
-/// On volumes that are made: by which driver. Others aren't destroyed.
+/// The annotation of volumes that were made here, with the driver. Others aren't deleted.
 pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 /// On them: the Secret for `DeleteVolume`, since the class may be gone by then.
@@ -34,16 +34,16 @@ pub(crate) enum Unprovisionable {
     /// A raw device.
     #[error("volumeMode Block: crustlet makes no raw block volumes; hint: volumeMode: Filesystem")]
     Block,
-    /// Of a snapshot, or of another claim.
+    /// The claim asks for a copy of a snapshot or of another claim.
     #[error("dataSource: crustlet makes empty volumes alone")]
     Source,
     /// It becomes part of names.
     #[error("metadata.uid: {0:?} is none")]
     Uid(String),
-    /// An amount that is none.
+    /// The amount can't be parsed.
     #[error("resources.requests.storage: {0}")]
     Amount(#[from] NotAQuantity),
-    /// Of the class.
+    /// A parameter of the class is wrong.
     #[error("parameter {0}")]
     Parameter(String),
     /// The driver says that it has made one, and not which.
@@ -54,7 +54,7 @@ pub(crate) enum Unprovisionable {
         "driver {driver} answers CreateVolume with {given} bytes, where {asked} were asked for; hint: the volume stays with the driver, as {handle}"
     )]
     Small {
-        /// Which.
+        /// The driver.
         driver: String,
         /// `capacity_range.required_bytes`
         asked: i64,
@@ -73,11 +73,11 @@ pub(crate) enum Unprovisionable {
 pub(crate) struct Create {
     /// For which claim.
     pub(crate) claim: Name,
-    /// By which driver.
+    /// The driver.
     pub(crate) driver: String,
-    /// What it is asked, but for the secrets.
+    /// The request, without the secrets.
     pub(crate) request: CreateVolumeRequest,
-    /// Where those are.
+    /// The Secret with the secrets.
     pub(crate) secret: Option<Name>,
     uid: String,
     class: Name,
@@ -171,8 +171,8 @@ impl Create {
         Notice::of_claim(Type::Normal, &self.claim, "Provisioning", message)
     }
 
-    /// What an answer comes to. It is to be written even where the claim is gone by then: nobody else knows the
-    /// volume, and the one that is known is destroyed.
+    /// Returns the record of a volume that was made. It has to be written even if the claim is gone by then: a volume
+    /// without a record would never be deleted.
     pub(crate) fn made(&self, answer: CreateVolumeResponse) -> Result<Write, Unprovisionable> {
         let volume = answer.volume.unwrap_or_default();
         if volume.volume_id.is_empty() {

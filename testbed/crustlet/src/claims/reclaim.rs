@@ -21,16 +21,16 @@ const FAILED: &str = "VolumeFailedDelete";
 pub(crate) struct Delete {
     /// The `PersistentVolume`.
     pub(crate) volume: String,
-    /// Whose it is.
+    /// The driver.
     pub(crate) driver: String,
-    /// What the driver is asked, but for the secrets.
+    /// The request, without the secrets.
     pub(crate) request: DeleteVolumeRequest,
-    /// Where those are.
+    /// The Secret with the secrets.
     pub(crate) secret: Option<Name>,
 }
 
 impl Delete {
-    /// Which volume it is.
+    /// Returns the id of the volume.
     pub(crate) fn id(&self) -> VolumeId {
         VolumeId {
             driver: self.driver.clone(),
@@ -38,7 +38,7 @@ impl Delete {
         }
     }
 
-    /// What is next once it is destroyed.
+    /// Returns the step after the deletion.
     pub(crate) fn done(&self) -> Step {
         Step::Forget(Kind::PersistentVolume, Name::new("", &self.volume))
     }
@@ -68,12 +68,12 @@ fn is_anothers(world: &World<'_>, name: &str, id: &VolumeId) -> bool {
     })
 }
 
-/// What is next for a volume that was made here.
+/// The next step of a volume that was made here.
 #[derive(Debug)]
 pub(super) enum Reclaim {
     /// Nothing.
     Keep,
-    /// It is released: from then on it is nobody's again. On the disk before anybody is asked to destroy it.
+    /// Release it, so that no claim gets it again. That is on the disk before the driver is asked to delete it.
     Release(Write),
     /// The driver is asked.
     Delete(Delete),
@@ -85,8 +85,8 @@ pub(super) enum Reclaim {
     Wait(Notice),
 }
 
-/// What becomes of a volume that was made here: once its claim is gone and nobody on this node has it, what its policy
-/// says.
+/// Decides the next step of a volume that was made here, by its reclaim policy, once its claim is gone and no pod of this
+/// node has it.
 pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();
@@ -140,7 +140,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
     Reclaim::Delete(delete(name, volume, id))
 }
 
-/// What keeps from destroying and from forgetting, whoever would have it done.
+/// Returns why a volume must be neither deleted nor forgotten now.
 fn held(world: &World<'_>, name: &str, id: &VolumeId) -> Option<String> {
     if let Some(unread) = world.unread {
         return Some(unread.to_owned());

@@ -20,12 +20,12 @@ use crate::volumes::claim_ref;
 pub(crate) struct Records(BTreeMap<(Kind, Name), Value>);
 
 impl Records {
-    /// What was decided about an object.
+    /// Returns the record of an object.
     pub(crate) fn get(&self, kind: Kind, name: &Name) -> Option<&Value> {
         self.0.get(&(kind, name.clone()))
     }
 
-    /// Of a claim, by which volumes know it.
+    /// Returns the UID of a claim, by which volumes refer to it.
     pub(super) fn uid(&self, claim: &Name) -> Option<&str> {
         let claim = self.get(Kind::PersistentVolumeClaim, claim)?;
         claim.pointer("/metadata/uid")?.as_str()
@@ -37,7 +37,7 @@ impl Records {
         record.is_some_and(|it| is_whole(Kind::PersistentVolume, it))
     }
 
-    /// What there is: what people wrote, with this laid over it. What is laid over nothing is left out.
+    /// Returns the objects of manifests, with the records merged into them. A record without a manifest is left out.
     pub(crate) fn view(&self, written: &Objects) -> Objects {
         let mut objects = written.clone();
         for ((kind, name), record) in &self.0 {
@@ -113,8 +113,8 @@ impl Records {
         })
     }
 
-    /// What somebody has written of a volume that was made here, as far as it may change: it counts from then on,
-    /// also where the manifest goes.
+    /// Returns the record of what a manifest changes about a volume that was made here, as far as it may. It counts from
+    /// then on, also when the manifest is removed.
     pub(super) fn taken_over(&self, written: &Objects, volume: &str) -> Option<Write> {
         const MAY_CHANGE: [(&str, &str); 6] = [
             ("metadata", "labels"),

@@ -1,4 +1,4 @@
-//! What a claim asks of a volume, and its storage class.
+//! The request of a claim for a volume, and its storage class.
 
 use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
@@ -8,7 +8,7 @@ use crate::objects::quantity::{NotAQuantity, bytes};
 use crate::objects::{Objects, StorageClass};
 use crate::volumes::spec::{capacity, storage_class};
 
-/// The properties by which a volume is chosen, or made.
+/// The request of a claim, by which a volume is chosen or made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimRequest<'c> {
     /// `resources.requests.storage`; 0 where it doesn't say.

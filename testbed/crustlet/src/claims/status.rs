@@ -55,10 +55,10 @@ impl Condition {
     }
 }
 
-/// What becomes of a claim's growth.
+/// The progress of a claim's growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress<'p> {
-    /// The driver's controller is asked for so many bytes.
+    /// The driver's controller is asked for this size in bytes.
     Controller(i64),
     /// It refuses; whether for good, until something else is asked for.
     ControllerFailed(bool, &'p str),
@@ -75,7 +75,7 @@ pub(crate) enum Progress<'p> {
 }
 
 impl ClaimStatus {
-    /// Of a claim that has just got a volume.
+    /// Returns the status of a claim that has just got a volume.
     pub(super) fn bound(capacity: Option<i64>, access_modes: Vec<String>) -> Self {
         Self {
             access_modes,
@@ -84,7 +84,7 @@ impl ClaimStatus {
         }
     }
 
-    /// Of a claim's document; what can't be read isn't there.
+    /// Reads the status of a claim's document. Fields that can't be read are left out.
     pub(super) fn of(document: &Value) -> Self {
         let status = document.get("status");
         status

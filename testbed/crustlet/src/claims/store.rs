@@ -26,7 +26,7 @@ pub(crate) enum StoreError {
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The flaw.
         reason: String,
     },
     /// The kernel gives none.
@@ -34,7 +34,7 @@ pub(crate) enum StoreError {
     Uid(#[from] UidError),
 }
 
-/// Why none is passed over.
+/// The reason for which no record is skipped.
 const KEPT: &str = "it says which claim has which volume, and without it the claim would get another; put it back as it was, or remove it together with that volume";
 
 impl From<(PathBuf, DocumentError)> for StoreError {
@@ -77,12 +77,12 @@ impl Store {
         Ok(Self { directory, records })
     }
 
-    /// What was decided.
+    /// Returns the records.
     pub(crate) const fn records(&self) -> &Records {
         &self.records
     }
 
-    /// Has it on the disk when it returns. Whether it changes anything: what is there already isn't written.
+    /// Writes a record, which is on the disk when this returns. Returns false, and writes nothing, if it is there already.
     pub(crate) fn write(&mut self, write: &Write) -> Result<bool, StoreError> {
         let uid = new_uid()?;
         let uid = || uid;

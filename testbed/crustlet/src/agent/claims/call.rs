@@ -14,7 +14,7 @@ use crate::objects::Objects;
 use crate::operations::{self, Context, MountingRuntime, OperationError, Publication};
 use crate::volumes::spec::{VolumeId, VolumeSpec};
 
-/// What takes time.
+/// A call that takes time.
 #[derive(Debug)]
 pub(super) enum Call {
     Create(Box<Create>),
@@ -23,7 +23,7 @@ pub(super) enum Call {
     OnNode(Box<OnNode>),
 }
 
-/// A file system that grows, and all that is said of it.
+/// A file system that is to grow, with what its driver needs to know.
 #[derive(Debug)]
 pub(super) struct OnNode {
     pub(super) grow: GrowOnNode,
@@ -52,8 +52,8 @@ impl OnNode {
 }
 
 impl Call {
-    /// The volume whose turn it takes, and CSI's name for it. The controller grows one wherever that is mounted, as
-    /// it does elsewhere: a pod's end doesn't wait for it.
+    /// Returns the volume whose turn the call takes, and the call's name in CSI. The controller's growth takes none, as elsewhere: a
+    /// pod's end doesn't wait for it.
     pub(super) fn turn(&self) -> Option<(VolumeId, &'static str)> {
         match self {
             Self::Create(_) | Self::Grow(_) => None,

@@ -18,7 +18,7 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 pub(super) struct DriverAbilities {
     known: BTreeMap<String, Abilities>,
     asked: BTreeMap<String, Instant>,
-    /// Whose answer is to come, and since when.
+    /// The drivers that were asked and haven't answered, and since when.
     awaited: BTreeMap<String, Instant>,
 }
 
@@ -33,7 +33,7 @@ impl DriverAbilities {
         self.asked.clear();
     }
 
-    /// Whether somebody is being asked who may have all that is waited for. One that is silent for long hasn't.
+    /// Returns whether a driver was asked so recently that its answer may still come in time.
     pub(super) fn is_young(&self, now: Instant) -> bool {
         let mut awaited = self.awaited.values();
         awaited.any(|since| now.duration_since(*since) < ASK_AGAIN)
@@ -66,7 +66,7 @@ impl DriverAbilities {
         due
     }
 
-    /// What it has answered; `None` where it doesn't.
+    /// Notes the answer of a driver. `None` is a driver that doesn't answer.
     pub(super) fn take(&mut self, name: String, abilities: Option<Abilities>) {
         self.awaited.remove(&name);
         match abilities {
@@ -75,7 +75,7 @@ impl DriverAbilities {
         }
     }
 
-    /// What it has said to somebody else.
+    /// Notes the capabilities that a driver has reported in another call.
     pub(super) fn learn(&mut self, name: String, abilities: Abilities) {
         self.known.insert(name, abilities);
     }

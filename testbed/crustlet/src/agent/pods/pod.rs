@@ -1,4 +1,4 @@
-//! What is known of one pod.
+//! The agent's knowledge of one pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::pods::observed::Observed;
 use crate::pods::restart::{Outcome, Policy, outcome};
 use crate::pods::{End, PodStep, Subject};
 
-/// What is known of a pod.
+/// The agent's knowledge of a pod.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "what is written, what was told and what was begun know nothing of each other"
 )]
 pub(crate) struct KnownPod {
-    /// As it was written; one that runs stays so, whatever is written since.
+    /// The pod's manifest. That of a running pod stays, whatever is written later.
     pub(crate) pod: Option<Arc<Pod>>,
     /// Whether that was found on the disk: it had begun then.
     pub(super) is_restored: bool,
@@ -32,9 +32,9 @@ pub(crate) struct KnownPod {
     pub(crate) is_written: bool,
     /// Whether that says that it is to end.
     pub(super) is_deleted: bool,
-    /// What the container runtime has of it.
+    /// The pod's state in the container runtime.
     pub(crate) observed: Option<Observed>,
-    /// Why what comes next doesn't come to be.
+    /// The failures of its next steps.
     pub(crate) failures: Failures,
     /// The sandboxes for which the runtime handler was told of volumes.
     pub(super) told: BTreeSet<String>,
@@ -45,9 +45,9 @@ pub(crate) struct KnownPod {
     pub(crate) gone: Option<SystemTime>,
     /// `status`, as it was shown last.
     pub(crate) status: Option<PodStatus>,
-    /// What its author was told already.
+    /// Whether its author was warned of a change that is ignored.
     pub(super) is_told: bool,
-    /// What was asked of the container runtime to end it, last.
+    /// The last request to the container runtime to end it.
     pub(super) stop: Option<End>,
     /// Whether it was begun to end it: it does, whatever is written since.
     pub(super) is_ending: bool,
@@ -56,7 +56,7 @@ pub(crate) struct KnownPod {
 /// The progress of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PodProgress {
-    /// What was observed is what there is.
+    /// The observed state is current.
     #[default]
     Rest,
     /// A step is under way.
@@ -68,7 +68,7 @@ pub(super) enum PodProgress {
 }
 
 impl KnownPod {
-    /// What is written of it now.
+    /// Takes the manifest that is written now.
     pub(super) fn take(&mut self, pod: &Arc<Pod>, said: BTreeSet<String>, events: &Events) {
         self.is_deleted = pod.is_deleted();
         let is_past = std::mem::take(&mut self.is_past);
@@ -142,13 +142,13 @@ impl KnownPod {
         written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
     }
 
-    /// Who has what there is by its uid.
+    /// Returns the name of the pod that owns what exists by its UID.
     pub(super) fn owner(&self) -> Option<Name> {
         let observed = self.observed.as_ref().map(|it| it.name.clone());
         observed.or_else(|| self.pod.as_ref().map(|it| it.name.clone()))
     }
 
-    /// What is left of it couldn't be removed: to be tried again later.
+    /// Notes that the removal of its remains failed, which is retried later.
     pub(super) fn fail(&mut self, message: String) {
         let failure = Failure {
             reason: "FailedCleanup",

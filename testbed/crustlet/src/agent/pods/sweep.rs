@@ -9,7 +9,7 @@ use crate::operations;
 use crate::pods::Subject;
 use crate::sources::{self, Loaded, WriteError};
 
-/// What a removal came to.
+/// The result of a removal.
 #[derive(Debug)]
 pub(crate) struct Swept {
     uid: String,
@@ -42,7 +42,7 @@ impl Pods {
         });
     }
 
-    /// What a removal came to.
+    /// Takes the result of a removal.
     pub(crate) fn swept(&mut self, swept: &Swept) {
         let Some(known) = self.all.get_mut(&swept.uid) else {
             return;

@@ -24,11 +24,11 @@ pub(crate) struct VolumeDone {
     pub(super) result: Result<Option<Published>, Attempt>,
 }
 
-/// What is to be done, and all that it takes.
+/// An operation, with all that it needs.
 #[derive(Debug)]
 enum Work {
     Stage(Vec<MountSpec>),
-    /// With who has it mounted already.
+    /// Publishes a volume, with the program that has it mounted already.
     Publish(Box<MountSpec>, Arc<Pod>, Option<Mounter>),
     Unpublish(Publication),
     Unstage(VolumeId),
@@ -64,7 +64,7 @@ impl Work {
         }
     }
 
-    /// As it was wanted.
+    /// Returns the mount that was desired.
     fn mount(self) -> Option<Box<MountSpec>> {
         match self {
             Self::Stage(wanted) => wanted.into_iter().next().map(Box::new),
@@ -110,7 +110,7 @@ impl Volumes {
         });
     }
 
-    /// What a step takes; `None` where who wanted it has gone since.
+    /// Returns the operation of a step. `None` if the pod that wanted it is gone.
     fn work(
         &self,
         pods: &BTreeMap<String, Arc<Pod>>,

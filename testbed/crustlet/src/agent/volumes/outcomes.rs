@@ -12,7 +12,7 @@ use crate::volumes::plan::Step;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
 impl Volumes {
-    /// What an operation came to.
+    /// Takes the outcome of an operation.
     pub(crate) fn take(&mut self, done: VolumeDone, pods: &BTreeMap<String, Arc<Pod>>) {
         let VolumeDone {
             id,
@@ -125,7 +125,7 @@ impl Volumes {
         }
     }
 
-    /// Corrects who has a pod's volume mounted, after an attempt that found another mounter than requested.
+    /// Corrects the mounter of a pod's volume, after an attempt that found another mounter than requested.
     fn mounted_otherwise(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
         let volume = self.actual.volumes.get_mut(id);
         if let Some(mount) = volume.and_then(|it| it.mounts.get_mut(pod)) {
