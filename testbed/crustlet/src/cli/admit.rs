@@ -17,7 +17,7 @@ use crate::objects::{Kind, Objects};
 /// In bytes, of a file of manifests.
 const LARGEST: u64 = 16 << 20;
 
-/// What is to be admitted, and by what.
+/// The arguments of `crustlet admit`.
 #[derive(Debug, Args)]
 pub(crate) struct Admit {
     /// Manifests, YAML; `-` is standard input. Claims and classes that the pods need may be among them

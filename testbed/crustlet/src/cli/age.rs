@@ -18,7 +18,7 @@ pub(super) fn since(now: SystemTime, then: Option<&Time>) -> String {
     then.map_or_else(|| "<unknown>".to_owned(), age)
 }
 
-/// So many milliseconds after 1970 began.
+/// Returns the time that is this many milliseconds after 1970 began.
 pub(super) fn moment(ms: i64) -> SystemTime {
     let since = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
     SystemTime::UNIX_EPOCH + since
@@ -33,7 +33,7 @@ pub(super) fn of(now: SystemTime, then: SystemTime) -> String {
     }
 }
 
-/// As `duration.HumanDuration` of Kubernetes' libraries.
+/// Writes an age as `duration.HumanDuration` of Kubernetes' libraries does.
 fn human(age: Duration) -> String {
     let seconds = age.as_secs();
     // A unit, and while there are few of it the next smaller one.

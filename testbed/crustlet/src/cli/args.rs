@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
-/// What can be asked of a running agent.
+/// The commands that ask a running agent.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Show objects: pods, claims, volumes on this node, and others

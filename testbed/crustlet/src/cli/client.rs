@@ -16,15 +16,15 @@ use tonic::{Code, Response, Status, Streaming};
 /// In bytes: what a command has written is one answer, and containerd takes 16 MiB of it on each stream.
 const LARGEST: usize = 64 * 1024 * 1024;
 
-/// What came of a call, other than an answer.
+/// An error of a call.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     /// Nobody listens.
     #[error("no agent answers at {}: {reason}; hint: does `crustlet serve` run, and by this socket (--socket)?", socket.display())]
     Absent {
-        /// Where it was looked for.
+        /// The socket.
         socket: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The agent's own words.
@@ -33,12 +33,12 @@ pub(super) enum ClientError {
     /// The connection ended before the answer.
     #[error("the agent at {} went away: {reason}; hint: its log says why", socket.display())]
     Lost {
-        /// Where it was.
+        /// The socket.
         socket: PathBuf,
         /// How it was noticed.
         reason: String,
     },
-    /// What was to be told until somebody interrupts it isn't told any more: the agent is about to end.
+    /// The stream of events has ended before it was interrupted: the agent is about to end.
     #[error("the agent tells no more events; hint: its log says why")]
     Ended,
     /// The agent is another version.
@@ -68,7 +68,7 @@ impl Client {
         })
     }
 
-    /// Objects, by their names; none where there is none by the name that was asked for.
+    /// Lists objects by their names. Empty if there is none by the name that was asked for.
     pub(super) async fn list(
         &self,
         kind: &str,
@@ -115,7 +115,7 @@ impl Client {
         self.answer(answer)
     }
 
-    /// What a container has written.
+    /// Returns the stream of what a container writes.
     pub(super) async fn logs(
         &self,
         request: LogsRequest,

@@ -25,7 +25,7 @@ pub(super) enum DeleteError {
     /// A kind alone.
     #[error("which {}? hint: {} NAME", .0.many(), .0.one())]
     Which(Resource),
-    /// What nobody has written.
+    /// The object has no manifest.
     #[error("{} are the agent's own to delete", .0.many())]
     Own(Resource),
     /// A manifest that can't be read.
@@ -33,13 +33,13 @@ pub(super) enum DeleteError {
     Manifest {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The error.
         source: manifest::ManifestError,
     },
     /// There is no such object.
     #[error("{}", missing(*.0, std::slice::from_ref(.1)))]
     Missing(Resource, String),
-    /// What the agent says.
+    /// The agent's error.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// Each with its reason.
@@ -52,7 +52,7 @@ pub(super) enum DeleteError {
         there.join(", ")
     )]
     Waited {
-        /// Which.
+        /// The objects that are left.
         there: Vec<String>,
         /// How long was waited.
         after: Duration,
@@ -72,7 +72,7 @@ impl Going {
     }
 }
 
-/// Deletes objects: all that can be, whatever becomes of the others.
+/// Deletes objects. One that can't be deleted doesn't keep the others.
 pub(super) async fn delete(asked: &Delete, client: &Client) -> Result<()> {
     let mut going = Vec::new();
     let mut failed = Vec::new();

@@ -27,14 +27,14 @@ pub(super) enum GetError {
     /// There are no such objects.
     #[error("{}", missing(*.resource, names))]
     Missing {
-        /// Of what.
+        /// The kind.
         resource: Resource,
-        /// Which.
+        /// The names.
         names: Vec<String>,
     },
 }
 
-/// As an API server says it.
+/// Returns the error of an API server for missing objects.
 pub(super) fn missing(resource: Resource, names: &[String]) -> String {
     let names = names.iter().map(|name| format!("{name:?}"));
     let names = names.collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! What commands read and write: manifests, standard output and standard error.
+//! The input and output of commands: manifests, standard output and standard error.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -5,14 +5,14 @@ use std::str::FromStr;
 use crate::objects::Kind;
 use crate::volumes::view;
 
-/// What can be asked for.
+/// A kind of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource {
-    /// What people write.
+    /// A kind of manifests.
     Object(Kind),
     /// A volume on this node.
     Volume,
-    /// What happened.
+    /// Events.
     Event,
 }
 
@@ -99,18 +99,18 @@ impl Resource {
         }
     }
 
-    /// Of one: `pod`, `storageclass.storage.k8s.io`.
+    /// Returns the name of one: `pod`, `storageclass.storage.k8s.io`.
     pub(super) fn one(self) -> String {
         self.in_group(self.singular())
     }
 
-    /// Of all: `pods`, `storageclasses.storage.k8s.io`.
+    /// Returns the name of several: `pods`, `storageclasses.storage.k8s.io`.
     pub(super) fn many(self) -> String {
         self.in_group(self.plural())
     }
 }
 
-/// As kubectl takes them: one, several, short, with the group or without.
+/// Parses a name as kubectl does: singular, plural or short, with or without the group.
 impl FromStr for Resource {
     type Err = UnknownResource;
 

@@ -38,7 +38,7 @@ pub(super) async fn run(asked: &Run, client: &Client) -> Result<()> {
     follow::follow(client, pods, since, asked.timeout).await
 }
 
-/// As kubectl tells it.
+/// Returns kubectl's line about an object.
 fn line(applied: &Applied) -> String {
     let outcome = match applied.outcome() {
         Outcome::Created => "created",

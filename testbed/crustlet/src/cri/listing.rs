@@ -17,9 +17,9 @@ use crate::pods::observed::{Observed, gather};
 /// Answers of earlier calls that don't change: a list doesn't have them, and each takes a call of its own.
 #[derive(Debug, Default)]
 pub(super) struct SeenBefore {
-    /// Of containers that ran, or had ended. It holds as long as they are listed in that state.
+    /// The status of containers that ran, or had ended. It holds as long as they are listed in that state.
     containers: HashMap<String, ContainerStatus>,
-    /// Of sandboxes that are ready: their addresses, or none.
+    /// The addresses of sandboxes that are ready, or none.
     addresses: HashMap<String, Option<String>>,
 }
 

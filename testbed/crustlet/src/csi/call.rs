@@ -19,9 +19,9 @@ use crust_proto::csi::v1::{
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-/// A request, by which its call is known. It may hold secrets: nothing here shows one.
+/// A request, whose type determines the call. It may have secrets, so it is never printed.
 pub(crate) trait Call: Send + Sized {
-    /// What it is answered with.
+    /// The answer.
     type Answer: Send;
 
     /// `/csi.v1.Node/NodeStageVolume`

@@ -12,7 +12,7 @@ use tonic::Code;
 use super::{Call, Capabilities, ControllerCapabilities};
 use crate::metrics::Metrics;
 
-/// As long as kubelet waits.
+/// The time limit of a call, which is kubelet's.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A driver by its socket. Nothing is connected between calls: it may be replaced at any time.
@@ -47,7 +47,7 @@ fn short(method: &'static str) -> &'static str {
 }
 
 impl CallError {
-    /// What the driver says. Where there was no answer, it is as [`CallFailure`] has it.
+    /// Returns the code of the driver's answer. Without an answer it is that of [`CallFailure`].
     pub(crate) fn code(&self) -> Code {
         self.failure.code()
     }
@@ -86,7 +86,7 @@ impl Driver {
         &self.0.name
     }
 
-    /// Where it listens.
+    /// Returns its socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.0.socket
     }
@@ -109,13 +109,13 @@ impl Driver {
         })
     }
 
-    /// What it can do on a node, asked anew: it may have been replaced.
+    /// Asks for its capabilities on a node. It is asked each time, for it may have been replaced.
     pub(crate) async fn node_capabilities(&self) -> Result<Capabilities, CallError> {
         let answer = self.call(NodeGetCapabilitiesRequest {}).await?;
         Ok(answer.into())
     }
 
-    /// What it can do with volumes that are on no node, asked anew.
+    /// Asks for the capabilities of its controller service.
     pub(crate) async fn controller_capabilities(
         &self,
     ) -> Result<ControllerCapabilities, CallError> {

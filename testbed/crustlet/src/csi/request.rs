@@ -28,7 +28,7 @@ pub(crate) fn mode(modes: &[String], knows: bool) -> Mode {
     }
 }
 
-/// What a pod's publication comes to.
+/// The fields of a publication for a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Publish {
     /// `defer_fs_ops`
@@ -53,7 +53,8 @@ pub(crate) struct LacksCapability {
 }
 
 impl LacksCapability {
-    /// Of a volume that is deferred already, whose driver was replaced by one that doesn't (KEP-2857, story 5).
+    /// Returns the error for a volume that is deferred already, whose driver was replaced by one that can't defer (KEP-2857,
+    /// story 5).
     pub(crate) fn deferral(driver: &str) -> Self {
         Self {
             driver: driver.to_owned(),
@@ -64,7 +65,7 @@ impl LacksCapability {
 }
 
 impl Publish {
-    /// Of a mount, by what its driver can do.
+    /// Returns the fields for a mount, by its driver's capabilities.
     pub(crate) fn of(
         mount: &MountSpec,
         capabilities: &Capabilities,
@@ -128,7 +129,7 @@ pub(crate) fn capability(
     }
 }
 
-/// What a driver is told of a volume again.
+/// Returns the context of a volume, which each call repeats.
 pub(crate) fn context(volume: &VolumeSpec) -> HashMap<String, String> {
     let attributes = volume.attributes.iter();
     attributes

@@ -2,15 +2,15 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// Whether a volume of an in-tree plugin is a CSI driver's now; here none is.
+/// Whether a volume was migrated from an in-tree plugin to a CSI driver. Here none was.
 pub(super) const NOT_MIGRATED: &str = "false";
 
-/// A driver's volumes, by the name of kubelet's plugin for them.
+/// Returns the name of kubelet's plugin for a driver's volumes.
 pub(super) fn plugin(driver: &str) -> String {
     format!("kubernetes.io/csi:{driver}")
 }
 
-/// Of `csi_operations_seconds`.
+/// The labels of `csi_operations_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CsiCall {
     pub(super) driver_name: String,
@@ -19,7 +19,7 @@ pub(super) struct CsiCall {
     pub(super) migrated: &'static str,
 }
 
-/// Of `storage_operation_duration_seconds`.
+/// The labels of `storage_operation_duration_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct StorageOperation {
     pub(super) volume_plugin: String,
@@ -28,7 +28,7 @@ pub(super) struct StorageOperation {
     pub(super) migrated: &'static str,
 }
 
-/// What is done to a volume.
+/// An operation on a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Stage, where it isn't yet, and publish.
@@ -52,14 +52,14 @@ impl Operation {
     }
 }
 
-/// Of `volume_manager_total_volumes`.
+/// The labels of `volume_manager_total_volumes`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct State {
     pub(super) plugin_name: String,
     pub(super) state: &'static str,
 }
 
-/// Of what is told of a claim's volume.
+/// The labels of a claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Claim {
     pub(super) namespace: String,

@@ -13,14 +13,14 @@ use super::labels::{Claim, State, plugin};
 use crate::objects::Name;
 use crate::volumes::stats::Stats;
 
-/// What is known of a claim's volume.
+/// The measurement of a claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeStats {
     /// Uid of the pod that it was measured in.
     pub(crate) pod: String,
     /// Its claim.
     pub(crate) claim: Name,
-    /// What was told.
+    /// The numbers.
     pub(crate) stats: Stats,
 }
 
@@ -84,7 +84,7 @@ fn is_abnormal(stats: &Stats) -> Option<bool> {
     stats.condition.as_ref().map(|it| it.abnormal)
 }
 
-/// What is told of a claim's volume: by what name, what that means, and its value where it is known.
+/// A metric of a claim's volume: its name, its help text, and its value if that is known.
 type VolumeGauge = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
 
 const ABNORMAL: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";

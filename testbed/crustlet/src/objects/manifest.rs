@@ -26,20 +26,20 @@ pub(crate) enum ManifestError {
     /// It is, and no object.
     #[error("document {document}: {source}")]
     Document {
-        /// Which of the file's, from 1.
+        /// The number of the document in the file, from 1.
         document: usize,
-        /// What is wrong.
+        /// The error.
         source: DocumentError,
     },
 }
 
-/// What is wrong with a document.
+/// An error of a document.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
     /// It has no `kind`, or no name.
     #[error("{0}; hint: every object has apiVersion, kind and metadata.name")]
     Head(String),
-    /// A kind that is none of ours.
+    /// The kind isn't supported.
     #[error(
         "{api_version} {kind}: crustlet reads no such objects; hint: {}",
         known()
@@ -53,11 +53,11 @@ pub(crate) enum DocumentError {
     /// A field.
     #[error("{kind} {name}: {reason}")]
     Field {
-        /// Of what.
+        /// The kind.
         kind: Kind,
-        /// Which.
+        /// The name.
         name: Name,
-        /// What is wrong.
+        /// The flaw.
         reason: String,
     },
 }
@@ -72,7 +72,7 @@ fn known() -> String {
 /// An object, typed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Object {
-    /// What runs.
+    /// A pod.
     Pod(Box<Pod>),
     /// A request for storage.
     Claim(Box<PersistentVolumeClaim>),
@@ -80,24 +80,24 @@ pub(crate) enum Object {
     Volume(Box<PersistentVolume>),
     /// How storage is made.
     StorageClass(StorageClass),
-    /// Which handler runs a pod.
+    /// The runtime handler of pods.
     RuntimeClass(RuntimeClass),
-    /// What kubelet has to know of a driver.
+    /// A driver's properties for kubelet.
     Driver(CSIDriver),
-    /// What drivers are given besides.
+    /// Secrets for drivers.
     Secret(Secret),
 }
 
 /// An object as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Manifest {
-    /// What it is of.
+    /// The kind.
     pub(crate) kind: Kind,
     /// Its name.
     pub(crate) name: Name,
     /// All of it, with what nobody here knows.
     pub(crate) document: Value,
-    /// What is known of it.
+    /// The object.
     pub(crate) object: Object,
 }
 
@@ -123,7 +123,7 @@ fn told(error: &serde_saphyr::Error) -> String {
     error.lines().next().unwrap_or_default().to_owned()
 }
 
-/// What every object has.
+/// The fields that every object has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -240,7 +240,7 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// What kubelet has beside drivers' directories, for raw block volumes.
+/// kubelet's directory for raw block volumes, which is beside those of drivers.
 pub(crate) const BLOCK_VOLUMES: &str = "volumeDevices";
 
 /// A CSI driver's name, which becomes a part of paths too.

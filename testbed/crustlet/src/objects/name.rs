@@ -1,4 +1,4 @@
-//! Names and UIDs, by which objects are told apart.
+//! The kinds, names and UIDs of objects.
 
 use std::fmt;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crust_blockfs::bounded;
 
-/// What objects are of. The names are those that people type.
+/// The kind of an object. The variants have the names that people type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// What runs.
+    /// A pod.
     Pod,
     /// A request for storage.
     PersistentVolumeClaim,
@@ -17,11 +17,11 @@ pub(crate) enum Kind {
     PersistentVolume,
     /// How storage is made.
     StorageClass,
-    /// Which handler of the runtime's runs a pod.
+    /// The runtime handler of pods.
     RuntimeClass,
-    /// What kubelet has to know of a CSI driver.
+    /// A CSI driver's properties for kubelet.
     CSIDriver,
-    /// What CSI calls are given besides.
+    /// Secrets for CSI calls.
     Secret,
 }
 

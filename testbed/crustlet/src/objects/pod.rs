@@ -18,15 +18,15 @@ pub(crate) struct Pod {
     /// `metadata.uid`. A pod that was written by hand mostly has none, and gets one of its name: as a static pod of
     /// kubelet's it is the same one whenever it is read.
     pub(crate) uid: String,
-    /// As Kubernetes has it.
+    /// The metadata.
     pub(crate) metadata: ObjectMeta,
-    /// As Kubernetes has it.
+    /// The specification.
     pub(crate) spec: PodSpec,
     /// Its volumes with `deferFSMount: true`, by their names.
     pub(crate) deferred: BTreeSet<String>,
 }
 
-/// What the types of Kubernetes don't have.
+/// The fields that Kubernetes' types don't have.
 #[derive(Deserialize)]
 struct Ours {
     #[serde(default)]
@@ -132,13 +132,13 @@ impl Pod {
         self.name == before.name && self.spec == before.spec
     }
 
-    /// Whether this one may take the place of `before`, which has the same uid and hasn't begun: all that may change is
-    /// that a volume is deferred which wasn't (KEP-2857), and what is about it.
+    /// Returns whether this pod may replace `before`, which has the same UID and hasn't begun: only volumes may become
+    /// deferred (KEP-2857), and the metadata may change.
     pub(crate) fn may_follow(&self, before: &Self) -> bool {
         self.is_same(before) && self.deferred.is_superset(&before.deferred)
     }
 
-    /// As it would be written.
+    /// Returns the pod's manifest.
     pub(crate) fn document(&self) -> Value {
         let Name { namespace, name } = &self.name;
         let mut document = json!({

@@ -11,7 +11,7 @@ use crate::claims::{Create, Delete, Grow};
 use crate::csi::{Abilities, ControllerCapabilities, Driver};
 use crate::objects::Objects;
 
-/// What a driver can do. One without a controller service has volumes that others make.
+/// Asks a driver for its capabilities. Volumes of a driver without a controller service are made by others.
 pub(crate) async fn abilities(driver: &Driver) -> Result<Abilities, OperationError> {
     let controller = match driver.controller_capabilities().await {
         Err(error) if error.code() == Code::Unimplemented => ControllerCapabilities::default(),

@@ -49,10 +49,10 @@ pub(crate) enum OperationError {
         "driver {0} has no inline volumes: its CSIDriver's volumeLifecycleModes lack Ephemeral; hint: a claim instead"
     )]
     NotInline(String),
-    /// What the pod asks for isn't there.
+    /// An object that the pod refers to doesn't exist.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
-    /// What the pod asks for can't be.
+    /// The driver can't do what the pod asks for.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Another volume has its place: a pod has two by one name, or its `PersistentVolume` is another one since.
@@ -60,7 +60,7 @@ pub(crate) enum OperationError {
     Occupied {
         /// The volume's directory.
         path: PathBuf,
-        /// Which is there.
+        /// The volume that is there.
         id: VolumeId,
     },
     /// A container's volume isn't published by the name that it is wanted by.
@@ -73,7 +73,7 @@ pub(crate) enum OperationError {
         "driver {driver} answers NodePublishVolume with runtime_mount_info, file system {kind:?}, which wasn't in runtime_supported_filesystems"
     )]
     NotOffered {
-        /// Which.
+        /// The driver.
         driver: String,
         /// `type`
         kind: String,
@@ -103,7 +103,7 @@ pub(crate) enum OperationError {
     System {
         /// The system call.
         call: &'static str,
-        /// Of what.
+        /// Its path.
         path: PathBuf,
         /// The error.
         errno: Errno,
@@ -123,7 +123,7 @@ pub(crate) enum OperationError {
     /// subPath.
     #[error(transparent)]
     Subpath(#[from] SubpathError),
-    /// Something of ours.
+    /// An error of crustlet itself.
     #[error("{0}")]
     Task(String),
 }

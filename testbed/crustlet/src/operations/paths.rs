@@ -31,7 +31,7 @@ pub(crate) enum VolumeKind {
     },
     /// The host's.
     HostPath {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// `type`
         kind: String,
@@ -148,7 +148,7 @@ fn empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
     fs::rename(&unfinished, path).map_err(OperationError::io("rename", path))
 }
 
-/// What `hostPath.type` asks for.
+/// Checks or makes what `hostPath.type` asks for.
 fn host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
     let failed = OperationError::io("stat", path);
     let metadata = match fs::metadata(path) {

@@ -1,4 +1,4 @@
-//! The directory of a pod. Its record has the pod as it was when it began, with its volumes and who has mounted them. A
+//! The directory of a pod. Its record has the pod as it was when it began, with its volumes and their mounters. A
 //! restarted crustlet goes by that, whatever the manifest says by then.
 
 use std::fs;

@@ -18,16 +18,16 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
-/// What was published.
+/// A published volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Published {
-    /// Who has it mounted, or will.
+    /// The program that has it mounted, or will.
     pub(crate) mounter: Mounter,
-    /// What the runtime is to be told (KEP-2857's earlier draft).
+    /// The volume for a runtime that mounts on request (KEP-2857's earlier draft).
     pub(crate) late: Option<FileSystemMountInfo>,
 }
 
-/// What to take back, or to look at.
+/// A publication that is to be unpublished or measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Publication {
     /// The volume.
@@ -36,12 +36,12 @@ pub(crate) struct Publication {
     pub(crate) pod: String,
     /// The volume's directory in the pod's.
     pub(crate) directory: String,
-    /// Who has it mounted.
+    /// The program that has it mounted.
     pub(crate) mounter: Mounter,
 }
 
-/// `NodePublishVolume`, and what is a kubelet's to do then; `there` is who has it mounted already, if that is
-/// known.
+/// Publishes a volume by `NodePublishVolume`, and does kubelet's part after that. `there` is the program that has it
+/// mounted already, if that is known.
 pub(crate) async fn publish(
     context: &Context,
     objects: &Objects,
@@ -192,7 +192,7 @@ async fn take_back(
     Attempt::mounted_by_the_driver(error)
 }
 
-/// What a driver is told of the pod, where its `CSIDriver` says that it wants to know.
+/// Returns the pod's info in the volume context, if the driver's `CSIDriver` asks for that.
 fn about(
     objects: &Objects,
     pod: &Pod,

@@ -20,14 +20,14 @@ use crate::volumes::data::VolumeData;
 use crate::volumes::layout::Layout;
 use crate::volumes::spec::{Lifecycle, VolumeId};
 
-/// All that may be there.
+/// The volumes and pods that were found on the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Published, by the records.
     pub(crate) published: Vec<(Publication, Lifecycle)>,
     /// Staged, by the records.
     pub(crate) staged: Vec<VolumeId>,
-    /// What can't be told.
+    /// Directories without a readable record.
     pub(crate) broken: Vec<Broken>,
     /// Directories of pods, whatever is in them.
     pub(crate) pods: Vec<FoundPod>,
@@ -49,15 +49,15 @@ pub(crate) struct Broken {
     pub(crate) pod: Option<String>,
     /// The directory.
     pub(crate) path: PathBuf,
-    /// What is wrong with it.
+    /// The flaw of its record.
     pub(crate) reason: String,
-    /// What it seems to be: of the one volume that others have by its directory's name. A driver unstages none that
-    /// it wasn't asked to unpublish.
+    /// The publication that it seems to be, of the one volume with its directory's name. A driver doesn't unstage a volume
+    /// that it wasn't asked to unpublish.
     pub(crate) publication: Option<Publication>,
 }
 
 impl Found {
-    /// What a directory of volumes has. One that can't be read keeps nobody from looking at the others.
+    /// Returns the names in a directory of volumes. A directory that can't be read is noted, and the others are still read.
     fn names(&mut self, directory: &Path, pod: Option<&str>) -> Vec<String> {
         names(directory).unwrap_or_else(|error| {
             self.broken.push(Broken {
@@ -148,7 +148,7 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
     Ok(found)
 }
 
-/// Which volumes have which name, by the records that can be read: the name of a `PersistentVolume`.
+/// The volumes by the name of their directory (a `PersistentVolume`'s), from the readable records.
 #[derive(Debug)]
 struct Names(BTreeMap<String, BTreeSet<VolumeId>>);
 
@@ -208,7 +208,7 @@ impl Names {
     }
 }
 
-/// Where a driver was to mount it.
+/// Returns the path at which a driver was to mount it.
 fn below(broken: &Broken) -> PathBuf {
     broken.path.join(if broken.pod.is_some() {
         "mount"
@@ -241,7 +241,7 @@ pub(crate) fn clean(layout: &Layout, broken: &Broken) -> Result<(), OperationErr
     clear(&broken.path, &below)
 }
 
-/// What a directory has; nothing where there is none.
+/// Returns the names in a directory. Empty if there is no directory.
 fn names(directory: &Path) -> Result<Vec<String>, OperationError> {
     let listed = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();

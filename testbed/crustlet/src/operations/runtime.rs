@@ -22,9 +22,9 @@ pub(crate) struct LateMount {
     pub(crate) mount: MountSpec,
 }
 
-/// Which file systems the driver may leave to the pod's runtime; none where the storage class or the runtime class
-/// doesn't say so, or the runtime lacks what the pod wants after the mount. A volume that is `there` stays whose it is,
-/// whatever they say by now: the one would mount on the host what the other has mounted in the sandbox.
+/// Returns the file systems that the driver may leave to the pod's runtime. Empty if the storage class or the runtime
+/// class doesn't allow it, or the runtime lacks a step after the mount. The mounter of a volume that is `there` stays,
+/// whatever the classes say now: else one would mount on the host what the other has mounted in the sandbox.
 pub(super) async fn file_systems(
     mount: &MountSpec,
     there: Option<Mounter>,
@@ -80,7 +80,7 @@ pub(crate) struct MountingRuntime {
 }
 
 impl MountingRuntime {
-    /// By the pod's runtime class, and its sandbox.
+    /// Returns the runtime at the socket of the pod's runtime class, for the pod's sandbox.
     pub(crate) fn new(socket: &std::path::Path, sandbox: &str) -> Self {
         Self {
             storage: RuntimeStorage::new(socket),

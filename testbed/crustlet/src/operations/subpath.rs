@@ -41,7 +41,7 @@ pub(crate) fn bind(volume: &Path, subpath: &Path, place: &Path) -> Result<(), Op
     move_mount(&tree, "", CWD, place, from).map_err(OperationError::system("move_mount", place))
 }
 
-/// Takes back all that was bound below a directory, and it.
+/// Unmounts all that was bound below a directory, and removes the directory.
 pub(crate) fn unbind(binds: &Path) -> Result<(), OperationError> {
     // kubelet's way: <volume>/<container>/<index>
     for container in children(binds)? {

@@ -16,11 +16,11 @@ use rustix::io::Errno;
 
 use super::OperationError;
 
-/// What a directory is called that was moved up.
+/// The name of a directory that was moved up.
 const MOVED: &str = ".moved";
 
-/// Removes a directory with all that is in it; one that isn't there is fine. `path` is of our own making. `EXDEV` or
-/// `EBUSY` where something is mounted in it, which keeps it.
+/// Removes a directory with all that is in it, if there is one. `path` must be crustlet's own. Fails with `EXDEV` or
+/// `EBUSY` if something is mounted in it, which stays.
 pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
     let failed = |call| OperationError::system(call, path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

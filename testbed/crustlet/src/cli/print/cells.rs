@@ -7,10 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::objects::quantity::canonical;
 
-/// Where there is nothing.
+/// The cell of a value that doesn't exist.
 pub(super) const NONE: &str = "<none>";
 
-/// Where nothing was said.
+/// The cell of a value that isn't set.
 pub(super) const UNSET: &str = "<unset>";
 
 /// `volumeMode`, which an API server fills in.
@@ -42,7 +42,7 @@ pub(super) fn access_modes(modes: Option<&[String]>) -> String {
     there.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
-/// What was asked for in the beta of storage classes counts before the field.
+/// Returns the storage class. The annotation of the beta of storage classes counts before the field.
 pub(super) fn storage_class(metadata: &ObjectMeta, field: Option<&str>) -> String {
     let annotations = metadata.annotations.as_ref();
     let beta = annotations.and_then(|it| it.get("volume.beta.kubernetes.io/storage-class"));

@@ -98,7 +98,7 @@ pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
     }
 }
 
-/// What containers say: the first one that says anything. One that has ended is no news while others run.
+/// Returns the words of the first container that has any. That one has completed doesn't count while others run.
 fn words_of(status: &PodStatus, before: String) -> String {
     let mut containers = status.container_statuses.iter().flatten();
     let words = containers.clone().find_map(word_of).unwrap_or(before);
@@ -111,16 +111,16 @@ fn words_of(status: &PodStatus, before: String) -> String {
     }
 }
 
-/// What init containers come to.
+/// A summary of the init containers.
 #[derive(Debug, Default)]
 struct Init {
-    /// Of the first one that isn't done.
+    /// The words of the first one that isn't done.
     unfinished: Option<String>,
     /// Sidecars that are.
     ready: usize,
-    /// Of all, up to the one that isn't done.
+    /// The restarts of all, up to the one that isn't done.
     restarts: Restarts,
-    /// Of those that run as long as the pod.
+    /// The restarts of those that run as long as the pod.
     sidecars: Restarts,
 }
 
@@ -183,7 +183,7 @@ impl Restarts {
     }
 }
 
-/// Why a container doesn't run, if it says.
+/// Returns the reason for which a container doesn't run, if it has one.
 fn word_of(container: &ContainerStatus) -> Option<String> {
     let ContainerState {
         terminated,

@@ -29,7 +29,7 @@ pub(super) enum FollowError {
     /// They may yet.
     #[error("after {}: {}", humantime::format_duration(*after), waits.join("; "))]
     Waited {
-        /// What each waits for.
+        /// The reason of each.
         waits: Vec<String>,
         /// How long was waited.
         after: Duration,
@@ -40,12 +40,12 @@ pub(super) enum FollowError {
 #[derive(Debug)]
 struct Followed {
     name: Name,
-    /// Of the one that was last seen.
+    /// The UID of the pod that was last seen.
     uid: Option<String>,
     progress: Progress,
     /// STATUS in its table.
     status: String,
-    /// What went wrong last.
+    /// The last warning.
     warning: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Followed {
         }
     }
 
-    /// Takes in how it is; `None` is that there is none by its name.
+    /// Takes the state of the pod. `None` is a pod that doesn't exist.
     fn see(&mut self, pod: Option<&Pod>, now: SystemTime) {
         match pod {
             Some(pod) => {

@@ -16,7 +16,7 @@ pub(super) enum Progress {
 }
 
 impl Progress {
-    /// Of a pod that there is.
+    /// Returns the progress of an existing pod.
     pub(super) fn of(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
         let text = |text: Option<&String>| text.filter(|it| !it.is_empty()).cloned();
@@ -67,7 +67,7 @@ fn was_started(container: &ContainerStatus) -> bool {
     runs || terminated(container).is_some()
 }
 
-/// Why a container has ended, unless it has ended well.
+/// Returns the reason for which a container has ended, unless that was a success.
 fn failure(container: &ContainerStatus) -> Option<String> {
     let ended = terminated(container).filter(|it| it.exit_code != 0)?;
     let said = [&ended.message, &ended.reason];
