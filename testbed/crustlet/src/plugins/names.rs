@@ -32,9 +32,9 @@ pub(super) struct Changes {
 /// A socket that is gone.
 #[derive(Debug)]
 pub(super) struct Gone {
-    /// Where it was.
+    /// The path of the socket.
     pub(super) socket: PathBuf,
-    /// Who had registered by it.
+    /// The driver that had registered by it.
     pub(super) driver: Option<Driver>,
 }
 
@@ -50,9 +50,9 @@ pub(super) enum Refused {
     Given {
         /// The driver.
         name: String,
-        /// Where it says that it listens.
+        /// The socket that it reports.
         endpoint: PathBuf,
-        /// Where it does by the command line.
+        /// The socket of the command line.
         given: PathBuf,
     },
     /// Somebody has the name.
@@ -60,7 +60,7 @@ pub(super) enum Refused {
     Another {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The socket of the driver that has the name.
         socket: PathBuf,
     },
     /// Whoever was asked isn't who is there.

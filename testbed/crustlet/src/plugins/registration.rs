@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(super) struct Registration {
     /// Its name.
     pub(super) name: String,
-    /// Where it listens.
+    /// The driver's socket.
     pub(super) endpoint: PathBuf,
 }
 

@@ -10,7 +10,7 @@ use crust_state::trust::{self, Flaw, Kind};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 
-/// Which socket it is: the next one by the same name may even have the same inode.
+/// The identity of a socket. A later one by the same name may even have the same inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: (u32, u32),
@@ -20,7 +20,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// What is there by a name, and which.
+    /// Returns the type and the identity of the file at a path.
     pub(super) fn of(path: &Path) -> Result<(FileType, Self), Errno> {
         // Not std's metadata: it knows no birth on musl.
         let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -43,24 +43,24 @@ impl Identity {
 /// Sockets, each with which it is.
 pub(super) type Sockets = BTreeMap<PathBuf, Identity>;
 
-/// What is in the directory, and in those below it.
+/// The contents of the directory, and of those below it.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// All of them, the first one too.
     pub(super) directories: BTreeSet<PathBuf>,
     /// The sockets.
     pub(super) sockets: Sockets,
-    /// Why something isn't looked at.
+    /// The entries that are skipped, with the reasons.
     pub(super) left: BTreeMap<PathBuf, Left>,
 }
 
 /// Something isn't looked at.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Left {
-    /// Others than root could put a driver of theirs there, to be told root's secrets.
+    /// Others than root could put their own driver there, and get root's secrets.
     #[error(transparent)]
     Flaw(#[from] Flaw),
-    /// What it leads to may be another's.
+    /// It is a symbolic link, whose target may be another user's.
     #[error("it is a symbolic link, which isn't followed")]
     Link,
     /// The directory can't be read.

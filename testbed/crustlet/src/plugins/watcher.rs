@@ -18,7 +18,7 @@ use crate::volumes::backoff::Backoff;
 use crate::watch::DirWatch;
 use crust_serve::client::CallFailure;
 
-/// Where the directory can't be watched, it is looked at so often.
+/// The interval of looks at a directory that can't be watched.
 const UNWATCHED: Duration = Duration::from_secs(10);
 
 /// A plugin hasn't registered.
@@ -45,7 +45,7 @@ impl NotRegistered {
     }
 }
 
-/// Of one directory.
+/// The watcher of one directory.
 pub(super) struct Watcher {
     drivers: Drivers,
     registry: PathBuf,
@@ -53,12 +53,12 @@ pub(super) struct Watcher {
     tasks: JoinSet<()>,
     /// Whoever asks at a socket who is there.
     asking: BTreeMap<PathBuf, AbortHandle>,
-    /// What was said of what isn't looked at, for it to be said once.
+    /// The warnings about skipped entries, each of which is logged once.
     told: BTreeMap<PathBuf, String>,
 }
 
 impl Watcher {
-    /// Of a directory, which is made if it isn't there.
+    /// Returns the watcher of a directory, which is made if it doesn't exist.
     pub(super) fn new(drivers: Drivers, registry: PathBuf) -> Self {
         Self {
             drivers,
@@ -102,7 +102,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// What came into a directory before it was watched is seen by another look.
+    /// Reads the directory, and once more if a directory in it wasn't watched yet: something may have come into it before.
     fn look(&mut self) -> Found {
         loop {
             let found = look(&self.registry);

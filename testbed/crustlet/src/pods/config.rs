@@ -32,7 +32,7 @@ pub(crate) enum ConfigError {
         container: String,
         /// The variable's.
         name: String,
-        /// What is wrong.
+        /// The flaw.
         reason: String,
     },
     /// A part of a volume that can't be one.
@@ -42,17 +42,17 @@ pub(crate) enum ConfigError {
         container: String,
         /// The volume's name in the pod.
         volume: String,
-        /// What is wrong.
+        /// The flaw.
         reason: String,
     },
-    /// An amount that is none.
+    /// The amount of a resource can't be parsed.
     #[error("container {container:?}: resources: {resource}: {amount:?} is no amount")]
     Amount {
         /// In the pod.
         container: String,
-        /// Of what.
+        /// The resource.
         resource: &'static str,
-        /// What was written.
+        /// The text of the amount.
         amount: String,
     },
     /// It has no image.
@@ -63,7 +63,7 @@ pub(crate) enum ConfigError {
     Root {
         /// In the pod.
         container: String,
-        /// Who it would run as.
+        /// The reason, with the user that it would run as.
         reason: String,
     },
     /// The CRI knows paths as texts alone.
@@ -71,16 +71,16 @@ pub(crate) enum ConfigError {
     NotText(PathBuf),
 }
 
-/// What is the same for all pods of a node.
+/// The facts of a node that all its pods share.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeFacts {
-    /// What it is called.
+    /// The node's name.
     pub(crate) name: String,
-    /// The id by which its pods are known.
+    /// The id of this crustlet, which labels its pods.
     pub(crate) owner: String,
-    /// Where containers' logs are.
+    /// The directory of containers' logs.
     pub(crate) logs: PathBuf,
-    /// That of all pods; empty is the runtime's choice.
+    /// The cgroup of all pods. Empty means the runtime's choice.
     pub(crate) cgroup_parent: String,
     /// In bytes: the node's.
     pub(crate) memory: u64,
@@ -100,19 +100,19 @@ impl NodeFacts {
         }
     }
 
-    /// Where a pod's logs are.
+    /// Returns the directory of a pod's logs.
     pub(crate) fn logs_of(&self, pod: &Name, uid: &str) -> PathBuf {
         let Name { namespace, name } = pod;
         self.logs.join(format!("{namespace}_{name}_{uid}"))
     }
 }
 
-/// Where a container's log is, from its pod's directory of them.
+/// Returns the path of a container's log below its pod's directory.
 pub(crate) fn log_path(container: &str, attempt: u32) -> PathBuf {
     Path::new(container).join(format!("{attempt}.log"))
 }
 
-/// Where a container finds what is at one of its `volumeMounts`.
+/// The source of one of a container's `volumeMounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     /// On the host, with its subPath.
@@ -121,7 +121,7 @@ pub(crate) struct Source {
     pub(crate) read_only: bool,
 }
 
-/// Which of the runtime's handlers runs a pod; empty is the runtime's choice.
+/// Returns the runtime handler of a pod. Empty means the runtime's choice.
 pub(crate) fn handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigError> {
     let class = pod.spec.runtime_class_name.as_deref();
     let Some(class) = class.filter(|it| !it.is_empty()) else {
@@ -133,7 +133,7 @@ pub(crate) fn handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigErro
     }
 }
 
-/// Whether all that a pod asks can be done, as far as it can be told before its images are there.
+/// Checks that crustlet supports all that a pod asks for, as far as that is known before its images are pulled.
 pub(crate) fn check(pod: &Pod, node: &NodeFacts) -> Result<(), ConfigError> {
     unsupported::check(pod)?;
     for container in pod.containers() {

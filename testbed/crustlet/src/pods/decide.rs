@@ -19,17 +19,16 @@ const BETWEEN: Duration = Duration::from_secs(2);
 pub(crate) enum PodGoal<'a> {
     /// It is to run.
     Run {
-        /// What it is.
+        /// The pod.
         pod: &'a Pod,
         /// Whether its volumes are where its containers will look for them.
         volumes_ready: bool,
-        /// Where it has volumes that the runtime handler is told of when the sandbox is there: the ids of the
-        /// sandboxes for which it has been.
+        /// The sandboxes for which the runtime handler has mounted the pod's volumes, if it has such volumes.
         told: Option<&'a BTreeSet<String>>,
     },
     /// It is to go, and nothing new is started of it.
     End {
-        /// What its containers are given to end.
+        /// How long its containers have to end.
         grace: Duration,
     },
 }
@@ -189,7 +188,7 @@ impl Choice<'_> {
         })
     }
 
-    /// What comes after a container.
+    /// Decides the step for a container that isn't running.
     fn again(
         &mut self,
         latest: &Container,
@@ -212,7 +211,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Of what doesn't live, the last by each name stays, and that which ended before it: for its log.
+    /// Removes ended containers. Of each name the last one and the one before it stay, for their logs.
     fn tidy(&mut self, observed: &Observed) -> Option<PodStep> {
         let is_kept = |it: &Container| {
             let latest = observed.latest(&it.name);
@@ -242,7 +241,7 @@ impl Choice<'_> {
     }
 }
 
-/// The newest, if it alone is ready, and all that lives is in it.
+/// Returns the newest sandbox, if it is the only ready one and all living containers are in it.
 fn current(observed: &Observed) -> Option<&Sandbox> {
     let (newest, older) = observed.sandboxes.split_first()?;
     let is_alone = newest.is_ready && !older.iter().any(|it| it.is_ready);

@@ -11,7 +11,7 @@ const STEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 /// kubelet's, of a registry that doesn't give an image.
 const PULL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-/// Why something of a pod doesn't come to be.
+/// The failure of a step of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// In one word, as kubelet's: `CreateContainerError`, `ErrImagePull`.
@@ -68,12 +68,12 @@ impl Failures {
         self.pulls.succeed(subject);
     }
 
-    /// Why something doesn't come to be.
+    /// Returns the last failure of a subject.
     pub(crate) fn of(&self, subject: &Subject) -> Option<&Failure> {
         self.told.get(subject)
     }
 
-    /// What isn't tried now.
+    /// Returns the steps that aren't retried now.
     pub(crate) fn held(&self, now: Instant) -> RetryDelays {
         let subjects = self.told.keys().filter_map(|subject| {
             let remaining = [&self.steps, &self.pulls].map(|it| it.remaining(subject, now));

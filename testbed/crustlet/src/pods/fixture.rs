@@ -18,7 +18,7 @@ pub(super) fn pod(spec: &str) -> Pod {
     }
 }
 
-/// So many seconds after 1970.
+/// Returns the time that is this many seconds after 1970 began.
 pub(super) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }

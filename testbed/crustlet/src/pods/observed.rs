@@ -37,11 +37,11 @@ pub(crate) struct Sandbox {
     pub(crate) is_ready: bool,
     /// When it was made.
     pub(crate) created: SystemTime,
-    /// Which of the runtime's runs it; empty is the runtime's choice.
+    /// The runtime handler. Empty means the runtime's choice.
     pub(crate) handler: String,
     /// In the pod's network; none in the node's.
     pub(crate) address: Option<String>,
-    /// What the pod's containers are given to end.
+    /// How long the pod's containers have to end.
     pub(crate) grace: Duration,
     /// When the pod's first one was made.
     pub(crate) started: SystemTime,
@@ -62,13 +62,13 @@ pub(crate) struct Container {
     pub(crate) image_id: String,
     /// When it was made.
     pub(crate) created: SystemTime,
-    /// What became of it.
+    /// Its state.
     pub(crate) state: State,
     /// How long the one after it waits.
     pub(crate) backoff: Duration,
 }
 
-/// What became of a container.
+/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     /// It was never started.
@@ -87,7 +87,7 @@ pub(crate) enum State {
 /// How a container ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exit {
-    /// As a shell has it.
+    /// The exit code, as a shell has it.
     pub(crate) code: i32,
     /// When it was started, if it was.
     pub(crate) started: Option<SystemTime>,
@@ -142,7 +142,7 @@ impl Observed {
         self.alive().next().is_none() && !self.sandboxes.iter().any(|it| it.is_ready)
     }
 
-    /// What its containers are given to end, as it was when the last sandbox was made.
+    /// Returns how long its containers have to end, as it was set when the last sandbox was made.
     pub(crate) fn grace(&self) -> Duration {
         self.sandboxes.first().map_or(GRACE, |it| it.grace)
     }
@@ -267,7 +267,7 @@ impl State {
     }
 }
 
-/// Of the CRI's nanoseconds.
+/// Returns the time of the CRI's nanoseconds.
 fn moment(nanoseconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or_default())
 }
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(pod.alive().count(), 0);
     }
 
-    /// A state that a status hasn't told is none that anybody may rely on.
+    /// The state of a list doesn't count before the container's status has confirmed it.
     #[test]
     fn what_the_runtime_cannot_tell_may_live() {
         let unknown = container(0, ContainerState::ContainerUnknown);

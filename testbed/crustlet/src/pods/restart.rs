@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use super::observed::{Container, Exit, Observed};
 use crate::objects::Pod;
 
-/// Of kubelet's `CrashLoopBackOff`.
+/// The first delay of kubelet's `CrashLoopBackOff`.
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
-/// Who ran that long before it ended begins anew.
+/// The running time after which a container's delay begins anew.
 const LONG_ENOUGH: Duration = Duration::from_secs(600);
 
 /// `restartPolicy`
@@ -87,8 +87,8 @@ pub(crate) fn pause(ended: &Container, exit: &Exit) -> Duration {
     }
 }
 
-/// What the one that is started next is given for the one after it. It is kept with the container, so that a restart
-/// of crustlet's doesn't begin anew.
+/// Returns the delay after the container that is started next. It is kept with the container, so that it survives a
+/// restart of crustlet.
 pub(crate) fn next_backoff(before: Option<&Container>) -> Duration {
     let Some(before) = before else {
         return Duration::ZERO;

@@ -15,16 +15,16 @@ use super::observed::{Container, Observed, State};
 use super::restart::{Outcome, outcome};
 use crate::objects::Pod;
 
-/// What a status is made of.
+/// The inputs of a status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StatusInputs<'a> {
-    /// What is wanted.
+    /// The pod.
     pub(crate) pod: &'a Pod,
-    /// What there is.
+    /// The pod's state in the container runtime.
     pub(crate) observed: Option<&'a Observed>,
-    /// What doesn't come to be.
+    /// The failures of its steps.
     pub(crate) failures: &'a Failures,
-    /// What of that isn't tried at the moment.
+    /// The steps that aren't retried now.
     pub(crate) held: &'a RetryDelays,
     /// Whether it was asked to end: nothing of it is started again.
     pub(crate) is_ending: bool,
@@ -82,7 +82,7 @@ pub(crate) struct BackOff {
     pub(crate) is_pull: bool,
 }
 
-/// Who of a pod's containers has begun to be left alone since the status before.
+/// Returns the containers of a pod that have begun to wait for their next start since the status before.
 pub(crate) fn back_offs(pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) -> Vec<BackOff> {
     let waits = |status: &ContainerStatus| {
         let waiting = status.state.as_ref()?.waiting.as_ref()?;
@@ -122,7 +122,7 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     lists.into_iter().flatten().flatten()
 }
 
-/// As kubelet writes it in messages.
+/// Returns a pod's name as kubelet writes it in messages.
 fn full_name(pod: &Pod) -> String {
     format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid)
 }
@@ -134,7 +134,7 @@ fn time(moment: SystemTime) -> Option<Time> {
     Timestamp::from_second(seconds).ok().map(Time)
 }
 
-/// As Go writes it: `10s`, `1m20s`.
+/// Writes a duration as Go does: `10s`, `1m20s`.
 fn go_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if seconds < 60 {

@@ -38,13 +38,13 @@ pub(crate) struct StartContainer {
     pub(crate) attempt: u32,
     /// The id of that which it is made in.
     pub(crate) sandbox: String,
-    /// That one's.
+    /// The attempt of the sandbox.
     pub(crate) sandbox_attempt: u32,
     /// How long the one after it is to wait.
     pub(crate) backoff: Duration,
 }
 
-/// What ends something, and needs no manifest of the pod.
+/// A step that ends something, for which the pod's manifest isn't needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     /// All containers, then the sandboxes.
@@ -53,7 +53,7 @@ pub(crate) enum End {
         containers: Vec<(String, String)>,
         /// Ids.
         sandboxes: Vec<String>,
-        /// What containers are given to end.
+        /// How long containers have to end.
         grace: Duration,
     },
     /// One of which the runtime can't tell whether it lives, or that isn't the pod's any more.
@@ -62,7 +62,7 @@ pub(crate) enum End {
         id: String,
         /// In the pod.
         name: String,
-        /// What it is given to end.
+        /// How long it has to end.
         grace: Duration,
     },
     /// One that doesn't live, with its log.
@@ -79,7 +79,7 @@ pub(crate) enum End {
         /// The runtime's.
         id: String,
     },
-    /// All that the runtime has of a pod that was stopped.
+    /// Remove all that the runtime has of a stopped pod.
     RemovePod {
         /// Ids.
         containers: Vec<String>,
@@ -88,19 +88,19 @@ pub(crate) enum End {
     },
 }
 
-/// What a step is about: one fails without the others.
+/// The subject of a step. Subjects fail independently of each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     /// The sandbox, as the containers need it.
     Sandbox,
     /// A container, by its name in the pod.
     Container(String),
-    /// What is to go.
+    /// What is ended or removed.
     End,
 }
 
 impl PodStep {
-    /// What it is about.
+    /// Returns the subject of the step.
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Self::RunSandbox(_) | Self::PublishToRuntime { .. } => Subject::Sandbox,

@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-/// Which are open.
+/// The feature gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gates {
     /// KEP-2857: without it `deferFSMount` is ignored.
     pub(crate) runtime_assisted_mount: bool,
-    /// KEP-3756: without it volumes are looked for on the disk after all that is wanted is known.
+    /// KEP-3756: without it the disk is searched for volumes only after the desired state is known.
     pub(crate) new_volume_manager_reconstruction: bool,
 }
 

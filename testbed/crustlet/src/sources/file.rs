@@ -17,17 +17,17 @@ use crate::objects::{Kind, Name};
 /// How long a file has to be less than it was before that is believed.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// What is known of a file of manifests.
+/// A file of manifests, and its state at the last look.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
     /// The state that was looked at last.
     stamp: Option<Stamp>,
     /// When it was written last.
     written: Option<SystemTime>,
-    /// As it was when it could be read last; `None` where it never could.
+    /// The manifests when it could be read last. `None` if it never could.
     manifests: Option<Arc<[Manifest]>>,
     error: Option<String>,
-    /// What it may come to, and since when it looks so.
+    /// The loss of manifests that isn't believed yet, and since when it has been seen.
     less: Option<(Loss, Instant)>,
     is_gone: bool,
 }
@@ -35,7 +35,7 @@ pub(super) struct ManifestFile {
 /// A state of a file in which objects are missing that it had before.
 #[derive(Debug, Clone)]
 enum Loss {
-    /// There is none.
+    /// The file doesn't exist.
     Gone,
     /// It has no object, or not all of those that it had.
     Fewer(Arc<[Manifest]>),
@@ -122,7 +122,7 @@ impl ManifestFile {
         None
     }
 
-    /// What is in it.
+    /// Returns its manifests.
     pub(super) fn manifests(&self) -> &[Manifest] {
         self.manifests.as_deref().unwrap_or_default()
     }
@@ -137,7 +137,7 @@ impl ManifestFile {
         self.manifests.is_some()
     }
 
-    /// Whether there is none any more.
+    /// Returns whether the file is gone.
     pub(super) const fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -151,7 +151,7 @@ impl ManifestFile {
         }
     }
 
-    /// Why it can't be used as it is.
+    /// Returns the error for which its present state isn't used.
     pub(super) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

@@ -19,7 +19,7 @@ pub(crate) struct Untrusted {
 }
 
 impl Untrusted {
-    /// What an error of a file's says, if it is that.
+    /// Returns the error of a file if it is that others can change it, or else gives it back.
     pub(super) fn of(error: FileError) -> Result<Self, FileError> {
         match error {
             FileError::Untrusted { path, reason } => Ok(Self {

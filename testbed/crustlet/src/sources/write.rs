@@ -18,7 +18,7 @@ use crate::objects::{Kind, Name, Pod};
 /// A manifest can't be written or taken away.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// It is none.
+    /// The text has no valid manifests.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// It would be none.
@@ -43,24 +43,24 @@ pub(crate) enum WriteError {
     /// Its file has others.
     #[error("{kind} {name} is in {} with other objects; hint: take it out of that file", path.display())]
     Shared {
-        /// Of what.
+        /// The kind.
         kind: Kind,
-        /// Which.
+        /// The name.
         name: Name,
-        /// Where.
+        /// The file.
         path: PathBuf,
     },
     /// It is another one by now.
     #[error("{kind} {name}: {} was written again meanwhile", path.display())]
     Rewritten {
-        /// Of what.
+        /// The kind.
         kind: Kind,
-        /// Which.
+        /// The name.
         name: Name,
-        /// Where.
+        /// The file.
         path: PathBuf,
     },
-    /// There is none.
+    /// There is no such object.
     #[error("{0} {1} not found")]
     None(Kind, Name),
     /// It can't be turned into a text.
@@ -78,9 +78,9 @@ pub(crate) enum WriteError {
     /// The disk has failed on the way.
     #[error("{} written, and nothing after that", .written.join(", "))]
     Partly {
-        /// What stays.
+        /// The objects that were written.
         written: Vec<String>,
-        /// Why the next one isn't.
+        /// The error of the next one.
         source: Box<Self>,
     },
 }
@@ -110,7 +110,7 @@ pub(crate) struct Written<'a> {
     pub(crate) begun: &'a BTreeMap<Name, BTreeSet<String>>,
 }
 
-/// What an object became.
+/// The outcome for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It is new.
@@ -124,11 +124,11 @@ pub(crate) enum Outcome {
 /// An object that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
-    /// Of what.
+    /// The kind.
     pub(crate) kind: Kind,
-    /// Which.
+    /// The name.
     pub(crate) name: Name,
-    /// What it became.
+    /// The outcome.
     pub(crate) outcome: Outcome,
 }
 
@@ -138,10 +138,10 @@ impl fmt::Display for Applied {
     }
 }
 
-/// What is to be written of an object.
+/// A change of an object.
 struct Change {
     applied: Applied,
-    /// Where, and what: one object a file.
+    /// The file and its object, of which each file has one.
     write: Option<(PathBuf, Value)>,
 }
 
@@ -338,14 +338,14 @@ fn file_name(kind: Kind, name: &Name) -> String {
     }
 }
 
-/// What is to be in a file.
+/// The new text of a file.
 struct Text<'a> {
     path: &'a Path,
     contents: String,
 }
 
 impl<'a> Text<'a> {
-    /// What can be wrong with it, or with its directory, is found here, before anything is written.
+    /// Checks the text and its directory, before anything is written.
     fn of(path: &'a Path, kind: Kind, name: &Name, document: &Value) -> Result<Self, WriteError> {
         let contents = serde_saphyr::to_string(document)
             .map_err(|error| WriteError::Text(kind, name.clone(), error.to_string()))?;

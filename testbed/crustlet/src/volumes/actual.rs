@@ -17,7 +17,7 @@ pub(crate) enum Certainty {
     Certain,
 }
 
-/// Who has a published volume's file system mounted.
+/// The program that has a published volume's file system mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mounter {
@@ -36,9 +36,9 @@ pub(crate) struct Mount {
     pub(crate) certainty: Certainty,
     /// The volume's directory in the pod's.
     pub(crate) directory: String,
-    /// Who has it mounted.
+    /// The program that has it mounted.
     pub(crate) mounter: Mounter,
-    /// Of a [`Mounter::Runtime`]: what it is told.
+    /// With [`Mounter::Runtime`], the volume that it is to mount.
     pub(crate) late: Option<FileSystemMountInfo>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct ActualVolume {
     pub(crate) lifecycle: Lifecycle,
     /// `None` where it isn't staged, or its driver stages none.
     pub(crate) staged: Option<Certainty>,
-    /// By the pods' uids.
+    /// The mounts by the pods' UIDs.
     pub(crate) mounts: BTreeMap<String, Mount>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Actual {
 }
 
 impl Actual {
-    /// A volume's entry, which is made where there is none.
+    /// Returns a volume's entry, and makes it if there is none.
     pub(crate) fn entry(&mut self, id: &VolumeId, lifecycle: Lifecycle) -> &mut ActualVolume {
         self.volumes
             .entry(id.clone())
@@ -83,7 +83,7 @@ impl Actual {
         self.volumes.get(id)?.mounts.get(pod)
     }
 
-    /// Who has which volume.
+    /// Returns the pods that have volumes.
     pub(crate) fn holders(&self) -> Holders {
         let volumes = self.volumes.iter();
         volumes

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Of kubelet's volume operations.
+/// The first delay of kubelet's volume operations.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(122);
 
-/// What has failed how long ago, by what it is about.
+/// The failures by their subjects, with the delay of each.
 #[derive(Debug)]
 pub(crate) struct Backoff<K> {
     first: Duration,

@@ -21,7 +21,7 @@ pub(crate) enum ClaimRef {
     Other,
 }
 
-/// `spec.claimRef` of a volume: the claim's name, and its uid where it says one.
+/// Returns the claim's name and UID in a volume's `spec.claimRef`.
 pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)> {
     let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let namespace = reference.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
@@ -30,10 +30,10 @@ pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)
     Some((Name::new(namespace, name), uid))
 }
 
-/// `status.phase` of a volume whose claim has gone: it may be destroyed from then on, and is nobody's again.
+/// `status.phase` of a volume whose claim is gone: it may be deleted from then on, and no claim gets it again.
 pub(crate) const RELEASED: &str = "Released";
 
-/// Whether its claim has gone, as it was written down then.
+/// Returns whether a volume was released, after its claim had gone.
 pub(crate) fn was_released(volume: &PersistentVolume) -> bool {
     let status = volume.status.as_ref();
     status.and_then(|it| it.phase.as_deref()) == Some(RELEASED)
@@ -51,8 +51,8 @@ pub(crate) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> ClaimR
     }
 }
 
-/// Whether a claim and a volume have each other. A volume that only means the claim isn't its yet: nobody has looked
-/// whether it fits.
+/// Returns whether a claim and a volume are bound to each other. A volume that names the claim without its UID isn't: it
+/// hasn't been checked whether it fits.
 pub(crate) fn is_bound(
     name: &Name,
     claim: &PersistentVolumeClaim,
@@ -71,7 +71,7 @@ pub(crate) fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
     name.filter(|it| !it.is_empty())
 }
 
-/// Whether it was bound once.
+/// Returns whether a claim was bound once.
 pub(crate) fn was_bound(claim: &PersistentVolumeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     annotations.is_some_and(|it| it.contains_key(BIND_COMPLETED))

@@ -1,5 +1,5 @@
-//! `vol_data.json`: what is needed to take a volume back, beside each that is staged or published. The keys are
-//! kubelet's, KEP-2857's `deferFSMount`, and one of ours for its earlier draft.
+//! `vol_data.json`, the record beside each staged or published volume, by which a restarted crustlet takes it back. The
+//! keys are kubelet's, KEP-2857's `deferFSMount`, and one of crustlet's for its earlier draft.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,13 +65,13 @@ pub(crate) enum DataError {
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: serde_json::Error,
     },
 }
 
 impl VolumeData {
-    /// Of a volume that is published, by who has it mounted; of one that is staged, the driver.
+    /// Returns the record of a volume with its mounter, which for a staged volume is the driver.
     pub(crate) fn new(
         id: &VolumeId,
         directory: &str,
@@ -92,7 +92,7 @@ impl VolumeData {
         }
     }
 
-    /// Which volume it is of.
+    /// Returns the id of the volume.
     pub(crate) fn id(&self) -> VolumeId {
         VolumeId {
             driver: self.driver_name.clone(),
@@ -114,7 +114,7 @@ impl VolumeData {
         }
     }
 
-    /// Who has it mounted, or will.
+    /// Returns the program that has it mounted, or will.
     pub(crate) fn mounter(&self) -> Mounter {
         if self.deferred == "true" {
             Mounter::Deferred
@@ -136,12 +136,12 @@ impl VolumeData {
         )
     }
 
-    /// As it is written.
+    /// Returns the text of the file.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The record in a volume's directory; `None` where there is none.
+    /// Reads the record in a volume's directory. `None` if there is none.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, DataError> {
         let path = directory.join(DATA);
         let bytes = match bounded::read(&path, LARGEST) {

@@ -13,17 +13,17 @@ pub(crate) type Holders = BTreeMap<VolumeId, BTreeSet<String>>;
 /// A volume that pods want.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct DesiredVolume {
-    /// By the pods' uids.
+    /// The mounts by the pods' UIDs.
     pub(crate) mounts: BTreeMap<String, MountSpec>,
 }
 
-/// Why a pod's volume isn't wanted, though the pod is.
+/// The reason for which a volume of a desired pod isn't desired.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// It can't be told what the volume is.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
-    /// As kubelet's: who comes now would keep it from going.
+    /// The claim is being deleted, and a new pod would keep it (kubelet's message).
     #[error("can't start pod because PVC {0} is being deleted")]
     Deleted(Name),
     /// KEP-2485, "Mount Enforcement".
@@ -45,7 +45,7 @@ pub(crate) enum Problem {
         first: String,
         /// The other's.
         second: String,
-        /// What both are.
+        /// The volume that both are.
         id: String,
     },
     /// Two volumes that would have one directory.
@@ -53,29 +53,29 @@ pub(crate) enum Problem {
         "{id} would be where another volume of the pod's is, in {directory:?}; hint: a pod's volumes need names of their own, and other ones than its PersistentVolumes'"
     )]
     Place {
-        /// Which has no place.
+        /// The volume without a place.
         id: String,
         /// The directory's name.
         directory: String,
     },
 }
 
-/// Of a pod: what keeps which of its volumes from being wanted.
+/// The problems of a pod's volumes, by the names of the volumes in the pod.
 pub(crate) type Problems = BTreeMap<String, Problem>;
 
-/// All that is wanted.
+/// The desired volumes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Desired {
     /// Volumes that pods want.
     pub(crate) volumes: BTreeMap<VolumeId, DesiredVolume>,
-    /// By the pods' uids.
+    /// The problems by the pods' UIDs.
     pub(crate) problems: BTreeMap<String, Problems>,
 }
 
 impl Desired {
-    /// What pods want: those that are to run, or haven't ended yet. Of several that a volume can't have at a time
-    /// it is the one that has it (`holders`), else the first by its name. Who wanted a volume `before` goes on to,
-    /// though its claim is to go since.
+    /// Returns the volumes of pods that are to run or haven't ended yet. If a volume can't have several pods at a time, the
+    /// one that has it (`holders`) keeps it, else the first by its name gets it. A pod that wanted a volume `before` keeps
+    /// it when its claim is deleted.
     pub(crate) fn of(
         objects: &Objects,
         pods: &[Arc<Pod>],

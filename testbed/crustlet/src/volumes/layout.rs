@@ -15,7 +15,7 @@ pub(crate) const DATA: &str = "vol_data.json";
 pub(crate) struct Layout(PathBuf);
 
 impl Layout {
-    /// Of a root directory.
+    /// Returns the layout below a root directory.
     pub(crate) fn new(root: &Path) -> Self {
         Self(root.to_owned())
     }
@@ -60,7 +60,7 @@ impl Layout {
         self.volumes(uid).join("kubernetes.io~empty-dir")
     }
 
-    /// Where subPaths of volumes that aren't deferred are bound.
+    /// Returns the directory in which subPaths are bound of volumes that aren't deferred.
     pub(crate) fn subpaths(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("volume-subpaths")
     }
@@ -81,7 +81,7 @@ impl Layout {
         self.staged(volume).join("globalmount")
     }
 
-    /// Where drivers say that they are there.
+    /// Returns the directory in which drivers register.
     pub(crate) fn registry(&self) -> PathBuf {
         self.0.join("plugins_registry")
     }

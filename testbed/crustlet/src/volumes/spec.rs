@@ -52,7 +52,7 @@ impl Lifecycle {
 /// A volume of a driver's.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VolumeSpec {
-    /// Which it is.
+    /// The id of the volume.
     pub(crate) id: VolumeId,
     /// Its directory's name in a pod's: the `PersistentVolume`'s, or that of the pod's volume.
     pub(crate) directory: String,
@@ -60,7 +60,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) lifecycle: Lifecycle,
     /// Empty is the driver's choice.
     pub(crate) fs_type: String,
-    /// As in `mount -o`.
+    /// The mount options, as in `mount -o`.
     pub(crate) mount_options: Vec<String>,
     /// `volume_context` of CSI's calls.
     pub(crate) attributes: BTreeMap<String, String>,
@@ -74,7 +74,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) publish_secret: Option<Name>,
     /// For `NodeExpandVolume`.
     pub(crate) expand_secret: Option<Name>,
-    /// What it is bound to.
+    /// The claim that it is bound to.
     pub(crate) claim: Option<Name>,
     /// `spec.capacity` of the `PersistentVolume`, in bytes.
     pub(crate) capacity: Option<i64>,
@@ -103,13 +103,13 @@ pub(crate) struct MountSpec {
     pub(crate) fs_group: Option<i64>,
     /// `Always` or `OnRootMismatch`, where the pod says so.
     pub(crate) change_policy: Option<String>,
-    /// Where the pod's runtime handler answers (KEP-2857's earlier draft).
+    /// The socket of the pod's runtime handler (KEP-2857's earlier draft).
     pub(crate) runtime: Option<PathBuf>,
     /// Whether a container of the pod's mounts a part of it.
     pub(crate) has_subpath: bool,
 }
 
-/// What a volume of a pod's spec is.
+/// A volume of a pod's spec, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Resolved {
     /// A driver's.
@@ -136,7 +136,7 @@ pub(crate) enum Unresolved {
     NoVolume {
         /// The claim.
         claim: Name,
-        /// What it names.
+        /// The volume that it names.
         volume: String,
     },
     /// It has one that another claim has.
@@ -172,7 +172,7 @@ pub(crate) enum Unresolved {
     HostPath(String),
 }
 
-/// What a pod's volume is, by the objects that there are.
+/// Resolves a pod's volume by the objects that exist.
 pub(crate) fn resolve(
     objects: &Objects,
     pod: &Pod,

@@ -3,7 +3,7 @@
 use crust_proto::csi::v1::{self as csi, NodeGetVolumeStatsResponse, VolumeHealth};
 use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsResponse};
 
-/// All that was told.
+/// The usage and health of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     /// In bytes.
@@ -27,9 +27,9 @@ impl Stats {
 pub(crate) struct Space {
     /// All there is.
     pub(crate) total: i64,
-    /// What a user other than root can still use.
+    /// The amount that a user other than root can still use.
     pub(crate) available: i64,
-    /// What is used.
+    /// The amount in use.
     pub(crate) used: i64,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Space {
 pub(crate) struct Condition {
     /// Something is wrong.
     pub(crate) abnormal: bool,
-    /// What, in a sentence.
+    /// The condition in a sentence.
     pub(crate) message: String,
 }
 

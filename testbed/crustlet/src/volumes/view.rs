@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::actual::{Certainty, Mounter};
 use super::spec::Lifecycle;
 
-/// `apiVersion`, which nobody's API server has.
+/// `apiVersion` of the documents, which no API server has.
 pub(crate) const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 
 /// `kind`
@@ -17,22 +17,22 @@ pub(crate) const KIND: &str = "Volume";
 pub(crate) struct VolumeView {
     api_version: String,
     kind: String,
-    /// What it is called.
+    /// The name.
     pub(crate) metadata: Metadata,
-    /// Which it is.
+    /// The driver and the handle.
     pub(crate) spec: Spec,
-    /// What there is of it.
+    /// The state.
     pub(crate) status: Status,
 }
 
-/// What a volume is called.
+/// The name of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     /// The `PersistentVolume`'s, or that in the pod: several pods may have volumes of that name.
     pub(crate) name: String,
 }
 
-/// Which volume it is.
+/// The identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Spec {
@@ -44,7 +44,7 @@ pub(crate) struct Spec {
     pub(crate) lifecycle: Lifecycle,
 }
 
-/// What there is of a volume.
+/// The state of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
@@ -56,7 +56,7 @@ pub(crate) struct Status {
     /// CSI's call that is under way: `NodeStageVolume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<String>,
-    /// What failed last, until it works.
+    /// The last failure, until there is a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
@@ -94,12 +94,12 @@ pub(crate) struct MountView {
     pub(crate) pod_uid: String,
     /// `target_path` of CSI's calls.
     pub(crate) target_path: String,
-    /// Who has it mounted; `None` where it isn't said yet.
+    /// The program that has it mounted. `None` if that isn't decided yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mounter: Option<Mounter>,
     /// How far it is.
     pub(crate) state: State,
-    /// What failed last, until it works.
+    /// The last failure, until there is a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }

@@ -49,14 +49,14 @@ pub(crate) enum StepError {
     /// Logs have no place, or stay.
     #[error("{call} {}: {source}", path.display())]
     Logs {
-        /// What was done.
+        /// The call.
         call: &'static str,
         /// With what.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// What was to end didn't, or not all of it.
+    /// Not everything that was to end has ended.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     End(Vec<CriError>),
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, ObjectFieldSelector};
 use super::{ConfigError, NodeFacts};
 use crate::objects::Pod;
 
-/// By name, in their order; each name once.
+/// Variables by name, in their order. Each name occurs once.
 pub(super) type Environment = Vec<(String, String)>;
 
 /// A container's. A value may name those before it.
@@ -94,7 +94,7 @@ fn field(pod: &Pod, node: &NodeFacts, reference: &ObjectFieldSelector) -> Option
 /// A text with its variables' values in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expanded {
-    /// What has no value stands there as it was.
+    /// The text, in which references to missing variables stay as they were.
     pub(super) text: String,
     /// The first one that has none.
     pub(super) missing: Option<String>,

@@ -11,13 +11,13 @@ use crate::objects::{Pod, quantity};
 const PERIOD: i64 = 100_000;
 /// The kernel's least quota, in microseconds.
 const LEAST_QUOTA: i64 = 1000;
-/// What the kernel takes as shares.
+/// The least and the most shares that the kernel accepts.
 const SHARES: (i64, i64) = (2, 262_144);
 
 /// `status.qosClass`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Qos {
-    /// All that is asked is limited to the same.
+    /// Every request is also the limit.
     Guaranteed,
     /// Something is asked or limited.
     Burstable,
@@ -26,7 +26,7 @@ pub(crate) enum Qos {
 }
 
 impl Qos {
-    /// As Kubernetes has it.
+    /// Returns the name in Kubernetes.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -114,7 +114,7 @@ pub(super) fn container(
     })
 }
 
-/// Whom the kernel ends first where memory is short: who asked for little.
+/// Returns the score by which the kernel chooses what to kill when memory is short: higher for small requests.
 fn oom_score(qos: Qos, request: i64, memory: u64) -> i64 {
     const GUARANTEED: i64 = -997;
     const BEST_EFFORT: i64 = 1000;

@@ -58,7 +58,7 @@ pub(crate) fn sandbox(
     })
 }
 
-/// By which what the runtime has is found again. They go before what the pod says.
+/// Returns the labels by which a pod's sandboxes and containers are found again. They override the pod's own.
 pub(super) fn pods_labels(pod: &Pod, node: &NodeFacts) -> [(String, String); 5] {
     let labels = [
         (labels::POD_NAME, &pod.name.name),

@@ -152,7 +152,7 @@ pub(super) fn check(pod: &Pod) -> Result<(), ConfigError> {
     }
 }
 
-/// What a pod asks in vain, a sentence each.
+/// Returns the fields of a pod that are ignored, each as a sentence.
 pub(crate) fn ignored(pod: &Pod) -> Vec<String> {
     asked(pod, Ignored)
 }

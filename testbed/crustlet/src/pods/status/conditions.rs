@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
 use super::{Phase, StatusInputs, is_initialized, time};
 
-/// What isn't so, and why: a reason and a message.
+/// A false condition: its reason and message.
 type Lack = (&'static str, Option<String>);
 
 /// A pod's, by the states of its containers.

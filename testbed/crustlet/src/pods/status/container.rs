@@ -97,7 +97,7 @@ fn again(
     Some(failed(look, spec, failure))
 }
 
-/// What one that there isn't yet waits for.
+/// Returns the state of a container that doesn't exist yet.
 fn waiting(look: &StatusInputs<'_>, spec: &Spec) -> ContainerState {
     if let Some(failure) = look.failures.of(&Subject::Container(spec.name.clone())) {
         return failed(look, spec, failure);
@@ -165,7 +165,7 @@ fn ended(look: &StatusInputs<'_>, container: &Container) -> Option<ContainerStat
     }))
 }
 
-/// As kubelet tells it.
+/// Returns the state that kubelet reports for a container whose end is unknown.
 fn lost(look: &StatusInputs<'_>, container: &Container) -> ContainerState {
     terminated(ContainerStateTerminated {
         container_id: Some(full_id(look, container)),
