@@ -41,7 +41,6 @@ pub(crate) enum CliError {
          the volume's entry, names it", program.display()
     )]
     Start {
-        /// The program.
         program: PathBuf,
         /// The kernel's answer.
         source: std::io::Error,
@@ -52,7 +51,6 @@ pub(crate) enum CliError {
          state D", program.display(), after.as_secs()
     )]
     Timeout {
-        /// The program.
         program: PathBuf,
         /// The limit.
         after: Duration,
@@ -74,7 +72,6 @@ pub(crate) enum CliError {
         program.display()
     )]
     Answer {
-        /// The program.
         program: PathBuf,
         /// The flaw of the answer.
         what: String,

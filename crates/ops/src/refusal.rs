@@ -29,7 +29,6 @@ pub(crate) enum Refusal {
     /// The runtime's, or about it.
     #[error("volume {volume}: {source}")]
     Cli {
-        /// The volume.
         volume: String,
         /// The error.
         source: CliError,
@@ -47,7 +46,6 @@ pub(crate) enum Refusal {
         after.as_secs()
     )]
     Held {
-        /// The volume.
         volume: String,
         /// How long it was waited for.
         after: Duration,
@@ -76,12 +74,7 @@ pub(crate) enum Refusal {
     #[error(
         "sandbox {sandbox}: it has no volume from {device}; hint: RuntimePublishVolume comes first"
     )]
-    NoSuchVolume {
-        /// The sandbox.
-        sandbox: String,
-        /// The device.
-        device: String,
-    },
+    NoSuchVolume { sandbox: String, device: String },
 }
 
 impl Refusal {

@@ -44,7 +44,6 @@ pub(crate) enum MountsError {
     Call {
         /// The system call.
         call: &'static str,
-        /// Its path.
         path: PathBuf,
         /// The error.
         errno: Errno,
@@ -72,7 +71,6 @@ pub(crate) enum MountsError {
     /// Something else is mounted there.
     #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
     Occupied {
-        /// The path.
         path: PathBuf,
         /// What is mounted there.
         what: String,

@@ -43,7 +43,6 @@ pub(crate) enum Refusal {
     /// It isn't there.
     #[error("volume {volume}: it isn't at {}; hint: {hint}", path.display())]
     NotThere {
-        /// The volume.
         volume: String,
         /// The path where it should be.
         path: PathBuf,
@@ -56,7 +55,6 @@ pub(crate) enum Refusal {
     /// Another volume's call for the target path is.
     #[error("volume {volume}: another call for {} is under way; hint: try again", path.display())]
     TargetPending {
-        /// The volume.
         volume: String,
         /// The target path.
         path: PathBuf,
@@ -64,7 +62,6 @@ pub(crate) enum Refusal {
     /// There is such a volume or publication, and it is different.
     #[error("volume {volume}: {what}")]
     Exists {
-        /// The volume.
         volume: String,
         /// The difference.
         what: String,
@@ -72,7 +69,6 @@ pub(crate) enum Refusal {
     /// Not as things stand.
     #[error("volume {volume}: {what}")]
     State {
-        /// The volume.
         volume: String,
         /// How they stand, and what to do.
         what: String,
@@ -104,7 +100,6 @@ pub(crate) enum Refusal {
     /// `crust_ops` has refused, or isn't there.
     #[error("volume {volume}: crust_ops: {}", failure.message())]
     Ops {
-        /// The volume.
         volume: String,
         /// Its answer, or how it was missed.
         failure: client::CallFailure,
@@ -115,7 +110,6 @@ pub(crate) enum Refusal {
     /// Those of the volume that a call is about, or what it needs of others'.
     #[error("volume {volume}: {source}")]
     VolumesData {
-        /// The volume.
         volume: String,
         /// The error.
         source: DataError,
@@ -123,7 +117,6 @@ pub(crate) enum Refusal {
     /// Something of a volume on this node.
     #[error("volume {volume}: {source}")]
     Node {
-        /// The volume.
         volume: String,
         /// The error.
         source: NodeError,

@@ -123,7 +123,6 @@ pub(crate) enum StoreError {
         "record {file}: {source}; hint: it was changed by hand, or by a later version of crust-csi"
     )]
     Contents {
-        /// The file.
         file: String,
         /// The error of the parser.
         source: serde_json::Error,

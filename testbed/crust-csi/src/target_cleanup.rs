@@ -31,7 +31,6 @@ pub(crate) enum ClearError {
     Call {
         /// Name of the system call.
         call: &'static str,
-        /// Its path.
         path: PathBuf,
         /// Its error.
         errno: Errno,

@@ -36,7 +36,6 @@ pub(crate) enum RuntimeError {
     /// It says why, or doesn't answer.
     #[error("runtime at {}: {method}: {failure}", socket.display())]
     Call {
-        /// Its socket.
         socket: PathBuf,
         /// The call.
         method: &'static str,

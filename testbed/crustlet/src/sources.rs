@@ -25,9 +25,7 @@ const LARGEST: u64 = 3 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub(crate) struct SourceError {
-    /// Its path.
     pub(crate) path: PathBuf,
-    /// The reason.
     pub(crate) reason: String,
 }
 

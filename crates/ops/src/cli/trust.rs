@@ -16,7 +16,6 @@ pub(crate) enum Untrusted {
          `allowed_clis` in crust_ops' configuration name them"
     )]
     NotAllowed {
-        /// The program.
         program: PathBuf,
         /// Those that may.
         allowed: String,
@@ -24,7 +23,6 @@ pub(crate) enum Untrusted {
     /// Others than root can change it, or nobody can tell.
     #[error("runtime-cli {program:?}: {flaw}")]
     Flawed {
-        /// The program.
         program: PathBuf,
         /// The flaw of a directory or of the program.
         flaw: Flaw,

@@ -36,7 +36,6 @@ pub(crate) enum FormatError {
         "device {device:?}: doesn't show {image:?}; hint: was it detached meanwhile? stage the volume again"
     )]
     Strange {
-        /// The device.
         device: PathBuf,
         /// The image that it should show.
         image: PathBuf,
@@ -47,11 +46,9 @@ pub(crate) enum FormatError {
          hint: an image that was cut has lost data: restore it"
     )]
     Size {
-        /// The device.
         device: PathBuf,
         /// In bytes.
         device_size: u64,
-        /// Its image.
         image: PathBuf,
         /// In bytes.
         image_size: u64,
@@ -61,7 +58,6 @@ pub(crate) enum FormatError {
         "device {device:?}: blkid can't tell what is on it, so that it isn't formatted: {said}; hint: does the disk have errors?"
     )]
     Unprobed {
-        /// The device.
         device: PathBuf,
         /// How blkid ended, and what it said.
         said: String,
@@ -71,7 +67,6 @@ pub(crate) enum FormatError {
         "device {device:?}: can't be read, so that it isn't formatted: {why}; hint: does the disk have errors?"
     )]
     Unread {
-        /// The device.
         device: PathBuf,
         /// The place and the reason.
         why: String,
@@ -83,7 +78,6 @@ pub(crate) enum FormatError {
          backup, a block volume is asked for as one; for an empty volume, create another one"
     )]
     Data {
-        /// The device.
         device: PathBuf,
         /// The file system that was asked for.
         wanted: Fstype,
@@ -95,7 +89,6 @@ pub(crate) enum FormatError {
         "device {device:?}: holds {found}, and {wanted} was asked for; hint: ask for {found}, or take another volume"
     )]
     Other {
-        /// The device.
         device: PathBuf,
         /// The contents, as blkid calls them.
         found: String,
@@ -108,7 +101,6 @@ pub(crate) enum FormatError {
          hint: was it used as a block volume? it can be only that"
     )]
     Table {
-        /// The device.
         device: PathBuf,
         /// The type of the partition table, as blkid calls it.
         table: String,
@@ -120,24 +112,17 @@ pub(crate) enum FormatError {
         "device {device:?}: holds the signatures of more than one file system, so that it can't be told which it is; \
          hint: `wipefs {}` lists them", device.display()
     )]
-    Several {
-        /// The device.
-        device: PathBuf,
-    },
+    Several { device: PathBuf },
     /// Nothing can be made there.
     #[error(
         "device {device:?}: is empty, and can only be read; hint: stage the volume once to be written to"
     )]
-    EmptyAndReadOnly {
-        /// The device.
-        device: PathBuf,
-    },
+    EmptyAndReadOnly { device: PathBuf },
     /// mkfs would refuse.
     #[error(
         "device {device:?}: has {size} bytes, and {wanted} needs {least}; hint: a larger volume, or ext4"
     )]
     TooSmall {
-        /// The device.
         device: PathBuf,
         /// The file system that was asked for.
         wanted: Fstype,
@@ -148,16 +133,12 @@ pub(crate) enum FormatError {
     },
     /// Somebody has it.
     #[error("device {device:?}: is in use, so that it isn't formatted; hint: `lsblk {}` may show by what", device.display())]
-    InUse {
-        /// The device.
-        device: PathBuf,
-    },
+    InUse { device: PathBuf },
     /// fsck has given up.
     #[error(
         "device {device:?}: fsck found errors that it can't correct by itself: {said}; hint: run fsck by hand"
     )]
     Uncorrected {
-        /// The device.
         device: PathBuf,
         /// The output of fsck.
         said: String,
@@ -165,7 +146,6 @@ pub(crate) enum FormatError {
     /// A program failed.
     #[error("{program} {}: {status}: {said}", place.display())]
     Failed {
-        /// The program.
         program: &'static str,
         /// The device; the file that is to be the image.
         place: PathBuf,

@@ -64,14 +64,10 @@ pub(crate) enum RunError {
     #[error(
         "image {image:?}: a program that was started on it before still runs; hint: `lslocks` shows it"
     )]
-    Locked {
-        /// The image.
-        image: PathBuf,
-    },
+    Locked { image: PathBuf },
     /// The image can't be locked.
     #[error("image {image:?}: {call}: {source}")]
     Lock {
-        /// The image.
         image: PathBuf,
         /// The system call.
         call: &'static str,

@@ -25,9 +25,7 @@ const FAILED: &str = "VolumeResizeFailed";
 /// A claim's volume that is to be larger, by its driver's controller.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grow {
-    /// The claim.
     pub(crate) claim: Name,
-    /// The driver.
     pub(crate) driver: String,
     /// The request, without the secrets.
     pub(crate) request: ControllerExpandVolumeRequest,
@@ -90,7 +88,6 @@ impl Grow {
 /// A claim's file system that is to be as large as its volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GrowOnNode {
-    /// The claim.
     pub(crate) claim: Name,
     /// Its volume.
     pub(crate) id: VolumeId,

@@ -54,7 +54,6 @@ pub(crate) enum Unprovisionable {
         "driver {driver} answers CreateVolume with {given} bytes, where {asked} were asked for; hint: the volume stays with the driver, as {handle}"
     )]
     Small {
-        /// The driver.
         driver: String,
         /// `capacity_range.required_bytes`
         asked: i64,
@@ -73,7 +72,6 @@ pub(crate) enum Unprovisionable {
 pub(crate) struct Create {
     /// For which claim.
     pub(crate) claim: Name,
-    /// The driver.
     pub(crate) driver: String,
     /// The request, without the secrets.
     pub(crate) request: CreateVolumeRequest,

@@ -21,7 +21,6 @@ const FAILED: &str = "VolumeFailedDelete";
 pub(crate) struct Delete {
     /// The `PersistentVolume`.
     pub(crate) volume: String,
-    /// The driver.
     pub(crate) driver: String,
     /// The request, without the secrets.
     pub(crate) request: DeleteVolumeRequest,

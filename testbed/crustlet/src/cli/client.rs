@@ -21,19 +21,13 @@ const LARGEST: usize = 64 * 1024 * 1024;
 pub(super) enum ClientError {
     /// Nobody listens.
     #[error("no agent answers at {}: {reason}; hint: does `crustlet serve` run, and by this socket (--socket)?", socket.display())]
-    Absent {
-        /// The socket.
-        socket: PathBuf,
-        /// The reason.
-        reason: String,
-    },
+    Absent { socket: PathBuf, reason: String },
     /// The agent's own words.
     #[error("{0}")]
     Refused(String),
     /// The connection ended before the answer.
     #[error("the agent at {} went away: {reason}; hint: its log says why", socket.display())]
     Lost {
-        /// The socket.
         socket: PathBuf,
         /// How it was noticed.
         reason: String,

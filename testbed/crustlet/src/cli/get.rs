@@ -29,7 +29,6 @@ pub(super) enum GetError {
     Missing {
         /// The kind.
         resource: Resource,
-        /// The names.
         names: Vec<String>,
     },
 }

@@ -18,7 +18,6 @@ use crate::volumes::stats::Stats;
 pub(crate) struct VolumeStats {
     /// Uid of the pod that it was measured in.
     pub(crate) pod: String,
-    /// Its claim.
     pub(crate) claim: Name,
     /// The numbers.
     pub(crate) stats: Stats,

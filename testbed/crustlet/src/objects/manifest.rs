@@ -53,9 +53,7 @@ pub(crate) enum DocumentError {
     /// A field.
     #[error("{kind} {name}: {reason}")]
     Field {
-        /// The kind.
         kind: Kind,
-        /// The name.
         name: Name,
         /// The flaw.
         reason: String,
@@ -91,13 +89,10 @@ pub(crate) enum Object {
 /// An object as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Manifest {
-    /// The kind.
     pub(crate) kind: Kind,
-    /// Its name.
     pub(crate) name: Name,
     /// All of it, with what nobody here knows.
     pub(crate) document: Value,
-    /// The object.
     pub(crate) object: Object,
 }
 

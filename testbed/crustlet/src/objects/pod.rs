@@ -13,12 +13,10 @@ use super::name::Name;
 /// A pod as it is wanted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pod {
-    /// Its name.
     pub(crate) name: Name,
     /// `metadata.uid`. A pod that was written by hand mostly has none, and gets one of its name: as a static pod of
     /// kubelet's it is the same one whenever it is read.
     pub(crate) uid: String,
-    /// The metadata.
     pub(crate) metadata: ObjectMeta,
     /// The specification.
     pub(crate) spec: PodSpec,

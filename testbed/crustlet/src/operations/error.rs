@@ -73,7 +73,6 @@ pub(crate) enum OperationError {
         "driver {driver} answers NodePublishVolume with runtime_mount_info, file system {kind:?}, which wasn't in runtime_supported_filesystems"
     )]
     NotOffered {
-        /// The driver.
         driver: String,
         /// `type`
         kind: String,
@@ -103,7 +102,6 @@ pub(crate) enum OperationError {
     System {
         /// The system call.
         call: &'static str,
-        /// Its path.
         path: PathBuf,
         /// The error.
         errno: Errno,
@@ -153,7 +151,6 @@ fn after(unpublish: Option<&CallError>) -> String {
 /// A failed operation.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// The error.
     pub(crate) error: OperationError,
     /// Set if the driver was called or something was written, which has to be taken back.
     pub(crate) has_begun: bool,

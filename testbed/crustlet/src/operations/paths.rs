@@ -31,7 +31,6 @@ pub(crate) enum VolumeKind {
     },
     /// The host's.
     HostPath {
-        /// The path.
         path: PathBuf,
         /// `type`
         kind: String,

@@ -58,7 +58,6 @@ pub(super) enum Refused {
     /// Somebody has the name.
     #[error("driver {name} has registered by {} already; hint: remove that socket if nobody listens on it", socket.display())]
     Another {
-        /// The name.
         name: String,
         /// The socket of the driver that has the name.
         socket: PathBuf,

@@ -17,7 +17,6 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// A driver, as it says itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Registration {
-    /// Its name.
     pub(super) name: String,
     /// The driver's socket.
     pub(super) endpoint: PathBuf,

@@ -48,7 +48,6 @@ pub(super) type Sockets = BTreeMap<PathBuf, Identity>;
 pub(super) struct Found {
     /// All of them, the first one too.
     pub(super) directories: BTreeSet<PathBuf>,
-    /// The sockets.
     pub(super) sockets: Sockets,
     /// The entries that are skipped, with the reasons.
     pub(super) left: BTreeMap<PathBuf, Left>,

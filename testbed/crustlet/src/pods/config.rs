@@ -50,7 +50,6 @@ pub(crate) enum ConfigError {
     Amount {
         /// In the pod.
         container: String,
-        /// The resource.
         resource: &'static str,
         /// The text of the amount.
         amount: String,

@@ -19,7 +19,6 @@ const BETWEEN: Duration = Duration::from_secs(2);
 pub(crate) enum PodGoal<'a> {
     /// It is to run.
     Run {
-        /// The pod.
         pod: &'a Pod,
         /// Whether its volumes are where its containers will look for them.
         volumes_ready: bool,

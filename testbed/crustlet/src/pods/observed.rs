@@ -16,9 +16,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// A pod that the runtime has something of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observed {
-    /// Its name.
     pub(crate) name: Name,
-    /// Its uid.
     pub(crate) uid: String,
     /// The newest first.
     pub(crate) sandboxes: Vec<Sandbox>,
@@ -62,7 +60,6 @@ pub(crate) struct Container {
     pub(crate) image_id: String,
     /// When it was made.
     pub(crate) created: SystemTime,
-    /// Its state.
     pub(crate) state: State,
     /// How long the one after it waits.
     pub(crate) backoff: Duration,

@@ -18,7 +18,6 @@ use crate::objects::Pod;
 /// The inputs of a status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StatusInputs<'a> {
-    /// The pod.
     pub(crate) pod: &'a Pod,
     /// The pod's state in the container runtime.
     pub(crate) observed: Option<&'a Observed>,

@@ -43,9 +43,7 @@ pub(crate) enum WriteError {
     /// Its file has others.
     #[error("{kind} {name} is in {} with other objects; hint: take it out of that file", path.display())]
     Shared {
-        /// The kind.
         kind: Kind,
-        /// The name.
         name: Name,
         /// The file.
         path: PathBuf,
@@ -53,9 +51,7 @@ pub(crate) enum WriteError {
     /// It is another one by now.
     #[error("{kind} {name}: {} was written again meanwhile", path.display())]
     Rewritten {
-        /// The kind.
         kind: Kind,
-        /// The name.
         name: Name,
         /// The file.
         path: PathBuf,
@@ -124,11 +120,8 @@ pub(crate) enum Outcome {
 /// An object that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
-    /// The kind.
     pub(crate) kind: Kind,
-    /// The name.
     pub(crate) name: Name,
-    /// The outcome.
     pub(crate) outcome: Outcome,
 }
 

@@ -93,7 +93,6 @@ impl VolumeSpec {
 /// A volume as a pod wants it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MountSpec {
-    /// The volume.
     pub(crate) volume: VolumeSpec,
     /// `deferFSMount`
     pub(crate) deferred: bool,
@@ -134,7 +133,6 @@ pub(crate) enum Unresolved {
         "persistentvolumeclaim {claim}: persistentvolume {volume} not found; hint: give its manifest"
     )]
     NoVolume {
-        /// The claim.
         claim: Name,
         /// The volume that it names.
         volume: String,

@@ -49,7 +49,6 @@ pub(crate) enum StepError {
     /// Logs have no place, or stay.
     #[error("{call} {}: {source}", path.display())]
     Logs {
-        /// The call.
         call: &'static str,
         /// With what.
         path: PathBuf,
