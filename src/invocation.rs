@@ -103,7 +103,7 @@ pub(crate) struct Update {
 
 /// A subcommand that neither delegate has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Own {
+pub(crate) enum OwnVerb {
     /// `crust …`, the CLI of volumes.
     Crust,
     /// `install …`
@@ -112,7 +112,7 @@ pub(crate) enum Own {
     Uninstall,
 }
 
-impl Own {
+impl OwnVerb {
     const ALL: [Self; 3] = [Self::Crust, Self::Install, Self::Uninstall];
 
     /// The word on the command line.
@@ -135,7 +135,7 @@ pub(crate) enum Command {
     /// A container is about to be made: look at its bundle.
     Start(Start),
     /// One of runcrust's own words, and its index in argv.
-    Own(Own, usize),
+    Own(OwnVerb, usize),
     /// A container's resources change.
     Update(Update),
     /// Nothing that could make a container: the delegate gets it untouched.

@@ -38,7 +38,7 @@ use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
 use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
 use delegate::Delegate;
-use invocation::{Command, Invocation, Own, Start};
+use invocation::{Command, Invocation, OwnVerb, Start};
 use report::{FAILURE, Report};
 use start::Job;
 
@@ -53,8 +53,8 @@ pub fn main(argv: &[OsString]) -> u8 {
     if let Ok(Command::Own(own, at)) = invocation.command {
         // Volumes that are in use need answers even where the delegate is gone.
         return match own {
-            Own::Crust => verbs::run(argv, at, read(config)),
-            Own::Install | Own::Uninstall => installer::run(argv, at),
+            OwnVerb::Crust => verbs::run(argv, at, read(config)),
+            OwnVerb::Install | OwnVerb::Uninstall => installer::run(argv, at),
         };
     }
     let report = Report::new(kind, &invocation.globals, bundle_of(&invocation));

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_blockfs::identity::{CachedIdentity, Identity, LookupError, MountId};
 use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::mountinfo::has_option;
 use crust_blockfs::place::{Place, PlaceError, Places};
@@ -177,7 +177,7 @@ impl Node for ThisNode<'_> {
         self.targets.elsewhere()
     }
 
-    fn identity_at_once(&self, path: &Path) -> AtOnce {
+    fn identity_at_once(&self, path: &Path) -> CachedIdentity {
         Identity::at_once(path)
     }
 

@@ -21,7 +21,7 @@ pub(crate) use error::PlanError;
 pub(crate) use fast_path::{CREATED_BEFORE, ConfigReading};
 pub(crate) use input::{Lookups, PlanInput, Records};
 pub(crate) use mounts::planned;
-pub(crate) use types::{ContainerPlan, MountedIn, Owner, Plan, PlannedMount, SandboxPlan};
+pub(crate) use types::{ContainerPlan, MountedIn, Plan, PlannedMount, SandboxPlan, VolumeOwner};
 
 /// Plans a create.
 pub(crate) fn plan(
@@ -65,7 +65,7 @@ pub(crate) fn plan(
                  containers",
             ));
         }
-        Role::Standalone => (None, Owner::default()),
+        Role::Standalone => (None, VolumeOwner::default()),
         Role::Member {
             sandbox_id,
             pod_uid,
@@ -92,7 +92,7 @@ pub(crate) fn plan(
             for mount in &mounts {
                 checks::pod(&mount.found.volume, &sandbox_id, &uid)?;
             }
-            let owner = Owner {
+            let owner = VolumeOwner {
                 pod_uid: Some(uid),
                 sandbox: Some(sandbox_id),
             };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use crust_state::bundle::{
-    AddedElement, BundleRecord, Containers, Place, RemovedMount, ReplacedSource,
+    AddedElement, BundleRecord, ConfigPlace, Containers, RemovedMount, ReplacedSource,
 };
 use crust_state::limits::HookLimits;
 use crust_state::record::Version;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::oci::{ArrayPath, Document, Edit};
 
-pub(crate) use container::{Known, container};
+pub(crate) use container::{ContainerVolumes, container};
 pub(crate) use sandbox::sandbox;
 pub(crate) use undo::{is_marked, is_rewritten, undo};
 
@@ -42,7 +42,7 @@ pub(crate) struct Hooks {
 
 /// The bundle whose config is rewritten.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct RewrittenBundle {
     /// The config's real path.
     pub(crate) config: PathBuf,
     /// [`BundleRecord::containers`].
@@ -82,7 +82,7 @@ impl Rewrite {
     pub(crate) fn apply(
         self,
         document: &Document<'_>,
-        made: Made,
+        made: RewrittenBundle,
     ) -> Result<(Vec<u8>, BundleRecord)> {
         let text = self.text(document)?;
         let record = BundleRecord {
@@ -91,7 +91,7 @@ impl Rewrite {
             sources: self.sources,
             added: self.added,
             removed: self.removed,
-            place: Place::of(&made.config),
+            place: ConfigPlace::of(&made.config),
             config: made.config,
             unread: false,
         };

@@ -17,7 +17,7 @@ use crust_state::foreign::ForeignFile;
 use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, DelegateKind, StateDirectory};
 use crust_volume::Context;
-use crust_volume::privileges::{self, Step};
+use crust_volume::privileges::{self, Operation};
 
 use crate::invocation::{Globals, Start};
 use crate::node::ThisNode;
@@ -56,7 +56,7 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     };
     let is_legible = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
     is_legible.with_context(|| first.who.clone())?;
-    privileges::lowered(Step::Create, || job.make_ready(&file, &given, first))?
+    privileges::lowered(Operation::Create, || job.make_ready(&file, &given, first))?
 }
 
 /// Returns a config's text as Go reads it. Almost all are UTF-8, which is quicker to check as a whole.

@@ -16,7 +16,7 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
 use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
 use crust_volume::Context;
-use crust_volume::privileges::{self, Step};
+use crust_volume::privileges::{self, Operation};
 use dlmalloc::GlobalDlmalloc;
 
 use input::{ContainerState, HookArgs, Verb};
@@ -75,12 +75,12 @@ fn run() -> Result<()> {
 }
 
 /// This process executes nothing: what it doesn't need it never has again.
-fn step(verb: &Verb) -> Step {
+fn step(verb: &Verb) -> Operation {
     match verb {
-        Verb::Sandbox(_) => Step::Sandbox,
-        Verb::Mount(_) => Step::Mount,
-        Verb::Publish { .. } => Step::Publish,
-        Verb::Release { .. } | Verb::ReleaseSandbox => Step::Release,
+        Verb::Sandbox(_) => Operation::Sandbox,
+        Verb::Mount(_) => Operation::Mount,
+        Verb::Publish { .. } => Operation::Publish,
+        Verb::Release { .. } | Verb::ReleaseSandbox => Operation::Release,
     }
 }
 

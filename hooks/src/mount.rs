@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use crust_blockfs::view::{DetachedMount, View};
 use crust_state::record::Version;
-use crust_state::sandbox::{Failure, SandboxRecord};
+use crust_state::sandbox::{MountFailure, SandboxRecord};
 use crust_state::{Process, TargetPath};
 use crust_volume::rootfs::{self, Rootfs, Scratch};
 use crust_volume::sandbox::Sandbox;
@@ -111,7 +111,7 @@ pub(crate) fn into_sandbox(
         };
         if let Err(message) = mount(context, target, host) {
             tracing::warn!(sandbox = container.id, "{message}");
-            record.failures.push(Failure {
+            record.failures.push(MountFailure {
                 volume: target.digest(),
                 message,
             });

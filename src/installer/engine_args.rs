@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::builder::PossibleValuesParser;
-use crust_engines::{Change, ENGINES, Engine, NodeRoot, Outcome, Plan, Request, Service};
+use crust_engines::{
+    ChangePlan, ENGINES, Engine, FileChange, HandlerRequest, NodeRoot, RestartOutcome, Service,
+};
 use crust_state::lock::Lock;
 
 /// The handler's name if none is given.
@@ -48,8 +50,12 @@ impl EngineArgs {
     }
 
     /// Returns the request with what both verbs have.
-    pub(super) fn request(&self, node: &NodeRoot, engine: &'static dyn Engine) -> Result<Request> {
-        Ok(Request {
+    pub(super) fn request(
+        &self,
+        node: &NodeRoot,
+        engine: &'static dyn Engine,
+    ) -> Result<HandlerRequest> {
+        Ok(HandlerRequest {
             engine,
             config: self.config(node)?,
             handler: self.handler.clone(),
@@ -79,8 +85,8 @@ impl EngineArgs {
     pub(super) fn carry_out(
         &self,
         node: &NodeRoot,
-        request: &Request,
-        plan: &Plan,
+        request: &HandlerRequest,
+        plan: &ChangePlan,
         locked: Lock,
     ) -> Result<()> {
         if self.dry_run {
@@ -92,7 +98,7 @@ impl EngineArgs {
         self.restart(node, request, plan)
     }
 
-    fn restart(&self, node: &NodeRoot, request: &Request, plan: &Plan) -> Result<()> {
+    fn restart(&self, node: &NodeRoot, request: &HandlerRequest, plan: &ChangePlan) -> Result<()> {
         let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
         let engine = request.engine;
         let Some(usual) = engine.info().service else {
@@ -109,17 +115,17 @@ impl EngineArgs {
             return if is_changed { tell(&next) } else { Ok(()) };
         }
         let mut files: Vec<&Path> = vec![request.file()];
-        files.extend(plan.changes.iter().map(Change::path));
+        files.extend(plan.changes.iter().map(FileChange::path));
         tell(&match service.restart(node, &files)? {
-            Outcome::Done => format!("done: {command}\n"),
-            Outcome::Fresh => format!("{unit} has read it: nothing to restart\n"),
-            Outcome::Stopped => format!("{unit} doesn't run: nothing to restart\n"),
+            RestartOutcome::Done => format!("done: {command}\n"),
+            RestartOutcome::Fresh => format!("{unit} has read it: nothing to restart\n"),
+            RestartOutcome::Stopped => format!("{unit} doesn't run: nothing to restart\n"),
         })
     }
 }
 
 /// Returns a plan as it is shown: the files' differences, and the notes.
-pub(super) fn shown(plan: &Plan) -> String {
+pub(super) fn shown(plan: &ChangePlan) -> String {
     let mut text = String::new();
     for change in &plan.changes {
         if change.is_nothing() {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::builder::TypedValueParser as _;
 use crust_engines::{
-    Copy, Engine, NodeDelegate, NodeRoot, Request, check_complete, find_delegate, find_engine,
-    plan_copies,
+    Engine, HandlerRequest, NodeDelegate, NodeRoot, ProgramCopy, check_complete, find_delegate,
+    find_engine, plan_copies,
 };
 use rustix::param::linux_execfn;
 
@@ -58,7 +58,7 @@ impl Install {
             None => self.program.clone().map_or_else(|| called_by(argv0), Ok)?,
         };
         let found = find_delegate(&node, &program, &built_in());
-        let request = Request {
+        let request = HandlerRequest {
             program: Some(program.clone()),
             delegate: found.as_ref().map(|it| it.kind),
             systemd_cgroup: self.systemd_cgroup,
@@ -81,7 +81,7 @@ impl Install {
     }
 }
 
-fn carry_over(node: &NodeRoot, copy: &Copy, is_dry_run: bool) -> Result<()> {
+fn carry_over(node: &NodeRoot, copy: &ProgramCopy, is_dry_run: bool) -> Result<()> {
     if !is_dry_run {
         copy.apply(node)?;
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::builder::TypedValueParser as _;
 use crust_engines::{
-    ENGINES, Engine, NodeRoot, Request, check_unused, check_unused_by_any, find_engine,
+    ENGINES, Engine, HandlerRequest, NodeRoot, check_unused, check_unused_by_any, find_engine,
     runcrust_handlers,
 };
 
@@ -70,7 +70,7 @@ impl Uninstall {
     }
 
     fn one(&self, node: &NodeRoot, engine: &'static dyn Engine) -> Result<()> {
-        let request = Request {
+        let request = HandlerRequest {
             program: self.program.clone(),
             ..self.common.request(node, engine)?
         };
@@ -85,7 +85,7 @@ impl Uninstall {
         for engine in ENGINES {
             for handler in runcrust_handlers(node, *engine)? {
                 is_any = true;
-                let request = Request {
+                let request = HandlerRequest {
                     handler,
                     ..self.common.request(node, *engine)?
                 };
@@ -98,7 +98,7 @@ impl Uninstall {
         tell("nothing to remove\n")
     }
 
-    fn remove(&self, node: &NodeRoot, request: &Request) -> Result<()> {
+    fn remove(&self, node: &NodeRoot, request: &HandlerRequest) -> Result<()> {
         let locked = node.lock()?;
         let plan = crust_engines::uninstall(node, request)?;
         let mut programs = plan.programs.iter();

@@ -9,14 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
 use super::grammar::{CRUN, Flag, Scope, Takes};
-use super::scan::{Step, Walk, split_value};
+use super::scan::{Token, Walk, split_value};
 
-pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Token<'a> {
     if let Some((at, byte)) = walk.cluster.take() {
         return short(walk, scope, at, byte);
     }
     let Some((at, argument)) = walk.take() else {
-        return Step::End;
+        return Token::End;
     };
     let global = scope == Scope::Global;
     match argument.as_bytes() {
@@ -31,25 +31,25 @@ pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
     }
 }
 
-fn word<'a>(walk: &mut Walk<'a>, at: usize, global: bool) -> Step<'a> {
+fn word<'a>(walk: &mut Walk<'a>, at: usize, global: bool) -> Token<'a> {
     walk.ended = !global;
-    Step::Word(at)
+    Token::Word(at)
 }
 
-fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Step<'a> {
+fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Token<'a> {
     let (name, value) = split_value(text);
     let flag = match find(name, scope) {
         Ok(flag) => flag,
-        Err(doubt) => return Step::Ambiguity(at, doubt),
+        Err(doubt) => return Token::Ambiguity(at, doubt),
     };
     match (flag.takes, value) {
-        (Takes::Nothing, Some(_)) => Step::Rejected,
+        (Takes::Nothing, Some(_)) => Token::Rejected,
         (Takes::Value, None) => separate_value(walk, flag),
-        (_, value) => Step::Flag(flag, value),
+        (_, value) => Token::Flag(flag, value),
     }
 }
 
-fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<'a> {
+fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Token<'a> {
     let Some((letter, rest)) = walk.short_option(at, byte) else {
         return step(walk, scope);
     };
@@ -57,23 +57,23 @@ fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Step<
         .iter()
         .find(|flag| flag.is_in(scope) && flag.short.contains(&letter))
     else {
-        return Step::Ambiguity(at, Ambiguity::Unknown);
+        return Token::Ambiguity(at, Ambiguity::Unknown);
     };
     match flag.takes {
         Takes::Value if rest.is_empty() => separate_value(walk, flag),
-        Takes::Value => Step::Flag(flag, Some(OsStr::from_bytes(rest))),
+        Takes::Value => Token::Flag(flag, Some(OsStr::from_bytes(rest))),
         Takes::Nothing | Takes::Optional => {
             walk.cluster = (!rest.is_empty()).then_some((at, byte + 1));
-            Step::Flag(flag, None)
+            Token::Flag(flag, None)
         }
     }
 }
 
 /// getopt takes whatever comes next, `--` and other options too.
-fn separate_value<'a>(walk: &mut Walk<'a>, flag: &'static Flag) -> Step<'a> {
+fn separate_value<'a>(walk: &mut Walk<'a>, flag: &'static Flag) -> Token<'a> {
     match walk.take() {
-        Some((_, value)) => Step::Flag(flag, Some(value)),
-        None => Step::Rejected,
+        Some((_, value)) => Token::Flag(flag, Some(value)),
+        None => Token::Rejected,
     }
 }
 

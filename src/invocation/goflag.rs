@@ -15,14 +15,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
 use super::grammar::{Flag, RUNC, Scope, Takes};
-use super::scan::{Step, Walk, split_value};
+use super::scan::{Token, Walk, split_value};
 
-pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Token<'a> {
     let Some((at, argument)) = walk.take() else {
-        return Step::End;
+        return Token::End;
     };
     if is_padded(argument) {
-        return Step::Ambiguity(at, Ambiguity::Blank);
+        return Token::Ambiguity(at, Ambiguity::Blank);
     }
     let global = scope == Scope::Global;
     if walk.ended {
@@ -34,29 +34,29 @@ pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
             walk.ended = true;
             return step(walk, scope);
         }
-        b"-" if !global => return Step::Ambiguity(at, Ambiguity::Dash),
+        b"-" if !global => return Token::Ambiguity(at, Ambiguity::Dash),
         [b'-', b'-', name @ ..] | [b'-', name @ ..] if !name.is_empty() => name,
         _ => return word(walk, at, global),
     };
     let (name, value) = split_value(name);
     let Some(flag) = find(name, scope) else {
-        return Step::Ambiguity(at, Ambiguity::Unknown);
+        return Token::Ambiguity(at, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
-        (Takes::Value, Some(value)) => Step::Flag(flag, Some(value)),
+        (Takes::Value, Some(value)) => Token::Flag(flag, Some(value)),
         (Takes::Value, None) => separate_value(walk, flag, at, global),
         // v3 reads `--debug=` as true.
         (_, Some(value)) if !value.is_empty() && boolean(value.as_bytes()).is_none() => {
-            Step::Rejected
+            Token::Rejected
         }
-        (_, value) => Step::Flag(flag, value),
+        (_, value) => Token::Flag(flag, value),
     }
 }
 
-fn word<'a>(walk: &mut Walk<'a>, at: usize, global: bool) -> Step<'a> {
+fn word<'a>(walk: &mut Walk<'a>, at: usize, global: bool) -> Token<'a> {
     // The subcommand has a flag set of its own: its `--` and its words count anew.
     walk.ended &= !global;
-    Step::Word(at)
+    Token::Word(at)
 }
 
 fn separate_value<'a>(
@@ -64,17 +64,17 @@ fn separate_value<'a>(
     flag: &'static Flag,
     at: usize,
     global: bool,
-) -> Step<'a> {
+) -> Token<'a> {
     match walk.peek() {
-        None if global => Step::Rejected,
-        None => Step::Ambiguity(at, Ambiguity::NoValue),
+        None if global => Token::Rejected,
+        None => Token::Ambiguity(at, Ambiguity::NoValue),
         // Global flags aren't sorted: there the value is the next argument, whatever it is.
         Some(value) if !global && value.as_bytes().starts_with(b"-") => {
-            Step::Ambiguity(at, Ambiguity::DashedValue)
+            Token::Ambiguity(at, Ambiguity::DashedValue)
         }
         Some(value) => {
             walk.take();
-            Step::Flag(flag, Some(value))
+            Token::Flag(flag, Some(value))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::Verb;
 
 /// What a flag means to runcrust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum FlagRole {
     Root,
     Log,
     LogFormat,
@@ -62,7 +62,7 @@ pub(super) struct Flag {
     /// The one-letter names.
     pub(super) short: &'static [u8],
     pub(super) takes: Takes,
-    pub(super) role: Role,
+    pub(super) role: FlagRole,
     scopes: u8,
 }
 
@@ -84,7 +84,7 @@ const fn flag(
     long: &'static str,
     short: &'static [u8],
     takes: Takes,
-    role: Role,
+    role: FlagRole,
     scopes: u8,
 ) -> Flag {
     Flag {
@@ -97,23 +97,23 @@ const fn flag(
 }
 
 const fn switch(long: &'static str, scopes: u8) -> Flag {
-    flag(long, b"", Takes::Nothing, Role::Other, scopes)
+    flag(long, b"", Takes::Nothing, FlagRole::Other, scopes)
 }
 
 const fn value(long: &'static str, scopes: u8) -> Flag {
-    flag(long, b"", Takes::Value, Role::Other, scopes)
+    flag(long, b"", Takes::Value, FlagRole::Other, scopes)
 }
 
 /// runc(8), runc-create(8), runc-run(8), runc-restore(8). With urfave/cli v3 the global flags
 /// are accepted after the subcommand too.
 pub(super) const RUNC: &[Flag] = &[
-    flag("bundle", b"b", Takes::Value, Role::Bundle, VERBS),
-    flag("root", b"", Takes::Value, Role::Root, ALL),
-    flag("log", b"", Takes::Value, Role::Log, ALL),
-    flag("log-format", b"", Takes::Value, Role::LogFormat, ALL),
-    flag("config", b"", Takes::Value, Role::Config, CREATE | RUN),
-    flag("help", b"h", Takes::Nothing, Role::Help, ALL),
-    flag("version", b"v", Takes::Nothing, Role::Help, GLOBAL),
+    flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
+    flag("root", b"", Takes::Value, FlagRole::Root, ALL),
+    flag("log", b"", Takes::Value, FlagRole::Log, ALL),
+    flag("log-format", b"", Takes::Value, FlagRole::LogFormat, ALL),
+    flag("config", b"", Takes::Value, FlagRole::Config, CREATE | RUN),
+    flag("help", b"h", Takes::Nothing, FlagRole::Help, ALL),
+    flag("version", b"v", Takes::Nothing, FlagRole::Help, GLOBAL),
     value("criu", ALL),
     value("rootless", ALL),
     switch("debug", ALL),
@@ -124,7 +124,13 @@ pub(super) const RUNC: &[Flag] = &[
     value("preserve-fds", CREATE | RUN),
     switch("no-pivot", VERBS),
     switch("no-new-keyring", CREATE | RUN),
-    flag("detach", b"d", Takes::Nothing, Role::Other, RUN | RESTORE),
+    flag(
+        "detach",
+        b"d",
+        Takes::Nothing,
+        FlagRole::Other,
+        RUN | RESTORE,
+    ),
     switch("keep", RUN),
     switch("no-subreaper", RUN | RESTORE),
     value("image-path", RESTORE),
@@ -144,15 +150,15 @@ pub(super) const RUNC: &[Flag] = &[
 
 /// crun(1), and argp's own: `--program-name` takes a value, `--HANG` only after `=`.
 pub(super) const CRUN: &[Flag] = &[
-    flag("bundle", b"b", Takes::Value, Role::Bundle, VERBS),
-    flag("root", b"", Takes::Value, Role::Root, GLOBAL),
-    flag("log", b"", Takes::Value, Role::Log, GLOBAL),
-    flag("log-format", b"", Takes::Value, Role::LogFormat, GLOBAL),
-    flag("config", b"f", Takes::Value, Role::Config, CREATE | RUN),
-    flag("help", b"?", Takes::Nothing, Role::Help, ALL | UPDATE),
-    flag("usage", b"", Takes::Nothing, Role::Help, ALL | UPDATE),
-    flag("version", b"vV", Takes::Nothing, Role::Help, GLOBAL),
-    flag("HANG", b"", Takes::Optional, Role::Other, ALL | UPDATE),
+    flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
+    flag("root", b"", Takes::Value, FlagRole::Root, GLOBAL),
+    flag("log", b"", Takes::Value, FlagRole::Log, GLOBAL),
+    flag("log-format", b"", Takes::Value, FlagRole::LogFormat, GLOBAL),
+    flag("config", b"f", Takes::Value, FlagRole::Config, CREATE | RUN),
+    flag("help", b"?", Takes::Nothing, FlagRole::Help, ALL | UPDATE),
+    flag("usage", b"", Takes::Nothing, FlagRole::Help, ALL | UPDATE),
+    flag("version", b"vV", Takes::Nothing, FlagRole::Help, GLOBAL),
+    flag("HANG", b"", Takes::Optional, FlagRole::Other, ALL | UPDATE),
     value("program-name", ALL | UPDATE),
     value("log-level", GLOBAL),
     value("cgroup-manager", GLOBAL),
@@ -165,7 +171,13 @@ pub(super) const CRUN: &[Flag] = &[
     switch("no-pivot", CREATE | RUN),
     switch("no-new-keyring", CREATE | RUN),
     switch("no-subreaper", CREATE | RUN),
-    flag("detach", b"d", Takes::Nothing, Role::Other, RUN | RESTORE),
+    flag(
+        "detach",
+        b"d",
+        Takes::Nothing,
+        FlagRole::Other,
+        RUN | RESTORE,
+    ),
     switch("keep", RUN),
     value("image-path", RESTORE),
     value("work-path", RESTORE),
@@ -179,7 +191,7 @@ pub(super) const CRUN: &[Flag] = &[
     switch("file-locks", RESTORE),
     // A switch in its help, and nevertheless it takes the next argument.
     value("network-lock", RESTORE),
-    flag("resources", b"r", Takes::Value, Role::Resources, UPDATE),
+    flag("resources", b"r", Takes::Value, FlagRole::Resources, UPDATE),
     value("blkio-weight", UPDATE),
     value("cpu-period", UPDATE),
     value("cpu-quota", UPDATE),
@@ -201,22 +213,28 @@ pub(super) const CRUN: &[Flag] = &[
 /// `youki --help`, `youki create --help`, `youki run --help`. It has no `restore`: the options of one to come are
 /// taken to be those of `create`.
 pub(super) const YOUKI: &[Flag] = &[
-    flag("bundle", b"b", Takes::Value, Role::Bundle, VERBS),
-    flag("root", b"r", Takes::Value, Role::Root, GLOBAL),
-    flag("log", b"l", Takes::Value, Role::Log, GLOBAL),
-    flag("log-format", b"", Takes::Value, Role::LogFormat, GLOBAL),
-    flag("help", b"h", Takes::Nothing, Role::Help, ALL),
-    flag("version", b"v", Takes::Nothing, Role::Help, GLOBAL),
-    flag("systemd-cgroup", b"s", Takes::Nothing, Role::Other, GLOBAL),
+    flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
+    flag("root", b"r", Takes::Value, FlagRole::Root, GLOBAL),
+    flag("log", b"l", Takes::Value, FlagRole::Log, GLOBAL),
+    flag("log-format", b"", Takes::Value, FlagRole::LogFormat, GLOBAL),
+    flag("help", b"h", Takes::Nothing, FlagRole::Help, ALL),
+    flag("version", b"v", Takes::Nothing, FlagRole::Help, GLOBAL),
+    flag(
+        "systemd-cgroup",
+        b"s",
+        Takes::Nothing,
+        FlagRole::Other,
+        GLOBAL,
+    ),
     switch("debug", GLOBAL),
     switch("systemd-log", GLOBAL),
     value("log-level", GLOBAL),
-    flag("console-socket", b"c", Takes::Value, Role::Other, VERBS),
-    flag("pid-file", b"p", Takes::Value, Role::Other, VERBS),
+    flag("console-socket", b"c", Takes::Value, FlagRole::Other, VERBS),
+    flag("pid-file", b"p", Takes::Value, FlagRole::Other, VERBS),
     value("preserve-fds", VERBS),
     switch("no-pivot", VERBS),
     switch("no-new-keyring", VERBS),
     switch("no-subreaper", RUN),
     switch("keep", RUN),
-    flag("detach", b"d", Takes::Nothing, Role::Other, RUN),
+    flag("detach", b"d", Takes::Nothing, FlagRole::Other, RUN),
 ];

@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::grammar::{Flag, Role, Scope};
-use super::scan::{self, Step, Walk};
+use super::grammar::{Flag, FlagRole, Scope};
+use super::scan::{self, Token, Walk};
 use super::{
-    Ambiguity, Command, DelegateKind, Globals, InvocationError, LogFormat, Own, Start, Update,
+    Ambiguity, Command, DelegateKind, Globals, InvocationError, LogFormat, OwnVerb, Start, Update,
     Verb, clap4, getopt, goflag,
 };
 
@@ -20,15 +20,15 @@ pub(super) fn command(
     let mut help = Help::default();
     let at = loop {
         match step(kind, &mut walk, Scope::Global) {
-            Step::Flag(flag, value) => match flag.role {
+            Token::Flag(flag, value) => match flag.role {
                 // runc reads the rest first; the others print and exit.
-                Role::Help if kind != DelegateKind::Runc => return Ok(Command::PassOn),
-                Role::Help => help.note(value),
+                FlagRole::Help if kind != DelegateKind::Runc => return Ok(Command::PassOn),
+                FlagRole::Help => help.note(value),
                 _ => globals.set(flag, value),
             },
-            Step::Word(at) => break at,
-            Step::End | Step::Rejected => return Ok(Command::PassOn),
-            Step::Ambiguity(at, doubt) => return doubtful_global(argv, at, doubt),
+            Token::Word(at) => break at,
+            Token::End | Token::Rejected => return Ok(Command::PassOn),
+            Token::Ambiguity(at, doubt) => return doubtful_global(argv, at, doubt),
         }
     };
     let Some(word) = argv.get(at) else {
@@ -37,7 +37,7 @@ pub(super) fn command(
     if help.wanted() {
         return Ok(Command::PassOn);
     }
-    if let Some(own) = Own::from_word(word) {
+    if let Some(own) = OwnVerb::from_word(word) {
         return Ok(Command::Own(own, at));
     }
     match Verb::from_word(word) {
@@ -54,16 +54,16 @@ fn read_update(mut walk: Walk<'_>) -> Command {
     let mut after_flags = 0;
     loop {
         match getopt::step(&mut walk, Scope::Update) {
-            Step::Flag(flag, _) if flag.role == Role::Help => return Command::PassOn,
-            Step::Flag(flag, value) => {
-                if flag.role == Role::Resources {
+            Token::Flag(flag, _) if flag.role == FlagRole::Help => return Command::PassOn,
+            Token::Flag(flag, value) => {
+                if flag.role == FlagRole::Resources {
                     resources = value;
                 }
                 after_flags = walk.next_index();
             }
-            Step::Word(at) if id.is_none() => id = walk.argument(at),
-            Step::End => break,
-            Step::Word(_) | Step::Rejected | Step::Ambiguity(..) => return Command::PassOn,
+            Token::Word(at) if id.is_none() => id = walk.argument(at),
+            Token::End => break,
+            Token::Word(_) | Token::Rejected | Token::Ambiguity(..) => return Command::PassOn,
         }
     }
     match (resources, id) {
@@ -109,22 +109,22 @@ fn read_start(
     let mut rejected = false;
     loop {
         match step(kind, &mut walk, Scope::Verb(verb)) {
-            Step::Flag(flag, value) => match flag.role {
-                Role::Help if kind != DelegateKind::Runc => return Ok(Command::PassOn),
-                Role::Help => help.note(value),
-                Role::Bundle => bundle = value,
-                Role::Config => config = value,
+            Token::Flag(flag, value) => match flag.role {
+                FlagRole::Help if kind != DelegateKind::Runc => return Ok(Command::PassOn),
+                FlagRole::Help => help.note(value),
+                FlagRole::Bundle => bundle = value,
+                FlagRole::Config => config = value,
                 _ => globals.set(flag, value),
             },
-            Step::Word(at) => {
+            Token::Word(at) => {
                 words += 1;
                 id = id.or_else(|| walk.argument(at));
             }
-            Step::End => break,
-            Step::Rejected if kind != DelegateKind::Runc => return Ok(Command::PassOn),
+            Token::End => break,
+            Token::Rejected if kind != DelegateKind::Runc => return Ok(Command::PassOn),
             // Not by every version, if there is more that they read in different ways.
-            Step::Rejected => rejected = true,
-            Step::Ambiguity(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
+            Token::Rejected => rejected = true,
+            Token::Ambiguity(at, doubt) => return doubtful_start(verb, walk.argv(), at, doubt),
         }
     }
     if help.wanted() || words > most_words(kind, verb) {
@@ -177,18 +177,22 @@ impl Globals {
     fn set(&mut self, flag: &Flag, value: Option<&OsStr>) {
         let given = value.filter(|value| !value.is_empty());
         match flag.role {
-            Role::Root => self.root = given.map(OsStr::to_os_string),
-            Role::Log => self.log = given.map(PathBuf::from),
-            Role::LogFormat if value.is_some_and(|value| value == "json") => {
+            FlagRole::Root => self.root = given.map(OsStr::to_os_string),
+            FlagRole::Log => self.log = given.map(PathBuf::from),
+            FlagRole::LogFormat if value.is_some_and(|value| value == "json") => {
                 self.log_format = LogFormat::Json;
             }
-            Role::LogFormat => self.log_format = LogFormat::Text,
-            Role::Help | Role::Bundle | Role::Config | Role::Resources | Role::Other => {}
+            FlagRole::LogFormat => self.log_format = LogFormat::Text,
+            FlagRole::Help
+            | FlagRole::Bundle
+            | FlagRole::Config
+            | FlagRole::Resources
+            | FlagRole::Other => {}
         }
     }
 }
 
-fn step<'a>(kind: DelegateKind, walk: &mut Walk<'a>, scope: Scope) -> Step<'a> {
+fn step<'a>(kind: DelegateKind, walk: &mut Walk<'a>, scope: Scope) -> Token<'a> {
     match kind {
         DelegateKind::Runc => goflag::step(walk, scope),
         DelegateKind::Crun => getopt::step(walk, scope),

@@ -8,7 +8,7 @@ use super::grammar::Flag;
 
 /// The next thing on the command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step<'a> {
+pub(super) enum Token<'a> {
     /// A flag of the table, and its value where it has one.
     Flag(&'static Flag, Option<&'a OsStr>),
     /// An argument that isn't a flag, by its index in argv.

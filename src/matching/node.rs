@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_blockfs::identity::{CachedIdentity, Identity, LookupError, MountId};
 use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::place::{Place, PlaceError};
 use crust_state::TargetPath;
@@ -44,8 +44,8 @@ pub(crate) trait Node {
         None
     }
     /// Returns the identity of what a path leads to, links followed, without waiting for a disk or a server.
-    fn identity_at_once(&self, _path: &Path) -> AtOnce {
-        AtOnce::Nothing
+    fn identity_at_once(&self, _path: &Path) -> CachedIdentity {
+        CachedIdentity::Nothing
     }
     /// Returns the identity of what a path leads to, links followed; `None` if nothing is there.
     fn identity(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
@@ -211,7 +211,7 @@ impl NonCsiTargets {
             for (index, path) in self.paths.iter().flatten().enumerate() {
                 // A server that doesn't answer must not hold up every create of the node.
                 let found = if node.is_overdue() {
-                    AtOnce::Unknown
+                    CachedIdentity::Unknown
                 } else {
                     node.identity_at_once(path.as_path())
                 };
@@ -223,11 +223,11 @@ impl NonCsiTargets {
 }
 
 impl Directories {
-    fn add(&mut self, index: usize, found: AtOnce) {
+    fn add(&mut self, index: usize, found: CachedIdentity) {
         match found {
-            AtOnce::Nothing => self.has_missing = true,
-            AtOnce::Unknown => self.has_unknown = true,
-            AtOnce::Found(found) => {
+            CachedIdentity::Nothing => self.has_missing = true,
+            CachedIdentity::Unknown => self.has_unknown = true,
+            CachedIdentity::Found(found) => {
                 self.files.entry(found.file()).or_default().push(index);
                 let mounts = self.mounts.entry(found.device).or_default();
                 mounts.insert(found.mount);

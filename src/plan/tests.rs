@@ -374,7 +374,7 @@ fn crios_label_names_the_pod_without_a_sandbox_process() {
     };
     let settings = Config::default();
     let plan = container(&config(TARGET, ""), role("none", UID), &settings);
-    let owner = Owner {
+    let owner = VolumeOwner {
         pod_uid: Some(UID.to_owned()),
         sandbox: Some("none".to_owned()),
     };

@@ -53,14 +53,14 @@ pub(crate) enum MountedIn {
     /// In the pod's sandbox, by the sandbox's own record, not what annotations say of it.
     Sandbox(SandboxRecord),
     /// In the create's mount namespace, for the container alone: there is no sandbox process.
-    Container(Owner),
+    Container(VolumeOwner),
     /// In the container, by a hook (`mount_mode = "hook"`).
-    Hook(Owner),
+    Hook(VolumeOwner),
 }
 
 /// The owner of volumes that a container mounts for itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct VolumeOwner {
     /// The pod; unknown if the caller has none.
     pub(crate) pod_uid: Option<String>,
     /// The sandbox that the pod has nevertheless.

@@ -19,7 +19,7 @@ use crate::plan::{ContainerPlan, PlannedMount};
 
 /// What is known of a container's volumes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct ContainerVolumes<'a> {
     /// Of each volume.
     pub(crate) needs: &'a [(TargetPath, Need)],
     /// The container's root file system on the host.
@@ -32,7 +32,7 @@ pub(crate) struct Known<'a> {
 pub(crate) fn container(
     document: &Document<'_>,
     plan: &ContainerPlan,
-    known: Known<'_>,
+    known: ContainerVolumes<'_>,
     config: &Config,
     hooks: &Hooks,
 ) -> Result<Rewrite> {
@@ -77,7 +77,7 @@ pub(crate) fn container(
 }
 
 /// The devices that the container is to have. One that it sees read-only it can't write to either.
-fn asked_for(plan: &ContainerPlan, known: Known<'_>) -> Vec<(TargetPath, Need)> {
+fn asked_for(plan: &ContainerPlan, known: ContainerVolumes<'_>) -> Vec<(TargetPath, Need)> {
     let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
     let mounts = plan.by_volume();
     let wanted = wanted.map(|(volume, need)| {
@@ -89,7 +89,7 @@ fn asked_for(plan: &ContainerPlan, known: Known<'_>) -> Vec<(TargetPath, Need)> 
     wanted.collect()
 }
 
-impl<'a> Known<'a> {
+impl<'a> ContainerVolumes<'a> {
     fn by_volume(&self) -> BTreeMap<&'a TargetPath, &'a Need> {
         let needs = self.needs.iter().map(|(volume, need)| (volume, need));
         needs.collect()
@@ -117,7 +117,7 @@ impl Rewrite {
         &mut self,
         document: &Document<'_>,
         plan: &ContainerPlan,
-        known: Known<'_>,
+        known: ContainerVolumes<'_>,
         config: &Config,
     ) -> Result<()> {
         let mounts = document.mounts()?;

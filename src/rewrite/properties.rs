@@ -10,11 +10,13 @@ use crust_volume::Need;
 use rustix::mount::MountAttrFlags;
 use serde_json::{Value, json};
 
-use super::{Hooks, Known, Made, Rewrite, container, is_rewritten, sandbox, undo};
+use super::{
+    ContainerVolumes, Hooks, Rewrite, RewrittenBundle, container, is_rewritten, sandbox, undo,
+};
 use crate::matching::{Match, MatchedBy};
 use crate::oci::properties::value_of;
 use crate::oci::{ArrayPath, Document};
-use crate::plan::{ContainerPlan, MountedIn, Owner, PlannedMount, SandboxPlan};
+use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwner};
 
 /// What becomes of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +112,7 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
 
 /// The new text, and the record as it comes back from the disk.
 fn rewritten(document: &Document<'_>, becomes: Becomes) -> Option<(Vec<u8>, BundleRecord)> {
-    let made = Made {
+    let made = RewrittenBundle {
         config: "/b/config.json".into(),
         containers: vec!["c".to_owned()],
     };
@@ -144,15 +146,15 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
     };
     let plan = ContainerPlan {
         mounted_in: match way {
-            MountMode::Bind => MountedIn::Container(Owner::default()),
-            MountMode::Hook => MountedIn::Hook(Owner::default()),
+            MountMode::Bind => MountedIn::Container(VolumeOwner::default()),
+            MountMode::Hook => MountedIn::Hook(VolumeOwner::default()),
         },
         ids: None,
         label: None,
         mounts: planned(document, every)?,
     };
     let needs = needs(&plan.volumes().into_iter().cloned().collect::<Vec<_>>());
-    let known = Known {
+    let known = ContainerVolumes {
         needs: &needs,
         rootfs,
     };

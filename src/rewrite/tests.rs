@@ -12,7 +12,7 @@ use rustix::mount::MountAttrFlags;
 use super::*;
 use crate::matching::{Match, MatchedBy};
 use crate::oci::Document;
-use crate::plan::{ContainerPlan, MountedIn, Owner, PlannedMount, SandboxPlan};
+use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwner};
 
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
 
@@ -67,7 +67,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
     ContainerPlan {
         mounted_in: match way {
             MountMode::Bind => MountedIn::Sandbox(record),
-            MountMode::Hook => MountedIn::Hook(Owner::default()),
+            MountMode::Hook => MountedIn::Hook(VolumeOwner::default()),
         },
         ids: None,
         label: None,
@@ -102,7 +102,7 @@ fn text(bytes: Vec<u8>) -> String {
 
 /// The new text, and the record of how the old one was.
 fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
-    let made = Made {
+    let made = RewrittenBundle {
         config: "/b/config.json".into(),
         containers: vec!["a".to_owned()],
     };
@@ -119,7 +119,7 @@ fn container_rewritten(
     way: MountMode,
     needs: &[(TargetPath, Need)],
 ) -> (String, BundleRecord) {
-    let known = Known {
+    let known = ContainerVolumes {
         needs,
         rootfs: Path::new("/b/rootfs"),
     };
@@ -196,7 +196,7 @@ fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) ->
     plan.mounts[0].read_only = options.iter().any(|option| option == "ro");
     let (volume, need) = need("7:3", only_reads);
     let needs = [(volume, Need { attributes, ..need })];
-    let known = Known {
+    let known = ContainerVolumes {
         needs: &needs,
         rootfs: Path::new("/b/rootfs"),
     };
@@ -392,7 +392,7 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
             ..hooks()
         };
         let needs = [need("7:3", false)];
-        let known = Known {
+        let known = ContainerVolumes {
             needs: &needs,
             rootfs: Path::new("/b/rootfs"),
         };

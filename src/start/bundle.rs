@@ -6,21 +6,25 @@ use crust_state::foreign::ForeignFile;
 use crust_state::{Config, StateDirectory};
 
 use crate::oci::Document;
-use crate::rewrite::{self, Made, Rewrite};
+use crate::rewrite::{self, Rewrite, RewrittenBundle};
 
 /// A bundle's config, and what is on record of it.
 pub(super) struct Bundle<'a> {
     state: &'a StateDirectory,
     file: &'a ForeignFile,
     /// What a record says of the create.
-    made: Made,
+    made: RewrittenBundle,
     /// The config from before an earlier create, which has left it as it is.
     before: Option<Vec<u8>>,
 }
 
 impl<'a> Bundle<'a> {
     /// A bundle whose config is as its caller wrote it.
-    pub(super) fn new(state: &'a StateDirectory, file: &'a ForeignFile, made: Made) -> Self {
+    pub(super) fn new(
+        state: &'a StateDirectory,
+        file: &'a ForeignFile,
+        made: RewrittenBundle,
+    ) -> Self {
         Self {
             state,
             file,
@@ -33,7 +37,7 @@ impl<'a> Bundle<'a> {
     pub(super) fn undone(
         state: &'a StateDirectory,
         file: &'a ForeignFile,
-        made: Made,
+        made: RewrittenBundle,
         document: &Document<'_>,
         config: &Config,
     ) -> Result<Self> {
@@ -96,7 +100,7 @@ impl<'a> Bundle<'a> {
 /// that says so. `document` is what was left of it, [`in_one_reading`](super::in_one_reading).
 pub(crate) fn original(
     state: &StateDirectory,
-    made: &Made,
+    made: &RewrittenBundle,
     document: &Document<'_>,
     config: &Config,
 ) -> Result<(BundleRecord, Vec<u8>)> {

@@ -20,7 +20,7 @@ use crate::plan::{
     passes_on, plan,
 };
 use crate::programs;
-use crate::rewrite::{self, Hooks, Known, Made, Rewrite};
+use crate::rewrite::{self, ContainerVolumes, Hooks, Rewrite, RewrittenBundle};
 use crate::role::Role;
 
 /// The largest config that is rewritten, and written to a record. What the API server, kubelet and
@@ -141,7 +141,7 @@ impl<'a> Job<'a> {
     }
 
     /// What a record says of the create of [such a config](Self::real_config).
-    pub(crate) fn made(&self, config: PathBuf) -> Result<Made> {
+    pub(crate) fn made(&self, config: PathBuf) -> Result<RewrittenBundle> {
         if config.to_str().is_none() {
             bail!(
                 "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
@@ -150,7 +150,7 @@ impl<'a> Job<'a> {
             );
         }
         let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
-        Ok(Made {
+        Ok(RewrittenBundle {
             config,
             containers: vec![container],
         })
@@ -186,7 +186,7 @@ impl<'a> Job<'a> {
         if plan.way() == MountMode::Hook {
             hook_can_have_options(plan)?;
         }
-        let known = Known {
+        let known = ContainerVolumes {
             needs: &self.needs(plan, node)?,
             rootfs: &rootfs,
         };

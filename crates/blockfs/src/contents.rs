@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::device::read_at;
 
 pub use table::Known;
-use table::{KNOWN, Place};
+use table::{KNOWN, SignaturePlace};
 
 /// The contents of a device that holds none of the file systems of [`probe`](crate::probe::probe).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn look(device: impl AsFd, size: u64) -> Result<Contents, Errno> {
     Ok(first.map_or(Contents::Empty, |at| Contents::Data { at }))
 }
 
-fn is_there(device: impl AsFd, size: u64, place: &Place) -> Result<bool, Errno> {
+fn is_there(device: impl AsFd, size: u64, place: &SignaturePlace) -> Result<bool, Errno> {
     let mut found = [0; table::LONGEST];
     let found = &mut found[..place.magic.len()];
     for offset in place.at.offsets(size) {

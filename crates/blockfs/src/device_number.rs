@@ -36,7 +36,7 @@ impl DeviceNumber {
 /// A text that should have been `major:minor`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a device number; expected major:minor, as 7:3")]
-pub struct NotADeviceNumber(pub String);
+pub struct ParseDeviceNumberError(pub String);
 
 impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,12 +45,12 @@ impl fmt::Display for DeviceNumber {
 }
 
 impl FromStr for DeviceNumber {
-    type Err = NotADeviceNumber;
+    type Err = ParseDeviceNumberError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.split_once(':')
             .and_then(|(major, minor)| Some(Self::new(decimal(major)?, decimal(minor)?)))
-            .ok_or_else(|| NotADeviceNumber(text.to_owned()))
+            .ok_or_else(|| ParseDeviceNumberError(text.to_owned()))
     }
 }
 
@@ -61,7 +61,7 @@ impl From<DeviceNumber> for String {
 }
 
 impl TryFrom<String> for DeviceNumber {
-    type Error = NotADeviceNumber;
+    type Error = ParseDeviceNumberError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
@@ -84,7 +84,7 @@ impl DiskSeq {
 /// A text that should have been a disk's number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} isn't a disk's number (decimal, of 64 bits)")]
-pub struct NotADiskSeq(String);
+pub struct ParseDiskSeqError(String);
 
 impl fmt::Display for DiskSeq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,12 +93,12 @@ impl fmt::Display for DiskSeq {
 }
 
 impl FromStr for DiskSeq {
-    type Err = NotADiskSeq;
+    type Err = ParseDiskSeqError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         decimal(text)
             .map(Self)
-            .ok_or_else(|| NotADiskSeq(text.to_owned()))
+            .ok_or_else(|| ParseDiskSeqError(text.to_owned()))
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         ] {
             assert_eq!(
                 text.parse::<DeviceNumber>(),
-                Err(NotADeviceNumber(text.to_owned()))
+                Err(ParseDeviceNumberError(text.to_owned()))
             );
         }
     }
@@ -147,7 +147,10 @@ mod tests {
             assert_eq!(number.to_string(), text);
         }
         for text in ["", "+7", "-1", " 7", "7\n", "0x7", "18446744073709551616"] {
-            assert_eq!(text.parse::<DiskSeq>(), Err(NotADiskSeq(text.to_owned())));
+            assert_eq!(
+                text.parse::<DiskSeq>(),
+                Err(ParseDiskSeqError(text.to_owned()))
+            );
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::device::{Device, DeviceFacts, DeviceNumber};
 use crate::fstypes::{self, FileSystem};
 use crate::options::{FsOption, MountOptions};
 use crate::probe;
-use cause::{Circumstances, Found};
+use cause::{Circumstances, DeviceContents};
 use context::Context;
 
 /// What to mount.
@@ -216,7 +216,7 @@ fn refusal(
         (Call::Create, Errno::INVAL | Errno::IO | Errno::ROFS | Errno::ACCESS | Errno::NOSYS) => {
             look_at(request.device)
         }
-        _ => Found::Unknown,
+        _ => DeviceContents::Unknown,
     };
     let cause = cause::of(
         &call,
@@ -242,21 +242,21 @@ fn refusal(
     }))
 }
 
-fn look_at(device: &DeviceFacts) -> Found {
-    let looked = || -> Result<Found, Errno> {
+fn look_at(device: &DeviceFacts) -> DeviceContents {
+    let looked = || -> Result<DeviceContents, Errno> {
         let opened = device.opened()?;
         // Not the size that is remembered: the end of a device that shrank meanwhile is the cause.
         let room = rustix::fs::seek(opened, SeekFrom::End(0))?;
         Ok(match probe::signature(device)? {
-            Some(signature) => Found::A {
+            Some(signature) => DeviceContents::A {
                 signature,
                 room,
                 logical: device.logical_block()?,
             },
-            None => Found::Other(contents::look(opened, room)?),
+            None => DeviceContents::Other(contents::look(opened, room)?),
         })
     };
-    looked().unwrap_or(Found::Unknown)
+    looked().unwrap_or(DeviceContents::Unknown)
 }
 
 /// Whether the path still leads to the device that was found.

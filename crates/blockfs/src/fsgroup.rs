@@ -231,7 +231,7 @@ impl FsGroupChangePolicy {
 /// A string that isn't an `fsGroupChangePolicy`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} isn't an fsGroupChangePolicy (one of Always, OnRootMismatch)")]
-pub struct NotAPolicy(String);
+pub struct ParsePolicyError(String);
 
 impl FsGroupChangePolicy {
     /// As Kubernetes writes it.
@@ -245,13 +245,13 @@ impl FsGroupChangePolicy {
 }
 
 impl FromStr for FsGroupChangePolicy {
-    type Err = NotAPolicy;
+    type Err = ParsePolicyError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPolicy> {
+    fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
         [Self::Always, Self::OnRootMismatch]
             .into_iter()
             .find(|policy| policy.as_str() == text)
-            .ok_or_else(|| NotAPolicy(text.to_owned()))
+            .ok_or_else(|| ParsePolicyError(text.to_owned()))
     }
 }
 

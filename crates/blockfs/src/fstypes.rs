@@ -18,9 +18,9 @@ use rustix::io::Errno;
 
 use crate::kernel_version;
 
-pub use descriptor::{CheckByBackup, FileSystem, Format, Unfit};
+pub use descriptor::{CheckByBackup, FileSystem, Format, UnfitDevice};
 pub(crate) use descriptor::{
-    Growth, Inode, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE, Survey,
+    Growth, Inode, InodeSurvey, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE,
 };
 pub(crate) use growth::Size;
 pub use growth::{GrowthError, can_use_reserves};

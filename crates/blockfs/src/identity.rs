@@ -57,11 +57,13 @@ impl Identity {
 
     /// Returns the identity of what a path leads to, links followed, if the kernel can tell it from memory.
     #[must_use]
-    pub fn at_once(path: &Path) -> AtOnce {
+    pub fn at_once(path: &Path) -> CachedIdentity {
         match openat2::open_cached(path, ResolveFlags::empty()) {
-            Ok(opened) => Self::of_opened(opened, path).map_or(AtOnce::Unknown, AtOnce::Found),
-            Err(errno) if is_missing(errno) => AtOnce::Nothing,
-            Err(_) => AtOnce::Unknown,
+            Ok(opened) => {
+                Self::of_opened(opened, path).map_or(CachedIdentity::Unknown, CachedIdentity::Found)
+            }
+            Err(errno) if is_missing(errno) => CachedIdentity::Nothing,
+            Err(_) => CachedIdentity::Unknown,
         }
     }
 
@@ -101,7 +103,7 @@ impl Identity {
 
 /// The answer to a lookup that waits for no disk and no server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtOnce {
+pub enum CachedIdentity {
     /// The path leads to nothing.
     Nothing,
     /// The path leads to this directory or file.
@@ -239,14 +241,14 @@ mod tests {
         assert!(a.is_directory && !file.is_directory && !a.is_mount_root);
         for name in ["a", "file", "link"] {
             let at_once = Identity::at_once(&path(name));
-            assert_eq!(at_once, AtOnce::Found(of(name).unwrap()), "{name}");
+            assert_eq!(at_once, CachedIdentity::Found(of(name).unwrap()), "{name}");
         }
         for missing in ["none", "file/x", "none/x"] {
             assert_eq!(of(missing), None, "{missing}");
             let at_once = Identity::at_once(&path(missing));
-            assert!(!matches!(at_once, AtOnce::Found(_)), "{missing}");
+            assert!(!matches!(at_once, CachedIdentity::Found(_)), "{missing}");
         }
-        assert_eq!(Identity::at_once(&path("none")), AtOnce::Nothing);
+        assert_eq!(Identity::at_once(&path("none")), CachedIdentity::Nothing);
         assert!(
             Identity::of(Path::new("/proc"))
                 .unwrap()

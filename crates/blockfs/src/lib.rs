@@ -53,4 +53,4 @@ pub mod user_namespace;
 pub mod view;
 
 pub use deadline::Deadline;
-pub use device_number::{DeviceNumber, DiskSeq, NotADeviceNumber};
+pub use device_number::{DeviceNumber, DiskSeq, ParseDeviceNumberError};

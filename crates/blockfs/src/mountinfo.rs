@@ -177,7 +177,7 @@ impl Table {
 
 /// The first line that can't be understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadLine {
+pub struct InvalidLine {
     /// Counted from 1.
     pub line: usize,
     /// Which field is missing or malformed.
@@ -187,7 +187,7 @@ pub struct BadLine {
 }
 
 /// Parses the contents of a mountinfo file.
-pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, BadLine> {
+pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, InvalidLine> {
     select(contents, &|_| true)
 }
 
@@ -195,13 +195,13 @@ pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, BadLine> {
 pub(crate) fn select(
     contents: &[u8],
     wanted: &dyn Fn(&Line<'_>) -> bool,
-) -> Result<Vec<Mount>, BadLine> {
+) -> Result<Vec<Mount>, InvalidLine> {
     let mut mounts = Vec::new();
     for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
         if text.is_empty() {
             continue;
         }
-        let line = Line::parse(text).map_err(|field| BadLine {
+        let line = Line::parse(text).map_err(|field| InvalidLine {
             line: index + 1,
             field,
             text: String::from_utf8_lossy(text).into_owned(),

@@ -15,7 +15,7 @@ use crate::fstypes::{self, OptionRules};
 pub use bind_options::missing;
 pub use error::OptionsError;
 pub use lists::stored;
-use table::{Meaning, Superblock};
+use table::{Meaning, SuperblockOption};
 
 /// fsconfig(2) takes no longer string, key or value, in bytes.
 const LONGEST: usize = 255;
@@ -107,7 +107,7 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
     }
     let flags = superblock
         .iter()
-        .map(|flag: &Superblock| FsOption::Flag(flag.name().to_owned()));
+        .map(|flag: &SuperblockOption| FsOption::Flag(flag.name().to_owned()));
     options.fs_options.extend(flags);
     Ok(options)
 }
@@ -151,7 +151,7 @@ impl MountOptions {
         &mut self,
         option: &str,
         position: usize,
-        superblock: &mut BTreeSet<Superblock>,
+        superblock: &mut BTreeSet<SuperblockOption>,
     ) -> Result<(), OptionsError> {
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(lists::unquote(value))),

@@ -9,12 +9,12 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-pub use decide::{Limits, Misfit, NoSuchSize};
+pub use decide::{InvalidLimits, Limits, Misfit};
 
 use crate::device::{DeviceError, DeviceFacts};
 use crate::fstypes::{self, FileSystem, Growth, GrowthError, Size};
 use crate::probe;
-use decide::Step;
+use decide::ResizeDecision;
 
 /// Why a file system has not been grown. The caller knows the volume.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,8 @@ pub fn grow(
     let present = || (growth.size)(root, device, known);
     let (capacity, before) = (device.size()?, present()?);
     let misfit = |misfit| self::misfit(device, misfit);
-    let Step::Grow(target) = decide::decide(capacity, before, limits).map_err(misfit)? else {
+    let ResizeDecision::Grow(target) = decide::decide(capacity, before, limits).map_err(misfit)?
+    else {
         return Ok(before.bytes);
     };
     (growth.grow)(root, device, before, target)?;
@@ -83,8 +84,8 @@ pub fn foresee(device: &DeviceFacts, fstype: &str, limits: Limits) -> Result<u64
     });
     let step = decide::decide(device.size()?, size, limits);
     match step.map_err(|misfit| self::misfit(device, misfit))? {
-        Step::Stay => Ok(size.bytes),
-        Step::Grow(target) => {
+        ResizeDecision::Stay => Ok(size.bytes),
+        ResizeDecision::Grow(target) => {
             (growth.check_allowed)(device, target / size.block)?;
             Ok(target)
         }

@@ -10,7 +10,7 @@ use crate::config_file::ConfigFile;
 use crate::engine::{Engine, WantedHandler};
 use crate::error::Result;
 use crate::handler::{plan_install, plan_uninstall};
-use crate::plan::{Change, Plan};
+use crate::plan::{ChangePlan, FileChange};
 
 /// The program of the handler that is installed.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/runcrust";
@@ -116,9 +116,9 @@ pub(crate) fn try_uninstall(engine: &dyn Engine, text: &str) -> Result<Option<St
 }
 
 /// Returns the files of a plan, and their new texts.
-pub(crate) fn edits(plan: Plan) -> Vec<(PathBuf, Option<String>)> {
+pub(crate) fn edits(plan: ChangePlan) -> Vec<(PathBuf, Option<String>)> {
     let changes = plan.changes.into_iter();
-    changes.map(Change::into_edit).collect()
+    changes.map(FileChange::into_edit).collect()
 }
 
 fn is_json(engine: &dyn Engine) -> bool {

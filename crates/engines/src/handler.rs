@@ -8,11 +8,11 @@ use crate::config_file::ConfigFile;
 use crate::engine::{Engine, Runtime, WantedHandler};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
-use crate::plan::Plan;
+use crate::plan::ChangePlan;
 
 /// A handler that an operator asks to install or to remove.
 #[derive(Debug)]
-pub struct Request {
+pub struct HandlerRequest {
     /// The engine whose configuration is changed.
     pub engine: &'static dyn Engine,
     /// Its file, if that isn't the default one.
@@ -27,7 +27,7 @@ pub struct Request {
     pub systemd_cgroup: Option<bool>,
 }
 
-impl Request {
+impl HandlerRequest {
     /// Returns the file that is read first.
     #[must_use]
     pub fn file(&self) -> &Path {
@@ -56,7 +56,7 @@ impl Handler {
 }
 
 /// Plans to add a handler, or to bring it up to date.
-pub fn install(node: &NodeRoot, request: &Request) -> Result<Plan> {
+pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> {
     let engine = request.engine;
     let program = request.program.as_deref().unwrap_or(Path::new(""));
     let wanted = WantedHandler {
@@ -81,7 +81,7 @@ pub(crate) fn plan_install(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
     wanted: &WantedHandler<'_>,
-) -> Result<Plan> {
+) -> Result<ChangePlan> {
     for file in &files {
         for runtime in named(engine, file, wanted.handler)? {
             check_ours(&runtime, file, Some(wanted.program))?;
@@ -90,11 +90,11 @@ pub(crate) fn plan_install(
     let edit = engine.install(&files, wanted)?;
     let programs = vec![wanted.program.into()];
     let edits = vec![(edit.path, Some(edit.text))];
-    Ok(Plan::new(files, edits, edit.notes, programs))
+    Ok(ChangePlan::new(files, edits, edit.notes, programs))
 }
 
 /// Plans to remove a handler from every file that has it. Files of packages stay as they are.
-pub fn uninstall(node: &NodeRoot, request: &Request) -> Result<Plan> {
+pub fn uninstall(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> {
     let engine = request.engine;
     let own = request.program.as_deref().map(check_program_path);
     let files = engine.read(node, request.file())?;
@@ -107,7 +107,7 @@ pub(crate) fn plan_uninstall(
     files: Vec<ConfigFile>,
     handler: &str,
     own: Option<&str>,
-) -> Result<Plan> {
+) -> Result<ChangePlan> {
     let (mut notes, mut programs) = (Vec::new(), Vec::new());
     let (mut found, mut foreign): (Vec<&ConfigFile>, _) = (Vec::new(), None);
     for file in &files {
@@ -141,7 +141,7 @@ pub(crate) fn plan_uninstall(
     }
     let left: Vec<Option<String>> = edits.iter().map(|(_, text)| text.clone()).collect();
     notes.extend(engine.removal_notes(&files, &left));
-    Ok(Plan::new(files, edits, notes, programs))
+    Ok(ChangePlan::new(files, edits, notes, programs))
 }
 
 /// Lists the handlers in an engine's default files that name the programs that they run. `None` if neither such a file

@@ -41,12 +41,12 @@ mod toml;
 
 pub use engine::{Engine, EngineInfo};
 pub use error::{HandlerError, Result};
-pub use handler::{Handler, Request, handlers, install, runcrust_handlers, uninstall};
+pub use handler::{Handler, HandlerRequest, handlers, install, runcrust_handlers, uninstall};
 pub use in_use::{check_unused, check_unused_by_any};
 pub use node_root::NodeRoot;
-pub use plan::{Change, Plan, unified};
-pub use programs::{Copy, NodeDelegate, check_complete, find_delegate, plan_copies};
-pub use service::{Outcome, Service};
+pub use plan::{ChangePlan, FileChange, unified};
+pub use programs::{NodeDelegate, ProgramCopy, check_complete, find_delegate, plan_copies};
+pub use service::{RestartOutcome, Service};
 
 use containerd::Containerd;
 use crio::Crio;

@@ -14,9 +14,9 @@ use crate::node_root::NodeRoot;
 
 /// The changes to a node's files.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ChangePlan {
     /// The files, with those that stay as they are.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FileChange>,
     /// What an operator has to know.
     pub notes: Vec<String>,
     /// The programs that the handler runs or ran. Empty if there was no handler to remove.
@@ -25,7 +25,7 @@ pub struct Plan {
 
 /// One file of a node, and its new text.
 #[derive(Debug)]
-pub struct Change {
+pub struct FileChange {
     path: PathBuf,
     before: Option<String>,
     /// `None`: the file is to be removed.
@@ -33,7 +33,7 @@ pub struct Change {
     source: Option<ForeignFile>,
 }
 
-impl Plan {
+impl ChangePlan {
     pub(crate) fn new(
         mut files: Vec<ConfigFile>,
         edits: Vec<(PathBuf, Option<String>)>,
@@ -44,7 +44,7 @@ impl Plan {
             let read = files.iter_mut().find(|file| file.path == path);
             let (before, source) =
                 read.map_or((None, None), |it| (it.text.take(), it.source.take()));
-            Change {
+            FileChange {
                 path,
                 before,
                 after,
@@ -72,7 +72,7 @@ impl Plan {
     }
 }
 
-impl Change {
+impl FileChange {
     /// Returns the file's path on the node.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -23,7 +23,7 @@ const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
 
 /// A program that is to be copied to the node.
 #[derive(Debug)]
-pub struct Copy {
+pub struct ProgramCopy {
     /// Its path on the node.
     pub path: PathBuf,
     /// Whether the same bytes are there already.
@@ -33,7 +33,7 @@ pub struct Copy {
 }
 
 /// Plans to copy this program and the hook beside it into a directory of the node.
-pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<Copy>> {
+pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<ProgramCopy>> {
     if !directory.is_absolute() {
         return Err(HandlerError::CopyTo(directory.to_owned()));
     }
@@ -48,7 +48,7 @@ pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<Copy>> {
     planned.collect()
 }
 
-fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy> {
+fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<ProgramCopy> {
     let bytes = bounded::read(source, MAX_FOREIGN_SIZE);
     let bytes = bytes.map_err(|error| HandlerError::call("read", source, error))?;
     // A link of that name is replaced, and not its target, which may be a package's file.
@@ -62,7 +62,7 @@ fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy> {
         Ok(there) if there.is_dir() => return Err(HandlerError::ProgramPlace(path.to_owned())),
         _ => false,
     };
-    Ok(Copy {
+    Ok(ProgramCopy {
         path: path.to_owned(),
         is_same,
         place,
@@ -70,7 +70,7 @@ fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<Copy> {
     })
 }
 
-impl Copy {
+impl ProgramCopy {
     /// Copies it under a temporary name, and renames it. Running pods keep the old program.
     pub fn apply(&self, node: &NodeRoot) -> Result<()> {
         if self.is_same {
@@ -88,7 +88,7 @@ pub fn check_complete(
     node: &NodeRoot,
     program: &Path,
     delegates: &[&Path],
-    copies: &[Copy],
+    copies: &[ProgramCopy],
 ) -> Result<()> {
     let incomplete = |error: HandlerError| HandlerError::Incomplete(error.to_string());
     let config = configuration(node, program).map_err(|error| match error {

@@ -29,7 +29,7 @@ const UNITS: [&str; 5] = [
 
 /// The outcome of a restart or reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RestartOutcome {
     /// The engine reads its configuration again.
     Done,
     /// It has read it since the last change.
@@ -55,7 +55,7 @@ impl Service<'_> {
 
     /// Restarts or reloads the unit if one of these files is newer than what the engine has read. Waits for systemd. If
     /// the node's root isn't this process's own, this process changes its root directory to the node's.
-    pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<Outcome> {
+    pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<RestartOutcome> {
         let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
         if !node.is_here() {
             rustix::process::chroot(node.path())
@@ -63,13 +63,13 @@ impl Service<'_> {
             rustix::process::chdir("/").map_err(|errno| HandlerError::call("chdir", "/", errno))?;
         }
         let Some(read) = self.read_at()? else {
-            return Ok(Outcome::Stopped);
+            return Ok(RestartOutcome::Stopped);
         };
         if changed.is_some_and(|changed| changed < read) {
-            return Ok(Outcome::Fresh);
+            return Ok(RestartOutcome::Fresh);
         }
         self.systemctl(&[self.verb(), self.unit])?;
-        Ok(Outcome::Done)
+        Ok(RestartOutcome::Done)
     }
 
     /// Returns when the engine has read its configuration, in microseconds since the epoch. `None`: it doesn't run.

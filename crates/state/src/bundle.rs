@@ -32,7 +32,7 @@ pub struct BundleRecord {
     pub removed: Vec<RemovedMount>,
     /// Where the config was, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<ConfigPlace>,
     /// Keys that stood twice were given names that nobody reads.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
@@ -110,7 +110,7 @@ pub struct AddedElement {
 /// The file system that a bundle is on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct ConfigPlace {
     /// Its `st_dev`.
     device: DeviceNumber,
     /// The boot in which it has that.
@@ -131,7 +131,7 @@ pub enum Absence {
     OtherBoot,
 }
 
-impl Place {
+impl ConfigPlace {
     /// Of a config that is there; `None` where that can't be told.
     #[must_use]
     pub fn of(config: &Path) -> Option<Self> {
@@ -260,7 +260,7 @@ mod tests {
             (true, Some(("8:1", "")), Hidden),
             (false, None, Hidden),
         ] {
-            let place = Place {
+            let place = ConfigPlace {
                 device: "8:1".parse().unwrap(),
                 boot_id: "now".into(),
                 volatile,

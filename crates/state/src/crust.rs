@@ -17,7 +17,7 @@ mod survey;
 mod volume;
 
 pub use entry::ResizeRecord;
-use entry::{Entry, Layout};
+use entry::{Entry, EntryFormat};
 use kata::KataDirectory;
 pub use listing::{Amount, StagedDigests};
 pub use paths::Paths;
@@ -343,7 +343,7 @@ impl CrustDirectory {
         let directory = self.root.open_directory(name)?;
         Ok(directory.map(|directory| Entry {
             directory,
-            layout: Layout::Crust,
+            layout: EntryFormat::Crust,
         }))
     }
 }

@@ -19,7 +19,7 @@ mod temporary;
 use identity::DirectoryIdentity;
 pub(crate) use identity::is_in_memory;
 pub(crate) use lazy_directory::LazyDirectory;
-pub use temporary::{Finder, Leftover, Making};
+pub use temporary::{Leftover, LeftoverVisitor, MakerState};
 
 /// The largest file of somebody else's that is read.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;

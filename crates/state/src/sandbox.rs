@@ -25,13 +25,13 @@ pub struct SandboxRecord {
     /// Volumes that couldn't be mounted when it was made, and why. The next container's create
     /// tries again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<MountFailure>,
 }
 
 /// A volume that couldn't be mounted into a new sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Failure {
+pub struct MountFailure {
     /// The volume's digest.
     #[serde(with = "crate::record::as_string")]
     pub volume: Digest,
@@ -44,14 +44,14 @@ pub struct Failure {
 #[error(
     "{0:?} can't be a container's id: letters, digits, `_`, `.`, `+` and `-` only, not first a dot"
 )]
-pub struct BadId(String);
+pub struct InvalidId(String);
 
 /// Checks that an id, which may come from an annotation, is one plain file name.
 /// The letters are those that runc allows.
-pub fn check_id(id: &str) -> Result<(), BadId> {
+pub fn check_id(id: &str) -> Result<(), InvalidId> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     if id.is_empty() || id.len() > 240 || id.starts_with('.') || !id.bytes().all(allowed) {
-        return Err(BadId(id.to_owned()));
+        return Err(InvalidId(id.to_owned()));
     }
     Ok(())
 }

@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::BundleRecord;
-use crate::files::{FileError, Finder, LazyDirectory};
+use crate::files::{FileError, LazyDirectory, LeftoverVisitor};
 use crate::lock::{Lock, LockError, LockName};
 use crate::process::boot_id;
 use crate::record::Version;
-use crate::sandbox::{BadId, SandboxRecord, check_id};
+use crate::sandbox::{InvalidId, SandboxRecord, check_id};
 use crate::target::{Digest, TargetLookup, TargetPath};
 use crate::target_index::{TARGETS, TargetIndex};
 use crust_blockfs::Deadline;
@@ -28,7 +28,7 @@ pub enum StateError {
     File(#[from] FileError),
     /// An id that names no record.
     #[error(transparent)]
-    Id(#[from] BadId),
+    Id(#[from] InvalidId),
     /// A record can't be understood.
     #[error("{}: {source}; hint: a record of another runcrust? remove it once its pod or container has ended", path.display())]
     Record {
@@ -444,7 +444,7 @@ impl StateDirectory {
     }
 
     /// What was left half made among the records.
-    pub fn leftovers(&self, found: &mut Finder<'_>) {
+    pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         match self.root.get() {
             Ok(Some(root)) => root.leftovers(found),
             Ok(None) => {}

@@ -277,25 +277,25 @@ impl fmt::Debug for Digest {
 /// A string that isn't a digest.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} isn't a SHA-256 digest in lower-case hex")]
-pub struct NotADigest(String);
+pub struct ParseDigestError(String);
 
 impl std::str::FromStr for Digest {
-    type Err = NotADigest;
+    type Err = ParseDigestError;
 
-    fn from_str(text: &str) -> Result<Self, NotADigest> {
+    fn from_str(text: &str) -> Result<Self, ParseDigestError> {
         let mut digest = [0; 32];
         let lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
         match hex::decode_to_slice(text, &mut digest) {
             Ok(()) if lower => Ok(Self(digest)),
-            _ => Err(NotADigest(text.to_owned())),
+            _ => Err(ParseDigestError(text.to_owned())),
         }
     }
 }
 
 impl TryFrom<String> for Digest {
-    type Error = NotADigest;
+    type Error = ParseDigestError;
 
-    fn try_from(text: String) -> Result<Self, NotADigest> {
+    fn try_from(text: String) -> Result<Self, ParseDigestError> {
         text.parse()
     }
 }

@@ -14,7 +14,7 @@ use rustix::mount::{
 };
 
 use crate::attach::ONTO;
-use crate::privileges::{self, PrivilegesError, Step};
+use crate::privileges::{self, Operation, PrivilegesError};
 use crate::tmpfs;
 use crust_blockfs::errno::Name;
 use crust_blockfs::{fstypes, sys};
@@ -87,7 +87,7 @@ fn lost(capability: Capability) -> Option<Cow<'static, str>> {
 }
 
 fn judge(effective: &CapsHashSet) -> Finding {
-    let needs = Step::Create.needs().iter().copied();
+    let needs = Operation::Create.needs().iter().copied();
     let missing: Vec<Capability> = needs.filter(|need| !effective.contains(need)).collect();
     let names = |missing: &mut dyn Iterator<Item = &Capability>| {
         let names: Vec<String> = missing.map(ToString::to_string).collect();

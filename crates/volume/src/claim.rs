@@ -26,7 +26,7 @@ pub(super) struct Claim {
 
 /// The paths of a volume after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum ClaimOutcome {
     /// Each has an entry.
     Entries,
     /// Some may have none.
@@ -35,11 +35,11 @@ pub(super) enum Left {
 
 impl Claim {
     /// Describes the paths after a stage. One by another path than the target path leaves that path without an entry.
-    pub(super) fn left_by_stage(&self) -> Left {
+    pub(super) fn left_by_stage(&self) -> ClaimOutcome {
         if self.paths.target == self.asked {
-            Left::Entries
+            ClaimOutcome::Entries
         } else {
-            Left::BarePaths
+            ClaimOutcome::BarePaths
         }
     }
 }
@@ -50,12 +50,12 @@ impl Context<'_> {
     pub(super) fn with_claim(
         &self,
         path: &TargetPath,
-        work: impl FnOnce(Claim) -> Result<Left, Cause>,
+        work: impl FnOnce(Claim) -> Result<ClaimOutcome, Cause>,
     ) -> Result<(), Cause> {
         let claim = self.claim(path)?;
         let paths = claim.paths.clone();
         let done = work(claim);
-        if !matches!(done, Ok(Left::Entries)) {
+        if !matches!(done, Ok(ClaimOutcome::Entries)) {
             self.forget_unstaged(&paths);
         }
         done.map(drop)

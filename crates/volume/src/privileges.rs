@@ -11,7 +11,7 @@ use caps::{CapSet, Capability, CapsHashSet};
 
 /// A step that is taken with root's help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum Operation {
     /// A create in runcrust: planned, mounted, and its config rewritten.
     Create,
     /// The hook that mounts volumes in a new sandbox.
@@ -24,7 +24,7 @@ pub enum Step {
     Release,
 }
 
-impl Step {
+impl Operation {
     /// What it needs; docs/design.md says what for.
     pub(crate) const fn needs(self) -> &'static [Capability] {
         use Capability::{
@@ -84,7 +84,7 @@ pub(crate) fn failed(what: &'static str) -> impl FnOnce(CapsError) -> Privileges
 
 /// Does a step while this thread can do what that needs and nothing else. Afterwards it can do what
 /// it could before.
-pub fn lowered<T>(step: Step, work: impl FnOnce() -> T) -> Result<T, PrivilegesError> {
+pub fn lowered<T>(step: Operation, work: impl FnOnce() -> T) -> Result<T, PrivilegesError> {
     let before = effective()?;
     let Some(needed) = needed(step, &before) else {
         return Ok(work());
@@ -96,7 +96,7 @@ pub fn lowered<T>(step: Step, work: impl FnOnce() -> T) -> Result<T, PrivilegesE
 }
 
 /// Gives up for good what a step doesn't need; for a process that executes nothing.
-pub fn keep(step: Step) -> Result<(), PrivilegesError> {
+pub fn keep(step: Operation) -> Result<(), PrivilegesError> {
     let before = effective()?;
     let Some(needed) = needed(step, &before) else {
         return Ok(());
@@ -126,7 +126,7 @@ pub(crate) fn effective() -> Result<CapsHashSet, PrivilegesError> {
 }
 
 /// What of a set is to stay; `None`: all of it.
-fn needed(step: Step, before: &CapsHashSet) -> Option<CapsHashSet> {
+fn needed(step: Operation, before: &CapsHashSet) -> Option<CapsHashSet> {
     let needs = step.needs();
     let sight = Capability::CAP_SYS_PTRACE;
     // Processes that can do more than this one are out of its sight, sandboxes too: without the
@@ -146,12 +146,12 @@ mod tests {
     use super::*;
     use crust_blockfs::sys::unshare_mount_namespace;
 
-    const STEPS: [(&str, Step); 5] = [
-        ("create", Step::Create),
-        ("sandbox", Step::Sandbox),
-        ("mount", Step::Mount),
-        ("publish", Step::Publish),
-        ("release", Step::Release),
+    const STEPS: [(&str, Operation); 5] = [
+        ("create", Operation::Create),
+        ("sandbox", Operation::Sandbox),
+        ("mount", Operation::Mount),
+        ("publish", Operation::Publish),
+        ("release", Operation::Release),
     ];
 
     #[test]
@@ -181,24 +181,27 @@ mod tests {
         let set = |list: &[Capability]| list.iter().copied().collect::<CapsHashSet>();
         let able = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN, CAP_NET_RAW]);
         let kept = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN]);
-        assert_eq!(needed(Step::Create, &able), Some(kept));
+        assert_eq!(needed(Operation::Create, &able), Some(kept));
         assert_eq!(
-            needed(Step::Mount, &able),
+            needed(Operation::Mount, &able),
             Some(set(&[CAP_SYS_ADMIN, CAP_CHOWN]))
         );
-        for step in [Step::Create, Step::Publish] {
+        for step in [Operation::Create, Operation::Publish] {
             assert_eq!(needed(step, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])), None);
         }
-        assert_eq!(needed(Step::Release, &set(&[CAP_NET_RAW])), Some(set(&[])));
+        assert_eq!(
+            needed(Operation::Release, &set(&[CAP_NET_RAW])),
+            Some(set(&[]))
+        );
     }
 
     #[test]
     fn what_was_lowered_is_back_afterwards() {
         let now = || effective().unwrap();
         let before = now();
-        let kept = needed(Step::Release, &before).unwrap();
+        let kept = needed(Operation::Release, &before).unwrap();
         assert!(kept.len() < before.len(), "{before:?}");
-        let within = lowered(Step::Release, || {
+        let within = lowered(Operation::Release, || {
             caps::read(None, CapSet::Permitted).map(|permitted| (now(), permitted))
         });
         let (effective, permitted) = within.unwrap().unwrap();

@@ -21,7 +21,7 @@ use super::error::Cause;
 use decide::Pods;
 use finding::Verdict;
 pub use finding::{ItemReport, Report, StateItem};
-use volumes::Around;
+use volumes::PassContext;
 
 /// Whether what nobody needs is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub fn reconcile(context: &Context<'_>, mode: Mode, runtime: &Path) -> Report {
     let sandboxes = context.state.sandbox_records();
     let (pods, owners) = (Pods::of(&sandboxes), pass.owners());
     pass.sandboxes(sandboxes);
-    pass.volumes(&Around {
+    pass.volumes(&PassContext {
         pods: &pods,
         owners: &owners,
         runtime,

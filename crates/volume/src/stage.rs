@@ -10,7 +10,7 @@ use crust_state::{MountInfo, TargetPath, Volume};
 use rustix::fs::ResolveFlags;
 
 use super::admission::{self, Room};
-use super::claim::{Claim, Left, own_paths};
+use super::claim::{Claim, ClaimOutcome, own_paths};
 use super::context::{Context, Locked};
 use super::difference::{differences, differences_in_use};
 use super::ensure::{HostSandbox, ensure_mounted};
@@ -270,7 +270,7 @@ fn mount(
     claim: Claim,
     info: &MountInfo,
     host: HostSandbox<'_>,
-) -> Result<Left, Cause> {
+) -> Result<ClaimOutcome, Cause> {
     let left = claim.left_by_stage();
     let staging = try_stage(context, &claim, info, None)?;
     let target = &claim.paths.target;

@@ -6,7 +6,7 @@ use crust_state::crust::EntryError;
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Process, TargetPath};
 
-use super::claim::{Claim, Left, own_paths};
+use super::claim::{Claim, ClaimOutcome, own_paths};
 use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::users::check_no_live_user;
@@ -22,7 +22,7 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
     unstaged.map_err(|cause| VolumeError::new(target, cause))
 }
 
-fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<Left, Cause> {
+fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<ClaimOutcome, Cause> {
     let target = &claim.paths.target;
     let mut devices = devices_of(context, target)?;
     for path in own_paths(context, &claim.paths) {
@@ -42,7 +42,7 @@ fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<Left, Cause> {
     for device in devices {
         context.state.remove_owner(device, target)?;
     }
-    Ok(Left::BarePaths)
+    Ok(ClaimOutcome::BarePaths)
 }
 
 /// Returns the devices that the volume was mounted from since it was staged.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::{CASES, Command, DelegateKind, Start, argv, lines, parse, words};
-use crate::invocation::{Own, properties};
+use crate::invocation::{OwnVerb, properties};
 
 pub(super) const TABLES: [(DelegateKind, &str, &str); 2] = [
     (
@@ -134,7 +134,7 @@ fn every_case_was_seen() {
         let cases = CASES.lines().filter_map(|line| line.split_once(" | "));
         for (_, case) in cases.filter(|(kind, _)| *kind == name) {
             let columns: Vec<&str> = case.split(" | ").collect();
-            let is_own = Own::ALL
+            let is_own = OwnVerb::ALL
                 .iter()
                 .any(|own| columns[1].split(' ').next() == Some(own.name()));
             if is_own || columns[1] == "refuse" {

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::identity::{AtOnce, Identity, LookupError, MountId};
+use crust_blockfs::identity::{CachedIdentity, Identity, LookupError, MountId};
 use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::mountinfo;
 use crust_blockfs::place::{Place, PlaceError, Places, Position};
@@ -236,13 +236,13 @@ impl Node for Host {
         }))
     }
 
-    fn identity_at_once(&self, path: &Path) -> AtOnce {
+    fn identity_at_once(&self, path: &Path) -> CachedIdentity {
         if self.silent.is_some_and(|silent| path.starts_with(silent)) {
-            return AtOnce::Unknown;
+            return CachedIdentity::Unknown;
         }
         match self.identity(path) {
-            Ok(found) => found.map_or(AtOnce::Nothing, AtOnce::Found),
-            Err(_) => AtOnce::Unknown,
+            Ok(found) => found.map_or(CachedIdentity::Nothing, CachedIdentity::Found),
+            Err(_) => CachedIdentity::Unknown,
         }
     }
 

@@ -12,12 +12,12 @@ pub struct Known {
     /// The next step for an operator.
     pub hint: &'static str,
     /// The signatures, any of which identifies it.
-    pub(super) places: &'static [Place],
+    pub(super) places: &'static [SignaturePlace],
 }
 
 /// One signature at the places where it may be.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SignaturePlace {
     pub(super) at: At,
     pub(super) magic: &'static [u8],
 }
@@ -65,12 +65,16 @@ const OTHERS: &str =
 const FILE_SYSTEM: &str = "set the volume's fsType to that, where `fstypes` in runcrust's \
      configuration allows it, or check that this is its device";
 
-const fn start(offsets: &'static [u64], magic: &'static [u8]) -> Place {
+const fn start(offsets: &'static [u64], magic: &'static [u8]) -> SignaturePlace {
     let at = At::Start(offsets);
-    Place { at, magic }
+    SignaturePlace { at, magic }
 }
 
-const fn device(name: &'static str, hint: &'static str, places: &'static [Place]) -> Known {
+const fn device(
+    name: &'static str,
+    hint: &'static str,
+    places: &'static [SignaturePlace],
+) -> Known {
     Known {
         name,
         fstype: None,
@@ -79,7 +83,11 @@ const fn device(name: &'static str, hint: &'static str, places: &'static [Place]
     }
 }
 
-const fn file_system(name: &'static str, fstype: &'static str, places: &'static [Place]) -> Known {
+const fn file_system(
+    name: &'static str,
+    fstype: &'static str,
+    places: &'static [SignaturePlace],
+) -> Known {
     Known {
         name,
         fstype: Some(fstype),
@@ -130,14 +138,14 @@ pub(super) static KNOWN: &[Known] = &[
         &[
             start(&[0, 4096], MD),
             // Version 0.90, in 64 KiB, and 1.0, in 4 KiB.
-            Place {
+            SignaturePlace {
                 at: At::AlignedEnd {
                     back: 64 << 10,
                     unit: 64 << 10,
                 },
                 magic: MD,
             },
-            Place {
+            SignaturePlace {
                 at: At::AlignedEnd {
                     back: 8 << 10,
                     unit: 4 << 10,
@@ -150,11 +158,11 @@ pub(super) static KNOWN: &[Known] = &[
         "a DRBD device's metadata",
         "stage the /dev/drbd device",
         &[
-            Place {
+            SignaturePlace {
                 at: At::End(&[4096 - 0x3c]),
                 magic: b"\x83\x74\x02\x6b",
             },
-            Place {
+            SignaturePlace {
                 at: At::End(&[4096 - 0x3c]),
                 magic: b"\x83\x74\x02\x6d",
             },
@@ -194,11 +202,11 @@ pub(super) static KNOWN: &[Known] = &[
         "a member of a ZFS pool",
         OTHERS,
         &[
-            Place {
+            SignaturePlace {
                 at: ZFS_UBERBLOCKS,
                 magic: b"\x0c\xb1\xba\0\0\0\0\0",
             },
-            Place {
+            SignaturePlace {
                 at: ZFS_UBERBLOCKS,
                 magic: b"\0\0\0\0\0\xba\xb1\x0c",
             },
@@ -229,7 +237,7 @@ pub(super) static KNOWN: &[Known] = &[
         PARTITIONED,
         &[
             start(&[512, 4096], b"EFI PART"),
-            Place {
+            SignaturePlace {
                 at: At::End(&[512, 4096]),
                 magic: b"EFI PART",
             },

@@ -179,7 +179,7 @@ pub(super) struct Circumstances<'a> {
     pub(super) read_only: bool,
     /// What the file system got.
     pub(super) options: &'a [FsOption],
-    pub(super) found: Found,
+    pub(super) found: DeviceContents,
     /// The path still leads to the device.
     pub(super) is_there: bool,
     /// The device can't be written to.
@@ -192,7 +192,7 @@ impl Circumstances<'_> {
     /// Returns the state of the file system that explains an error.
     fn restriction(&self, errno: Errno) -> Option<Cause> {
         let restriction = match self.found {
-            Found::A { signature, .. } => signature.restriction,
+            DeviceContents::A { signature, .. } => signature.restriction,
             _ => None,
         };
         let restriction = restriction.filter(|it| it.errno == errno);
@@ -202,7 +202,7 @@ impl Circumstances<'_> {
 
 /// What the device holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum DeviceContents {
     /// Nobody looked, or it couldn't be read.
     Unknown,
     /// Something that `probe` doesn't know, or nothing.
@@ -251,12 +251,14 @@ fn invalid(log: &[String], around: &Circumstances<'_>) -> Cause {
         return Cause::BadOption { fstype, option };
     }
     match around.found {
-        Found::Other(Contents::Empty) => Cause::NoFileSystem { fstype },
-        Found::Other(Contents::Data { at }) => Cause::UnknownData { at },
-        Found::Other(Contents::Known(found)) if found.fstype != Some(around.fstype) => {
+        DeviceContents::Other(Contents::Empty) => Cause::NoFileSystem { fstype },
+        DeviceContents::Other(Contents::Data { at }) => Cause::UnknownData { at },
+        DeviceContents::Other(Contents::Known(found)) if found.fstype != Some(around.fstype) => {
             Cause::SomethingElse { fstype, found }
         }
-        Found::A { signature, .. } if !fstypes::is_mounted_as(signature.fstype, around.fstype) => {
+        DeviceContents::A { signature, .. }
+            if !fstypes::is_mounted_as(signature.fstype, around.fstype) =>
+        {
             let found = signature.fstype;
             Cause::OtherFileSystem { fstype, found }
         }
@@ -269,9 +271,9 @@ fn invalid(log: &[String], around: &Circumstances<'_>) -> Cause {
     }
 }
 
-fn truncated(found: Found) -> Option<Cause> {
+fn truncated(found: DeviceContents) -> Option<Cause> {
     match found {
-        Found::A {
+        DeviceContents::A {
             signature: Signature { size, .. },
             room,
             ..
@@ -283,7 +285,7 @@ fn truncated(found: Found) -> Option<Cause> {
 /// Returns the cause if the file system's sectors are too small for the device, or its blocks too large
 /// for the kernel.
 fn misfit(around: &Circumstances<'_>) -> Option<Cause> {
-    let Found::A {
+    let DeviceContents::A {
         signature, logical, ..
     } = around.found
     else {

@@ -9,7 +9,7 @@ use super::cause::Cause;
 use super::context::Call;
 use crate::device::DeviceNumber;
 use crate::errno::Name;
-use crate::fstypes::Unfit;
+use crate::fstypes::UnfitDevice;
 
 /// Why there is no mount. Each is one sentence with the device, the
 /// call and what to do; the caller knows the volume.
@@ -20,7 +20,7 @@ pub enum MountError {
     Refused(Box<Refusal>),
     /// The device's file system isn't mounted, whatever the kernel says.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    Unfit(#[from] UnfitDevice),
     /// The device's path led the kernel to another device than us. That mount is gone again.
     #[error(
         "fsmount: {device:?} was device {expected} and is {mounted} now; \

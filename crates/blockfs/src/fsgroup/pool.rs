@@ -37,7 +37,7 @@ impl From<FsGroupError> for Halt {
 
 /// The answer to a worker that asks for a task.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(super) enum NextTask {
     Task(Task),
     /// Others are at work, and may find more.
     Wait,
@@ -97,24 +97,24 @@ fn most_helpers() -> usize {
 impl WorkerPool {
     /// The next task, for a worker that has done its last one, if it had one, and what it counted
     /// since then. Who isn't `patient` waits no longer than a moment.
-    pub(super) fn next(&self, had_task: bool, counts: &mut Counts, patient: bool) -> Turn {
+    pub(super) fn next(&self, had_task: bool, counts: &mut Counts, patient: bool) -> NextTask {
         let mut shared = self.lock();
         shared.busy -= usize::from(had_task);
         shared.counts += std::mem::take(counts);
         loop {
             if shared.halt.is_some() {
-                return Turn::End;
+                return NextTask::End;
             }
             if let Some(task) = shared.queue.take() {
                 shared.busy += 1;
                 if shared.idle > 0 && shared.queue.has_task() {
                     self.changed.notify_one();
                 }
-                return Turn::Task(task);
+                return NextTask::Task(task);
             }
             if shared.busy == 0 {
                 self.changed.notify_all();
-                return Turn::End;
+                return NextTask::End;
             }
             shared.idle += 1;
             if patient {
@@ -129,7 +129,7 @@ impl WorkerPool {
                 shared = again;
                 shared.idle -= 1;
                 if timeout.timed_out() {
-                    return Turn::Wait;
+                    return NextTask::Wait;
                 }
             }
         }
@@ -245,7 +245,10 @@ mod tests {
         pool.halt(FsGroupError::NotAGroup { group }.into(), counts(2));
         pool.halt(Halt::Stopped, counts(3));
         assert!(pool.is_halted());
-        assert!(matches!(pool.next(false, &mut counts(4), true), Turn::End));
+        assert!(matches!(
+            pool.next(false, &mut counts(4), true),
+            NextTask::End
+        ));
         let (halt, counts) = pool.end().expect_err("it was halted");
         assert_eq!(counts.entries, 9);
         assert!(matches!(halt, Halt::Failed(_)), "{halt:?}");

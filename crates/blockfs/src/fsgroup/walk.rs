@@ -19,7 +19,7 @@ use super::error::FsGroupError;
 use super::pool::{Halt, WorkerPool};
 use super::progress::{Counts, EntryOutcome};
 use crate::device::DeviceFacts;
-use crate::fstypes::{self, Inode, Survey};
+use crate::fstypes::{self, Inode, InodeSurvey};
 
 /// So many of the entries that can't be changed are named in the log.
 const NAMED: u64 = 10;
@@ -275,7 +275,7 @@ pub(super) fn all_right(
         return None;
     }
     let tables = fstypes::inode_tables(whole.f_type)?;
-    let inodes = (tables.all_right)(Survey {
+    let inodes = (tables.all_right)(InodeSurvey {
         root,
         whole: &whole,
         device,

@@ -13,7 +13,7 @@ use super::change;
 use super::directory::{Directory, Open};
 use super::entry::{self, EntryStat, FailedCall};
 use super::error::FsGroupError;
-use super::pool::{Halt, Turn};
+use super::pool::{Halt, NextTask};
 use super::progress::{Counts, EntryOutcome};
 use super::queue::{Task, Waiting};
 use super::walk::{Observe, Walk, failed};
@@ -77,14 +77,14 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             if self.observe.is_some() {
                 self.told = pool.counts();
             }
-            had_task = matches!(turn, Turn::Task(_));
+            had_task = matches!(turn, NextTask::Task(_));
             match turn {
-                Turn::Task(task) => {
+                NextTask::Task(task) => {
                     self.get_help(0);
                     self.task(task)?;
                 }
-                Turn::Wait => self.go_on()?,
-                Turn::End => return Ok(()),
+                NextTask::Wait => self.go_on()?,
+                NextTask::End => return Ok(()),
             }
         }
     }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::descriptor::{
-    FileSystem, Format, Growth, OptionRules, Precautions, SECOND_DEVICE, Superblock, field,
+    FileSystem, Format, Growth, OptionRules, Precautions, SECOND_DEVICE, SuperblockFormat, field,
 };
 use super::growth::{GrowthError, Size, ioctl};
 use crate::device::DeviceFacts;
@@ -58,7 +58,7 @@ pub(super) static BTRFS: FileSystem = FileSystem {
     ..FileSystem::BASE
 };
 
-const SUPERBLOCK: Superblock = Superblock {
+const SUPERBLOCK: SuperblockFormat = SuperblockFormat {
     offset: 0x1_0000,
     length: 0x100,
     parse,

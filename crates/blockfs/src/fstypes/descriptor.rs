@@ -28,7 +28,7 @@ pub struct FileSystem {
     /// The types of superblocks that can be mounted as this one, besides its own.
     pub(crate) also_mounts: &'static [&'static str],
     /// The superblock; `None` if that of another type stands for this one too, or if it isn't understood.
-    pub(crate) superblock: Option<Superblock>,
+    pub(crate) superblock: Option<SuperblockFormat>,
     /// The mount options that concern this type alone.
     pub(crate) options: OptionRules,
     /// Reads the superblock before the kernel is asked for a mount; `None` where nothing has to be known.
@@ -57,14 +57,14 @@ pub struct FileSystem {
 
 /// Reads the superblock of a device that is about to be mounted with these options, each a name and a value.
 pub(crate) type BeforeMount =
-    fn(&DeviceFacts, &[(&str, Option<&str>)]) -> Result<Precautions, Unfit>;
+    fn(&DeviceFacts, &[(&str, Option<&str>)]) -> Result<Precautions, UnfitDevice>;
 
 /// Checks a device whose file system was just mounted.
-pub(crate) type AfterMount = fn(&DeviceFacts) -> Result<(), Unfit>;
+pub(crate) type AfterMount = fn(&DeviceFacts) -> Result<(), UnfitDevice>;
 
 /// A superblock's place on the device, and its parser.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Superblock {
+pub(crate) struct SuperblockFormat {
     /// Offset on the device in bytes.
     pub(crate) offset: u64,
     /// Number of bytes that the parser needs.
@@ -127,7 +127,7 @@ pub(crate) struct Precautions {
 /// A device that isn't mounted because of its superblock. The kernel wasn't asked, or the mount was undone.
 #[derive(Debug, thiserror::Error)]
 #[error("{fstype} on {device:?}: {what}; hint: {hint}")]
-pub struct Unfit {
+pub struct UnfitDevice {
     /// The type of the file system.
     pub fstype: &'static str,
     /// Path of the device.
@@ -159,11 +159,11 @@ pub(crate) struct InodeTables {
     /// `statfs.f_type` (linux/magic.h); ext2, ext3 and ext4 have one.
     pub(crate) magic: FsWord,
     /// Returns the number of inodes if all of them are right; `None` if one isn't, or if that can't be found out.
-    pub(crate) all_right: fn(Survey<'_>) -> Option<u64>,
+    pub(crate) all_right: fn(InodeSurvey<'_>) -> Option<u64>,
 }
 
 /// A mounted file system whose inodes are all to be checked.
-pub(crate) struct Survey<'a> {
+pub(crate) struct InodeSurvey<'a> {
     /// Any directory of the file system, open for reading.
     pub(crate) root: BorrowedFd<'a>,
     /// The file system's own numbers, from fstatfs(2).
@@ -265,7 +265,7 @@ impl PartialEq for FileSystem {
 
 impl Eq for FileSystem {}
 
-impl Superblock {
+impl SuperblockFormat {
     /// Reads the superblock of a device; `None` if it has none. Opens the device.
     pub(crate) fn read(&self, device: &DeviceFacts) -> Result<Option<Signature>, Errno> {
         self.read_from(device.opened()?)

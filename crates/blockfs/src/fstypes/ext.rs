@@ -15,7 +15,7 @@ use super::descriptor::{
 };
 use crate::DeviceNumber;
 use crate::bounded::{self, KERNELS_WORD};
-use crate::fstypes::descriptor::{Superblock, field};
+use crate::fstypes::descriptor::{SuperblockFormat, field};
 use crate::signature::{Restriction, Signature, Uuid};
 
 /// Fields that the three types share.
@@ -129,7 +129,7 @@ fn recorded_errors(device: DeviceNumber) -> u64 {
     count.trim_end().parse().unwrap_or(0)
 }
 
-const SUPERBLOCK: Superblock = Superblock {
+const SUPERBLOCK: SuperblockFormat = SuperblockFormat {
     offset: 0x400,
     length: 0x154,
     parse,

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use super::descriptor::{
-    FileSystem, Format, Growth, InodeTables, OptionRules, SECOND_DEVICE, Superblock, field,
+    FileSystem, Format, Growth, InodeTables, OptionRules, SECOND_DEVICE, SuperblockFormat, field,
 };
 use super::growth::{GrowthError, Size, ioctl};
 use crate::device::DeviceFacts;
@@ -17,7 +17,7 @@ pub(super) static XFS: FileSystem = FileSystem {
     name: "xfs",
     is_allowed_by_default: true,
     checker: Some("xfs_repair"),
-    superblock: Some(Superblock {
+    superblock: Some(SuperblockFormat {
         offset: 0,
         length: 0x68,
         parse,

@@ -24,7 +24,7 @@ pub(super) struct Image {
 
 /// The lock of an image: no other process attaches or detaches it while this value lives.
 #[derive(Debug)]
-pub(super) struct Turn(#[expect(dead_code, reason = "the open file is the lock")] OwnedFd);
+pub(super) struct ImageLock(#[expect(dead_code, reason = "the open file is the lock")] OwnedFd);
 
 impl Image {
     pub(super) fn find(path: &Path) -> Result<Self, LoopError> {
@@ -80,7 +80,7 @@ impl Image {
     }
 
     /// Waits for other processes that attach or detach the image, and locks it.
-    pub(super) fn turn(&self, deadline: Deadline) -> Result<Turn, LoopError> {
+    pub(super) fn turn(&self, deadline: Deadline) -> Result<ImageLock, LoopError> {
         // Of its own: a lock is an open file's, and that of a device lives as long as the device.
         let file = self.open(true)?;
         let lock = || match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -89,7 +89,7 @@ impl Image {
             Err(errno) => Err(self.failed("flock", errno)),
         };
         match deadline.poll(lock)? {
-            Some(()) => Ok(Turn(file)),
+            Some(()) => Ok(ImageLock(file)),
             None => Err(LoopError::Locked {
                 image: self.path.clone(),
             }),

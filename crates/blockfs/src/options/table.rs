@@ -16,7 +16,7 @@ pub(super) enum Meaning {
         clear: MountAttrFlags,
     },
     /// A flag of every superblock, set or taken back.
-    Superblock { flag: Superblock, on: bool },
+    Superblock { flag: SuperblockOption, on: bool },
     /// For programs that read fstab.
     Dropped,
     /// Not an option of a new mount of a device.
@@ -41,14 +41,14 @@ impl Meaning {
 /// The flags that the VFS takes out of fsconfig(2) itself (`fs/fs_context.c`). `silent` isn't one of
 /// them any more: file systems would call it an unknown parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Superblock {
+pub(super) enum SuperblockOption {
     Dirsync,
     Lazytime,
     Mand,
     Sync,
 }
 
-impl Superblock {
+impl SuperblockOption {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Dirsync => "dirsync",
@@ -99,13 +99,13 @@ pub(super) fn meaning(key: &str) -> Meaning {
         "noatime" => atime(NOATIME),
         "strictatime" => atime(STRICTATIME),
         "relatime" | "atime" | "norelatime" | "nostrictatime" => atime(NONE),
-        "sync" => superblock(Superblock::Sync, true),
-        "async" => superblock(Superblock::Sync, false),
-        "dirsync" => superblock(Superblock::Dirsync, true),
-        "lazytime" => superblock(Superblock::Lazytime, true),
-        "nolazytime" => superblock(Superblock::Lazytime, false),
-        "mand" => superblock(Superblock::Mand, true),
-        "nomand" => superblock(Superblock::Mand, false),
+        "sync" => superblock(SuperblockOption::Sync, true),
+        "async" => superblock(SuperblockOption::Sync, false),
+        "dirsync" => superblock(SuperblockOption::Dirsync, true),
+        "lazytime" => superblock(SuperblockOption::Lazytime, true),
+        "nolazytime" => superblock(SuperblockOption::Lazytime, false),
+        "mand" => superblock(SuperblockOption::Mand, true),
+        "nomand" => superblock(SuperblockOption::Mand, false),
         // Whoever may mount it, mount(8) lets these imply what keeps such a mount harmless; a
         // deferred mount is to behave like a plain one.
         "user" | "users" => set(NOSUID.union(NODEV).union(NOEXEC)),

@@ -15,19 +15,19 @@ pub struct Limits {
 /// The error for limits that no size meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at least {min} and at most {max} bytes: no size is both; hint: 0 is no limit")]
-pub struct NoSuchSize {
+pub struct InvalidLimits {
     min: u64,
     max: u64,
 }
 
 impl Limits {
     /// Makes limits of a least and a largest size in bytes; 0 is no limit.
-    pub const fn new(min: u64, max: u64) -> Result<Self, NoSuchSize> {
+    pub const fn new(min: u64, max: u64) -> Result<Self, InvalidLimits> {
         if max == 0 {
             return Ok(Self { min, max: None });
         }
         if min > max {
-            return Err(NoSuchSize { min, max });
+            return Err(InvalidLimits { min, max });
         }
         let max = Some(max);
         Ok(Self { min, max })
@@ -64,16 +64,16 @@ impl From<Limits> for Bytes {
 }
 
 impl TryFrom<Bytes> for Limits {
-    type Error = NoSuchSize;
+    type Error = InvalidLimits;
 
-    fn try_from(bytes: Bytes) -> Result<Self, NoSuchSize> {
+    fn try_from(bytes: Bytes) -> Result<Self, InvalidLimits> {
         Self::new(bytes.min_bytes, bytes.max_bytes)
     }
 }
 
 /// The decision about a file system's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ResizeDecision {
     /// It is as large as it can be.
     Stay,
     /// Grow to so many bytes.
@@ -157,7 +157,7 @@ pub enum Misfit {
 ///
 /// Where it is the device that ends the growth, `min` is met by the device: what the file system
 /// can't use of its end is nothing that a caller could expand.
-pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<Step, Misfit> {
+pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<ResizeDecision, Misfit> {
     let (present, min) = (size.bytes, limits.min());
     if device < min {
         return Err(Misfit::DeviceTooSmall { device, min });
@@ -181,16 +181,16 @@ pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<Step, Mi
     let target = target.max(present);
     check(device, target, limits)?;
     if target == present {
-        return Ok(Step::Stay);
+        return Ok(ResizeDecision::Stay);
     }
     if target >= size.least {
-        return Ok(Step::Grow(target));
+        return Ok(ResizeDecision::Grow(target));
     }
     if min > present {
         let least = size.least;
         return Err(Misfit::BelowLeast { present, least });
     }
-    Ok(Step::Stay)
+    Ok(ResizeDecision::Stay)
 }
 
 /// Whether a size is one that was asked for, when it was the largest to be had.
@@ -221,29 +221,39 @@ mod tests {
         hint_above: "; hint",
     };
 
-    fn of(device: u64, min: u64, max: u64) -> Result<Step, Misfit> {
+    fn of(device: u64, min: u64, max: u64) -> Result<ResizeDecision, Misfit> {
         decide(device, SIZE, Limits::new(min, max).unwrap())
     }
 
     #[test]
     fn without_limits_it_grows_to_the_whole_blocks_of_its_device() {
-        assert_eq!(of(100 * MIB, 0, 0), Ok(Step::Stay));
-        assert_eq!(of(200 * MIB, 0, 0), Ok(Step::Grow(200 * MIB)));
-        assert_eq!(of(200 * MIB + 4095, 0, 0), Ok(Step::Grow(200 * MIB)));
-        assert_eq!(of(100 * MIB + 4095, 0, 0), Ok(Step::Stay));
+        assert_eq!(of(100 * MIB, 0, 0), Ok(ResizeDecision::Stay));
+        assert_eq!(of(200 * MIB, 0, 0), Ok(ResizeDecision::Grow(200 * MIB)));
+        assert_eq!(
+            of(200 * MIB + 4095, 0, 0),
+            Ok(ResizeDecision::Grow(200 * MIB))
+        );
+        assert_eq!(of(100 * MIB + 4095, 0, 0), Ok(ResizeDecision::Stay));
     }
 
     #[test]
     fn a_device_that_is_just_large_enough_is_large_enough() {
-        assert_eq!(of(200 * MIB, 200 * MIB, 0), Ok(Step::Grow(200 * MIB)));
+        assert_eq!(
+            of(200 * MIB, 200 * MIB, 0),
+            Ok(ResizeDecision::Grow(200 * MIB))
+        );
         assert_eq!(
             of(200 * MIB, 200 * MIB, 200 * MIB),
-            Ok(Step::Grow(200 * MIB))
+            Ok(ResizeDecision::Grow(200 * MIB))
         );
         // Not all of it can be used, by nobody's fault.
         let odd = 200 * MIB + 512;
         for max in [0, odd, odd + 1] {
-            assert_eq!(of(odd, odd, max), Ok(Step::Grow(200 * MIB)), "{max}");
+            assert_eq!(
+                of(odd, odd, max),
+                Ok(ResizeDecision::Grow(200 * MIB)),
+                "{max}"
+            );
         }
         let (device, min) = (200 * MIB, 200 * MIB + 1);
         let error = Misfit::DeviceTooSmall { device, min };
@@ -252,10 +262,13 @@ mod tests {
 
     #[test]
     fn a_limit_below_the_device_ends_the_growth() {
-        assert_eq!(of(200 * MIB, 0, 150 * MIB + 5), Ok(Step::Grow(150 * MIB)));
+        assert_eq!(
+            of(200 * MIB, 0, 150 * MIB + 5),
+            Ok(ResizeDecision::Grow(150 * MIB))
+        );
         let exact = of(200 * MIB, 150 * MIB, 150 * MIB);
-        assert_eq!(exact, Ok(Step::Grow(150 * MIB)));
-        assert_eq!(of(200 * MIB, 0, 100 * MIB), Ok(Step::Stay));
+        assert_eq!(exact, Ok(ResizeDecision::Grow(150 * MIB)));
+        assert_eq!(of(200 * MIB, 0, 100 * MIB), Ok(ResizeDecision::Stay));
         let (min, max) = (150 * MIB + 1, 150 * MIB + 2);
         let error = Misfit::NothingBetween {
             possible: 150 * MIB,
@@ -276,8 +289,8 @@ mod tests {
 
     #[test]
     fn one_that_is_large_enough_stays_whatever_the_device_has() {
-        assert_eq!(of(100 * MIB, 50 * MIB, 0), Ok(Step::Stay));
-        assert_eq!(of(100 * MIB, 50 * MIB, 100 * MIB), Ok(Step::Stay));
+        assert_eq!(of(100 * MIB, 50 * MIB, 0), Ok(ResizeDecision::Stay));
+        assert_eq!(of(100 * MIB, 50 * MIB, 100 * MIB), Ok(ResizeDecision::Stay));
     }
 
     #[test]
@@ -287,8 +300,8 @@ mod tests {
             ..SIZE
         };
         let of = |min| decide(200 * MIB, size, Limits::new(min, 0).unwrap());
-        assert_eq!(of(0), Ok(Step::Grow(150 * MIB)));
-        assert_eq!(of(150 * MIB), Ok(Step::Grow(150 * MIB)));
+        assert_eq!(of(0), Ok(ResizeDecision::Grow(150 * MIB)));
+        assert_eq!(of(150 * MIB), Ok(ResizeDecision::Grow(150 * MIB)));
         let (most, min, hint) = (150 * MIB, 150 * MIB + 1, SIZE.hint_above);
         assert_eq!(of(min), Err(Misfit::AboveMost { most, min, hint }));
     }
@@ -300,9 +313,12 @@ mod tests {
             ..SIZE
         };
         let of = |device, min| decide(device, size, Limits::new(min, 0).unwrap());
-        assert_eq!(of(200 * MIB, 0), Ok(Step::Stay));
-        assert_eq!(of(200 * MIB, 100 * MIB), Ok(Step::Stay));
-        assert_eq!(of(256 * MIB, 200 * MIB), Ok(Step::Grow(256 * MIB)));
+        assert_eq!(of(200 * MIB, 0), Ok(ResizeDecision::Stay));
+        assert_eq!(of(200 * MIB, 100 * MIB), Ok(ResizeDecision::Stay));
+        assert_eq!(
+            of(256 * MIB, 200 * MIB),
+            Ok(ResizeDecision::Grow(256 * MIB))
+        );
         let error = Misfit::BelowLeast {
             present: 100 * MIB,
             least: 256 * MIB,
@@ -325,6 +341,6 @@ mod tests {
         assert_eq!(limits(0, 0), Ok((0, None)));
         assert_eq!(limits(7, 0), Ok((7, None)));
         assert_eq!(limits(7, 7), Ok((7, Some(7))));
-        assert_eq!(limits(8, 7), Err(NoSuchSize { min: 8, max: 7 }));
+        assert_eq!(limits(8, 7), Err(InvalidLimits { min: 8, max: 7 }));
     }
 }

@@ -23,7 +23,7 @@ fn beside(text: &str) -> ConfigFile {
     ConfigFile::new("/etc/beside", Some(text.to_owned()))
 }
 
-fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<Plan> {
+fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<ChangePlan> {
     plan_uninstall(engine, files, WANTED.handler, None)
 }
 

@@ -16,7 +16,7 @@ use crust_blockfs::resize::Limits;
 
 /// The format of an entry's `mountInfo.json`, by the directory it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum EntryFormat {
     Crust,
     Kata,
 }
@@ -24,7 +24,7 @@ pub(super) enum Layout {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) directory: Directory,
-    pub(super) layout: Layout,
+    pub(super) layout: EntryFormat,
 }
 
 /// The place of an entry, which is opened only while it is read: a node may have more entries than a process may have
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 pub(super) struct EntryPlace {
     pub(super) root: Arc<Directory>,
     pub(super) name: String,
-    pub(super) layout: Layout,
+    pub(super) layout: EntryFormat,
 }
 
 impl EntryPlace {
@@ -81,8 +81,8 @@ impl Entry {
             return Err(EntryError::NoInfo(path));
         };
         let info = match self.layout {
-            Layout::Crust => MountInfo::parse(&bytes),
-            Layout::Kata => MountInfo::parse_kata(&bytes),
+            EntryFormat::Crust => MountInfo::parse(&bytes),
+            EntryFormat::Kata => MountInfo::parse_kata(&bytes),
         };
         info.map_err(|source| EntryError::Info { path, source })
     }

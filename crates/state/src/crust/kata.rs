@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::prelude::{BASE64_URL_SAFE as URL_SAFE, Engine as _};
 
-use super::entry::{Entry, EntryPlace, Layout};
+use super::entry::{Entry, EntryFormat, EntryPlace};
 use super::survey::FoundVolume;
 use super::{EntryError, Volume};
 use crate::files::{Directory, FileError, LazyDirectory};
@@ -142,7 +142,7 @@ impl KataDirectory {
         let directory = self.root.open_directory(&name)?;
         Ok(directory.map(|directory| Entry {
             directory,
-            layout: Layout::Kata,
+            layout: EntryFormat::Kata,
         }))
     }
 }
@@ -153,7 +153,7 @@ fn found(root: &Arc<Directory>, name: String) -> Option<FoundVolume> {
     let place = EntryPlace {
         root: Arc::clone(root),
         name,
-        layout: Layout::Kata,
+        layout: EntryFormat::Kata,
     };
     let (path, digest) = (place.path(), target.digest());
     let (info, entries) = match place.open() {

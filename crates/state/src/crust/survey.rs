@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::ResizeRecord;
-use super::entry::{Entry, EntryPlace, Layout};
+use super::entry::{Entry, EntryFormat, EntryPlace};
 use super::{CrustDirectory, EntryError, Volume};
-use crate::files::{Directory, FileError, Finder};
+use crate::files::{Directory, FileError, LeftoverVisitor};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::target::{Digest, TargetPath, TargetPresence};
@@ -187,7 +187,7 @@ impl CrustDirectory {
     }
 
     /// What was left half made in the directory and its entries.
-    pub fn leftovers(&self, found: &mut Finder<'_>) {
+    pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         let root = match self.root.get() {
             Ok(Some(root)) => root,
             Ok(None) => return,
@@ -249,7 +249,7 @@ fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<Foun
     let place = EntryPlace {
         root: Arc::clone(root),
         name: name.to_string(),
-        layout: Layout::Crust,
+        layout: EntryFormat::Crust,
     };
     let unreadable = |error, entries| {
         let found = FoundVolume::alone(name, place.path(), Err(error), entries);

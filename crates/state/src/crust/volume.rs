@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::resize::Limits;
 
-use super::entry::{Entry, Layout, RESIZE, ResizeRecord};
+use super::entry::{Entry, EntryFormat, RESIZE, ResizeRecord};
 use super::{EntryError, RUNTIME_CLI};
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::{RECORD, Version, VolumeRecord};
@@ -44,7 +44,7 @@ impl Volume {
     pub fn is_kata_layout(&self) -> bool {
         self.entries
             .iter()
-            .all(|entry| entry.layout == Layout::Kata)
+            .all(|entry| entry.layout == EntryFormat::Kata)
     }
 
     /// Where it is written what was staged.
@@ -170,7 +170,7 @@ impl Volume {
         let own = self
             .entries
             .iter()
-            .filter(|entry| entry.layout == Layout::Crust);
+            .filter(|entry| entry.layout == EntryFormat::Crust);
         for entry in own {
             let before = entry.presence().ok().flatten();
             let is_more = before.is_none_or(|before| now.says_more_than(&before));

@@ -60,16 +60,16 @@ const AGE: Duration = Duration::from_secs(600);
 pub struct Leftover<'a> {
     directory: &'a Directory,
     name: String,
-    making: Making,
+    making: MakerState,
     _held: Option<OwnedFd>,
 }
 
 /// A function that gets the leftovers one after the other, and errors about those that couldn't be examined.
-pub type Finder<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
+pub type LeftoverVisitor<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
 
 /// Whether a process still makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Making {
+pub enum MakerState {
     /// A process does.
     UnderWay,
     /// No process does, and how that is known.
@@ -87,7 +87,7 @@ impl Leftover<'_> {
 
     /// Whether a process still makes it. If none does, none begins to while this value lives.
     #[must_use]
-    pub fn making(&self) -> &Making {
+    pub fn making(&self) -> &MakerState {
         &self.making
     }
 
@@ -104,7 +104,7 @@ impl Leftover<'_> {
 
 impl Directory {
     /// Finds the files and directories in this directory that have a temporary name.
-    pub fn leftovers(&self, found: &mut Finder<'_>) {
+    pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         let listed = match self.listed() {
             Ok(listed) => listed,
             Err(error) => return found(Err(error)),
@@ -154,13 +154,13 @@ fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError
 /// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
 /// that doesn't run may be one of another pid namespace, and one that does may be another process's by
 /// now.
-fn judge(pid: u32, held: Result<(), &Errno>, runs: bool, age: Duration) -> Making {
+fn judge(pid: u32, held: Result<(), &Errno>, runs: bool, age: Duration) -> MakerState {
     match (held, runs) {
-        (Err(&Errno::WOULDBLOCK), _) => Making::UnderWay,
-        (Err(error), _) => Making::Unsure(format!("flock: {error}")),
-        (Ok(()), false) => Making::Over(format!("process {pid}, which was at it, is gone")),
-        (Ok(()), _) if age > AGE => Making::Over("nobody is at it any more".into()),
-        (Ok(()), _) => Making::Unsure(format!("process {pid} may be at it")),
+        (Err(&Errno::WOULDBLOCK), _) => MakerState::UnderWay,
+        (Err(error), _) => MakerState::Unsure(format!("flock: {error}")),
+        (Ok(()), false) => MakerState::Over(format!("process {pid}, which was at it, is gone")),
+        (Ok(()), _) if age > AGE => MakerState::Over("nobody is at it any more".into()),
+        (Ok(()), _) => MakerState::Unsure(format!("process {pid} may be at it")),
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn nobody_is_at_what_can_be_had_and_whose_maker_is_gone() {
-        use Making::{Over, UnderWay, Unsure};
+        use MakerState::{Over, UnderWay, Unsure};
         let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
         for (held, runs, age, expected) in [
             (Err(&Errno::WOULDBLOCK), false, long, UnderWay),
@@ -245,9 +245,9 @@ mod tests {
             let leftover = leftover.unwrap();
             let is = |name: &str| leftover.path() == path(name);
             match leftover.making() {
-                Making::UnderWay => assert!(is(&held), "{leftover:?}"),
-                Making::Unsure(_) => assert!(is(&kept[2]), "{leftover:?}"),
-                Making::Over(_) => errors.extend(leftover.remove().err()),
+                MakerState::UnderWay => assert!(is(&held), "{leftover:?}"),
+                MakerState::Unsure(_) => assert!(is(&kept[2]), "{leftover:?}"),
+                MakerState::Over(_) => errors.extend(leftover.remove().err()),
             }
         });
         let [error] = &errors[..] else {

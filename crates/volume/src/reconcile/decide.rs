@@ -104,7 +104,7 @@ pub(super) fn stray(
 
 /// What was seen of a staged volume.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct ObservedVolume {
     /// It is only half there.
     pub(super) is_half: bool,
     /// The entry is a driver's, that takes it away itself.
@@ -121,7 +121,7 @@ pub(super) struct Seen {
     pub(super) pod: Pod,
     /// What became of the target directory.
     pub(super) target: Target,
-    /// Looked at where something is to be removed that they tell about; see [`Seen::asks_devices`].
+    /// Looked at where something is to be removed that they tell about; see [`ObservedVolume::asks_devices`].
     pub(super) devices: Option<Devices>,
 }
 
@@ -136,7 +136,7 @@ pub(super) enum Part {
     All,
 }
 
-impl Seen {
+impl ObservedVolume {
     fn is_in_use(&self) -> bool {
         let users = self.users.iter().flatten();
         self.stray_user.is_some()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crust_state::Digest;
 use crust_state::bundle::{Absence, BundleRecord};
-use crust_state::files::{FileError, Leftover, Making};
+use crust_state::files::{FileError, Leftover, MakerState};
 use crust_state::lock::LockName;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
@@ -12,7 +12,7 @@ use crust_state::state_directory::{Records, StateError};
 use super::Pass;
 use super::decide::{self, Pods};
 use super::finding::{Report, StateItem, Verdict};
-use super::volumes::{self, Owner};
+use super::volumes::{self, OwnerEntry};
 use crust_blockfs::timed_probe::{about_path, ask_all};
 
 /// For a look at all bundles, and once more for those that hang.
@@ -110,7 +110,7 @@ impl Pass<'_> {
     }
 
     /// The volumes on devices' lists.
-    pub(super) fn owners(&mut self) -> Vec<Owner> {
+    pub(super) fn owners(&mut self) -> Vec<OwnerEntry> {
         let state = self.context.state;
         let devices = match state.owned_devices() {
             Ok(devices) => devices,
@@ -128,7 +128,7 @@ impl Pass<'_> {
                 Ok((now, earlier)) => {
                     let now = now.into_iter().map(|volume| (volume, true));
                     let all = now.chain(earlier.into_iter().map(|volume| (volume, false)));
-                    owners.extend(all.map(|(volume, is_of_this_boot)| Owner {
+                    owners.extend(all.map(|(volume, is_of_this_boot)| OwnerEntry {
                         device,
                         volume,
                         is_of_this_boot,
@@ -145,20 +145,24 @@ impl Pass<'_> {
 
     /// Those whose volume nobody can have: an unstage was killed, a driver that stages for Kata took
     /// the entry away itself, or the node has booted.
-    pub(super) fn sweep_owners(&mut self, owners: &[Owner], pods: &Pods) {
+    pub(super) fn sweep_owners(&mut self, owners: &[OwnerEntry], pods: &Pods) {
         let judged = self.judged(owners, pods);
         if !judged.is_empty() {
             self.settle_owners(judged);
         }
     }
 
-    pub(super) fn judged<'o>(&self, owners: &'o [Owner], pods: &Pods) -> Vec<(&'o Owner, Verdict)> {
+    pub(super) fn judged<'o>(
+        &self,
+        owners: &'o [OwnerEntry],
+        pods: &Pods,
+    ) -> Vec<(&'o OwnerEntry, Verdict)> {
         let judged = owners.iter();
         let judged = judged.filter_map(|owner| Some((owner, self.judge(owner, pods)?)));
         judged.collect()
     }
 
-    pub(super) fn settle_owners(&mut self, judged: Vec<(&Owner, Verdict)>) {
+    pub(super) fn settle_owners(&mut self, judged: Vec<(&OwnerEntry, Verdict)>) {
         // In a dry run for nothing: lists are replaced whole.
         let _lock = match self.wait_for(LockName::Owners) {
             Ok(lock) => lock,
@@ -180,7 +184,7 @@ impl Pass<'_> {
     /// What of a verdict holds under the lock, which isn't held while a device is looked at: what has
     /// been staged since stays, and so does who has been listed anew since, in the place of an earlier
     /// boot's.
-    fn still(&self, owner: &Owner, verdict: Verdict) -> Option<Verdict> {
+    fn still(&self, owner: &OwnerEntry, verdict: Verdict) -> Option<Verdict> {
         let is_needless = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)
         } else {
@@ -194,14 +198,14 @@ impl Pass<'_> {
         }
     }
 
-    fn judge(&self, owner: &Owner, pods: &Pods) -> Option<Verdict> {
+    fn judge(&self, owner: &OwnerEntry, pods: &Pods) -> Option<Verdict> {
         let (device, volume) = (owner.device, &owner.volume);
         let look = || volumes::device(&self.context, self.mode, volume, device);
         let (has_entry, pod) = (self.has_entry(owner), pods.of_target(volume));
         decide::owner(owner.is_of_this_boot, has_entry, pod, look)
     }
 
-    fn has_entry(&self, owner: &Owner) -> Result<bool, String> {
+    fn has_entry(&self, owner: &OwnerEntry) -> Result<bool, String> {
         let has_entry = self.context.crust.has_entry(&owner.volume);
         let has_entry = has_entry.map_err(|error| error.to_string())?;
         Ok(has_entry && !self.gone.contains(&owner.volume))
@@ -220,9 +224,9 @@ impl Pass<'_> {
 
     fn leftover(&mut self, leftover: &Leftover<'_>) {
         let verdict = match leftover.making() {
-            Making::UnderWay => return,
-            Making::Over(why) => Verdict::Remove(why.clone()),
-            Making::Unsure(why) => Verdict::Leave(why.clone()),
+            MakerState::UnderWay => return,
+            MakerState::Over(why) => Verdict::Remove(why.clone()),
+            MakerState::Unsure(why) => Verdict::Leave(why.clone()),
         };
         self.settle(StateItem::Leftover(leftover.path()), verdict, |_| {
             leftover.remove()?;

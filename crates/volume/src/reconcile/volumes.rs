@@ -11,7 +11,7 @@ use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
 
-use super::decide::{Devices, Part, Pods, Seen, stray};
+use super::decide::{Devices, ObservedVolume, Part, Pods, stray};
 use super::finding::{StateItem, Verdict};
 use super::target_directory;
 use super::{Mode, Pass};
@@ -23,15 +23,15 @@ use crate::unstage::holder;
 use crust_blockfs::device::{self, Device, DeviceError};
 
 /// What every volume is looked at with.
-pub(super) struct Around<'a> {
+pub(super) struct PassContext<'a> {
     pub(super) pods: &'a Pods,
-    pub(super) owners: &'a [Owner],
+    pub(super) owners: &'a [OwnerEntry],
     /// This runtime's program.
     pub(super) runtime: &'a Path,
 }
 
 /// A volume on a device's list.
-pub(super) struct Owner {
+pub(super) struct OwnerEntry {
     pub(super) device: DeviceNumber,
     pub(super) volume: TargetPath,
     /// Else the number was another device's.
@@ -56,7 +56,7 @@ fn needless(
 
 impl Pass<'_> {
     /// Every volume, in the time that there is.
-    pub(super) fn volumes(&mut self, around: &Around<'_>) {
+    pub(super) fn volumes(&mut self, around: &PassContext<'_>) {
         let found = match self.context.crust.survey() {
             Ok(found) => found,
             Err(error) => {
@@ -135,7 +135,7 @@ impl Pass<'_> {
         );
     }
 
-    fn volume(&mut self, found: &FoundVolume, around: &Around<'_>) {
+    fn volume(&mut self, found: &FoundVolume, around: &PassContext<'_>) {
         // Without the lock, which is mostly for nothing.
         match self.see(found, around) {
             Ok(Some(seen)) if !seen.judge().is_empty() => {}
@@ -165,7 +165,7 @@ impl Pass<'_> {
         };
         // A sandbox may have come since.
         let pods = Pods::of(&self.context.state.sandbox_records());
-        let around = &Around {
+        let around = &PassContext {
             pods: &pods,
             ..*around
         };
@@ -177,7 +177,7 @@ impl Pass<'_> {
     }
 
     /// Under its lock, which a look may be without.
-    fn settle_volume(&mut self, found: FoundVolume, seen: &Seen, lock: Option<Lock>) {
+    fn settle_volume(&mut self, found: FoundVolume, seen: &ObservedVolume, lock: Option<Lock>) {
         let Some(target) = found.target().cloned() else {
             return;
         };
@@ -210,7 +210,11 @@ impl Pass<'_> {
     }
 
     /// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
-    fn see(&self, found: &FoundVolume, around: &Around<'_>) -> Result<Option<Seen>, String> {
+    fn see(
+        &self,
+        found: &FoundVolume,
+        around: &PassContext<'_>,
+    ) -> Result<Option<ObservedVolume>, String> {
         let Some((target, info)) = staged(found)? else {
             return Ok(None);
         };
@@ -218,7 +222,7 @@ impl Pass<'_> {
         let others = said(found.other_records())?;
         let presence = said(found.presence())?;
         let cli = said(found.runtime_cli())?;
-        let mut seen = Seen {
+        let mut seen = ObservedVolume {
             is_half: found.shape == Shape::Half,
             is_kata_layout: found.is_kata_layout,
             users: record.as_ref().map(users),
@@ -322,7 +326,7 @@ fn devices(
     mode: Mode,
     target: &TargetPath,
     staged: &Path,
-    owners: &[Owner],
+    owners: &[OwnerEntry],
 ) -> Devices {
     let owners = owners
         .iter()

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::bounded;
-use crust_state::files::{Directory, FileError, Making};
+use crust_state::files::{Directory, FileError, MakerState};
 use serde_json::{Value, json};
 
 use super::trusted::Untrusted;
@@ -297,9 +297,9 @@ pub(crate) fn tidy(directory: &Path) -> Result<(), FileError> {
     if let Some(directory) = Directory::open(directory)? {
         directory.leftovers(&mut |found| {
             let gone = found.and_then(|leftover| match leftover.making() {
-                Making::Over(_) => leftover.remove(),
+                MakerState::Over(_) => leftover.remove(),
                 // People may write so, too.
-                Making::UnderWay | Making::Unsure(_) => Ok(()),
+                MakerState::UnderWay | MakerState::Unsure(_) => Ok(()),
             });
             removed = std::mem::replace(&mut removed, Ok(())).and(gone);
         });

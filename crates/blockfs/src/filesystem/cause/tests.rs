@@ -8,7 +8,7 @@ const AROUND: Circumstances<'_> = Circumstances {
     fstype: "ext4",
     read_only: true,
     options: &[],
-    found: Found::Unknown,
+    found: DeviceContents::Unknown,
     is_there: false,
     is_read_only_device: false,
     page: 4096,
@@ -26,7 +26,7 @@ static FAST_COMMITS: Restriction = Restriction {
     hint: "mount it read-write once",
 };
 
-fn cause(call: &Call, errno: Errno, log: &[&str], found: Found) -> Cause {
+fn cause(call: &Call, errno: Errno, log: &[&str], found: DeviceContents) -> Cause {
     let log: Vec<_> = log.iter().map(ToString::to_string).collect();
     of(call, errno, &log, &Circumstances { found, ..AROUND })
 }
@@ -44,15 +44,15 @@ fn signature(fstype: &'static str) -> Signature {
     }
 }
 
-fn found(signature: Signature) -> Found {
-    Found::A {
+fn found(signature: Signature) -> DeviceContents {
+    DeviceContents::A {
         signature,
         room: 32 << 20,
         logical: 512,
     }
 }
 
-fn a(fstype: &'static str) -> Found {
+fn a(fstype: &'static str) -> DeviceContents {
     found(signature(fstype))
 }
 
@@ -82,10 +82,13 @@ fn every_error_of_the_design_has_its_cause() {
         (Errno::EXIST, Cause::Remembered),
         (Errno::NOMEM, Cause::Other),
     ] {
-        assert_eq!(cause(&create, errno, &[], Found::Unknown), expected);
+        assert_eq!(
+            cause(&create, errno, &[], DeviceContents::Unknown),
+            expected
+        );
     }
     assert_eq!(
-        cause(&Call::Open, Errno::NODEV, &[], Found::Unknown),
+        cause(&Call::Open, Errno::NODEV, &[], DeviceContents::Unknown),
         Cause::UnknownFileSystem { fstype: ext4() }
     );
 }
@@ -102,18 +105,18 @@ fn einval_is_told_apart_by_what_the_device_holds() {
     };
     for (found, expected) in [
         (
-            Found::Other(Contents::Empty),
+            DeviceContents::Other(Contents::Empty),
             Cause::NoFileSystem { fstype: ext4() },
         ),
         (
-            Found::Other(Contents::Data { at: 7 }),
+            DeviceContents::Other(Contents::Data { at: 7 }),
             Cause::UnknownData { at: 7 },
         ),
         (a("xfs"), other("xfs")),
         (a("btrfs"), other("btrfs")),
         (a("ext4"), unacceptable()),
         (a("ext3"), unacceptable()),
-        (Found::Unknown, unacceptable()),
+        (DeviceContents::Unknown, unacceptable()),
     ] {
         assert_eq!(cause(&Call::Create, Errno::INVAL, &[], found), expected);
     }
@@ -146,7 +149,7 @@ fn a_device_shorter_than_its_file_system_is_recognized() {
     for errno in [Errno::INVAL, Errno::IO] {
         for (room, short) in [(31, true), (32, false), (33, false)] {
             let size = 32;
-            let found = Found::A {
+            let found = DeviceContents::A {
                 signature: Signature {
                     size,
                     ..signature("ext4")
@@ -168,7 +171,10 @@ fn a_shut_down_file_system_is_told_from_a_read_error() {
         (Call::Mount, Cause::ShutDown),
         (Call::Stat, Cause::ShutDown),
     ] {
-        assert_eq!(cause(&call, Errno::IO, &[], Found::Unknown), expected);
+        assert_eq!(
+            cause(&call, Errno::IO, &[], DeviceContents::Unknown),
+            expected
+        );
     }
 }
 
@@ -204,7 +210,12 @@ fn an_option_is_named_by_the_call_or_by_the_kernel() {
         option: option.to_owned(),
     };
     assert_eq!(
-        cause(&Call::Option(option), Errno::INVAL, &[], Found::Unknown),
+        cause(
+            &Call::Option(option),
+            Errno::INVAL,
+            &[],
+            DeviceContents::Unknown
+        ),
         expected("dax")
     );
     for log in ["ext4: Unknown parameter 'foo'", "ext4: Bad value for 'foo'"] {
@@ -213,7 +224,7 @@ fn an_option_is_named_by_the_call_or_by_the_kernel() {
                 &Call::Create,
                 Errno::INVAL,
                 &[log],
-                Found::Other(Contents::Empty)
+                DeviceContents::Other(Contents::Empty)
             ),
             expected("foo")
         );
@@ -234,7 +245,7 @@ fn ebusy_is_told_apart_by_what_the_kernel_says() {
         ("/dev/loop0: Can't open blockdev", Cause::InUse),
     ] {
         assert_eq!(
-            cause(&Call::Create, Errno::BUSY, &[log], Found::Unknown),
+            cause(&Call::Create, Errno::BUSY, &[log], DeviceContents::Unknown),
             expected
         );
     }
@@ -318,7 +329,7 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             },
         ),
     ] {
-        let found = Found::A {
+        let found = DeviceContents::A {
             signature: Signature {
                 block,
                 ..signature("ext4")

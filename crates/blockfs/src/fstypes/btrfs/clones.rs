@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use super::SUPERBLOCK;
 use crate::bounded::{self, KERNELS_WORD};
 use crate::device::{DeviceFacts, DeviceNumber};
-use crate::fstypes::descriptor::Unfit;
+use crate::fstypes::descriptor::UnfitDevice;
 
 /// The kernel's list of the btrfs that are mounted in any namespace (Documentation/ABI/testing/sysfs-fs-btrfs).
 const MOUNTED: &str = "/sys/fs/btrfs";
 
 /// Refuses a btrfs that the kernel can't keep apart from one that is mounted, and one that lies on
 /// more than this device. Has to be called before the mount, which would write to the clone, and after it.
-pub(super) fn check(device: &DeviceFacts) -> Result<(), Unfit> {
+pub(super) fn check(device: &DeviceFacts) -> Result<(), UnfitDevice> {
     // What isn't a btrfs is told by the mount's own error.
     let Ok(Some(found)) = SUPERBLOCK.read(device) else {
         return Ok(());
     };
-    let unfit = |what, hint| Unfit {
+    let unfit = |what, hint| UnfitDevice {
         fstype: "btrfs",
         device: device.path().to_owned(),
         what,

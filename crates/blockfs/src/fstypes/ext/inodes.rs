@@ -6,9 +6,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use super::layout::{self, Bitmap, Group, Layout, SUPERBLOCK, SUPERBLOCK_AT};
+use super::layout::{self, Bitmap, Group, InodeLayout, SUPERBLOCK, SUPERBLOCK_AT};
 use crate::device::read_at;
-use crate::fstypes::descriptor::{Inode, Survey};
+use crate::fstypes::descriptor::{Inode, InodeSurvey};
 
 /// Number of bytes of a table that are read at once.
 const PIECE: usize = 256 << 10;
@@ -19,8 +19,8 @@ const BITMAPS: u64 = 256;
 const INODES_A_BITMAP: u64 = 16;
 
 /// Returns how many inodes there are, if all of them are right.
-pub(super) fn all_right(survey: Survey<'_>) -> Option<u64> {
-    let Survey {
+pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
+    let InodeSurvey {
         root,
         whole,
         device,
@@ -68,7 +68,7 @@ struct Reader<'a> {
 
 struct Tables<'d> {
     device: &'d OwnedFd,
-    layout: Layout,
+    layout: InodeLayout,
     piece: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ impl<'d> Tables<'d> {
         let mut superblock = [0; SUPERBLOCK];
         read(device, &mut superblock, SUPERBLOCK_AT)?;
         Some(Self {
-            layout: Layout::parse(&superblock)?,
+            layout: InodeLayout::parse(&superblock)?,
             piece: vec![0; PIECE],
             device,
         })

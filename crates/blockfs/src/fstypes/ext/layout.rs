@@ -37,7 +37,7 @@ const INODES_UNUSED: u16 = 1;
 
 /// The layout of a file system's groups and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct InodeLayout {
     pub(super) block_size: usize,
     pub(super) inode_size: usize,
     pub(super) groups: u32,
@@ -57,7 +57,7 @@ pub(super) struct Group {
     table: u64,
 }
 
-impl Layout {
+impl InodeLayout {
     /// Parses a superblock; `None` if it isn't understood.
     pub(super) fn parse(superblock: &[u8; SUPERBLOCK]) -> Option<Self> {
         let word = |at| u32_at(superblock, at);
@@ -173,7 +173,7 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    pub(super) fn new(layout: &Layout) -> Self {
+    pub(super) fn new(layout: &InodeLayout) -> Self {
         let inodes = layout.inodes_in_group as usize;
         Self {
             bits: vec![0; inodes.div_ceil(8)],
@@ -269,15 +269,15 @@ mod tests {
         superblock[at..at + 4].copy_from_slice(&word.to_le_bytes());
     }
 
-    fn with(changes: &[(usize, u32)]) -> Option<Layout> {
+    fn with(changes: &[(usize, u32)]) -> Option<InodeLayout> {
         let mut superblock = superblock();
         for &(at, word) in changes {
             put(&mut superblock, at, word);
         }
-        Layout::parse(&superblock)
+        InodeLayout::parse(&superblock)
     }
 
-    fn layout(changes: &[(usize, u32)]) -> Layout {
+    fn layout(changes: &[(usize, u32)]) -> InodeLayout {
         with(changes).expect("it is understood")
     }
 

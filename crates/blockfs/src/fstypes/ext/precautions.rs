@@ -15,7 +15,7 @@ use std::num::NonZeroU64;
 
 use crate::device::{DeviceFacts, read_at};
 use crate::errno::Name;
-use crate::fstypes::descriptor::{Precautions, Unfit};
+use crate::fstypes::descriptor::{Precautions, UnfitDevice};
 
 /// Length of the superblock in bytes.
 const LENGTH: usize = 1024;
@@ -39,10 +39,13 @@ type Options<'a> = &'a [(&'a str, Option<&'a str>)];
 /// (mke2fs's default is `continue`) is left to the volume: it is mounted as mount(8) would. The option isn't
 /// among those that are recorded and compared, so that a second pod still matches, and so does a volume
 /// mounted by an earlier version. It has no effect on a file system that is mounted already.
-pub(super) fn of_device(device: &DeviceFacts, options: Options<'_>) -> Result<Precautions, Unfit> {
+pub(super) fn of_device(
+    device: &DeviceFacts,
+    options: Options<'_>,
+) -> Result<Precautions, UnfitDevice> {
     let superblocks = read(device, options)?;
     if let Some(field) = superblocks.iter().find_map(Superblock::foreign_journal) {
-        return Err(Unfit {
+        return Err(UnfitDevice {
             fstype: "ext4",
             device: device.path().to_owned(),
             what: format!(
@@ -69,8 +72,8 @@ pub(super) fn of_device(device: &DeviceFacts, options: Options<'_>) -> Result<Pr
 ///
 /// Nothing is returned for the default place if it holds no superblock: the kernel looks for the same
 /// magic number there and refuses the mount, unless `sb=` names another copy.
-fn read(device: &DeviceFacts, options: Options<'_>) -> Result<Vec<Superblock>, Unfit> {
-    let unchecked = |offset, why: String| Unfit {
+fn read(device: &DeviceFacts, options: Options<'_>) -> Result<Vec<Superblock>, UnfitDevice> {
+    let unchecked = |offset, why: String| UnfitDevice {
         fstype: "ext4",
         device: device.path().to_owned(),
         what: format!("the superblock at byte {offset} can't be checked before the mount: {why}"),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use crate::fstypes::descriptor::{self, Survey};
+use crate::fstypes::descriptor::{self, InodeSurvey};
 use crate::kernel_version;
 use crate::sys::bulkstat::{Inode, Inodes};
 use crate::sys::{self, growth};
@@ -27,8 +27,8 @@ const SAFE: kernel_version::KernelVersion = (6, 6);
 type IsRight<'a> = &'a (dyn Fn(u64, descriptor::Inode) -> bool + Sync);
 
 /// Returns how many inodes there are, if all of them are right.
-pub(super) fn all_right(survey: Survey<'_>) -> Option<u64> {
-    let Survey {
+pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
+    let InodeSurvey {
         root,
         is_right,
         goes_on,

@@ -29,8 +29,8 @@ fn unknown() -> Life {
 const DEAD: Life = Life::Ended(End::Gone(7));
 
 /// A volume that nobody has used, whose target directory is there.
-fn seen() -> Seen {
-    Seen {
+fn seen() -> ObservedVolume {
+    ObservedVolume {
         is_half: false,
         is_kata_layout: false,
         users: None,
@@ -49,7 +49,7 @@ fn users<const N: usize>(users: [(&str, Life); N]) -> Vec<(User, Life)> {
 }
 
 /// `-` is removed and `?` left; a user by its id.
-fn judged(seen: &Seen) -> Vec<String> {
+fn judged(seen: &ObservedVolume) -> Vec<String> {
     let parts = seen.judge().into_iter();
     let told = parts.map(|(part, verdict)| {
         let sign = if matches!(verdict, Remove(_)) {
@@ -86,7 +86,7 @@ fn live_users_are_skipped_and_uncertain_ones_stay() {
         ),
         (users([]), &["-record"]),
     ] {
-        let seen = Seen {
+        let seen = ObservedVolume {
             users: Some(given),
             cli: Some(("/cli".into(), true)),
             ..seen()
@@ -97,17 +97,17 @@ fn live_users_are_skipped_and_uncertain_ones_stay() {
 
 #[test]
 fn a_stray_record_goes_unless_it_names_a_possible_user() {
-    let stray = Seen {
+    let stray = ObservedVolume {
         has_stray_record: true,
         ..seen()
     };
     assert_eq!(judged(&stray), ["-record"]);
-    let stray = Seen {
+    let stray = ObservedVolume {
         stray_user: Some(user("a")),
         ..stray
     };
     assert_eq!(judged(&stray), ["?record"]);
-    let gone = Seen {
+    let gone = ObservedVolume {
         target: Target::Gone,
         devices: Some(Devices::Free),
         ..stray
@@ -117,7 +117,7 @@ fn a_stray_record_goes_unless_it_names_a_possible_user() {
 
 #[test]
 fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
-    let differs = |users| Seen {
+    let differs = |users| ObservedVolume {
         users: Some(users),
         has_stray_record: true,
         ..seen()
@@ -128,7 +128,7 @@ fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
         (differs(users([("a", DEAD)])), &["-a", "-record"]),
     ] {
         assert_eq!(judged(&seen), expected, "{seen:?}");
-        let stray = Seen {
+        let stray = ObservedVolume {
             stray_user: Some(user("b")),
             ..seen
         };
@@ -188,7 +188,7 @@ fn a_runtime_cli_without_a_record_goes_if_ours_and_unused() {
         (true, None, "?cli"),
         (false, free, "?cli"),
     ] {
-        let seen = Seen {
+        let seen = ObservedVolume {
             cli: Some(("/cli".into(), ours)),
             devices,
             ..seen()
@@ -196,11 +196,11 @@ fn a_runtime_cli_without_a_record_goes_if_ours_and_unused() {
         assert!(seen.asks_devices());
         assert_eq!(judged(&seen), [expected], "{seen:?}");
         // Whoever answers for it has it.
-        let half = Seen {
+        let half = ObservedVolume {
             is_half: true,
             ..seen.clone()
         };
-        let gone = Seen {
+        let gone = ObservedVolume {
             target: Target::Gone,
             ..seen
         };
@@ -215,7 +215,7 @@ fn a_runtime_cli_without_a_record_goes_if_ours_and_unused() {
 
 #[test]
 fn a_volume_without_its_target_goes_if_unneeded() {
-    let gone = Seen {
+    let gone = ObservedVolume {
         users: Some(users([("a", DEAD)])),
         target: Target::Gone,
         devices: Some(Devices::Free),
@@ -227,77 +227,77 @@ fn a_volume_without_its_target_goes_if_unneeded() {
     let unsure = || Pod::Unknown("its pod may have a sandbox".into());
     for (but, expected) in [
         (
-            Seen {
+            ObservedVolume {
                 users: None,
                 ..gone.clone()
             },
             &["-all"][..],
         ),
         (
-            Seen {
+            ObservedVolume {
                 users: Some(users([("a", Life::Lives)])),
                 ..gone.clone()
             },
             &[],
         ),
         (
-            Seen {
+            ObservedVolume {
                 users: Some(users([("a", unknown())])),
                 ..gone.clone()
             },
             &["?a"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 pod: Pod::Lives,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 pod: unsure(),
                 ..gone.clone()
             },
             &["-a", "-record", "?all"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 devices: held(),
                 ..gone.clone()
             },
             &["-a", "-record", "?all"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 devices: None,
                 ..gone.clone()
             },
             &["-a", "-record", "?all"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 is_kata_layout: true,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 target: Target::There,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 target: Target::Awaited,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 target: Target::Unknown("EIO".into()),
                 ..gone.clone()
             },
@@ -305,7 +305,7 @@ fn a_volume_without_its_target_goes_if_unneeded() {
         ),
         // It is asked again when the pod has ended.
         (
-            Seen {
+            ObservedVolume {
                 target: Target::Unknown("EIO".into()),
                 pod: Pod::Lives,
                 users: None,
@@ -320,7 +320,7 @@ fn a_volume_without_its_target_goes_if_unneeded() {
 
 #[test]
 fn half_an_entry_goes_unless_in_use_or_its_pod_may_return() {
-    let half = Seen {
+    let half = ObservedVolume {
         is_half: true,
         ..seen()
     };
@@ -328,35 +328,35 @@ fn half_an_entry_goes_unless_in_use_or_its_pod_may_return() {
     assert_eq!(judged(&half), ["-half"]);
     for (but, expected) in [
         (
-            Seen {
+            ObservedVolume {
                 users: Some(users([("a", DEAD)])),
                 ..half.clone()
             },
             &["-a", "-half"][..],
         ),
         (
-            Seen {
+            ObservedVolume {
                 users: Some(users([("a", Life::Lives)])),
                 ..half.clone()
             },
             &[],
         ),
         (
-            Seen {
+            ObservedVolume {
                 pod: Pod::Lives,
                 ..half.clone()
             },
             &[],
         ),
         (
-            Seen {
+            ObservedVolume {
                 pod: Pod::Unknown("?".into()),
                 ..half.clone()
             },
             &["?half"],
         ),
         (
-            Seen {
+            ObservedVolume {
                 target: Target::Unknown("EIO".into()),
                 ..half.clone()
             },
