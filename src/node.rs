@@ -17,7 +17,7 @@ use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::mountinfo::has_option;
 use crust_blockfs::place::{Place, PlaceError, Places};
 use crust_blockfs::{Deadline, DeviceNumber};
-use crust_blockfs::{errno, openat2, overlay, selinux};
+use crust_blockfs::{errno, kernel, openat2, overlay};
 use crust_state::crust::{EntryError, StagedDigests};
 use crust_state::files::FileError;
 use crust_state::sandbox::SandboxRecord;
@@ -327,7 +327,7 @@ impl Records for ThisNode<'_> {
     }
 
     fn enforces_selinux(&self) -> bool {
-        selinux::enforces()
+        kernel::enforces_selinux()
     }
 
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {

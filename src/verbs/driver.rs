@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::value_parser;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_blockfs::kernel;
 use crust_blockfs::resize::Limits;
-use crust_blockfs::selinux;
 use crust_blockfs::usage::{Amounts, Usage};
 use crust_state::info::{AccessMode, VolumeType};
 use crust_state::sandbox::SandboxRecord;
@@ -225,7 +225,7 @@ pub(super) fn capabilities(config: &Config) -> Result<Value, Failure> {
     let able = HostAbilities {
         mounts: !file_systems.is_empty(),
         grows,
-        labels: selinux::enforces(),
+        labels: kernel::enforces_selinux(),
     };
     let mut capabilities = able.capabilities();
     capabilities.retain(|name| !config.capabilities_off.iter().any(|off| off == name));

@@ -16,7 +16,7 @@ mod xfs;
 use rustix::fs::FsWord;
 use rustix::io::Errno;
 
-use crate::kernel_version;
+use crate::kernel;
 
 pub use descriptor::{CheckByBackup, FileSystem, Format, UnfitDevice};
 pub(crate) use descriptor::{
@@ -70,8 +70,15 @@ pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
     anonymous.any(|it| it.name.as_bytes() == fstype)
 }
 
-/// Returns true if this kernel can give such a file system an SELinux label by way of fsconfig(2).
-pub(crate) fn takes_label(fstype: &str, kernel: kernel_version::KernelVersion) -> bool {
+/// Whether a file system can be given an SELinux label by way of fsconfig(2), so that nothing on it has to be relabelled
+/// (KEP-1710, "mount with -o context"). The security module takes the option for every type, but some types didn't pass it
+/// on at first.
+#[must_use]
+pub fn takes_label(fstype: &str) -> bool {
+    takes_label_on(fstype, kernel::version())
+}
+
+fn takes_label_on(fstype: &str, kernel: kernel::KernelVersion) -> bool {
     find(fstype).is_none_or(|it| it.takes_label_since <= kernel)
 }
 
@@ -136,7 +143,7 @@ pub fn growing_by_reserves() -> String {
 
 /// Returns the types into which this kernel can map the ids of a user namespace, as the subject of a sentence: `ext4, xfs
 /// and btrfs`.
-pub(crate) fn with_id_mapping(kernel: kernel_version::KernelVersion) -> String {
+pub(crate) fn with_id_mapping(kernel: kernel::KernelVersion) -> String {
     let maps = |it: &&&FileSystem| it.maps_ids_since.is_some_and(|since| since <= kernel);
     let mapped = FILE_SYSTEMS.iter().filter(maps);
     let names: Vec<&str> = mapped.map(|it| it.name).collect();

@@ -8,14 +8,14 @@
 //! | [`fstypes`] | describes each type of file system in one table, which all others ask |
 //! | [`options`] | turns mount options of CSI drivers into attributes and file-system options |
 //! | [`filesystem`] | makes a *detached* mount of a device, or one sentence that says why not |
-//! | [`view`], [`subpath`], [`user_namespace`], [`selinux`] | makes what a container gets of a mounted volume |
+//! | [`view`], [`subpath`], [`user_namespace`] | makes what a container gets of a mounted volume |
 //! | [`fsgroup`] | applies kubelet's group ownership on descriptors; it can be resumed |
 //! | [`usage`], [`resize`] | reports bytes and inodes of a mounted volume; grows it to its device's size |
 //! | [`mountinfo`], [`device_mounts`], [`mount_kind`], [`overlay`] | reads `/proc/<pid>/mountinfo` and what mounts are made of |
 //! | [`identity`], [`place`] | tells which file a path leads to, by which mount, and where within its file system |
 //! | [`openat2`], [`bounded`] | opens below a directory or within a root; reads no more than a limit |
 //! | [`timed_probe`], [`Deadline`] | probes what may hang, with a time limit |
-//! | [`errno`] | names errors as strace does |
+//! | [`errno`], [`kernel`] | names errors as strace does; tells what the running kernel is |
 //! | [`sys`] | makes the system calls that `rustix` and `nix` lack; the only module with `unsafe` |
 //!
 //! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
@@ -33,7 +33,7 @@ pub mod filesystem;
 pub mod fsgroup;
 pub mod fstypes;
 pub mod identity;
-mod kernel_version;
+pub mod kernel;
 pub mod loops;
 pub mod mount_kind;
 pub mod mountinfo;
@@ -43,7 +43,6 @@ pub mod overlay;
 pub mod place;
 pub mod probe;
 pub mod resize;
-pub mod selinux;
 mod signature;
 pub mod subpath;
 pub mod sys;

@@ -9,7 +9,7 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
 use crate::errno::Name;
 use crate::fstypes::{hint_on_volume, with_id_mapping};
-use crate::kernel_version;
+use crate::kernel;
 use crate::subpath::{self, Kind, Missing, SubpathError};
 use crate::sys;
 
@@ -42,7 +42,7 @@ pub enum ViewError {
     /// The file system can't show other owners.
     #[error(
         "mount_setattr(MOUNT_ATTR_IDMAP): {}; hint: the container has a user namespace, which \
-         this file system can't be mapped into; {} can", Name(*.0), with_id_mapping(kernel_version::running())
+         this file system can't be mapped into; {} can", Name(*.0), with_id_mapping(kernel::version())
     )]
     Ids(Errno),
     /// A container has more mounts of the volume than there is time for.

@@ -13,7 +13,7 @@ use crate::trust::Flaw;
 use crust_blockfs::fstypes;
 
 pub use delegate::{DelegateKind, DelegateSettings};
-pub use file::{ConfigFile, missing, parse, read};
+pub use file::{missing, parse, read};
 
 /// Where configuration files are looked for.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
@@ -296,6 +296,36 @@ impl Config {
     #[must_use]
     pub fn attach_directory(&self) -> PathBuf {
         self.state_dir.join("attach")
+    }
+}
+
+/// A configuration file that was read, and of which each call parses what it needs.
+#[derive(Debug)]
+pub struct ConfigFile {
+    path: PathBuf,
+    text: String,
+}
+
+impl ConfigFile {
+    /// Reads the file for a program called `argv0`; `None` if there is none, so that the defaults apply.
+    pub fn of(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
+        for path in Config::files(argv0) {
+            if let Some(text) = read(&path)? {
+                return Ok(Some(Self { path, text }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads only the keys about the delegate. A mistake in another key's value must keep no container from being
+    /// stopped.
+    pub fn delegate(&self) -> Result<DelegateSettings, ConfigError> {
+        DelegateSettings::read(&self.path, &self.text)
+    }
+
+    /// Reads all keys.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        Config::parse(&self.path, &self.text)
     }
 }
 

@@ -1,14 +1,15 @@
-//! The crust directory: one entry a staged target path.
+//! The crust directory: one entry for each staged target path.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::config::Config;
 use crate::files::{FileError, LazyDirectory};
-use crate::info::{InfoError, MOUNT_INFO, MountInfo};
+use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::VolumeRecord;
 use crate::target::{Digest, TargetLookup, TargetPath};
 
 mod entry;
+mod error;
 mod kata;
 mod listing;
 mod paths;
@@ -16,94 +17,15 @@ mod staging;
 mod survey;
 mod volume;
 
-pub use entry::ResizeRecord;
 use entry::{Entry, EntryFormat};
+pub use entry::{RUNTIME_CLI, ResizeRecord};
+pub use error::EntryError;
 use kata::KataDirectory;
 pub use listing::{Amount, StagedDigests};
 pub use paths::Paths;
 pub use staging::Staging;
 pub use survey::{FoundVolume, Shape};
 pub use volume::Volume;
-
-/// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
-pub const RUNTIME_CLI: &str = "runtime-cli";
-
-/// Why an entry can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum EntryError {
-    /// A file or directory can't be read or written, or isn't root's.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The entry's directory is there, its `mountInfo.json` isn't.
-    #[error("{} is missing; hint: is crust_ops, or the CSI driver, running? stage the volume again", .0.display())]
-    NoInfo(PathBuf),
-    /// `mountInfo.json` can't be understood.
-    #[error("{}: {source}", path.display())]
-    Info {
-        /// The file.
-        path: PathBuf,
-        /// The field and the reason.
-        source: InfoError,
-    },
-    /// `metadata.targetPath` isn't the path that the entry is named after.
-    #[error("{}: field `metadata.targetPath`: {target} is another volume's path; hint: stage the volume again", path.display())]
-    OtherTarget {
-        /// The file.
-        path: PathBuf,
-        /// What the field says.
-        target: TargetPath,
-    },
-    /// Of the two entries of a volume behind a symbolic link, one is missing or differs.
-    #[error("{} is missing or differs from its twin {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
-    HalfStaged {
-        /// The entry that should be there.
-        missing: PathBuf,
-        /// The one that is: of the target path as given, or of its resolved form.
-        twin: PathBuf,
-    },
-    /// The target path leads to a directory that is staged as another volume.
-    #[error(
-        "{target} leads to the same directory as {other}, which is another staged volume; hint: was a symbolic link changed? unstage {other}, or stage by that path"
-    )]
-    OtherVolume {
-        /// The path to be staged.
-        target: TargetPath,
-        /// The target path of the other volume.
-        other: TargetPath,
-    },
-    /// Staged in the crust directory and for Kata Containers, with another content.
-    #[error("{} and {} say different things; hint: stage the volume in one of the two layouts", crust.display(), kata.display())]
-    TwoLayouts {
-        /// The crust directory's file.
-        crust: PathBuf,
-        /// Kata's file.
-        kata: PathBuf,
-    },
-    /// `runcrust.json` can't be understood.
-    #[error("{}: {source}; hint: end the pods or containers that use the volume, then unstage it, which removes the file", path.display())]
-    Record {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// `target.json` can't be understood.
-    #[error("{}: {source}; hint: stage the volume again once it isn't in use", path.display())]
-    Target {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// `resize.json` can't be understood.
-    #[error("{}: {source}; hint: ask for the resize again, which replaces it", path.display())]
-    Resize {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-}
 
 /// What is staged on this node: the crust directory, `/run/crust` unless configured otherwise, which
 /// is root's, mode 0700; and, where that is configured, Kata's.

@@ -11,11 +11,13 @@ use rustix::io::Errno;
 use crate::trust::{self, Flaw, Kind};
 use crust_blockfs::{bounded, openat2};
 
-mod hint;
+mod error;
 mod identity;
 mod lazy_directory;
 mod temporary;
 
+pub use error::FileError;
+pub(crate) use error::failed;
 use identity::DirectoryIdentity;
 pub(crate) use identity::is_in_memory;
 pub(crate) use lazy_directory::LazyDirectory;
@@ -36,87 +38,6 @@ const HERE: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGI
 
 /// And no way leads out of a directory.
 const BELOW: ResolveFlags = HERE.union(ResolveFlags::BENEATH);
-
-/// Why a file or directory of ours can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// A system call failed.
-    #[error("{call} {}: {source}{}", path.display(), hint::of(source))]
-    Call {
-        /// The call, as strace names it.
-        call: &'static str,
-        /// Of what.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// It would be larger than what is read.
-    #[error("{} would be larger than 16 MiB; hint: does a container mount a volume thousands of times?", path.display())]
-    TooLarge {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// A directory has more entries than a listing collects.
-    #[error(
-        "{} has more than 100,000 entries, and no more are listed; hint: there is one for each staged volume, container or \
-         device: find out what makes so many, and unstage the volumes that no pod needs", path.display()
-    )]
-    TooMany {
-        /// The directory's path.
-        path: PathBuf,
-    },
-    /// It is there, but isn't what root would have left there.
-    #[error("{} {reason}; it is refused; hint: only root may own and write it; correct that, or remove it and stage the volume again", path.display())]
-    Untrusted {
-        /// The file or directory.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-}
-
-pub(crate) fn failed(call: &'static str, path: &Path, source: impl Into<io::Error>) -> FileError {
-    FileError::Call {
-        call,
-        path: path.to_owned(),
-        source: source.into(),
-    }
-}
-
-impl FileError {
-    /// Whether the file system, or its owner's share of it, is full.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, Self::Call { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
-    }
-
-    /// Whether the process or the system is short of something, or a disk failed: the file may be as it should be, and
-    /// another try may succeed.
-    #[must_use]
-    pub fn is_temporary(&self) -> bool {
-        let Self::Call { source, .. } = self else {
-            return false;
-        };
-        matches!(
-            Errno::from_io_error(source),
-            Some(
-                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::INTR | Errno::AGAIN
-            )
-        )
-    }
-
-    /// Returns the path of the file or directory that the error is about.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Call { path, .. }
-            | Self::TooLarge { path }
-            | Self::TooMany { path }
-            | Self::Untrusted { path, .. } => path,
-        }
-    }
-}
 
 /// An open directory that belongs to root alone, and the path it was opened by (for messages).
 #[derive(Debug)]

@@ -3,21 +3,21 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
 use crate::printable::printable;
 
+mod kubelet_layout;
 mod lookup;
 mod presence;
 mod roots;
-mod subpath_bind;
 
+pub use kubelet_layout::{CsiVolume, SubpathBind, pod_csi_directory};
 pub use lookup::TargetLookup;
 pub(crate) use presence::TARGET;
 pub use presence::{PresenceError, TargetPresence};
-pub use subpath_bind::SubpathBind;
 
 /// Why a path can't be a target path.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -100,37 +100,6 @@ impl TargetPath {
         Digest(Sha256::digest(&self.0).into())
     }
 
-    /// The part of the path that names a CSI volume, if it does:
-    /// `…/volumes/kubernetes.io~csi/<pv>/mount`, at the end or followed by more.
-    #[must_use]
-    pub fn csi_volume(&self) -> Option<CsiVolume<'_>> {
-        let mut components: Vec<(usize, &[u8])> = Vec::with_capacity(16);
-        let mut start = 1;
-        for name in self.0[1..].split(|byte| *byte == b'/') {
-            components.push((start + name.len(), name));
-            start += name.len() + 1;
-        }
-        let at = components.windows(4).position(|window| {
-            window[0].1 == b"volumes"
-                && window[1].1 == b"kubernetes.io~csi"
-                && window[3].1 == b"mount"
-        })?;
-        Some(CsiVolume {
-            directory: &self.0[..components[at + 3].0],
-            name: OsStr::from_bytes(components[at + 2].1),
-        })
-    }
-
-    /// Returns the target path of the CSI volume whose directory this is, or is below, by its form, and what remains
-    /// of this path below it; `None` for any other path.
-    #[must_use]
-    pub fn csi_directory(&self) -> Option<(TargetPath, &Path)> {
-        let directory = Self(self.csi_volume()?.directory.to_vec());
-        let below = &self.0[directory.length()..];
-        let below = below.strip_prefix(b"/").unwrap_or(below);
-        Some((directory, Path::new(OsStr::from_bytes(below))))
-    }
-
     /// This path and its parents, nearest first, each with what remains of the path below it.
     pub fn ancestors(&self) -> impl Iterator<Item = (TargetPath, &Path)> {
         // By their lengths: compared name by name a deep path would cost its depth squared.
@@ -153,36 +122,6 @@ impl TargetPath {
             length += 1 + name.len();
             (length, Digest(hash.clone().finalize().into()))
         })
-    }
-
-    /// The pod that the path is of, if it is kubelet's `…/pods/<uid>/volumes/…`.
-    #[must_use]
-    pub fn pod_uid(&self) -> Option<&OsStr> {
-        let mut names = self.0.split(|byte| *byte == b'/').skip(1);
-        let mut window = [names.next()?, names.next()?, names.next()?];
-        loop {
-            if window[0] == b"pods" && window[2] == b"volumes" {
-                return Some(OsStr::from_bytes(window[1]));
-            }
-            window = [window[1], window[2], names.next()?];
-        }
-    }
-
-    /// Returns the root directory of the kubelet whose CSI volume's target path this is, or is below;
-    /// `None` for any other path.
-    #[must_use]
-    pub fn kubelet_dir(&self) -> Option<&Path> {
-        // <root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
-        let length = self.csi_volume()?.directory().as_os_str().len();
-        let directory = Path::new(OsStr::from_bytes(&self.0[..length]));
-        let pods = directory.ancestors().nth(5)?;
-        pods.parent().filter(|_| pods.ends_with("pods"))
-    }
-
-    /// What the path says where it is of a stock kubelet's bind of a subPath, at it or below it.
-    #[must_use]
-    pub fn subpath_bind(&self) -> Option<SubpathBind> {
-        SubpathBind::of(self)
     }
 
     /// How a message calls this volume: its CSI name where the path has one.
@@ -212,33 +151,6 @@ impl fmt::Display for TargetPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(&printable(&self.as_path().to_string_lossy()))
     }
-}
-
-/// What a path says of the CSI volume that it leads to or into.
-#[derive(Debug, PartialEq, Eq)]
-pub struct CsiVolume<'a> {
-    directory: &'a [u8],
-    /// The directory's name under `kubernetes.io~csi`: the PV's or inline volume's name.
-    pub name: &'a OsStr,
-}
-
-impl CsiVolume<'_> {
-    /// The volume's own directory, `…/kubernetes.io~csi/<pv>/mount`: no parent of it can be a
-    /// volume.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        Path::new(OsStr::from_bytes(self.directory))
-    }
-}
-
-/// The directory below a kubelet's root that holds the CSI volumes of one pod.
-#[must_use]
-pub fn pod_csi_directory(kubelet_dir: &Path, pod_uid: impl AsRef<Path>) -> PathBuf {
-    let mut path = kubelet_dir.join("pods");
-    path.push(pod_uid);
-    path.push("volumes");
-    path.push("kubernetes.io~csi");
-    path
 }
 
 /// SHA-256 of a normalised target path: the name of an entry of the crust directory.

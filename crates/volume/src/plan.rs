@@ -12,8 +12,8 @@ use rustix::mount::MountAttrFlags;
 use super::error::{Cause, VolumeError};
 use super::users::live_record;
 use crust_blockfs::device::{Device, DeviceFacts};
+use crust_blockfs::fstypes;
 use crust_blockfs::options::{self, MountOptions};
-use crust_blockfs::selinux;
 
 /// A volume that could be mounted: everything that was staged is understood and the device is
 /// there.
@@ -76,7 +76,7 @@ impl MountPlan {
         let Some(label) = label else {
             return Ok(self);
         };
-        if selinux::takes_label(fstype) {
+        if fstypes::takes_label(fstype) {
             self.options = self.options.with_label(label)?;
             self.superblock = superblock(fstype, &self.options);
         } else {

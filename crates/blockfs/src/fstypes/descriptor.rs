@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::growth::{GrowthError, Size};
 use crate::DeviceNumber;
 use crate::device::{DeviceFacts, read_at};
-use crate::kernel_version;
+use crate::kernel;
 use crate::signature::Signature;
 
 /// A type of file system: everything in which one differs from another. What a type doesn't say is as
@@ -50,9 +50,9 @@ pub struct FileSystem {
     /// It has a device number of its own, with major 0, which is no block device's.
     pub(crate) has_anonymous_device: bool,
     /// The first Linux that maps ids of a user namespace into it; `None` if none does.
-    pub(crate) maps_ids_since: Option<kernel_version::KernelVersion>,
+    pub(crate) maps_ids_since: Option<kernel::KernelVersion>,
     /// The first Linux that takes an SELinux label for it by way of fsconfig(2).
-    pub(crate) takes_label_since: kernel_version::KernelVersion,
+    pub(crate) takes_label_since: kernel::KernelVersion,
 }
 
 /// Reads the superblock of a device that is about to be mounted with these options, each a name and a value.

@@ -58,9 +58,9 @@ fn btrfs_takes_a_label_from_linux_6_8_on() {
         ((5, 15), false),
         ((0, 0), false),
     ] {
-        assert_eq!(takes_label("btrfs", version), btrfs, "{version:?}");
+        assert_eq!(takes_label_on("btrfs", version), btrfs, "{version:?}");
         for fstype in ["ext4", "ext3", "xfs", "vfat"] {
-            assert!(takes_label(fstype, version), "{fstype} {version:?}");
+            assert!(takes_label_on(fstype, version), "{fstype} {version:?}");
         }
     }
 }

@@ -1,44 +1,13 @@
-//! Configuration files as texts: reading them, and parsing as much as a call needs.
+//! Reads configuration files, and parses them.
 
-use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use super::{Config, ConfigError, DelegateSettings};
+use super::ConfigError;
 use crate::trust::{self, Flaw, Kind};
 use crust_blockfs::bounded;
-
-/// A configuration file that was read, and of which each call parses what it needs.
-#[derive(Debug)]
-pub struct ConfigFile {
-    path: PathBuf,
-    text: String,
-}
-
-impl ConfigFile {
-    /// Reads the file for a program called `argv0`; `None` if there is none, so that the defaults apply.
-    pub fn of(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
-        for path in Config::files(argv0) {
-            if let Some(text) = read(&path)? {
-                return Ok(Some(Self { path, text }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads only the keys about the delegate. A mistake in another key's value must keep no container from being
-    /// stopped.
-    pub fn delegate(&self) -> Result<DelegateSettings, ConfigError> {
-        DelegateSettings::read(&self.path, &self.text)
-    }
-
-    /// Reads all keys.
-    pub fn config(&self) -> Result<Config, ConfigError> {
-        Config::parse(&self.path, &self.text)
-    }
-}
 
 /// The size limit of a configuration in bytes.
 pub(super) const MOST_BYTES: u64 = 1024 * 1024;

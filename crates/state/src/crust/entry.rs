@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EntryError, RUNTIME_CLI};
+use super::error::EntryError;
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::{RECORD, Version, VolumeRecord};
@@ -119,6 +119,9 @@ impl Entry {
             })
     }
 }
+
+/// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
+pub const RUNTIME_CLI: &str = "runtime-cli";
 
 /// The name of the file with a [`ResizeRecord`] in an entry.
 pub(super) const RESIZE: &str = "resize.json";

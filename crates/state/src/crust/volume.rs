@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::resize::Limits;
 
-use super::entry::{Entry, EntryFormat, RESIZE, ResizeRecord};
-use super::{EntryError, RUNTIME_CLI};
+use super::entry::{Entry, EntryFormat, RESIZE, RUNTIME_CLI, ResizeRecord};
+use super::error::EntryError;
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::{RECORD, Version, VolumeRecord};
 use crate::target::{Digest, TARGET, TargetPath};

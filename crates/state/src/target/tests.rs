@@ -1,4 +1,5 @@
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use proptest::prelude::*;
 

@@ -8,7 +8,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use crate::fstypes::descriptor::{self, InodeSurvey};
-use crate::kernel_version;
+use crate::kernel;
 use crate::sys::bulkstat::{Inode, Inodes};
 use crate::sys::{self, growth};
 
@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The first Linux where the call changes nothing. Before it the call freed an inode that an earlier mount left
 /// unlinked, and the file system was shut down if that failed ("xfs: reload entire unlinked bucket lists"). Before 5.15
 /// it never returned if an index led to itself.
-const SAFE: kernel_version::KernelVersion = (6, 6);
+const SAFE: kernel::KernelVersion = (6, 6);
 
 /// Whether the inode of a number is as it should be.
 type IsRight<'a> = &'a (dyn Fn(u64, descriptor::Inode) -> bool + Sync);
@@ -34,7 +34,7 @@ pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
         goes_on,
         ..
     } = survey;
-    if kernel_version::running() < SAFE {
+    if kernel::version() < SAFE {
         return None;
     }
     let groups = growth::xfs_geometry(root).ok()?.allocation_groups;

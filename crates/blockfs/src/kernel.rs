@@ -1,10 +1,15 @@
-//! The version of the running kernel, for behaviour that no refused call tells of.
+//! The running kernel: its version, for behaviour that no refused call tells of, and whether it enforces an SELinux
+//! policy.
+
+use std::path::Path;
+
+use crate::bounded::{self, KERNELS_WORD};
 
 /// Major and minor number of a kernel.
 pub(crate) type KernelVersion = (u32, u32);
 
 /// Returns the version of the running kernel.
-pub(crate) fn running() -> KernelVersion {
+pub(crate) fn version() -> KernelVersion {
     let name = rustix::system::uname();
     parse(&name.release().to_string_lossy())
 }
@@ -14,6 +19,13 @@ fn parse(release: &str) -> KernelVersion {
     let numbers = release.split(|letter: char| !letter.is_ascii_digit());
     let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Whether the host enforces an SELinux policy (selinuxfs; getenforce(8) reads the same).
+#[must_use]
+pub fn enforces_selinux() -> bool {
+    let word = bounded::read(Path::new("/sys/fs/selinux/enforce"), KERNELS_WORD);
+    word.is_ok_and(|word| word.trim_ascii() == b"1")
 }
 
 #[cfg(test)]
