@@ -23,12 +23,12 @@ const BUILT_IN: [&str; 4] = [
     "/usr/bin/crun",
 ];
 
-/// Where a delegate is looked for that isn't configured, in this order.
+/// Returns the places where a delegate that isn't configured is looked for, in this order.
 pub(crate) fn built_in() -> [&'static Path; 4] {
     BUILT_IN.map(Path::new)
 }
 
-/// Why there is no delegate to run.
+/// The error of finding or running a delegate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelegateError {
     /// `delegate` has a path without a leading slash.
@@ -107,7 +107,7 @@ impl Delegate {
         })
     }
 
-    /// Where it is, as it was configured.
+    /// Returns the delegate's path, as it was configured or found.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

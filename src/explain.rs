@@ -40,7 +40,7 @@ pub(crate) struct Explanation {
     pub(crate) diff: String,
 }
 
-/// What the container is to its pod.
+/// The container's role in its pod, with the annotations that it was derived from.
 #[derive(Debug)]
 pub(crate) struct ExplainedRole {
     pub(crate) role: Result<Role, RoleError>,

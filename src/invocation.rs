@@ -129,7 +129,7 @@ impl OwnVerb {
     }
 }
 
-/// What to do with the call.
+/// The command of a call, and so what is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     /// A container is about to be made: look at its bundle.

@@ -1,4 +1,4 @@
-//! Where this program is, and the hook beside it.
+//! Finds this program, and the hook beside it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,7 +12,8 @@ use rustix::fs::{Access, FileType, access, stat};
 /// This very program, whatever has taken its place.
 pub(crate) const OWN: &str = "/proc/self/exe";
 
-/// By the name that it was called by this program finds the same configuration again.
+/// Returns the path that this program was called by, since its name selects the configuration; the real path if that
+/// isn't absolute.
 pub(crate) fn own_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let called = argv0.map(PathBuf::from).filter(|path| path.is_absolute());
     called.map_or_else(real_path, Ok)

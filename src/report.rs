@@ -32,7 +32,7 @@ enum Line {
     Plain,
 }
 
-/// Where fatal errors go.
+/// The places that a fatal error is reported to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Report {
     log: Option<(PathBuf, Line)>,

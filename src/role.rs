@@ -1,11 +1,11 @@
-//! What a container is to its pod, by the annotations that CRI runtimes write.
+//! The role of a container in its pod, by the annotations that CRI runtimes write.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::oci::DocumentError;
 
-/// What a container is to its pod.
+/// The role of a container in its pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The pod's sandbox: it lives as long as the pod, and the volumes are mounted in it.

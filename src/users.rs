@@ -21,7 +21,7 @@ pub(crate) fn objects<S: Serializer>(users: &[User], serializer: S) -> Result<S:
     objects.serialize(serializer)
 }
 
-/// As it is on record.
+/// Returns the kind of a user as records have it.
 pub(crate) fn kind(user: &User) -> &'static str {
     match user.kind {
         UserKind::Sandbox => "sandbox",

@@ -1,4 +1,4 @@
-//! What a hook is given: the arguments that runcrust writes into configs, and the container's state on standard input
+//! The input of a hook: the arguments that runcrust writes into configs, and the container's state on standard input
 //! (runtime-spec, "State").
 
 use std::io::{BufReader, Read};

@@ -1,4 +1,4 @@
-//! What nobody needs any more, and what it can't be told of.
+//! Checks for stale state: what `gc` would remove, and what it would leave because its use is unknown.
 
 use std::path::Path;
 use std::time::Duration;

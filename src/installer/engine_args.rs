@@ -1,4 +1,4 @@
-//! What `install` and `uninstall` have in common: options, and a plan that is shown and carried out.
+//! The common part of `install` and `uninstall`: options, and a plan that is shown and carried out.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Why a command line is refused.
+//! The error of a command line that is refused.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub(crate) enum InvocationError {
     },
 }
 
-/// What makes an argument ambiguous.
+/// The ambiguity of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ambiguity {
     /// Not in the table: it may or may not take the next argument.

@@ -6,7 +6,7 @@
 
 use super::Verb;
 
-/// What a flag means to runcrust.
+/// The meaning of a flag to runcrust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagRole {
     Root,
@@ -32,7 +32,7 @@ pub(super) enum Takes {
     Optional,
 }
 
-/// Where in the command line a flag stands.
+/// The part of the command line that a flag belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Before the subcommand.

@@ -39,7 +39,7 @@ fn no_version_starts_another(kind: DelegateKind, argv: &[OsString], invocation: 
     }
 }
 
-/// What each version that there is a model of makes of a command line.
+/// Returns what each version of the delegate starts for a command line, by the models of versions.
 pub(super) fn started(
     kind: DelegateKind,
     argv: &[OsString],

@@ -1,4 +1,4 @@
-//! What is read from a configuration.
+//! Reads a configuration.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

@@ -1,4 +1,4 @@
-//! Why a configuration can't be read or edited with certainty.
+//! The errors of a configuration that can't be read or edited with certainty.
 
 use std::fmt;
 

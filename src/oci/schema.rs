@@ -88,8 +88,7 @@ pub(super) struct Level {
     pub(super) children: &'static [(&'static str, SchemaNode)],
 }
 
-/// What is below a key. Others hold what is read itself; an object of annotations is read by
-/// nobody else.
+/// The schema of a key's value. Values that are read whole have none; nor have annotations, whose keys are data.
 pub(super) enum SchemaNode {
     /// An array that can be edited, and the keys that are read in its elements.
     Array(ArrayPath, Keys),

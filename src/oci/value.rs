@@ -1,4 +1,4 @@
-//! What single values say: strings, ids, arrays, maps whose keys are data.
+//! Decodes single values: strings, ids, arrays, and maps whose keys are data.
 
 use std::borrow::Cow;
 use std::fmt::Arguments;
@@ -60,7 +60,7 @@ pub(super) fn own_string<'a>(
     })
 }
 
-/// What stands between a string's quotes, without its escapes; fails for half a surrogate pair.
+/// Returns the text of a quoted string without its escapes. Fails for half a surrogate pair.
 pub(super) fn decoded(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     if !quoted.contains('\\') {
         return Ok(Cow::Borrowed(quoted));
@@ -68,8 +68,7 @@ pub(super) fn decoded(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     serde_json::from_str(&format!("\"{quoted}\"")).map(Cow::Owned)
 }
 
-/// What stands between a string's quotes before its first NUL character: all that is left of it
-/// where strings end there, as in C. `None` where it has none.
+/// Returns the text of a quoted string before its first NUL character, where a string ends in C; `None` if it has none.
 pub(super) fn before_nul(quoted: &str) -> Option<&str> {
     let mut at = 0;
     while let Some(next) = quoted.get(at..)?.find('\\') {

@@ -1,4 +1,4 @@
-//! Why a container isn't created.
+//! The errors of a create that is refused.
 
 use crust_state::state_directory::StateError;
 
@@ -6,7 +6,7 @@ use crate::matching::{MatchError, PodError};
 use crate::oci::DocumentError;
 use crate::role::RoleError;
 
-/// Why a container isn't created.
+/// The reason why a container isn't created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error("mount {destination}: {source}")]

@@ -98,7 +98,7 @@ fn named_by_error(error: MatchError) -> String {
     }
 }
 
-/// Where a mount's source is: the delegate takes a relative bind source from the bundle.
+/// Returns the path of a mount's source. The delegate takes a relative bind source from the bundle.
 pub(super) fn bound<'a>(bundle: &Path, source: &'a str, is_bind: bool) -> Cow<'a, Path> {
     if is_bind && !source.starts_with('/') {
         Cow::Owned(bundle.join(source))

@@ -47,7 +47,7 @@ pub(crate) struct ContainerPlan {
     pub(crate) mounts: Vec<PlannedMount>,
 }
 
-/// Where a container's volumes are mounted, and for which pod.
+/// The place where a container's volumes are mounted, and for which pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MountedIn {
     /// In the pod's sandbox, by the sandbox's own record, not what annotations say of it.

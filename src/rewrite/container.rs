@@ -17,7 +17,7 @@ use super::{Hooks, Rewrite, arguments, utf8};
 use crate::oci::{ArrayPath, Document, Edit};
 use crate::plan::{ContainerPlan, PlannedMount};
 
-/// What is known of a container's volumes.
+/// The needs of a container's volumes, and the container's root file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerVolumes<'a> {
     /// Of each volume.

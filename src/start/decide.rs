@@ -62,7 +62,7 @@ impl<'a> Job<'a> {
         Ok(ForeignFile::read(&self.config_path())?)
     }
 
-    /// Where the configuration is, as it was given.
+    /// Returns the path of the configuration, as it was given.
     pub(crate) fn config_path(&self) -> PathBuf {
         let config = self.start.config.clone();
         config.unwrap_or_else(|| self.start.bundle.join("config.json"))
@@ -140,7 +140,7 @@ impl<'a> Job<'a> {
         config.with_context(|| format!("realpath {}", given.display()))
     }
 
-    /// What a record says of the create of [such a config](Self::real_config).
+    /// Returns the bundle as its record describes it; `config` is [the config's real path](Self::real_config).
     pub(crate) fn made(&self, config: PathBuf) -> Result<RewrittenBundle> {
         if config.to_str().is_none() {
             bail!(
@@ -156,7 +156,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// What becomes of a sandbox's config.
+    /// Plans the rewrite of a sandbox's config.
     pub(crate) fn sandbox_rewrite(
         &self,
         document: &Document<'_>,
@@ -174,7 +174,7 @@ impl<'a> Job<'a> {
         rewritten().with_context(|| plan.names())
     }
 
-    /// What becomes of a container's config, and what answers for its volumes.
+    /// Plans the rewrite of a container's config, and returns it with the hooks.
     pub(crate) fn container_rewrite(
         &self,
         document: &Document<'_>,

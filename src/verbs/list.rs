@@ -83,7 +83,7 @@ pub(super) fn state(state: &VolumeState) -> (&'static str, Option<&str>) {
     }
 }
 
-/// What `inspect` begins with as well.
+/// Returns the fields of a volume that `list` and `inspect` have in common.
 pub(super) fn object(volume: &Overview) -> Value {
     let (state, why) = state(&volume.state);
     let users: Vec<Value> = volume.users.iter().map(users::object).collect();

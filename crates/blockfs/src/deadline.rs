@@ -54,7 +54,7 @@ impl Deadline {
         }
     }
 
-    /// What is left; `None` when there is no limit, zero once it has passed.
+    /// Returns the remaining time; `None` without a limit, and zero once it has passed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.0

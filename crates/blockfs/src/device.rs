@@ -38,7 +38,7 @@ pub struct Device {
     node: Arc<OwnedFd>,
 }
 
-/// Why something isn't a block device, or doesn't tell about itself.
+/// The error of a path that leads to no block device, or of a device that can't be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The path is relative: whose current directory would it be?
@@ -227,8 +227,8 @@ impl Device {
         sysfs::size(Path::new(SYSFS), self.number)
     }
 
-    /// Which disk it is among all that the kernel ever made; `None` where it doesn't tell (before Linux
-    /// 5.15). A partition is its disk's.
+    /// Returns the sequence number of the disk among all that the kernel has created; `None` if the kernel doesn't tell
+    /// it (before Linux 5.15). A partition has its disk's.
     pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
         sysfs::disk_seq(Path::new(SYSFS), self.number)
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows a block device by: its number, and that of its disk among all there were.
+//! The numbers that the kernel knows a block device by: its own, and the sequence number of its disk.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,13 +20,13 @@ impl DeviceNumber {
         Self { major, minor }
     }
 
-    /// Which driver.
+    /// Returns the major number, which stands for the driver.
     #[must_use]
     pub const fn major(self) -> u32 {
         self.major
     }
 
-    /// Which of its devices.
+    /// Returns the minor number, which stands for one of the driver's devices.
     #[must_use]
     pub const fn minor(self) -> u32 {
         self.minor

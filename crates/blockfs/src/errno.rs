@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 
-/// That of an error of the standard library's; `EIO` where it has none.
+/// Returns the error number of an error of the standard library; `EIO` if it has none.
 #[must_use]
 pub fn of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)

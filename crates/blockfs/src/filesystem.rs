@@ -22,7 +22,7 @@ use crate::probe;
 use cause::{Circumstances, DeviceContents};
 use context::Context;
 
-/// What to mount.
+/// A mount that is to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// What it is on.

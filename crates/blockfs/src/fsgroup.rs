@@ -72,7 +72,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Whose a volume's files are to be.
+/// The group that is to be applied to a volume's files, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Order<'a> {
     /// The pod's `fsGroup`.
@@ -234,7 +234,7 @@ impl FsGroupChangePolicy {
 pub struct ParsePolicyError(String);
 
 impl FsGroupChangePolicy {
-    /// As Kubernetes writes it.
+    /// Returns the name that Kubernetes uses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

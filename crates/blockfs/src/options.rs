@@ -20,7 +20,7 @@ use table::{Meaning, SuperblockOption};
 /// fsconfig(2) takes no longer string, key or value, in bytes.
 const LONGEST: usize = 255;
 
-/// What a list of mount options comes to. The default is a plain read-write mount.
+/// A list of mount options, sorted for the mount API. The default is a plain read-write mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
     /// For fsmount(2). Read-only isn't among them: see `read_only`.

@@ -1,5 +1,5 @@
-//! Which file system a device holds, by its superblock. Only a look: it serves error sentences and
-//! the comparison of UUIDs, and never chooses what is mounted.
+//! Probes which file system a device holds, by its superblock. The result serves error sentences and the comparison of
+//! UUIDs, and never chooses what is mounted.
 
 use std::os::fd::AsFd;
 

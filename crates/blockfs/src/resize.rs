@@ -16,7 +16,7 @@ use crate::fstypes::{self, FileSystem, Growth, GrowthError, Size};
 use crate::probe;
 use decide::ResizeDecision;
 
-/// Why a file system has not been grown. The caller knows the volume.
+/// The error of a growth. The caller knows the volume.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
     /// No size is within the limits.

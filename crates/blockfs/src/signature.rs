@@ -1,4 +1,4 @@
-//! What a superblock says of its file system.
+//! The signature of a file system, by its superblock.
 
 use std::fmt;
 

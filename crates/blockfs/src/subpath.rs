@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 pub use error::SubpathError;
 
-/// What to do about a subPath that isn't there.
+/// The treatment of a subPath that doesn't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// Make directories, with the mode of the volume's root.
@@ -21,7 +21,7 @@ pub enum Missing {
     Refuse,
 }
 
-/// What a subPath names.
+/// The directory or file that a subPath leads to.
 #[derive(Debug)]
 pub struct Resolved {
     /// `O_PATH` and close-on-exec; it means this directory or file whatever is renamed later.

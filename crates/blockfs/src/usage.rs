@@ -26,7 +26,7 @@ pub struct Amounts {
     pub available: u64,
 }
 
-/// Why there are no numbers.
+/// The error of reading the usage.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// The file system didn't answer; EIO is one that was shut down or whose device is gone.

@@ -1,4 +1,4 @@
-//! What a container is given of a volume: a copy of its mount, from the subPath down.
+//! Makes a container's view of a volume: a copy of its mount, from the subPath down.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::kernel;
 use crate::subpath::{self, Kind, Missing, SubpathError};
 use crate::sys;
 
-/// What a container's mount shows of a volume.
+/// The view of a volume that a container's mount shows.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// From where down; empty for all of it.
@@ -33,7 +33,7 @@ pub struct DetachedMount {
     pub kind: Kind,
 }
 
-/// Why a container can't be given a volume.
+/// The error of making a view.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// A subPath leads nowhere that a container may be given.

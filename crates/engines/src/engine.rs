@@ -119,7 +119,7 @@ impl Edit {
     }
 }
 
-/// What the shared tests need of an engine. The handler in these texts is `crust`.
+/// The samples of an engine for the shared tests. The handler in these texts is `crust`.
 #[cfg(test)]
 #[derive(Debug)]
 pub struct Samples {

@@ -1,4 +1,4 @@
-//! Why a handler isn't installed or removed.
+//! The errors of installing or removing a handler.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crust_state::lock::LockError;
 use crust_state::state_directory::StateError;
 use crust_state::trust::Flaw;
 
-/// Why a handler isn't installed or removed. A path comes first where there is one.
+/// The reason why a handler isn't installed or removed. A path comes first, if there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
     /// A file has a syntax error: the file, the line (from 1), the parser's message.

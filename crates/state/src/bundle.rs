@@ -11,8 +11,7 @@ use crate::record::Version;
 use crate::target::{Digest, TargetPath, TargetPresence};
 use crust_blockfs::DeviceNumber;
 
-/// What was changed in a bundle's `config.json`, so that a second `create` of the same bundle can
-/// undo it and plan anew.
+/// The changes to a bundle's `config.json`, so that a second `create` of the same bundle can undo them and plan anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleRecord {
@@ -120,7 +119,7 @@ pub struct ConfigPlace {
     volatile: bool,
 }
 
-/// What can be told of a bundle that isn't there.
+/// The reason why a bundle's config doesn't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absence {
     /// It is gone.
@@ -132,7 +131,7 @@ pub enum Absence {
 }
 
 impl ConfigPlace {
-    /// Of a config that is there; `None` where that can't be told.
+    /// Returns the place of an existing config; `None` if that is unknown.
     #[must_use]
     pub fn of(config: &Path) -> Option<Self> {
         let presence = TargetPath::new(config.parent()?).ok()?.presence().ok()?;
@@ -143,8 +142,8 @@ impl ConfigPlace {
         })
     }
 
-    /// What became of a config that isn't there: seen not to be it is by what is left of the way to it,
-    /// on the file system that it was on.
+    /// Tells whether a config that doesn't exist was removed, by what is left of the path to it, on the file system
+    /// that it was on.
     #[must_use]
     pub fn absence(&self, config: &Path) -> Absence {
         let left = TargetPath::new(config).ok();

@@ -42,7 +42,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// As it should be.
+    /// Returns the finding of a check that has passed.
     pub fn pass(what: &'static str, found: impl Into<String>) -> Self {
         Self::of(what, Verdict::Pass, found, "")
     }

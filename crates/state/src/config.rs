@@ -40,8 +40,7 @@ pub enum Sharing {
     Deny,
 }
 
-/// What becomes of a mount from a CSI volume's directory that isn't staged, isn't mounted and
-/// holds no files.
+/// The treatment of a mount from a CSI volume's directory that isn't staged, isn't mounted and holds no files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unstaged {
@@ -52,7 +51,7 @@ pub enum Unstaged {
     Pass,
 }
 
-/// Who mounts a container's volumes.
+/// The program that mounts a container's volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MountMode {
@@ -163,7 +162,7 @@ impl Default for Config {
     }
 }
 
-/// Why a configuration can't be used.
+/// The error of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
@@ -292,7 +291,7 @@ impl Config {
         }
     }
 
-    /// Where the delegate finds the volumes, in a mount namespace of its own.
+    /// Returns the directory where the delegate finds the volumes, in a mount namespace of its own.
     #[must_use]
     pub fn attach_directory(&self) -> PathBuf {
         self.state_dir.join("attach")

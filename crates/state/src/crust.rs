@@ -27,8 +27,8 @@ pub use staging::Staging;
 pub use survey::{FoundVolume, Shape};
 pub use volume::Volume;
 
-/// What is staged on this node: the crust directory, `/run/crust` unless configured otherwise, which
-/// is root's, mode 0700; and, where that is configured, Kata's.
+/// The staged volumes of this node: the crust directory, `/run/crust` unless configured otherwise, which is root's,
+/// mode 0700; and, if that is configured, Kata's.
 #[derive(Debug)]
 pub struct CrustDirectory {
     root: LazyDirectory,
@@ -36,7 +36,7 @@ pub struct CrustDirectory {
 }
 
 impl CrustDirectory {
-    /// Where the configuration says. Nothing is made before something is staged.
+    /// Returns the crust directory of a configuration. It isn't created before something is staged.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         Self::with_katas(config, Path::new(kata::ROOT))

@@ -159,7 +159,7 @@ impl Directory {
         Ok(self.listed()?.next().transpose()?.is_some())
     }
 
-    /// Where it was opened.
+    /// Returns the path that it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -21,7 +21,7 @@ pub use staged::{Staged, put, stage_new, sweep};
 /// CRI, whose messages have 16 MiB at most.
 pub const MAX_FOREIGN_SIZE: u64 = 128 * 1024 * 1024;
 
-/// Why such a file can't be read or replaced.
+/// The error of reading or replacing such a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignFileError {
     /// A system call.
@@ -131,7 +131,7 @@ impl ForeignFile {
         }))
     }
 
-    /// What the file holds.
+    /// Returns the file's content.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

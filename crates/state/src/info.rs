@@ -48,7 +48,7 @@ macro_rules! names {
         }
 
         impl $kind {
-            /// As it is written.
+            /// Returns the name in `mountInfo.json`.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -107,7 +107,7 @@ pub enum Access {
 }
 
 impl AccessMode {
-    /// What the mode says of a second pod.
+    /// Returns whether the mode allows a second pod.
     #[must_use]
     pub const fn access(self) -> Access {
         match self {
@@ -150,7 +150,7 @@ pub struct MountInfo {
     pub disk_seq: Option<DiskSeq>,
 }
 
-/// What is wrong with a `mountInfo.json`: the field, and why.
+/// The error of a `mountInfo.json`: the field, and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum InfoError {
     /// Not JSON, or not UTF-8.

@@ -17,7 +17,7 @@ use crate::target::Digest;
 use crust_blockfs::Deadline;
 use crust_blockfs::DeviceNumber;
 
-/// What a lock protects. Whoever takes more than one takes them in this order.
+/// The resource that a lock protects. A caller that takes several takes them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockName {
     /// The attach directory's own mount.
@@ -41,7 +41,7 @@ pub struct Lock {
     had_to_wait: bool,
 }
 
-/// Why a lock wasn't had.
+/// The error of taking a lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Somebody held it for too long.

@@ -1,4 +1,4 @@
-//! What runcrust and its hook have to say beside errors, for the file that `log` names.
+//! The log of runcrust and its hook: messages other than errors, for the file that `log` names.
 
 mod subscriber;
 
@@ -14,7 +14,7 @@ use subscriber::FileSubscriber;
 use crate::trust::is_roots;
 use crate::trust::{self, Flaw, Kind};
 
-/// Why nothing is logged.
+/// The error of opening the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Others than root can change what leads to it.

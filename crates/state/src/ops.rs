@@ -1,4 +1,4 @@
-//! Where `crust_ops` listens, for whoever only wants to know that.
+//! The socket of `crust_ops`, for programs that don't read the rest of its configuration.
 
 use std::path::{Path, PathBuf};
 

@@ -40,7 +40,7 @@ impl Admission {
     }
 }
 
-/// Why a claim is refused.
+/// The reason why a claim is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Conflict {
     /// `SINGLE_NODE_SINGLE_WRITER`.

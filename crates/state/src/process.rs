@@ -106,7 +106,7 @@ impl Process {
     }
 }
 
-/// What can be told of a recorded process.
+/// The life of a recorded process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
     /// It runs.
@@ -182,7 +182,7 @@ fn stat_of(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
     bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
 }
 
-/// Which boot of the node this is.
+/// Returns the id of this boot of the node.
 pub(crate) fn boot_id() -> io::Result<String> {
     /// No process outlives it.
     static KNOWN: OnceLock<String> = OnceLock::new();

@@ -10,7 +10,7 @@ use crust_blockfs::DeviceNumber;
 /// The file's name in an entry.
 pub const RECORD: &str = "runcrust.json";
 
-/// Who uses a volume, and what it was mounted with. A volume that nobody uses has no record.
+/// The users of a volume, and what it was mounted with. A volume without users has no record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
@@ -30,8 +30,8 @@ pub struct VolumeRecord {
     pub users: Vec<User>,
 }
 
-/// What a superblock was made with. A later mount of the same device with other options would
-/// succeed and ignore them: compare and refuse.
+/// The options that a superblock was created with. A later mount of the same device with other options would succeed
+/// and ignore them, so they are compared and the mount is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superblock {
@@ -72,7 +72,7 @@ impl Superblock {
     }
 }
 
-/// What holds a volume.
+/// The kind of a volume's user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UserKind {

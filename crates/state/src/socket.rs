@@ -24,7 +24,7 @@ pub struct SocketError {
     pub source: io::Error,
 }
 
-/// Who is where a socket is to be.
+/// The occupant of a socket's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occupant {
     /// There is nothing.

@@ -20,7 +20,7 @@ use crate::target_index::{TARGETS, TargetIndex};
 use crust_blockfs::Deadline;
 use crust_blockfs::DeviceNumber;
 
-/// Why one of the runtime's own records can't be used.
+/// The error of one of the runtime's own records.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// A file or directory can't be read or written, or isn't root's.
@@ -443,7 +443,7 @@ impl StateDirectory {
         }
     }
 
-    /// What was left half made among the records.
+    /// Finds temporary files among the records.
     pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         match self.root.get() {
             Ok(Some(root)) => root.leftovers(found),

@@ -19,7 +19,7 @@ pub use lookup::TargetLookup;
 pub(crate) use presence::TARGET;
 pub use presence::{PresenceError, TargetPresence};
 
-/// Why a path can't be a target path.
+/// The error of a path that can't be a target path.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TargetPathError {
     /// The path doesn't begin with `/`.
@@ -158,7 +158,7 @@ impl fmt::Display for TargetPath {
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Of arbitrary bytes, for records that aren't named by a target path.
+    /// Returns the digest of arbitrary bytes, for records that aren't named by a target path.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use crust_blockfs::bounded::{self, KERNELS_WORD};
 use rustix::fs::{Access, access};
 
-/// What is wrong on the way.
+/// The reason why a path isn't trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
     /// A part of the path can be changed by others than root.
@@ -51,7 +51,7 @@ impl Flaw {
     }
 }
 
-/// What a path has to lead to.
+/// The kind of file that a path has to lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.

@@ -22,7 +22,7 @@ use crust_blockfs::subpath::Kind;
 use crust_blockfs::sys;
 use crust_blockfs::view::{self, DetachedMount, View, ViewError};
 
-/// Why the volumes can't be handed to the delegate.
+/// The error of attaching volumes for the delegate.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}", Name(*errno))]
 pub struct AttachError {
@@ -37,7 +37,7 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> AttachError {
     move |errno| AttachError { call, errno }
 }
 
-/// Why a volume can't be shown to a container that has no sandbox.
+/// The error of making views for a container without a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewsError {
     /// It can't be mounted in the transient namespace.

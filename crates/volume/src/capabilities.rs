@@ -1,5 +1,5 @@
-//! What this host allows: capabilities of this process, file systems, and the mount API, which is tried on a tmpfs that
-//! nobody else sees. The kernel is asked, and no list of versions.
+//! The abilities of this host: capabilities of this process, file systems, and the mount API, which is tried on a tmpfs
+//! that nobody else sees. The kernel is asked, and no list of versions.
 
 use std::path::Path;
 

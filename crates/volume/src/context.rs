@@ -1,4 +1,4 @@
-//! What every step works with, and a volume under its lock.
+//! The context of every operation, and a volume under its lock.
 
 use crust_blockfs::Deadline;
 use crust_state::lock::{Lock, LockError, LockName};
@@ -7,7 +7,7 @@ use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
 use super::error::{Cause, VolumeError};
 use crust_blockfs::device::Neighbours;
 
-/// What every step works with.
+/// The context of an operation: configuration, state and deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The configuration.

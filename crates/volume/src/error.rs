@@ -1,4 +1,4 @@
-//! What can go wrong with a volume, and the code that a caller gets.
+//! The error of an operation on a volume, and the code that a caller gets.
 
 mod denied;
 
@@ -61,7 +61,7 @@ impl Code {
     }
 }
 
-/// Why a step failed, for one volume.
+/// The error of an operation on one volume.
 #[derive(Debug, thiserror::Error)]
 #[error("volume {volume}: {cause}")]
 pub struct VolumeError {
@@ -84,7 +84,7 @@ impl VolumeError {
         }
     }
 
-    /// What a caller of the CLI is told.
+    /// Returns the code for a caller of the CLI.
     #[must_use]
     pub fn code(&self) -> Code {
         match &*self.cause {
@@ -137,7 +137,7 @@ impl Cause {
     }
 }
 
-/// Why, without the volume.
+/// The cause of an error, without the volume.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
     #[error("nothing is staged at {0}; hint: stage it first; is crust_ops running?")]

@@ -13,7 +13,7 @@ use super::overview::{Overview, overviews};
 
 use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
 
-/// What a volume is called by.
+/// The name of a volume in a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeQuery {
     /// Its target path, as given or resolved; or its device, by whatever link.
@@ -24,7 +24,7 @@ pub enum VolumeQuery {
     Device(DeviceNumber),
 }
 
-/// Why there is no such volume.
+/// The error of a query that no volume or several match.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// None is called so.
@@ -44,7 +44,7 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// What a caller of the CLI is told.
+    /// Returns the code for a caller of the CLI.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -151,7 +151,7 @@ fn numbers(it: &Overview) -> Vec<DeviceNumber> {
     it.device.into_iter().chain(staged).collect()
 }
 
-/// What is given on a command line; `None` where nothing is called so.
+/// Parses a query from a command line; `None` if no volume can have such a name.
 #[must_use]
 pub fn parse_query(text: &str) -> Option<VolumeQuery> {
     /// The length of a name below `/dev/crust`.

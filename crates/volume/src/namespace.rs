@@ -11,7 +11,7 @@ use rustix::thread::{
 
 use crust_blockfs::errno::Name;
 
-/// Why a namespace wasn't entered. The caller is where it was.
+/// The error of entering a namespace. The caller stays where it was.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}", Name(*errno))]
 pub struct NamespaceError {
@@ -35,8 +35,8 @@ pub struct MountNamespace {
 }
 
 impl MountNamespace {
-    /// Of the process that has `pid` now. Whoever needs to be sure *which* process that is asks
-    /// after this call, when the descriptor no longer lets it change.
+    /// Returns the namespace of the process that has `pid` now. A caller that has to be sure *which* process that is
+    /// checks it after this call, when the descriptor keeps it from changing.
     pub fn of(pid: i32) -> Result<Self, NamespaceError> {
         let call = format!("pidfd_open({pid})");
         let known = Pid::from_raw(pid)

@@ -1,4 +1,4 @@
-//! What is staged, and who has it: a look that changes nothing and waits for nobody.
+//! Overviews of what is staged and in use, read without changing anything or waiting for anybody.
 
 use crust_blockfs::DeviceNumber;
 use crust_state::crust::{FoundVolume, Shape};
@@ -95,14 +95,14 @@ impl Overview {
         self.found.target()
     }
 
-    /// What was staged.
+    /// Returns what was staged; `None` if that can't be read.
     #[must_use]
     pub fn info(&self) -> Option<&MountInfo> {
         self.found.info.as_ref().ok()
     }
 }
 
-/// Who is on record, and whether they live.
+/// Returns the recorded users, and whether they live.
 pub(super) fn users(record: &VolumeRecord) -> Vec<(User, Life)> {
     let users = record.users.iter();
     users
@@ -114,7 +114,7 @@ pub(super) fn may_live((_, life): &(User, Life)) -> bool {
     !matches!(life, Life::Ended(_))
 }
 
-/// Why a container that wanted it would be refused.
+/// Returns the reason why a container with this volume would be refused; `None` if it wouldn't.
 pub(super) fn flaw(found: &FoundVolume) -> Option<String> {
     match (&found.info, &found.shape) {
         (Err(_), _) if found.is_nameless() => None,

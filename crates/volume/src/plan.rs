@@ -140,7 +140,7 @@ fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
     }
 }
 
-/// What whoever mounts a volume needs for it.
+/// The properties of a volume that a container's config depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
     /// The block device.

@@ -25,7 +25,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What it needs; docs/design.md says what for.
+    /// Returns the capabilities that the operation needs; docs/design.md says what for.
     pub(crate) const fn needs(self) -> &'static [Capability] {
         use Capability::{
             CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP,
@@ -120,7 +120,7 @@ pub fn keep(step: Operation) -> Result<(), PrivilegesError> {
     caps::set(None, CapSet::Permitted, &needed).map_err(failed("capset(permitted)"))
 }
 
-/// What this thread can do now.
+/// Returns the effective capabilities of this thread.
 pub(crate) fn effective() -> Result<CapsHashSet, PrivilegesError> {
     caps::read(None, CapSet::Effective).map_err(failed("capget"))
 }

@@ -46,7 +46,7 @@ impl Mode {
     }
 }
 
-/// What couldn't be swept; the rest is done.
+/// The error of a sweep: the items that couldn't be removed. All others are.
 #[derive(Debug, thiserror::Error)]
 pub struct SweepError(Vec<ItemReport>);
 

@@ -23,7 +23,7 @@ use crust_blockfs::sys;
 use crust_blockfs::view::{DetachedMount, View};
 use mount_table::MountTable;
 
-/// Why a volume can't be mounted in the container.
+/// The error of mounting a volume in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
     /// The mounts that the delegate makes come after this hook, and would hide the volume.

@@ -27,7 +27,7 @@ pub const CRUST: &str = "/.crust";
 /// The file in it with the sandbox's id.
 const ID: &str = "id";
 
-/// Why a sandbox can't be used.
+/// The error of entering or using a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// Its namespace can't be entered.

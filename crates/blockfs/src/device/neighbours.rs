@@ -1,4 +1,4 @@
-//! Which of many devices conflict with one. Some may be on a file system that hangs.
+//! Finds the devices that conflict with one. Some may be on a file system that hangs.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// For those that didn't answer a moment ago: what has recovered answers at once.
 const LITTLE: Duration = Duration::from_millis(100);
 
-/// What the loop devices of the machine said a moment ago. It may have thousands, and a pod many volumes:
-/// none is asked for each.
+/// A cache of the files of the machine's loop devices. A machine may have thousands of them and a pod many volumes, so
+/// they aren't asked for each volume.
 #[derive(Debug)]
 pub struct Neighbours {
     said: RefCell<Said>,

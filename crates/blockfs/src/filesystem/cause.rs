@@ -11,7 +11,7 @@ use crate::fstypes;
 use crate::options::FsOption;
 use crate::signature::{Restriction, Signature};
 
-/// Why a file system wasn't mounted. Displays as a clause; [`Cause::hint`] says what to do.
+/// The cause of a failed mount. It displays as a clause; [`Cause::hint`] returns the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// ENODEV of fsopen.
@@ -172,7 +172,7 @@ fn rw_name(read_only: bool) -> &'static str {
     if read_only { "read-only" } else { "read-write" }
 }
 
-/// What is known besides the error.
+/// The facts that are known besides the error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Circumstances<'a> {
     pub(super) fstype: &'a str,
@@ -200,7 +200,7 @@ impl Circumstances<'_> {
     }
 }
 
-/// What the device holds.
+/// The contents of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceContents {
     /// Nobody looked, or it couldn't be read.

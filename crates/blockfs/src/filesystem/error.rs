@@ -11,8 +11,8 @@ use crate::device::DeviceNumber;
 use crate::errno::Name;
 use crate::fstypes::UnfitDevice;
 
-/// Why there is no mount. Each is one sentence with the device, the
-/// call and what to do; the caller knows the volume.
+/// The error of a mount. It displays as one sentence with the device, the call and the next step; the caller knows the
+/// volume.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel refused.
@@ -37,7 +37,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// What it comes down to, where the kernel said.
+    /// Returns the cause, if the kernel has told it.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         match self {

@@ -16,7 +16,7 @@ const MOST: usize = 16 << 20;
 /// What a worker takes of it at once, in entries.
 const PART: usize = 512;
 
-/// What a directory is listed into, again and again.
+/// A buffer for listing directories, which is used again for each.
 pub(super) struct Buffer(Vec<u8>);
 
 impl Buffer {
@@ -107,8 +107,8 @@ impl Batch {
         each.map(|name| name.strip_suffix(&[0]).unwrap_or(name))
     }
 
-    /// By inode numbers, as they lie on the disk, and in its journal: a directory's own order may be
-    /// that of its names' hashes.
+    /// Sorts the entries by inode number, the order of the inodes on the disk and in its journal. A directory's own
+    /// order may be that of its names' hashes.
     pub(super) fn sort(&mut self) {
         self.directories.sort_unstable_by_key(|entry| entry.inode);
         self.others

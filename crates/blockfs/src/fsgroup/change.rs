@@ -1,4 +1,4 @@
-//! Which change an entry needs. Pure.
+//! Decides which change an entry needs. Pure.
 
 use rustix::fs::FileType;
 
@@ -35,7 +35,7 @@ impl EntryAttributes {
     }
 }
 
-/// What to do to an entry; at least one of the two.
+/// A change of an entry; at least one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) chown: bool,

@@ -1,4 +1,4 @@
-//! Why fsGroup wasn't applied.
+//! The errors of applying fsGroup.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

@@ -171,7 +171,7 @@ impl WorkerPool {
         self.lock().staff.hire_no_more();
     }
 
-    /// What all workers have told of.
+    /// Returns the counts that all workers have reported.
     pub(super) fn counts(&self) -> Counts {
         self.lock().counts
     }

@@ -1,4 +1,4 @@
-//! What is to be done next. Pure.
+//! The queue of a walk's tasks. Pure.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -97,7 +97,7 @@ impl Queue {
         }
     }
 
-    /// What was read of a large directory, after [`Task::Read`].
+    /// Adds the entries that [`Task::Read`] has read from a large directory.
     pub(super) fn push_run(&mut self, directory: Open, entries: Batch) {
         self.reading = false;
         if !entries.is_taken() {

@@ -148,7 +148,7 @@ impl Walk {
         all_right(root, device, self.group, goes_on)
     }
 
-    /// What the walk came to, once its workers have ended and the root has had its turn.
+    /// Ends the walk with the root, once its workers have ended, and returns the counts.
     pub(super) fn end(&self, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
         let below = self.pool.end();
         let counts = below.and_then(|counts| self.finish(counts, observe));

@@ -1,4 +1,4 @@
-//! Why an image has no loop device, or still has one.
+//! The errors of attaching and detaching an image.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::device::DeviceError;
 use crate::errno::Name;
 
-/// Why an image can't be attached, detached or found.
+/// The error of an image that can't be attached, detached or found.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopError {
     /// The image can't be looked at.

@@ -1,6 +1,6 @@
-//! Why options aren't taken.
+//! The errors of mount options.
 
-/// Why a list of options can't be used. No sentence repeats a value: it may be a secret.
+/// The error of a list of options that can't be used. No sentence repeats a value, since it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// `bind`, `remount`, `shared`, `loop`…: not an option of a new mount of a device.

@@ -1,11 +1,10 @@
-//! Which option means what: mount(8), and util-linux's two maps (kernel options, user-space
-//! options).
+//! The meaning of each option: mount(8), and util-linux's two maps (kernel options, user-space options).
 
 use rustix::mount::MountAttrFlags;
 
 use crate::fstypes::{self, QUOTA_FILE, SECOND_DEVICE};
 
-/// What an option is.
+/// The meaning of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// `ro`, `rw`.

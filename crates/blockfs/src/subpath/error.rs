@@ -1,4 +1,4 @@
-//! Why a subPath isn't given out.
+//! The errors of opening or creating a subPath.
 
 use std::path::{Path, PathBuf};
 
@@ -99,7 +99,7 @@ impl SubpathError {
         }
     }
 
-    /// What openat2(2) with [`super::INSIDE`] means.
+    /// Returns the error for an errno of openat2(2) with [`super::INSIDE`].
     pub(super) fn of_lookup(subpath: &Path, errno: Errno) -> Self {
         let given = subpath.to_owned();
         match errno {

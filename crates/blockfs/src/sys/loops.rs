@@ -91,7 +91,7 @@ pub(crate) struct LoopFile {
     pub(crate) disk: Option<DeviceNumber>,
 }
 
-/// What a loop device says of itself.
+/// The status of a loop device, as the device itself returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoopStatus {
     pub(crate) file: LoopFile,
@@ -214,7 +214,7 @@ fn call<T: Plain>(device: impl AsFd, opcode: Opcode, argument: &mut T) -> Result
     unsafe { ioctl(device, Request { opcode, argument }) }
 }
 
-/// As `new_encode_dev` of the kernel writes a device.
+/// Decodes a device number that the kernel has encoded (`new_encode_dev`).
 pub(super) fn number(encoded: u64) -> DeviceNumber {
     let (major, minor) = (
         (encoded >> 8) & 0xfff,

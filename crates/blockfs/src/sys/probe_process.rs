@@ -102,7 +102,7 @@ impl Board {
         is_told.store(1, Ordering::Release);
     }
 
-    /// What was answered to the question with the number by now.
+    /// Returns the answer to the question with this number, if there is one by now.
     pub(crate) fn answer(&self, number: u32) -> Option<Answer> {
         let [is_told, words @ ..] = self.slots().get(number as usize)?;
         if is_told.load(Ordering::Acquire) == 0 {

@@ -1,5 +1,5 @@
-//! Where CSI drivers stage volumes for Kata Containers (its `src/runtime/pkg/direct-volume`): one
-//! directory a target path, named by the path itself in padded base64url.
+//! The directory where CSI drivers stage volumes for Kata Containers (its `src/runtime/pkg/direct-volume`): one
+//! directory for each target path, named by the path itself in padded base64url.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -85,7 +85,7 @@ impl KataDirectory {
             .collect())
     }
 
-    /// What stands at a place of such a survey's by now.
+    /// Reads one place of a survey again; `None` if nothing is there any more.
     pub(super) fn again(&self, place: &Path) -> Result<Option<FoundVolume>, FileError> {
         let name = place.file_name().and_then(|name| name.to_str());
         let root = self.root.get()?;

@@ -14,7 +14,7 @@ use crate::target::{Digest, TargetPath, TargetPresence};
 
 const TARGET_PATH: &str = "metadata.targetPath";
 
-/// What stands there for one volume.
+/// The entries of one volume, as a survey has found them.
 #[derive(Debug)]
 pub struct FoundVolume {
     /// What its locks go by: the digest of its target path; where that isn't known, its entry's name.
@@ -30,7 +30,7 @@ pub struct FoundVolume {
     pub(super) entries: Vec<EntryPlace>,
 }
 
-/// Which of the entries of a volume behind a symbolic link stand there.
+/// The completeness of a volume's entries, of which one behind a symbolic link has two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// All that there have to be.
@@ -77,7 +77,7 @@ impl FoundVolume {
         names.chain([self.digest])
     }
 
-    /// Who uses it: what the runtime reads, the first entry's record.
+    /// Returns the record of users that the runtime reads: the first entry's.
     pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
         self.look(Entry::record)
     }
@@ -97,7 +97,7 @@ impl FoundVolume {
         Ok(others)
     }
 
-    /// Who answers for it, by any of its entries.
+    /// Returns the program that answers for the volume, by any of its entries.
     pub fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
         for entry in &self.entries {
             if let Some(cli) = entry.look(Entry::runtime_cli)? {
@@ -126,8 +126,7 @@ impl FoundVolume {
         first.map_or(Ok(None), |first| first.look(read))
     }
 
-    /// As a volume, for whoever has its lock: all entries that there are. `None` where the target path
-    /// isn't known.
+    /// Returns the volume with all its entries, for a caller that has its lock; `None` if the target path is unknown.
     pub fn into_volume(self) -> Result<Option<Volume>, EntryError> {
         let info = self.info?;
         let Some(target) = info.target_path.clone() else {
@@ -186,7 +185,7 @@ impl CrustDirectory {
         entries.try_for_each(|entry| self.root.remove_directory(&entry.name))
     }
 
-    /// What was left half made in the directory and its entries.
+    /// Finds temporary files in the directory and its entries.
     pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         let root = match self.root.get() {
             Ok(Some(root)) => root,

@@ -33,7 +33,7 @@ impl Volume {
         self.target.digest()
     }
 
-    /// What was staged.
+    /// Returns what was staged.
     #[must_use]
     pub fn info(&self) -> &MountInfo {
         &self.info
@@ -47,13 +47,13 @@ impl Volume {
             .all(|entry| entry.layout == EntryFormat::Kata)
     }
 
-    /// Where it is written what was staged.
+    /// Returns the path of the volume's `mountInfo.json`.
     pub(super) fn info_path(&self) -> PathBuf {
         let entry = self.entries.first();
         entry.map_or_else(PathBuf::new, |entry| entry.path(MOUNT_INFO))
     }
 
-    /// Who uses it; `None` if nobody does.
+    /// Returns the record of users; `None` if there are none.
     pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
         self.entries.first().map_or(Ok(None), Entry::record)
     }
@@ -73,7 +73,7 @@ impl Volume {
         self.write(RUNTIME_CLI, &line)
     }
 
-    /// Who answers for the volume; `None` as long as it isn't in use.
+    /// Returns the program that answers for the volume; `None` while it isn't in use.
     pub fn runtime_cli(&self) -> Result<Option<PathBuf>, EntryError> {
         let entry = self.entries.first();
         Ok(entry.map_or(Ok(None), Entry::runtime_cli)?)

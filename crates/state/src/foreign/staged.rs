@@ -1,4 +1,4 @@
-//! What is to stand in a file's place: written beside it, and given its name in one step.
+//! A file's new content, written beside the file, and renamed to its name in one step.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

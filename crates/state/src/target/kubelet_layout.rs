@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::TargetPath;
 
-/// What a path says of the CSI volume that it leads to or into.
+/// The CSI volume that a path leads to or into.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CsiVolume<'a> {
     directory: &'a [u8],

@@ -102,7 +102,7 @@ pub(super) fn stray(
     stray.cloned()
 }
 
-/// What was seen of a staged volume.
+/// The observed state of a staged volume.
 #[derive(Debug, Clone)]
 pub(super) struct ObservedVolume {
     /// It is only half there.
@@ -125,7 +125,7 @@ pub(super) struct ObservedVolume {
     pub(super) devices: Option<Devices>,
 }
 
-/// What there is of a volume.
+/// A part of a volume's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     User(User),
@@ -155,7 +155,7 @@ impl ObservedVolume {
         !self.is_in_use() && (is_gone || (self.cli.is_some() && !self.has_record()))
     }
 
-    /// What is to become of it.
+    /// Decides which parts are stale. A part that is in use has no verdict.
     pub(super) fn judge(&self) -> Vec<(Part, Verdict)> {
         let users = self.users.iter().flatten();
         let users = users.filter_map(|(user, life)| {
@@ -233,7 +233,7 @@ fn is_removed((_, verdict): &(Part, Verdict)) -> bool {
     matches!(verdict, Remove(_))
 }
 
-/// What is known of the pods of a node.
+/// The pods of a node, as far as their sandboxes are recorded.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
     live: Vec<String>,

@@ -211,7 +211,7 @@ impl Pass<'_> {
         Ok(has_entry && !self.gone.contains(&owner.volume))
     }
 
-    /// What was being made or removed.
+    /// Settles the temporary files that processes have left.
     pub(super) fn leftovers(&mut self) {
         let (crust, state) = (self.context.crust, self.context.state);
         let mut settle = |found: Result<Leftover<'_>, FileError>| match found {
@@ -234,7 +234,7 @@ impl Pass<'_> {
         });
     }
 
-    /// Of what has been told as an entry no more is to be said.
+    /// Reports what couldn't be listed, unless the report has it already.
     pub(super) fn tell_unlisted(&mut self) {
         for error in std::mem::take(&mut self.unlisted) {
             let place = error.path().to_owned();

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crust_state::target::TargetPresence;
 use crust_state::{Config, TargetPath};
 
-/// What became of a target directory.
+/// The state of a target directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// It is there.

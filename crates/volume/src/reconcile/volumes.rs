@@ -22,7 +22,7 @@ use crate::target_index;
 use crate::unstage::holder;
 use crust_blockfs::device::{self, Device, DeviceError};
 
-/// What every volume is looked at with.
+/// The facts of a pass that the verdict about each volume depends on.
 pub(super) struct PassContext<'a> {
     pub(super) pods: &'a Pods,
     pub(super) owners: &'a [OwnerEntry],
