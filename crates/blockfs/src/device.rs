@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::openat2;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, major, minor, open};
 use rustix::io::{Errno, pread, retry_on_intr};
 
@@ -21,6 +20,7 @@ pub use facts::DeviceFacts;
 pub use neighbours::{Neighbours, Revision};
 
 use crate::errno::{self, Name};
+use crate::openat2;
 use crate::sys::loops::{LoopStatus, loop_status};
 use crate::timed_probe::ProbeError;
 

@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use crate::{DeviceNumber, openat2};
 use rustix::fs::{AtFlags, CWD, FileType, ResolveFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::errno::Name;
+use crate::{DeviceNumber, openat2};
 
 /// `STATX_MNT_ID_UNIQUE` of `linux/stat.h` (Linux 6.8). An older kernel gives `STATX_MNT_ID` where both are
 /// asked for.

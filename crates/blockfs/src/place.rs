@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::DeviceNumber;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
 
+use crate::DeviceNumber;
 use crate::errno;
 use crate::identity::LookupError;
 use crate::mountinfo::{Mount, MountInfoError, Table};

@@ -6,11 +6,12 @@ mod error;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use crate::openat2;
 use rustix::fs::{FileType, OFlags, ResolveFlags, fstat};
 use rustix::io::Errno;
 
 pub use error::SubpathError;
+
+use crate::openat2;
 
 /// The treatment of a subPath that doesn't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::Deadline;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::Deadline;
 use crate::errno::Name;
 use crate::sys::probe_process::{Answer, Board, MOST_LOOPS, Question, ended, start_asking};
 

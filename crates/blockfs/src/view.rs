@@ -3,10 +3,10 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use crate::Deadline;
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
+use crate::Deadline;
 use crate::errno::Name;
 use crate::fstypes::{hint_on_volume, with_id_mapping};
 use crate::kernel;

@@ -1,10 +1,11 @@
 //! `<state_dir>`, `/run/runcrust` unless configured otherwise: the runtime's own indexes.
 
-use crust_blockfs::device::Revision;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crust_blockfs::device::Revision;
+use crust_blockfs::{Deadline, DeviceNumber};
 use rustix::fs::Stat;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,6 @@ use crate::record::Version;
 use crate::sandbox::{InvalidId, SandboxRecord, check_id};
 use crate::target::{Digest, TargetLookup, TargetPath};
 use crate::target_index::{TARGETS, TargetIndex};
-use crust_blockfs::Deadline;
-use crust_blockfs::DeviceNumber;
 
 /// The error of one of the runtime's own records.
 #[derive(Debug, thiserror::Error)]

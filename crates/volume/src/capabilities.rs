@@ -1,12 +1,14 @@
 //! The abilities of this host: capabilities of this process, file systems, and the mount API, which is tried on a tmpfs
 //! that nobody else sees. The kernel is asked, and no list of versions.
 
+use std::borrow::Cow;
 use std::path::Path;
 
-use std::borrow::Cow;
-
 use caps::{Capability, CapsHashSet};
+use crust_blockfs::errno::Name;
+use crust_blockfs::{fstypes, sys};
 use crust_state::check::Finding;
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{
     FsOpenFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, fsopen, mount_change,
@@ -16,9 +18,6 @@ use rustix::mount::{
 use crate::attach::ONTO;
 use crate::privileges::{self, Operation, PrivilegesError};
 use crate::tmpfs;
-use crust_blockfs::errno::Name;
-use crust_blockfs::{fstypes, sys};
-use rustix::fs::{Mode, OFlags, open};
 
 /// The kernel doesn't say.
 #[derive(Debug, thiserror::Error)]

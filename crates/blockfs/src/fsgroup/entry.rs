@@ -3,7 +3,6 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::openat2;
 use rustix::fs::{
     Access, AtFlags, CWD, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Statx,
     StatxAttributes, StatxFlags, accessat, chmodat, chownat, fstatfs, openat, statx,
@@ -14,6 +13,7 @@ use rustix::path::DecInt;
 use super::change::{self, Change, EntryAttributes};
 use super::error::{FsGroupError, PROC_DESCRIPTORS};
 use super::progress::EntryOutcome;
+use crate::openat2;
 use crate::sys;
 
 /// The way to change the mode of what an `O_PATH` descriptor refers to.

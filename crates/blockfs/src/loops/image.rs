@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::{Deadline, DeviceNumber};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, minor, open};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::error::LoopError;
 use crate::device::{Device, kind_name, own_fd_path};
 use crate::sys::loops::{DIRECT_IO, LoopStatus, encoded, loop_status};
+use crate::{Deadline, DeviceNumber};
 
 /// An image file. A file that is created later under the same name is another image.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::openat2;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, umask};
 
 use super::{INSIDE, SubpathError};
+use crate::openat2;
 
 /// So often somebody may take away what was just found or made.
 const TRIES: usize = 16;

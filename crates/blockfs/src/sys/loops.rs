@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::{DeviceNumber, DiskSeq};
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Opcode, ioctl, opcode};
 
 use super::{Plain, Request, request};
+use crate::{DeviceNumber, DiskSeq};
 
 /// `LOOP_GET_STATUS64`. Opcodes of loop devices are from before these had a size.
 const GET_STATUS: Opcode = opcode::none(b'L', 5);
