@@ -102,7 +102,7 @@ fn every_row_is_read_as_the_delegate_reads_it_or_refused() {
     }
 }
 
-/// The laws' models start more than the delegates do, of which the tables are: values are no matter
+/// The models start more than the delegates do, of which the tables are: values are no matter
 /// to them.
 #[test]
 fn what_a_delegate_reads_its_model_reads_too() {
