@@ -14,8 +14,8 @@ use crust_blockfs::sys;
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-/// Where a delegate is looked for when the configuration names none (docs/configuration.md). There is
-/// no `PATH` lookup: containerd and podman give little or none of it.
+/// The places where a delegate is looked for if the configuration names none (docs/configuration.md). `PATH` isn't
+/// searched: containerd and podman pass little or none of it.
 const BUILT_IN: [&str; 4] = [
     "/usr/sbin/runc",
     "/usr/bin/runc",
@@ -42,7 +42,7 @@ pub(crate) enum DelegateError {
     Stat {
         /// The configured path.
         path: PathBuf,
-        /// What lstat, realpath or stat said.
+        /// The error of lstat, realpath or stat.
         #[source]
         source: io::Error,
     },
@@ -72,7 +72,7 @@ pub(crate) enum DelegateError {
     Exec {
         /// The delegate.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         #[source]
         source: io::Error,
     },

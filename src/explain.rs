@@ -33,7 +33,7 @@ pub(crate) struct Explanation {
     pub(crate) mounts: Vec<ExplainedMount>,
     pub(crate) plan: Option<Plan>,
     pub(crate) volumes: Vec<ExplainedVolume>,
-    /// What a create is refused with: its error is the first.
+    /// The reasons why a create would be refused. Its error would be the first.
     pub(crate) refusals: Vec<String>,
     pub(crate) rewrite: Option<Rewrite>,
     /// The change of the config, with a line for each value.
@@ -75,7 +75,7 @@ pub(crate) struct ExplainedVolume {
         serialize_with = "users_or_none"
     )]
     pub(crate) users: Option<Vec<User>>,
-    /// Why the pod can't have it.
+    /// The reason why the pod can't have it.
     pub(crate) problem: Option<String>,
 }
 

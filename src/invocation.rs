@@ -79,7 +79,7 @@ impl Verb {
 /// One `create`, `run` or `restore`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// Which of the three.
+    /// One of the three verbs.
     pub(crate) verb: Verb,
     /// The bundle as given, relative to the caller's directory; `.` when there was none.
     pub(crate) bundle: PathBuf,
@@ -147,7 +147,7 @@ pub(crate) enum Command {
 pub(crate) struct Invocation {
     /// The global flags seen, those before a mistake too: its report goes to their log.
     pub(crate) globals: Globals,
-    /// What is asked for.
+    /// The command, or the error of a command line that is refused.
     pub(crate) command: Result<Command, InvocationError>,
 }
 

@@ -261,11 +261,11 @@ fn match_path(
 
 /// A volume that is staged at a path or at a parent of it.
 struct Staged<'a> {
-    /// Where it is staged.
+    /// The target path that it is staged at.
     at: TargetPath,
     /// Its target path, as it was given.
     volume: TargetPath,
-    /// What remains of the path below it.
+    /// The rest of the path below it.
     below: &'a Path,
 }
 

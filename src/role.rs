@@ -35,7 +35,7 @@ const CRIO_SANDBOX: &str = "io.kubernetes.cri-o.SandboxID";
 /// kubelet's labels, as a JSON object. A container's are written after the pod's annotations; in a
 /// sandbox's config annotations come later, but not later than the labels one by one.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
-/// Who made the container; podman says `libpod`.
+/// The program that made the container; podman's is `libpod`.
 const MANAGER: &str = "io.container.manager";
 const LABEL_UID: &str = "io.kubernetes.pod.uid";
 

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::invocation::{Globals, Update};
 use crate::oci::ArrayPath;
 
-/// Of resources, which have a few kilobytes.
+/// The size limit of resources in bytes. They usually have a few kilobytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The delegate's new command line; `None` where the old one will do. Nothing in here is worth an

@@ -43,11 +43,11 @@ pub(crate) struct SandboxArgs {
 /// The arguments of the hook that mounts the volumes of a container.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MountArgs {
-    /// As [`SandboxArgs::cli`].
+    /// See [`SandboxArgs::cli`].
     pub(crate) cli: PathBuf,
     /// The root file system on the host.
     pub(crate) rootfs: PathBuf,
-    /// As [`SandboxArgs::label`].
+    /// See [`SandboxArgs::label`].
     pub(crate) label: Option<String>,
     /// The mounts, in the order of the config.
     pub(crate) mounts: Vec<HookMount>,

@@ -21,7 +21,8 @@ use dlmalloc::GlobalDlmalloc;
 
 use input::{ContainerState, HookArgs, Verb};
 
-/// As in runcrust. musl's allocator maps each large buffer by itself: 40 system calls of a sandbox's hook.
+/// The same allocator as runcrust's. musl's maps each large buffer by itself, which is 40 system calls of a sandbox's
+/// hook.
 #[global_allocator]
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 

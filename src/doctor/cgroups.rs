@@ -17,7 +17,7 @@ pub(super) fn check(kind: DelegateKind) -> Finding {
     }
 }
 
-/// What is to be seen at and below `/sys/fs/cgroup`.
+/// The layout of the control groups below `/sys/fs/cgroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     None,

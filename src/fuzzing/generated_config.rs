@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use arbitrary::Unstructured;
 
-/// What the runtime-spec has in a place.
+/// The form of a value in the runtime-spec.
 enum Form {
     /// Anything.
     Any,

@@ -16,7 +16,7 @@ pub(crate) enum InvocationError {
         argument: String,
         /// The verb that comes after it.
         verb: &'static str,
-        /// What is wrong with it.
+        /// The ambiguity.
         doubt: Ambiguity,
     },
     /// After the subcommand.
@@ -26,7 +26,7 @@ pub(crate) enum InvocationError {
         argument: String,
         /// The subcommand.
         verb: &'static str,
-        /// What is wrong with it.
+        /// The ambiguity.
         doubt: Ambiguity,
     },
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::{Command, DelegateKind, Globals, Invocation, LogFormat, Start, Update, Verb, parse};
 
-/// What some version of a delegate does of itself.
+/// A model of a version of a delegate: what it starts for a command line.
 type Model = Box<dyn Fn(&[&[u8]]) -> Option<Start>>;
 
 /// Panics where a law doesn't hold of `argv` (with `argv[0]`).
@@ -71,7 +71,7 @@ fn a_switch_in_front_changes_nothing(kind: DelegateKind, argv: &[OsString], befo
     assert_eq!((&after.globals, &after.command), (globals, command));
 }
 
-/// What was understood can be written in the one way that every version knows.
+/// Checks that a create that was understood can be written in the one way that every version understands.
 fn can_be_said_plainly(kind: DelegateKind, globals: &Globals, start: Start) {
     let mut plain: Vec<OsString> = vec!["runcrust".into()];
     let log = globals.log.as_ref().map(|log| log.as_os_str());
@@ -107,7 +107,7 @@ fn option(name: &str, value: &OsStr) -> Vec<OsString> {
     }
 }
 
-/// As [`crate::update`] goes about it.
+/// Checks that an update can be given other resources, as [`crate::update`] does it.
 fn takes_other_resources(argv: &[OsString], update: &Update) {
     let mut longer = argv.to_vec();
     longer.insert(update.after_flags, "--resources=/proc/self/fd/7".into());

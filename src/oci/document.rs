@@ -60,7 +60,7 @@ pub(crate) struct Document<'a> {
     pub(super) text: &'a str,
     pub(super) all: Json<'a>,
     pub(super) top: Object<'a>,
-    /// What is below `linux`, once it was asked for: a filter of system calls makes that long.
+    /// The object at `linux`, once it was asked for: a filter of system calls makes it long.
     linux: OnceCell<Option<Object<'a>>>,
     /// It was no UTF-8: in each reader's text the bytes that aren't are something else.
     pub(super) is_lossy: bool,

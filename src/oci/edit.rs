@@ -40,7 +40,7 @@ pub(crate) enum Edit {
     /// Appends an element, in the order of the list; the array and the objects above it are
     /// made where they are missing or null.
     Push {
-        /// Where.
+        /// The array.
         array: ArrayPath,
         /// One JSON value.
         json: String,
@@ -48,7 +48,7 @@ pub(crate) enum Edit {
     /// Puts an element before another, in the order of the list; at the end where there is no
     /// such other. The array is made where it is missing or null.
     Insert {
-        /// Where.
+        /// The array.
         array: ArrayPath,
         /// Before which one.
         before: usize,
@@ -57,9 +57,9 @@ pub(crate) enum Edit {
     },
     /// Removes an element; twice is once, and a source for a removed mount is of no matter.
     Remove {
-        /// Where.
+        /// The array.
         array: ArrayPath,
-        /// Which one.
+        /// The index of the element.
         index: usize,
     },
 }
@@ -76,11 +76,11 @@ impl Document<'_> {
     }
 }
 
-/// What happens to one array.
+/// The edits of one array.
 #[derive(Default)]
 struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,
-    /// By the index of the element that they come before.
+    /// New elements, by the index of the element that they come before.
     inserts: BTreeMap<usize, Vec<&'e str>>,
     /// Changes to elements that are there, by their index.
     elements: BTreeMap<usize, Change>,
@@ -281,7 +281,7 @@ impl<'e> Plan<'e> {
 }
 
 impl<'e> ArrayEdits<'e> {
-    /// What comes after an array's elements.
+    /// Returns the elements that are added at the end of an array.
     fn at_the_end(&self, length: usize) -> Vec<&'e str> {
         let inserts = self.inserts.range(length..);
         let inserts = inserts.flat_map(|(_, inserts)| inserts.iter().copied());

@@ -36,9 +36,9 @@ pub(crate) enum DocumentError {
     WrongType {
         /// The JSON path.
         place: String,
-        /// What the runtime-spec says.
+        /// The type in the runtime-spec.
         expected: &'static str,
-        /// What is there.
+        /// What was found.
         found: &'static str,
     },
     /// A string with half of a surrogate pair, for which Go and C have different readings.
@@ -46,7 +46,7 @@ pub(crate) enum DocumentError {
     Text {
         /// The JSON path.
         place: String,
-        /// Where in the string.
+        /// The error of the parser, with the place in the string.
         #[source]
         source: serde_json::Error,
     },
@@ -72,7 +72,7 @@ pub(crate) enum DocumentError {
         key: String,
         /// The key that it is taken for.
         meant: &'static str,
-        /// By whom.
+        /// The kind of reader.
         reader: Reader,
     },
     /// Two objects under one key: which of them counts, or what they come to together, depends on the
@@ -109,7 +109,7 @@ pub(crate) enum DocumentError {
     NoSuchElement {
         /// The JSON path of the array.
         array: &'static str,
-        /// Which one.
+        /// The index of the element.
         index: usize,
         /// How many there are.
         length: usize,
@@ -119,7 +119,7 @@ pub(crate) enum DocumentError {
     Element {
         /// The JSON path of the array.
         array: &'static str,
-        /// What is wrong with it.
+        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },

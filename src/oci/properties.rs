@@ -86,7 +86,7 @@ pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
     arrays(document, value);
 }
 
-/// What is read, and what a value has there; `None` where that has a wrong type.
+/// Compares what was read with the value there; `None` if that has a wrong type.
 fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     read: Result<T, DocumentError>,

@@ -27,7 +27,7 @@ pub(crate) struct Source<'a> {
     pub(crate) is_from_bundle: bool,
 }
 
-/// What the name of a key begins with that stood twice and was the one not read.
+/// The prefix of a key that stood twice, for the one that wasn't read.
 pub(super) const UNREAD: &str = "x-runcrust-unread-";
 
 impl<'a> Document<'a> {
@@ -185,7 +185,7 @@ fn may_bind(mount: &Object<'_>) -> bool {
         || options.any(|it| is(it, "bind") || is(it, "rbind"))
 }
 
-/// Which of [`NAMING`] a mount hasn't.
+/// Returns the keys of [`NAMING`] that a mount doesn't have.
 fn lacks(mount: Json<'_>) -> Vec<&'static str> {
     let mount = Object::of(mount, MOUNT);
     let mut lacking = NAMING.to_vec();
@@ -193,7 +193,7 @@ fn lacks(mount: Json<'_>) -> Vec<&'static str> {
     lacking
 }
 
-/// Of keys that stand twice in an object, leaves the one whose value counts.
+/// Leaves only the value that counts of each key that stands several times in an object.
 fn leave_ours<'a>(
     object: Json<'a>,
     read: &Object<'a>,

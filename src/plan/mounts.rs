@@ -93,7 +93,7 @@ fn is_id_map(option: &str) -> bool {
     name == "idmap" || name == "ridmap"
 }
 
-/// Of options that contradict each other the last one counts.
+/// Whether the options make a mount read-only. Of contradicting options the last one counts.
 fn is_read_only(mount: &Mount<'_>) -> bool {
     let mut options = mount.options.iter().rev();
     let last = options.find(|option| matches!(&***option, "ro" | "rro" | "rw" | "rrw"));

@@ -50,8 +50,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What becomes of a config's mounts, by their index. Each is looked at once, however many there are
-/// and however they are stacked.
+/// The propagation of a config's mounts, by their index. Each is looked at once, however many there are and however
+/// they are stacked.
 struct Tree {
     /// The mount that each is made on: the deepest of those before it, and of several on one place
     /// the last. `None`: the root file system, whose mount the delegate makes private.
@@ -101,7 +101,7 @@ fn effective<'m>(mount: &'m Mount<'_>) -> Option<&'m str> {
     (is_shared(said) || said.starts_with('r') || !is_tree).then_some(said)
 }
 
-/// Of options that contradict each other the last one counts.
+/// Returns the option for the propagation. Of contradicting options the last one counts.
 fn said<S: AsRef<str>>(options: &[S]) -> Option<&str> {
     let mut options = options.iter().rev().map(AsRef::as_ref);
     options.find(|option| {

@@ -20,7 +20,7 @@ use crate::plan::{ContainerPlan, PlannedMount};
 /// The needs of a container's volumes, and the container's root file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerVolumes<'a> {
-    /// Of each volume.
+    /// The needs of each volume.
     pub(crate) needs: &'a [(TargetPath, Need)],
     /// The container's root file system on the host.
     pub(crate) rootfs: &'a Path,

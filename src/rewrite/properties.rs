@@ -18,11 +18,11 @@ use crate::oci::properties::value_of;
 use crate::oci::{ArrayPath, Document};
 use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwner};
 
-/// What becomes of the container.
+/// The kind of rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Becomes {
     Sandbox,
-    /// Of every n-th mount that has a path for its source.
+    /// Every n-th mount with a path as its source is a volume's.
     Container {
         way: MountMode,
         every: usize,

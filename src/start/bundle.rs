@@ -12,7 +12,7 @@ use crate::rewrite::{self, Rewrite, RewrittenBundle};
 pub(super) struct Bundle<'a> {
     state: &'a StateDirectory,
     file: &'a ForeignFile,
-    /// What a record says of the create.
+    /// The bundle as its record describes it.
     made: RewrittenBundle,
     /// The config from before an earlier create, which has left it as it is.
     before: Option<Vec<u8>>,
@@ -120,7 +120,7 @@ pub(crate) fn original(
     Ok((record, text))
 }
 
-/// Of a bundle that is created again and again under new ids, the last.
+/// Returns the containers of both creates. If a bundle is created again and again under new ids, the last are kept.
 fn together(mut earlier: Vec<String>, own: Vec<String>) -> Vec<String> {
     const MOST: usize = 32;
     earlier.retain(|container| !own.contains(container));

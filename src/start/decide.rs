@@ -194,7 +194,7 @@ impl<'a> Job<'a> {
         Ok((rewrite.with_context(|| plan.names())?, hooks))
     }
 
-    /// What each volume takes, as far as the container can have it.
+    /// Returns the needs of each volume. Fails if the container can't have one.
     fn needs(&self, plan: &ContainerPlan, node: &ThisNode<'_>) -> Result<Vec<(TargetPath, Need)>> {
         let mut needs = Vec::new();
         for volume in plan.volumes() {
@@ -246,7 +246,7 @@ pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
     }
 }
 
-/// Of a mount that a hook makes, the options are its to give.
+/// Checks the options of mounts that a hook makes: it has to be able to set them.
 fn hook_can_have_options(plan: &ContainerPlan) -> Result<()> {
     for mount in &plan.mounts {
         crust_volume::rootfs::attributes(&mount.options)

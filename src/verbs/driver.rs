@@ -232,7 +232,7 @@ pub(super) fn capabilities(config: &Config) -> Result<Value, Failure> {
     Ok(json!({"capabilities": capabilities, "file_systems": file_systems}))
 }
 
-/// What this host allows.
+/// The abilities of this host.
 struct HostAbilities {
     mounts: bool,
     grows: bool,

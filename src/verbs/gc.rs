@@ -36,7 +36,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// What couldn't be removed is there as well.
+    /// Returns the items that were left, and those that couldn't be removed.
     fn left(&self) -> impl Iterator<Item = &ItemReport> {
         self.report.left.iter().chain(&self.report.failed)
     }

@@ -77,7 +77,7 @@ impl Report for Volume {
     }
 }
 
-/// As it stands in `mountInfo.json`.
+/// Returns what was staged, in the form of `mountInfo.json`.
 fn mount_info(info: &MountInfo) -> Value {
     serde_json::from_slice(&info.to_json()).unwrap_or_default()
 }
@@ -129,7 +129,7 @@ impl Display for Volume {
     }
 }
 
-/// What can't be read says so.
+/// Returns a value in words, or the reason why it can't be read; `None` if there is none.
 fn or_error<T>(it: &Result<Option<T>, String>, show: impl FnOnce(&T) -> String) -> Option<String> {
     match it {
         Ok(it) => it.as_ref().map(show),

@@ -9,7 +9,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Of a file in which the kernel says one thing, in `/proc` or `/sys`, where a page is usual.
+/// The size limit of a file in `/proc` or `/sys` with a single value, in bytes. Usually it is a page.
 pub const KERNELS_WORD: u64 = 64 * 1024;
 
 /// More than most of them hold: they are read in one call, and a second one sees the end.

@@ -24,7 +24,7 @@ use crate::openat2;
 use crate::sys::loops::{LoopStatus, loop_status};
 use crate::timed_probe::ProbeError;
 
-/// Where the kernel describes its devices (sysfs(5)).
+/// The directory where the kernel describes its devices (sysfs(5)).
 const SYSFS: &str = "/sys";
 
 /// A block device, found once: later calls act on what was found, whatever becomes of the path. Clones share the
@@ -44,7 +44,7 @@ pub enum DeviceError {
     /// The path is relative: whose current directory would it be?
     #[error("device {path:?}: not an absolute path; hint: write /dev/…")]
     NotAbsolute {
-        /// As given.
+        /// The path as it was given.
         path: PathBuf,
     },
     /// There is nothing there.
@@ -53,13 +53,13 @@ pub enum DeviceError {
          hint: is it attached to this node? a by-id name appears with udev"
     )]
     Missing {
-        /// As given.
+        /// The path as it was given.
         path: PathBuf,
     },
     /// No device has such a path.
     #[error("device {path:?}: {}: {}", Name(*errno), in_words(*errno))]
     Path {
-        /// As given.
+        /// The path as it was given.
         path: PathBuf,
         /// ENOTDIR, ELOOP or ENAMETOOLONG.
         errno: Errno,
@@ -70,39 +70,39 @@ pub enum DeviceError {
          hint: an image file needs a loop device (losetup --find --show)"
     )]
     NotBlock {
-        /// As given.
+        /// The path as it was given.
         path: PathBuf,
-        /// What it is, with an article.
+        /// The kind of file that it is, with an article.
         kind: &'static str,
     },
     /// The path is another device's.
     #[error("device {path:?}: is {found} instead of {expected}; hint: is /dev a devtmpfs?")]
     Other {
-        /// By the name that the kernel gives it.
+        /// The path by the name that the kernel gives the device.
         path: PathBuf,
-        /// What is there.
+        /// The number that was found.
         found: DeviceNumber,
-        /// What should be.
+        /// The number that was expected.
         expected: DeviceNumber,
     },
     /// A system call failed otherwise.
     #[error("device {path:?}: {call}: {}", Name(*errno))]
     Call {
-        /// As given.
+        /// The path as it was given.
         path: PathBuf,
-        /// Which.
+        /// The call.
         call: &'static str,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// sysfs doesn't have what it has for every block device.
     #[error("device {number}: read {file:?}: {source}; hint: is sysfs mounted at /sys?")]
     Sysfs {
-        /// Which device.
+        /// The device's number.
         number: DeviceNumber,
-        /// Which file of its.
+        /// The file in sysfs.
         file: PathBuf,
-        /// Why; `InvalidData` when it has other contents than expected.
+        /// The error; `InvalidData` if the contents aren't as expected.
         source: std::io::Error,
     },
     /// The kernel's list of disks can't be read.
@@ -112,7 +112,7 @@ pub enum DeviceError {
     Unlisted {
         /// The list.
         file: PathBuf,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
     /// A loop device's file is on a file system that hangs.
@@ -295,8 +295,8 @@ pub fn exists(number: DeviceNumber) -> Result<bool, DeviceError> {
     Ok(sysfs::name(Path::new(SYSFS), number)?.is_some())
 }
 
-/// What a loop device shows, by its own word; `None` where it can't be asked from here, or shows nothing
-/// any more.
+/// Returns the status of a loop device, as the device itself returns it; `None` if it can't be asked from here, or has
+/// no file any more.
 fn shown_by(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
     let device = match Device::of_number(number) {
         Ok(Some(device)) => device,
@@ -353,7 +353,7 @@ fn is_normal(path: &Path) -> bool {
     names.all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
-/// What is wrong with a path, and what to do.
+/// Returns the cause of an errno of a path, with the next step.
 fn in_words(errno: Errno) -> &'static str {
     match errno {
         Errno::NOTDIR => {

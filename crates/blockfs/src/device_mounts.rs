@@ -22,7 +22,7 @@ pub struct DeviceMounts(BTreeMap<DeviceNumber, Vec<DeviceMount>>);
 pub struct DeviceMount {
     /// The mount's id; statx's `stx_mnt_id`.
     pub id: u32,
-    /// Where it is mounted, as its namespace has it.
+    /// The mount point, as its namespace has it.
     pub mount_point: PathBuf,
 }
 

@@ -25,7 +25,7 @@ use context::Context;
 /// A mount that is to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// What it is on.
+    /// The device that it is on.
     pub device: &'a DeviceFacts,
     /// The file system's type; the caller has checked it against the allow list, since the name
     /// reaches the kernel's module loader.

@@ -79,8 +79,8 @@ pub struct Order<'a> {
     pub group: u32,
     /// When the root's attributes is enough to know.
     pub policy: FsGroupChangePolicy,
-    /// What the file system is on, where it may be asked for all its inodes before any entry is
-    /// looked at. That finds out sooner that there is nothing to do.
+    /// The device that the file system is on, if its tables of inodes may be read before any entry is. They tell sooner
+    /// that there is nothing to do.
     pub device: Option<&'a DeviceFacts>,
     /// Another pod may be changing the tree during the walk. The walk is then repeated until a pass
     /// finds nothing left to change, so that entries moved from an unvisited to a visited directory are

@@ -19,10 +19,9 @@ pub struct Mount {
     pub parent: u32,
     /// The superblock's device. Not always `st_dev`: btrfs gives each subvolume its own.
     pub device: DeviceNumber,
-    /// Which directory (or file) of the file system is mounted; ends in `//deleted` when that has
-    /// been removed.
+    /// The directory (or file) of the file system that is mounted; it ends in `//deleted` if that was removed.
     pub root: PathBuf,
-    /// Where, relative to the process's root directory.
+    /// The mount point, relative to the process's root directory.
     pub mount_point: PathBuf,
     /// The mount's own options, comma separated, as `rw,nosuid,relatime`.
     pub options: OsString,
@@ -30,7 +29,7 @@ pub struct Mount {
     pub propagation: Propagation,
     /// The type, with a subtype after a dot (`fuse.sshfs`).
     pub fstype: OsString,
-    /// What it was mounted from, as the one who mounted it spelt it; empty when there was nothing.
+    /// The source as it was given to the mount; empty if there was none.
     pub source: OsString,
     /// The options of its superblock, as the kernel shows them.
     pub super_options: SuperOptions,
@@ -102,7 +101,7 @@ pub enum MountInfoError {
         path: PathBuf,
         /// The number of the line, counted from 1.
         line: usize,
-        /// Which field is missing or malformed.
+        /// The field that is missing or malformed.
         field: &'static str,
         /// The line.
         text: String,
@@ -180,7 +179,7 @@ impl Table {
 pub struct InvalidLine {
     /// Counted from 1.
     pub line: usize,
-    /// Which field is missing or malformed.
+    /// The field that is missing or malformed.
     pub field: &'static str,
     /// The line, lossily.
     pub text: String,

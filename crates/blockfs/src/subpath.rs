@@ -27,7 +27,7 @@ pub enum Missing {
 pub struct Resolved {
     /// `O_PATH` and close-on-exec; it means this directory or file whatever is renamed later.
     pub fd: OwnedFd,
-    /// Which of the two it is.
+    /// The kind of file.
     pub kind: Kind,
 }
 

@@ -25,7 +25,7 @@ pub enum ProbeError {
     Call {
         /// The call.
         call: &'static str,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// The probing process was killed.

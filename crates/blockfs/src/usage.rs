@@ -20,9 +20,9 @@ pub struct Usage {
 pub struct Amounts {
     /// All there is, in use or not.
     pub total: u64,
-    /// What is in use.
+    /// The number in use.
     pub used: u64,
-    /// What a user without privileges can still take.
+    /// The number that a user without privileges can still take.
     pub available: u64,
 }
 
@@ -41,7 +41,7 @@ pub fn usage(fd: impl AsFd) -> Result<Usage, UsageError> {
     Ok(convert(&Counts::from(&stat)))
 }
 
-/// What fstatfs(2) counts, blocks in units of `fragment` bytes.
+/// The counts of fstatfs(2), blocks in units of `fragment` bytes.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     fragment: u64,

@@ -70,7 +70,7 @@ pub struct Runtime {
     pub(crate) name: String,
     /// The programs that it runs: several where the engine takes the first one that exists.
     pub(crate) programs: Vec<String>,
-    /// Why `install` can't have written the entry, whatever its programs are.
+    /// The reason why `install` can't have written the entry, whatever its programs are.
     pub(crate) mismatch: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct WantedHandler<'a> {
 pub struct Edit {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    /// What an operator has to know.
+    /// Notes for the operator.
     pub(crate) notes: Vec<String>,
 }
 

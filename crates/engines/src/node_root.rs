@@ -151,7 +151,7 @@ pub(crate) struct DropIns {
     pub(crate) files: &'static [&'static str],
     /// The directory of the drop-ins, which are read in the order of their names.
     pub(crate) directory: &'static str,
-    /// What a drop-in's name ends with.
+    /// The end of a drop-in's name.
     pub(crate) suffix: &'static str,
 }
 

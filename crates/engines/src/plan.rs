@@ -17,7 +17,7 @@ use crate::node_root::NodeRoot;
 pub struct ChangePlan {
     /// The files, with those that stay as they are.
     pub changes: Vec<FileChange>,
-    /// What an operator has to know.
+    /// Notes for the operator.
     pub notes: Vec<String>,
     /// The programs that the handler runs or ran. Empty if there was no handler to remove.
     pub programs: Vec<PathBuf>,

@@ -18,7 +18,7 @@ pub struct Service<'a> {
     pub reloads: bool,
 }
 
-/// Where systemd looks for units.
+/// The directories where systemd looks for units.
 const UNITS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",

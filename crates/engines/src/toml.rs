@@ -20,7 +20,7 @@ pub(crate) struct Toml<'a> {
     document: Document<String>,
 }
 
-/// Where a new key of a table goes.
+/// The place of a new key of a table.
 enum Place {
     /// A line of its own, with the text that comes before the key.
     Line(usize, String),

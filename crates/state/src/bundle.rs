@@ -29,7 +29,7 @@ pub struct BundleRecord {
     /// Mounts that were taken out, by their index before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<RemovedMount>,
-    /// Where the config was, where that is known.
+    /// The place of the config, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<ConfigPlace>,
     /// Keys that stood twice were given names that nobody reads.
@@ -85,9 +85,9 @@ pub struct RemovedMount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplacedSource {
-    /// What stands there now, a path in the attach directory.
+    /// The source that replaces it, a path in the attach directory.
     pub attached: String,
-    /// What stood there.
+    /// The source before.
     pub original: String,
     /// The mount's destination, which must still be the same.
     pub destination: String,
@@ -114,7 +114,7 @@ pub struct ConfigPlace {
     device: DeviceNumber,
     /// The boot in which it has that.
     boot_id: String,
-    /// What is on it ends with the boot.
+    /// Whether the file system ends with the boot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     volatile: bool,
 }

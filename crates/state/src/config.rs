@@ -15,7 +15,7 @@ use crust_blockfs::fstypes;
 pub use delegate::{DelegateKind, DelegateSettings};
 pub use file::{missing, parse, read};
 
-/// Where configuration files are looked for.
+/// The directory of configuration files.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
 
 /// Whether every sandbox gets a `/.crust`.
@@ -66,7 +66,7 @@ pub enum MountMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceNode {
-    /// Where `metadata.deviceNode` asks for it.
+    /// Those of volumes whose `metadata.deviceNode` asks for it.
     #[default]
     Metadata,
     /// All of them.
@@ -116,13 +116,13 @@ pub struct Config {
     pub fstypes: Vec<String>,
     /// Mount options for every volume, before its own.
     pub default_options: Vec<String>,
-    /// Which sandboxes get a `/.crust`.
+    /// The sandboxes that get a `/.crust`.
     pub sandbox: SandboxMode,
     /// Whether pods may share a volume.
     pub shared: Sharing,
-    /// What becomes of CSI volumes that aren't staged.
+    /// The treatment of CSI volumes that aren't staged.
     pub unstaged: Unstaged,
-    /// Who mounts a container's volumes.
+    /// The program that mounts a container's volumes.
     pub mount_mode: MountMode,
     /// Whether a container gets raw devices.
     pub device_node: DeviceNode,
@@ -181,7 +181,7 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error, with its place.
         message: String,
     },
     /// A key's value can't be used.
@@ -191,7 +191,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// The key.
         key: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -33,7 +33,7 @@ pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
 /// Largest number of names that a listing collects: many times the number of a node's volumes and containers.
 const MAX_NAMES: usize = 100_000;
 
-/// Where no link is followed, and none of `/proc`'s that isn't one.
+/// Fails at a symbolic link, and at a magic link of `/proc`.
 const HERE: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
 /// And no way leads out of a directory.

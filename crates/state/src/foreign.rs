@@ -31,7 +31,7 @@ pub enum ForeignFileError {
         call: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         #[source]
         source: io::Error,
     },

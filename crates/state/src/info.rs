@@ -175,9 +175,9 @@ pub enum InfoError {
     Type {
         /// The field's path in the document.
         field: &'static str,
-        /// What belongs there.
+        /// The value that belongs there.
         expected: &'static str,
-        /// What stands there, as JSON.
+        /// The value that was found, as JSON.
         found: String,
     },
     /// More than a reader would take.
@@ -190,7 +190,7 @@ pub enum InfoError {
     Value {
         /// The field's path in the document.
         field: &'static str,
-        /// Why it can't be used.
+        /// The reason why it can't be used.
         reason: String,
     },
 }

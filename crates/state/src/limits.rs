@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-/// What kubelet gives CRI's `RunPodSandbox` (twice its `runtimeRequestTimeout`), and
-/// `CreateContainer`.
+/// The time limits of kubelet for CRI's `RunPodSandbox` (twice its `runtimeRequestTimeout`), and for `CreateContainer`.
 const KUBELETS_SANDBOX: Duration = Duration::from_secs(240);
 const KUBELETS_CONTAINER: Duration = Duration::from_secs(120);
 
@@ -27,13 +26,13 @@ const fn hook(own: u64, delegates: u64) -> HookLimits {
     }
 }
 
-/// Of the hook that mounts a pod's volumes in its sandbox: fsGroup may take long.
+/// The limits of the hook that mounts a pod's volumes in its sandbox: fsGroup may take long.
 pub const SANDBOX: HookLimits = hook(210, 225);
 
-/// Of the one that mounts in a container.
+/// The limits of the hook that mounts in a container.
 pub const CONTAINER: HookLimits = hook(105, 115);
 
-/// Of those that only write records.
+/// The limits of the hooks that only write records.
 pub const RECORD: HookLimits = hook(20, 30);
 
 const _: () = {

@@ -183,7 +183,7 @@ fn wait_for(
     }
 }
 
-/// As it said of itself.
+/// Returns the description that the holder has written of itself.
 fn holder(file: File) -> String {
     const MOST: u64 = 64;
     let mut name = Vec::new();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::config::{self, ConfigError};
 
-/// Where its configuration is looked for.
+/// The path of its configuration.
 pub const CONFIG: &str = "/etc/runcrust/crust_ops.toml";
 
 /// The socket of `crust.v1.Runtime` where the configuration names none.

@@ -12,7 +12,7 @@ pub struct Claim<'a> {
     pub pod_uid: &'a str,
     /// The volume's access mode forbids a second pod.
     pub exclusive: bool,
-    /// What the superblock is to be made with.
+    /// The options that the superblock is to be created with.
     pub superblock: &'a Superblock,
     /// The pod only reads: a read-only superblock that is there will do.
     pub only_reads: bool,
@@ -58,11 +58,11 @@ pub enum Conflict {
         "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for all of its users, or end that {noun} first", noun = .holder.noun
     )]
     Superblock {
-        /// Who has it.
+        /// The present holder.
         holder: Holder,
-        /// As what.
+        /// The superblock that is mounted.
         present: String,
-        /// As what it was to be mounted now.
+        /// The superblock that was to be mounted.
         wanted: String,
     },
     /// A superblock has one label for all its files, or those on the disk.
@@ -70,7 +70,7 @@ pub enum Conflict {
         "{holder} has it mounted with {present}, and it was to be mounted with {wanted} now; hint: {noun}s that share a volume need the same SELinux level{level}", noun = holder.noun, level = level(holder.noun)
     )]
     Label {
-        /// Who has it.
+        /// The present holder.
         holder: Holder,
         /// With which.
         present: Label,
@@ -82,7 +82,7 @@ pub enum Conflict {
         "{holder} has the same data through device {present} (this is {wanted}); hint: stage both volumes with the same device"
     )]
     Alias {
-        /// Who has it.
+        /// The present holder.
         holder: Holder,
         /// Through which device.
         present: DeviceNumber,

@@ -24,7 +24,7 @@ pub struct Process {
     pub start_time: u64,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
-    /// Which pid namespace the pid is of (`/proc/self/ns/pid`): elsewhere it says nothing.
+    /// The pid namespace of the pid (`/proc/self/ns/pid`): in another one the pid means nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_namespace: Option<u64>,
 }
@@ -194,7 +194,7 @@ pub(crate) fn boot_id() -> io::Result<String> {
     Ok(KNOWN.get_or_init(|| text).clone())
 }
 
-/// What matters of a `/proc/<pid>/stat`.
+/// The fields of `/proc/<pid>/stat` that matter.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: u8,

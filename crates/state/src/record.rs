@@ -18,7 +18,7 @@ pub struct VolumeRecord {
     pub version: Version<1>,
     /// The block device; another volume on it is another pod's share of the same superblock.
     pub device: DeviceNumber,
-    /// What the superblock was made with.
+    /// The options that the superblock was created with.
     pub superblock: Superblock,
     /// `metadata.accessMode` forbids a second pod.
     pub exclusive: bool,
@@ -88,7 +88,7 @@ pub enum UserKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct User {
-    /// What it is.
+    /// The kind of user.
     pub kind: UserKind,
     /// The container's id; a sandbox is one too.
     pub id: String,
@@ -98,11 +98,11 @@ pub struct User {
     pub pod_uid: String,
     /// Its first process, or the runtime's while it is pending.
     pub process: Process,
-    /// Where a container sees the volume.
+    /// The places where a container sees the volume.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<UserMount>,
-    /// Of a container whose `create` runs: the ids of others' mounts of the device in the namespace
-    /// that the delegate runs in.
+    /// The ids of others' mounts of the device in the namespace that the delegate runs in, of a container whose
+    /// `create` is running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<u32>,
 }

@@ -46,7 +46,7 @@ fn join(text: &mut String, separator: &str, more: &str) {
     text.push_str(more);
 }
 
-/// Which volume it is stands at the start, and why at the end.
+/// Removes the middle of a long text: its start names the volume, and its end gives the reason.
 fn without_the_middle(text: String) -> String {
     if text.len() <= LONGEST {
         return text;

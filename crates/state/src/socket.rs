@@ -20,7 +20,7 @@ pub struct SocketError {
     pub call: &'static str,
     /// The socket.
     pub path: PathBuf,
-    /// What it said.
+    /// The error.
     pub source: io::Error,
 }
 
@@ -62,7 +62,7 @@ pub fn occupant(path: &Path) -> Result<Occupant, SocketError> {
     }
 }
 
-/// Of a table with a line for each socket of a network namespace.
+/// The size limit of a table with a line for each socket of a network namespace, in bytes.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Whether somebody in this network namespace listens on a stream socket that was bound to this path: who

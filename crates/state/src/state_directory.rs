@@ -33,7 +33,7 @@ pub enum StateError {
     Record {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
     /// The index of target paths can't be understood.

@@ -51,7 +51,7 @@ pub enum ViewsError {
 pub(crate) const ONTO: MoveMountFlags =
     MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
 
-/// Where a whole volume is while views of it are taken; the views' names are numbers.
+/// The name of the whole volume while views of it are taken; the views' names are numbers.
 const WHOLE: &str = "volume";
 
 /// The attach directory in the transient namespace.

@@ -22,7 +22,7 @@ use crate::tmpfs;
 /// The kernel doesn't say.
 #[derive(Debug, thiserror::Error)]
 pub enum CapabilitiesError {
-    /// Which file systems it has.
+    /// The file systems of the kernel are unknown.
     #[error("{call}: {}; hint: only root on the node can ask", Name(*errno))]
     FileSystem {
         /// The call, with its arguments.
@@ -30,7 +30,7 @@ pub enum CapabilitiesError {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// What this process may do.
+    /// The capabilities of this process are unknown.
     #[error(transparent)]
     Privileges(#[from] PrivilegesError),
 }

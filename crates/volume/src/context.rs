@@ -12,13 +12,13 @@ use crust_blockfs::device::Neighbours;
 pub struct Context<'a> {
     /// The configuration.
     pub config: &'a Config,
-    /// Where volumes are staged.
+    /// The directory of staged volumes.
     pub crust: &'a CrustDirectory,
-    /// Where users are remembered.
+    /// The directory of the runtime's records.
     pub state: &'a StateDirectory,
     /// Before whoever waits for us gives up.
     pub deadline: Deadline,
-    /// What the machine's loop devices said.
+    /// The cache of the machine's loop devices.
     pub neighbours: &'a Neighbours,
 }
 

@@ -33,9 +33,9 @@ pub enum FindError {
     /// More than one is.
     #[error("{what} is {}; hint: name one of them by its target path", .volumes.join(", and "))]
     Ambiguous {
-        /// As it was called.
+        /// The name as it was given.
         what: String,
-        /// By their target paths, or entries.
+        /// The target paths of the volumes, or their entries.
         volumes: Vec<String>,
     },
     /// It can't be told what is staged.
@@ -106,7 +106,7 @@ fn is_target(found: &FoundVolume, path: &TargetPath, target: &TargetPath) -> boo
     is_given || resolved().is_some_and(|resolved| resolved == *path)
 }
 
-/// By any of its entries.
+/// Whether any of the volume's entries has the digest.
 fn has_digest(found: &FoundVolume, start: &str) -> bool {
     let mut names: Vec<String> = vec![found.digest.to_string()];
     let places = found.places().into_iter();
@@ -144,7 +144,7 @@ fn same_as(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber
     same.unwrap_or_default()
 }
 
-/// What it is mounted from, and what is staged.
+/// Returns the devices that it is mounted from, and the staged one.
 fn numbers(it: &Overview) -> Vec<DeviceNumber> {
     let staged = it.info().and_then(|info| Device::open(&info.device).ok());
     let staged = staged.map(|device| device.number());

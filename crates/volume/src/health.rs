@@ -26,14 +26,14 @@ use crust_blockfs::usage::{Usage, UsageError, usage};
 pub struct Condition {
     /// Something is wrong with the volume.
     pub abnormal: bool,
-    /// What, and what to do; empty when nothing is.
+    /// The condition and the next step; empty if nothing is wrong.
     pub message: String,
 }
 
 /// Separator between an error and its hint.
 const HINT: &str = "; hint: ";
 
-/// What can be wrong.
+/// A symptom of a volume that isn't well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symptom<'a> {
     /// A look at the file system failed.
@@ -59,7 +59,7 @@ pub struct HealthQuestion<'a> {
     pub mount: &'a Mount,
     /// The device.
     pub device: DeviceNumber,
-    /// As it is mounted.
+    /// The type that it is mounted as.
     pub fstype: &'a str,
     /// It was to be mounted read-only.
     pub read_only: bool,
@@ -147,7 +147,7 @@ fn answers(look: &HealthQuestion<'_>) -> Result<(), (&'static str, Errno)> {
     }
 }
 
-/// What is wrong first, then what to do about it.
+/// Describes the symptoms first, then the next steps.
 fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
     let what: Vec<String> = symptoms.iter().map(ToString::to_string).collect();
     let mut hints: Vec<String> = Vec::new();

@@ -23,7 +23,7 @@ pub struct Inspection {
     pub overview: Overview,
     /// Its target path with links resolved, where that is another.
     pub resolved: Option<TargetPath>,
-    /// What was written of its users.
+    /// The record of its users.
     pub record: Result<Option<VolumeRecord>, String>,
     /// Everybody who is on record.
     pub users: Vec<SeenUser>,
@@ -33,18 +33,18 @@ pub struct Inspection {
     pub resize: Result<Option<Limits>, String>,
     /// Its device.
     pub device: Result<BlockDevice, String>,
-    /// Why an unstage would be refused, or wait.
+    /// The reasons why an unstage would be refused, or wait.
     pub obstacles: Vec<String>,
 }
 
 /// A user on record, and what is seen of it.
 #[derive(Debug)]
 pub struct SeenUser {
-    /// As it is on record.
+    /// The user as it is recorded.
     pub user: User,
     /// Whether it lives.
     pub life: Life,
-    /// Where it has the volume's file system mounted, as the kernel tells.
+    /// The places where it has the volume's file system mounted, as the kernel shows them.
     pub mounted: Vec<PathBuf>,
 }
 
@@ -55,7 +55,7 @@ pub struct BlockDevice {
     pub number: DeviceNumber,
     /// The kernel's own path to it.
     pub path: PathBuf,
-    /// Which disk it is among all that the kernel ever made; `None` where it doesn't tell.
+    /// The sequence number of the disk among all that the kernel has created; `None` if the kernel doesn't tell it.
     pub disk_seq: Option<DiskSeq>,
     /// In bytes.
     pub size: u64,
@@ -146,7 +146,7 @@ fn owners(
     Ok(owners)
 }
 
-/// What an unstage goes by, as far as that can be seen at once.
+/// Returns what an unstage would wait for or be refused for, as far as that is known without waiting.
 fn obstacles(
     context: &Context<'_>,
     overview: &Overview,

@@ -26,13 +26,13 @@ pub enum VolumeState {
 /// A volume in short.
 #[derive(Debug)]
 pub struct Overview {
-    /// What stands there.
+    /// The volume's entries.
     pub found: FoundVolume,
     /// Its device's number: where it is in use, what it is mounted from; else what is staged.
     pub device: Option<DeviceNumber>,
     /// How it stands.
     pub state: VolumeState,
-    /// Who has it, or may.
+    /// The users that live, or may.
     pub users: Vec<User>,
 }
 

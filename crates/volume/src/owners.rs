@@ -78,7 +78,7 @@ pub(super) fn preview(context: &Context<'_>, claimant: Claimant<'_>) -> Result<A
     decide(context.config, claimant, listed.others)
 }
 
-/// What is on the lists of devices.
+/// The lists of the devices' owners.
 struct Listed {
     /// The records of other volumes, with their live users.
     others: Vec<VolumeRecord>,

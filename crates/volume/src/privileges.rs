@@ -125,7 +125,7 @@ pub(crate) fn effective() -> Result<CapsHashSet, PrivilegesError> {
     caps::read(None, CapSet::Effective).map_err(failed("capget"))
 }
 
-/// What of a set is to stay; `None`: all of it.
+/// Returns the capabilities of a set that are kept; `None` if all are.
 fn needed(step: Operation, before: &CapsHashSet) -> Option<CapsHashSet> {
     let needs = step.needs();
     let sight = Capability::CAP_SYS_PTRACE;

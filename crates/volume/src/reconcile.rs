@@ -113,7 +113,7 @@ struct Pass<'a> {
     report: Report,
     /// Volumes whose entries would be removed, in a dry run.
     gone: Vec<crust_state::TargetPath>,
-    /// What couldn't be looked into for leftovers.
+    /// The directories that couldn't be searched for leftovers.
     unlisted: Vec<FileError>,
 }
 

@@ -46,7 +46,7 @@ pub enum RootfsError {
         /// The other mount's.
         there: PathBuf,
     },
-    /// What is mounted there would be seen outside the container.
+    /// A mount there would be seen outside the container.
     #[error("mount {}: propagates to other mount namespaces; {BIND}", .0.display())]
     Propagates(PathBuf),
     /// A container has more mounts than there is time for.

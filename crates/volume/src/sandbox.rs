@@ -21,7 +21,7 @@ use crust_blockfs::mountinfo::{MountInfoError, Table, has_option};
 use crust_blockfs::view::ViewError;
 use crust_blockfs::{device_mounts, sys};
 
-/// Where the volumes are in a sandbox.
+/// The directory of the volumes in a sandbox.
 pub const CRUST: &str = "/.crust";
 
 /// The file in it with the sandbox's id.
@@ -119,8 +119,8 @@ pub enum SandboxError {
 pub struct Sandbox {
     id: String,
     namespace: MountNamespace,
-    /// Where its `/.crust` is as long as this value is used: before `pivot_root`, below the
-    /// bundle's root file system.
+    /// The path of its `/.crust` as long as this value is used: before `pivot_root`, below the bundle's root file
+    /// system.
     directory: PathBuf,
 }
 

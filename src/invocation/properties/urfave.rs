@@ -15,7 +15,7 @@ struct Flags {
     switches: [&'static str; 3],
 }
 
-/// What flags said.
+/// The flags that were given.
 #[derive(Default)]
 struct Said<'a> {
     bundle: &'a [u8],
@@ -24,7 +24,7 @@ struct Said<'a> {
     help: bool,
 }
 
-/// What is left of arguments, with their flags in front.
+/// Sorts arguments: flags to the front, and the rest behind them.
 type Sort = fn(&Flags, &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 /// A runc of 1.1, and a later one.

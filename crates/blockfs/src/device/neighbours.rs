@@ -30,10 +30,11 @@ pub struct Neighbours {
     moment: Duration,
 }
 
-/// What was said, and when the first one was asked.
+/// The answers of loop devices, and the time of the first one.
 #[derive(Debug, Default)]
 struct Said {
-    /// What they show. `None` is to be asked by itself: it showed nothing, or an error, or has been found to answer.
+    /// The files of loop devices. `None` stands for one that has to be asked by itself: it had no file, or failed, or
+    /// was found to answer.
     words: BTreeMap<DeviceNumber, Option<LoopStatus>>,
     since: Option<Instant>,
     /// Those whose files don't answer, and when the first of them didn't.
@@ -144,7 +145,7 @@ impl Said {
         *self.words.get(&device)?
     }
 
-    /// What a loop device shows, by what it said or is asked now; `None` as [`shown_by`] has it.
+    /// Returns the file of a loop device, from the cache or from the device; `None` as in [`shown_by`].
     fn tells(&mut self, device: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
         if self.silent.contains(&device) {
             return Err(DeviceError::Silent(device));

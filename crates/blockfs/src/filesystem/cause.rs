@@ -57,7 +57,7 @@ pub enum Cause {
     OtherFileSystem {
         /// The type asked for.
         fstype: String,
-        /// What is there.
+        /// What was found.
         found: &'static str,
     },
     /// EINVAL, and the right one is there: options that exclude each other, btrfs' bad options
@@ -95,7 +95,7 @@ pub enum Cause {
     /// EBUSY: one superblock can't be both.
     #[error("the device's file system is mounted {}, and {} was asked for", rw_name(!read_only), rw_name(*read_only))]
     ReadOnlyMismatch {
-        /// What was asked for.
+        /// The mode that was asked for.
         read_only: bool,
     },
     /// ENOENT, ENXIO, ENODEV.
@@ -177,7 +177,7 @@ fn rw_name(read_only: bool) -> &'static str {
 pub(super) struct Circumstances<'a> {
     pub(super) fstype: &'a str,
     pub(super) read_only: bool,
-    /// What the file system got.
+    /// The options of the file system.
     pub(super) options: &'a [FsOption],
     pub(super) found: DeviceContents,
     /// The path still leads to the device.

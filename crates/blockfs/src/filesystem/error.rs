@@ -29,9 +29,9 @@ pub enum MountError {
     Replaced {
         /// The device's path.
         device: PathBuf,
-        /// What it was when it was found.
+        /// The number that the device had when it was found.
         expected: DeviceNumber,
-        /// What the kernel mounted.
+        /// The number of the device that the kernel mounted.
         mounted: DeviceNumber,
     },
 }
@@ -71,11 +71,11 @@ pub struct Refusal {
     pub device: PathBuf,
     /// The type asked for.
     pub fstype: String,
-    /// Which call.
+    /// The call.
     pub call: Call,
-    /// What it returned.
+    /// The error number.
     pub errno: Errno,
-    /// What that means here.
+    /// The meaning of the error.
     pub cause: Cause,
     /// The context's log, first message first, without the levels.
     pub log: Vec<String>,

@@ -7,13 +7,14 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-/// What one getdents64(2) fills, in bytes: about two thousand names.
+/// The size of a buffer for getdents64(2) in bytes. It holds about two thousand names.
 const LISTING: usize = 64 * 1024;
 /// From so many bytes on a directory is worth more than one worker.
 const LARGE: usize = LISTING / 2;
-/// What is sorted as one, in bytes, with the copies that wait of directories' names: about half a million names.
+/// The most names that are sorted at once, in bytes, with the copies of directories' names that wait: about half a
+/// million names.
 const MOST: usize = 16 << 20;
-/// What a worker takes of it at once, in entries.
+/// The number of entries that a worker takes at once.
 const PART: usize = 512;
 
 /// A buffer for listing directories, which is used again for each.
@@ -30,7 +31,7 @@ impl Buffer {
 pub(super) struct Batch {
     /// One after the other, each with its NUL.
     names: Vec<u8>,
-    /// What the listing says is a directory.
+    /// The entries that are directories by the listing.
     directories: Vec<Entry>,
     /// Everything else, the first one last.
     others: Vec<Entry>,
@@ -41,7 +42,7 @@ pub(super) struct Batch {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     inode: u64,
-    /// Of its name.
+    /// The start of its name.
     start: usize,
 }
 

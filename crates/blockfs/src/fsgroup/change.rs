@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 const FILE_BITS: u32 = 0o660;
 /// Added to directories: kubelet's `rwMask`, its `execMask`, and setgid.
 const DIRECTORY_BITS: u32 = 0o2770;
-/// What chmod(2) can set.
+/// The bits that chmod(2) can set.
 const PERMISSIONS: u32 = 0o7777;
 /// setuid and setgid, which a chown takes away (chown(2)).
 const SET_IDS: u32 = 0o6000;

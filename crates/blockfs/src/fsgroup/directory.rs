@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::entry::{self, InodeId};
 
-/// What one path may have (`PATH_MAX`), without its NUL.
+/// The longest path that a call takes (`PATH_MAX`), without its NUL.
 const LONGEST_PATH: usize = 4095;
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Drop for Directory {
     }
 }
 
-/// As few paths as may be, none of them longer than a path may be.
+/// Joins names to as few paths as possible, none of them longer than a call takes.
 fn split(names: &[&CStr]) -> Vec<CString> {
     let mut paths = Vec::new();
     let mut path = Vec::new();

@@ -19,9 +19,9 @@ use crate::sys;
 /// The way to change the mode of what an `O_PATH` descriptor refers to.
 #[derive(Debug)]
 pub(super) enum ModeSetter {
-    /// By fchmodat2(2), from Linux 6.6 on.
+    /// Calls fchmodat2(2), since Linux 6.6.
     Direct,
-    /// By way of its link in here, the descriptors of this process.
+    /// Calls fchmodat(2) on the descriptor's link in this directory, the descriptors of this process.
     Links(OwnedFd),
 }
 

@@ -19,17 +19,17 @@ pub enum FsGroupError {
     /// 4294967295 is chown's "leave it alone".
     #[error("fsGroup {group}: not a group id; hint: group ids end at 4294967294")]
     NotAGroup {
-        /// What was given.
+        /// The group that was given.
         group: u32,
     },
     /// A system call failed on an entry.
     #[error("fsGroup: {call}({}): {}{}", Shown(path), Name(*errno), hint(*errno))]
     Call {
-        /// Which.
+        /// The call.
         call: &'static str,
         /// On what.
         path: PathBuf,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// `/proc` isn't a procfs, or can't be opened. The volume has nothing to do with it.

@@ -82,7 +82,7 @@ impl Staff {
         hire
     }
 
-    /// As many as there are will have to do.
+    /// Starts no more helpers.
     fn hire_no_more(&mut self) {
         self.most = Some(0);
     }

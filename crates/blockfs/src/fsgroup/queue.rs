@@ -41,7 +41,7 @@ struct Run {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) directory: Arc<Directory>,
-    /// Of that directory; `None` while the walk is deep below it.
+    /// A descriptor of that directory; `None` while the walk is deep below it.
     descriptor: Option<Arc<OwnedFd>>,
     names: Names,
 }
@@ -58,7 +58,7 @@ pub(super) enum Task {
     OpenAgain(Waiting),
 }
 
-/// Where the next task is.
+/// The place of the next task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Run,
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// What [`Task::Read`] leads to in a directory that is at its end.
+    /// Ends the reading of a directory after [`Task::Read`].
     fn end_reading(queue: &mut Queue) {
         queue.push_run(directory(), Batch::default());
     }

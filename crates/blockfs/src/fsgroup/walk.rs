@@ -37,7 +37,7 @@ pub(super) struct Walk {
     /// The mount that is walked; others aren't entered.
     mount: u64,
     modes: ModeSetter,
-    /// Of files of several names, by inode.
+    /// Locks of files with several names, by inode.
     linked: [Mutex<()>; LINKED],
     /// Entries that stay as they are, as far as they were named.
     named: AtomicU64,

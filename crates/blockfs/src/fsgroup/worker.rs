@@ -31,14 +31,14 @@ pub(super) struct Worker<'scope, 'env> {
     batch: Batch,
     /// Those that the others haven't been told of.
     counts: Counts,
-    /// What all had told of before that.
+    /// The counts that all workers had reported before.
     told: Counts,
     /// The last entry wasn't right. Then the next one isn't either, as a rule, and is held before it
     /// is looked at.
     changing: bool,
 }
 
-/// What an entry that isn't a directory, or not seen as one, turned out to be.
+/// An entry that isn't a directory, or wasn't listed as one.
 enum Entry {
     Done,
     Directory,
@@ -266,7 +266,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         self.change_entry(parent, name)
     }
 
-    /// What a look alone settles: an entry of another mount, a directory, and what is right.
+    /// Settles an entry by its attributes alone: one of another mount, a directory, or one that needs no change.
     fn settled(&mut self, look: &EntryStat) -> Option<Entry> {
         if !self.walk.is_of_this_mount(look) {
             self.counts.other_mounts += 1;

@@ -142,7 +142,7 @@ static FAST_COMMITS: Restriction = Restriction {
     hint: "mount it read-write once, which replays them, or with noload, which leaves out what the journal has",
 };
 
-/// Which of the three types it is, is decided as blkid(8) does, by the features that ext2 and ext3 don't have.
+/// Parses a superblock. The type is decided as blkid(8) does it, by the features that ext2 and ext3 don't have.
 fn parse(superblock: &[u8]) -> Option<Signature> {
     const HAS_JOURNAL: u32 = 0x4;
     const FAST_COMMIT: u32 = 0x400;

@@ -53,14 +53,14 @@ pub enum GrowthError {
         /// The reason, and what to do.
         reason: &'static str,
     },
-    /// As things are it can't be grown.
+    /// It can't be grown in its present state.
     #[error("{call}: {}: {reason}", Name(*errno))]
     Refused {
         /// The call, with its arguments.
         call: String,
         /// The kernel's answer.
         errno: Errno,
-        /// What that means here, and what to do.
+        /// The meaning of the error, and the next step.
         reason: &'static str,
     },
     /// A call failed otherwise.

@@ -15,9 +15,9 @@ pub enum LoopError {
     Image {
         /// Its path.
         image: PathBuf,
-        /// Which.
+        /// The call.
         call: &'static str,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// It is something else.
@@ -25,7 +25,7 @@ pub enum LoopError {
     NotAFile {
         /// Its path.
         image: PathBuf,
-        /// What it is, with an article.
+        /// The kind of file that it is, with an article.
         kind: &'static str,
     },
     /// Somebody else has the image's lock.
@@ -45,9 +45,9 @@ pub enum LoopError {
     Call {
         /// `/dev/loop3`
         device: PathBuf,
-        /// Which.
+        /// The call.
         call: &'static str,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// There is nobody to ask for a device.
@@ -56,9 +56,9 @@ pub enum LoopError {
         Name(*errno)
     )]
     Control {
-        /// Which.
+        /// The call.
         call: &'static str,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// Others were always faster.

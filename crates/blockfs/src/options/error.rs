@@ -8,7 +8,7 @@ pub enum OptionsError {
     NotAnOption {
         /// Its name.
         option: String,
-        /// What it would do instead.
+        /// The effect that the option would have.
         why: &'static str,
     },
     /// `password=…`: it would be on disk in the clear (KEP 2857, "Security").

@@ -14,13 +14,13 @@ pub enum SubpathError {
     /// It starts with `/`.
     #[error("subPath {subpath:?}: is absolute; hint: it is relative to the volume's root")]
     Absolute {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// A component is `..`.
     #[error("subPath {subpath:?}: contains \"..\"; hint: name the directory without it")]
     ParentDirectory {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// No path contains one.
@@ -32,25 +32,25 @@ pub enum SubpathError {
          hint: an absolute link, or one that climbs above the volume's root, is never followed"
     )]
     Escapes {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// Links that lead round and round.
     #[error("subPath {subpath:?}: too many symbolic links; hint: does a link lead to itself?")]
     Loop {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// A link to something that isn't there, where nothing can be made either.
     #[error("subPath {subpath:?}: is or contains a link to something that doesn't exist")]
     DanglingLink {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// Nothing is there, and nothing is to be made.
     #[error("subPath {subpath:?}: ENOENT: doesn't exist in the volume")]
     Missing {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// Nothing is there, and nothing can be made.
@@ -59,13 +59,13 @@ pub enum SubpathError {
          hint: create it while the volume is mounted read-write"
     )]
     ReadOnly {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// A component on the way is a file.
     #[error("subPath {subpath:?}: ENOTDIR: one of its parents isn't a directory")]
     NotADirectory {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// It was made and gone again, over and over.
@@ -74,17 +74,17 @@ pub enum SubpathError {
          hint: another pod or container is at work in this volume; try again"
     )]
     Restless {
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
     },
     /// A system call failed otherwise.
     #[error("subPath {subpath:?}: {call}: {}{}", Name(*errno), hint_on_volume(*errno))]
     Call {
-        /// Which.
+        /// The call.
         call: &'static str,
-        /// As given.
+        /// The path as it was given.
         subpath: PathBuf,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
 }

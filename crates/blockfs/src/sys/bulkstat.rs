@@ -17,7 +17,7 @@ const MOST: u32 = 256;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Head {
-    /// Where to begin, and afterwards where to go on.
+    /// The inode to begin at, and afterwards the one to go on at.
     inode: u64,
     flags: u32,
     wanted: u32,
@@ -30,7 +30,7 @@ struct Head {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Inode {
-    /// As `st_ino`.
+    /// The number, `st_ino` of stat(2).
     pub(crate) number: u64,
     _size_to_times: [u64; 7],
     _generation: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Inode {
     pub(crate) group: u32,
     _project_to_version: [u32; 13],
     _sick_and_checked: u32,
-    /// As `st_mode`.
+    /// The mode, `st_mode` of stat(2).
     pub(crate) mode: u16,
     _padding: u16,
     _rest: [u64; 7],

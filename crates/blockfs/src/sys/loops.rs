@@ -95,7 +95,7 @@ pub(crate) struct LoopFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoopStatus {
     pub(crate) file: LoopFile,
-    /// Where in the file it begins, in bytes.
+    /// The offset in the file, in bytes.
     pub(crate) offset: u64,
     /// How much of the file it shows, in bytes; 0 is all.
     pub(crate) size_limit: u64,

@@ -31,8 +31,8 @@ pub(crate) const MOST_LOOPS: usize = 512;
 /// The answer to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// Which loop device the node was, and what that shows. `None`: it is none, shows nothing, or can't
-    /// tell; or a path was asked about.
+    /// The number of the loop device that the node led to, and the device's status. `None`: it led to none, or to one
+    /// without a file or that can't be read; or the question was about a path.
     pub(crate) shown: Option<(DeviceNumber, LoopStatus)>,
 }
 

@@ -28,10 +28,10 @@ pub enum EntryError {
     OtherTarget {
         /// The file.
         path: PathBuf,
-        /// What the field says.
+        /// The path in the field.
         target: TargetPath,
     },
-    /// Of the two entries of a volume behind a symbolic link, one is missing or differs.
+    /// One of the two entries of a volume behind a symbolic link is missing or differs.
     #[error("{} is missing or differs from its twin {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
     HalfStaged {
         /// The entry that should be there.
@@ -62,7 +62,7 @@ pub enum EntryError {
     Record {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
     /// `target.json` can't be understood.
@@ -70,7 +70,7 @@ pub enum EntryError {
     Target {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
     /// `resize.json` can't be understood.
@@ -78,7 +78,7 @@ pub enum EntryError {
     Resize {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: serde_json::Error,
     },
 }

@@ -147,7 +147,7 @@ impl KataDirectory {
     }
 }
 
-/// What stands there under a name; `None` where that isn't a path's, or is gone.
+/// Reads the entry with a name; `None` if the name isn't a path's, or the entry is gone.
 fn found(root: &Arc<Directory>, name: String) -> Option<FoundVolume> {
     let target = target(&name)?;
     let place = EntryPlace {
@@ -172,7 +172,7 @@ fn found(root: &Arc<Directory>, name: String) -> Option<FoundVolume> {
     })
 }
 
-/// What a path's entry is called; `None` for a path that is too long to have one.
+/// Returns the name of a path's entry; `None` for a path that is too long to have one.
 fn name(path: &TargetPath) -> Option<String> {
     let name = URL_SAFE.encode(path.as_path().as_os_str().as_encoded_bytes());
     (name.len() <= NAME_MAX).then_some(name)

@@ -17,7 +17,7 @@ const TARGET_PATH: &str = "metadata.targetPath";
 /// The entries of one volume, as a survey has found them.
 #[derive(Debug)]
 pub struct FoundVolume {
-    /// What its locks go by: the digest of its target path; where that isn't known, its entry's name.
+    /// The name of its locks: the digest of its target path or, if that is unknown, its entry's name.
     pub digest: Digest,
     /// What was staged; `metadata.targetPath` is set.
     pub info: Result<MountInfo, EntryError>,

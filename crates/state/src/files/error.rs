@@ -38,7 +38,7 @@ pub enum FileError {
     Untrusted {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 }

@@ -74,7 +74,7 @@ pub enum MakerState {
     UnderWay,
     /// No process does, and how that is known.
     Over(String),
-    /// That is unknown, and why.
+    /// It is unknown, and why.
     Unsure(String),
 }
 

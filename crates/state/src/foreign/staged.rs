@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{ForeignFile, ForeignFileError, call, io_call};
 
-/// What ends the name of each temporary file.
+/// The suffix of each temporary file's name.
 const SUFFIX: &str = "runcrust";
 
 /// A change that lacks its last step alone: all that is likely to fail has been done. Dropped, it

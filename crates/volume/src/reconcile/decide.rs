@@ -109,7 +109,7 @@ pub(super) struct ObservedVolume {
     pub(super) is_half: bool,
     /// The entry is a driver's, that takes it away itself.
     pub(super) is_kata_layout: bool,
-    /// Who is on record, and whether they live; `None` without a record.
+    /// The recorded users, and whether they live; `None` without a record.
     pub(super) users: Option<Vec<(User, Life)>>,
     /// See [`stray`].
     pub(super) stray_user: Option<User>,
@@ -119,7 +119,7 @@ pub(super) struct ObservedVolume {
     pub(super) cli: Option<(PathBuf, bool)>,
     /// The pod that the target path names.
     pub(super) pod: Pod,
-    /// What became of the target directory.
+    /// The state of the target directory.
     pub(super) target: Target,
     /// Looked at where something is to be removed that they tell about; see [`ObservedVolume::asks_devices`].
     pub(super) devices: Option<Devices>,
@@ -237,7 +237,7 @@ fn is_removed((_, verdict): &(Part, Verdict)) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Pods {
     live: Vec<String>,
-    /// Whose sandbox can't be looked at, and why; of a record that can't be read, anybody's.
+    /// The pods whose sandbox is unknown, and why; `None` stands for any pod, by a record that can't be read.
     unsure: Vec<(Option<String>, String)>,
 }
 

@@ -28,7 +28,7 @@ pub enum StateItem {
     },
     /// A volume's record of its users, and its `runtime-cli`.
     Record(TargetPath),
-    /// Of a volume's two records the one that doesn't count, and says something else.
+    /// The copy of a volume's record that doesn't count, and differs from the other.
     Copy(TargetPath),
     /// A `runtime-cli` without a record.
     RuntimeCli {
@@ -44,13 +44,13 @@ pub enum StateItem {
         /// The volume; none of a list that can't be read.
         volume: Option<TargetPath>,
     },
-    /// Of a volume's two entries the resolved path's, without the other.
+    /// A volume's entry for its resolved path, without the entry for the given one.
     Half(TargetPath),
     /// All that is staged of a volume.
     Volume(TargetPath),
     /// An entry that can't be understood.
     Entry(PathBuf),
-    /// What was being made or removed.
+    /// A temporary file or directory.
     Leftover(PathBuf),
     /// A directory that can't be looked into, or the lock of what is in it.
     Directory(PathBuf),

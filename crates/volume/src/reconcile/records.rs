@@ -181,9 +181,8 @@ impl Pass<'_> {
         }
     }
 
-    /// What of a verdict holds under the lock, which isn't held while a device is looked at: what has
-    /// been staged since stays, and so does who has been listed anew since, in the place of an earlier
-    /// boot's.
+    /// Checks a verdict again under the lock, which isn't held while a device is looked at. A volume that was staged
+    /// since stays, and so does an owner that was listed anew since, in the place of an earlier boot's.
     fn still(&self, owner: &OwnerEntry, verdict: Verdict) -> Option<Verdict> {
         let is_needless = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)
@@ -258,7 +257,7 @@ impl Pass<'_> {
     }
 }
 
-/// What was decided when it was looked at again.
+/// Whether a verdict is to remove the item.
 fn is_over(verdict: Option<&Verdict>) -> bool {
     matches!(verdict, Some(Verdict::Remove(_)))
 }

@@ -47,7 +47,7 @@ pub(super) fn look(
     }
 }
 
-/// Where kubelets keep their pods, as configured and with links followed.
+/// Returns the directories where kubelets keep their pods, as configured and with links followed.
 fn pods(config: &Config) -> Vec<PathBuf> {
     let kubelets = config.kubelet_dirs.iter();
     let kubelets =

@@ -299,7 +299,7 @@ fn is_same(path: &Path, program: &Path) -> bool {
     which(path).is_some_and(|it| which(program) == Some(it))
 }
 
-/// What was staged; `None` where nothing has to be known of it.
+/// Returns what was staged; `None` if nothing has to be known of it.
 fn staged(found: &FoundVolume) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
     match &found.info {
         Ok(info) => Ok(info.target_path.as_ref().map(|target| (target, info))),

@@ -58,7 +58,7 @@ fn is_of(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
     on.is_ok() && on == device
 }
 
-/// What is called while tables are read.
+/// The functions that are called while tables are read.
 struct Reader<'a> {
     /// Called with each inode and its number, until it returns false.
     visit: &'a mut dyn FnMut(u64, Inode) -> bool,
