@@ -62,7 +62,7 @@ pub enum Kind {
     Logs,
 }
 
-/// The most links that are followed, as in path_resolution(7).
+/// The most links that are followed, as in `path_resolution(7)`.
 const MOST_LINKS: usize = 40;
 
 /// Whether others may make names of their own in a directory on the way, as in `/tmp`: they can't
