@@ -5,7 +5,7 @@
 #   sh fuzz/run.sh SECONDS [TARGET]
 #
 # In target/fuzz/ stay, for each target, the inputs that reach new code, for the next time (corpus/), those
-# that break a law (found/), and libFuzzer's own words (log/). Fails where there is something in the second.
+# that break a property (found/), and libFuzzer's own words (log/). Fails where there is something in the second.
 set -eu
 
 cd "$(dirname "$0")/.."

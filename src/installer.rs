@@ -1,7 +1,7 @@
 //! `runcrust install` and `runcrust uninstall`: the handler in a container engine's configuration.
 //!
-//! Standard output has the files' differences, and what was done. Exit 0: it is done, or there is nothing to do. Exit 1:
-//! it isn't, and one sentence on standard error says why. Exit 2: a mistake on the command line.
+//! Standard output has the files' differences, and what was done. Exit 0: it is done, or there is nothing to do. Exit
+//! 1: it isn't, and one sentence on standard error says why. Exit 2: a mistake on the command line.
 
 mod engine_args;
 mod install;

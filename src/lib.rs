@@ -70,8 +70,8 @@ pub fn command() -> clap::Command {
     installer::command().subcommand(verbs::command())
 }
 
-/// Finds the delegate by the configuration's two keys for it alone: a mistake in another key must keep no container from
-/// being stopped. A file that isn't TOML can't be read at all.
+/// Finds the delegate by the configuration's two keys for it alone: a mistake in another key must keep no container
+/// from being stopped. A file that isn't TOML can't be read at all.
 fn find_delegate(
     argv: &[OsString],
     config: Result<&Option<ConfigFile>, &ConfigError>,

@@ -1,5 +1,5 @@
-//! Plans a create from the config, the node and the records, before anything is done. A plan is a value, which is printed
-//! by `explain` and tested without root.
+//! Plans a create from the config, the node and the records, before anything is done. A plan is a value, which is
+//! printed by `explain` and tested without root.
 
 mod checks;
 mod error;

@@ -1,6 +1,6 @@
 //! What holds of whatever the parsers of untrusted text are given.
 //!
-//! A target is a function that takes any bytes, and panics where a law is broken. `make fuzz` looks
+//! A target is a function that takes any bytes, and panics where a property is broken. `make fuzz` looks
 //! for such bytes; `tests/seeds.rs` has the committed ones of `seeds/` go through each target. Laws
 //! of what other crates can't see are those crates' own, in their rooms `fuzzing`, which a feature
 //! of that name opens and no release has.

@@ -1,5 +1,5 @@
-//! Checks of the kernel: its version, the mount API, which is tried where nobody sees it, and the file systems that it can
-//! mount. These are asked for as a first mount would ask, so that a module is loaded.
+//! Checks of the kernel: its version, the mount API, which is tried where nobody sees it, and the file systems that it
+//! can mount. These are asked for as a first mount would ask, so that a module is loaded.
 
 use crust_blockfs::errno::Name;
 use crust_state::Config;

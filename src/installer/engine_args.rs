@@ -65,8 +65,8 @@ impl EngineArgs {
         })
     }
 
-    /// Returns the file that was named, as an absolute path. A relative one is of the directory that this process is in,
-    /// which is none of another root's.
+    /// Returns the file that was named, as an absolute path. A relative one is of the directory that this process is
+    /// in, which is none of another root's.
     fn config(&self, node: &NodeRoot) -> Result<Option<PathBuf>> {
         let Some(config) = &self.config else {
             return Ok(None);

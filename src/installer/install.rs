@@ -70,7 +70,7 @@ impl Install {
         }
         check_complete(&node, &program, &built_in(), &copies)?;
         if let Some(found) = &found {
-            plan.notes.extend(check(&node, found)?);
+            plan.notes.extend(check_delegate_kind(&node, found)?);
         }
         tell(&shown(&plan))?;
         for copy in &copies {
@@ -110,7 +110,7 @@ fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
 
 /// Asks the delegate what it is. Fails where that is another kind than the one in force: containers would be created
 /// by a wrong reading of their command lines. Returns a note where it can't be asked, or answers nothing that is known.
-pub(super) fn check(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Option<String>> {
+fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Option<String>> {
     let (path, kind) = (delegate.path.display(), delegate.kind.name());
     let treated = |why: &str| Ok(Some(format!("{path} is treated as {kind}{why}")));
     // A program that others can change isn't run as root.

@@ -77,8 +77,8 @@ impl Uninstall {
         self.remove(node, &request)
     }
 
-    /// Removes every handler of runcrust's. No volume may be in use, whatever handler mounted it: the operator is about to
-    /// remove the programs.
+    /// Removes every handler of runcrust's. No volume may be in use, whatever handler mounted it: the operator is about
+    /// to remove the programs.
     fn all(&self, node: &NodeRoot) -> Result<()> {
         check_unused_by_any(node).context("runcrust stays")?;
         let mut is_any = false;

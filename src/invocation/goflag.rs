@@ -2,7 +2,7 @@
 //!
 //! Global flags end at the first word. After the subcommand flags and words mix; v1 sorts them
 //! ("reorderArgs") where v3 reads them in order. This reads in order, and what v1's sorting
-//! would read otherwise is a `Ambiguity`:
+//! would read otherwise is an `Ambiguity`:
 //! - a value that begins with `-` isn't moved along with its flag;
 //! - a flag at the end without a value takes what was sorted behind it;
 //! - what isn't known before `--` is sorted behind that, and is a word there (1.22.9, which Debian

@@ -12,7 +12,7 @@ use super::{Command, DelegateKind, Globals, Invocation, LogFormat, Start, Update
 /// A model of a version of a delegate: what it starts for a command line.
 type Model = Box<dyn Fn(&[&[u8]]) -> Option<Start>>;
 
-/// Panics where a law doesn't hold of `argv` (with `argv[0]`).
+/// Panics where a property doesn't hold of `argv` (with `argv[0]`).
 pub(crate) fn check(kind: DelegateKind, argv: &[OsString]) {
     let invocation = parse(kind, argv);
     no_version_starts_another(kind, argv, &invocation);

@@ -1,5 +1,5 @@
-//! Checks of a config with volumes: whose volumes and namespaces it uses, what its mounts would hide, and whether it can
-//! have volumes at all.
+//! Checks of a config with volumes: whose volumes and namespaces it uses, what its mounts would hide, and whether it
+//! can have volumes at all.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};

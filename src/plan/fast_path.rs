@@ -1,6 +1,7 @@
 //! Fast path: whether a config concerns a volume. Only the mounts' sources are read for that, so that a config without
-//! volumes takes time, calls and memory that are bounded by its size, whatever else it contains. A config that concerns a
-//! volume is then read in full, and by one reading. Its sources that were looked up aren't looked up again for the plan.
+//! volumes takes time, calls and memory that are bounded by its size, whatever else it contains. A config that concerns
+//! a volume is then read in full, and by one reading. Its sources that were looked up aren't looked up again for the
+//! plan.
 
 use std::borrow::Cow;
 use std::path::Path;

@@ -51,7 +51,7 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
     }
 }
 
-/// Panics where a law doesn't hold of a config.
+/// Panics where a property doesn't hold of a config.
 pub(crate) fn check(document: &Document<'_>) {
     let (Ok(mounts), Ok(namespaces)) = (document.mounts(), document.namespaces()) else {
         return;

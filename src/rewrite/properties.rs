@@ -45,7 +45,7 @@ const ALL: [Becomes; 4] = [
     },
 ];
 
-/// Panics where a law doesn't hold of the config `text`, which is this document, and this value where
+/// Panics where a property doesn't hold of the config `text`, which is this document, and this value where
 /// one can hold it.
 pub(crate) fn check(text: &[u8], document: &Document<'_>, value: Option<&Value>) {
     for becomes in ALL {

@@ -1,5 +1,5 @@
-//! The part of a create that reads and decides, and changes nothing. A create goes on from here, and `crust explain` ends
-//! here.
+//! The part of a create that reads and decides, and changes nothing. A create goes on from here, and `crust explain`
+//! ends here.
 
 use std::path::{Path, PathBuf};
 

@@ -14,7 +14,8 @@ pub(super) struct Form {
     json: bool,
 }
 
-/// A report with a form for people, which is how it is displayed (lines, without the last newline), and one for programs.
+/// A report with a form for people, which is how it is displayed (lines, without the last newline), and one for
+/// programs.
 pub(super) trait Report: Display {
     /// Returns the form for programs, one object.
     fn json(&self) -> Value;

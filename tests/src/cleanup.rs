@@ -76,8 +76,8 @@ impl Drop for Cleanup {
     }
 }
 
-/// Held while something is under way that a cleanup must not miss, such as a runtime's `create`,
-/// or making a thing and registering its cleanup: when the process is ending, nothing new begins, and what has begun is waited for.
+/// Held while something is under way that a cleanup must not miss, such as a runtime's `create`, or making a thing and
+/// registering its cleanup: when the process is ending, nothing new begins, and what has begun is waited for.
 #[must_use]
 pub(crate) struct Working(());
 

@@ -1,5 +1,6 @@
-//! `fsgroup-walk GROUP DIRECTORY [DEVICE]`: fsGroup as a create applies it, in a program of its own; without
-//! the volume's device by the walk alone. It prints the nanoseconds, and the most memory that the program ever had, in kilobytes.
+//! `fsgroup-walk GROUP DIRECTORY [DEVICE]`: fsGroup as a create applies it, in a program of its own; without the
+//! volume's device by the walk alone. It prints the nanoseconds, and the most memory that the program ever had, in
+//! kilobytes.
 
 use std::error::Error;
 use std::fs::File;

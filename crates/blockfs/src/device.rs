@@ -122,7 +122,7 @@ pub enum DeviceError {
     Silent(DeviceNumber),
     /// It can't be told what loop devices show.
     #[error("loop devices that may show the same can't be looked at: {0}")]
-    ProbeError(ProbeError),
+    Probe(ProbeError),
 }
 
 impl Device {

@@ -77,7 +77,7 @@ impl fmt::Display for Outcome {
 pub struct Order<'a> {
     /// The pod's `fsGroup`.
     pub group: u32,
-    /// When the root's attributes is enough to know.
+    /// When fsGroup is applied.
     pub policy: FsGroupChangePolicy,
     /// The device that the file system is on, if its tables of inodes may be read before any entry is. They tell sooner
     /// that there is nothing to do.

@@ -70,9 +70,9 @@ pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
     anonymous.any(|it| it.name.as_bytes() == fstype)
 }
 
-/// Whether a file system can be given an SELinux label by way of fsconfig(2), so that nothing on it has to be relabelled
-/// (KEP-1710, "mount with -o context"). The security module takes the option for every type, but some types didn't pass it
-/// on at first.
+/// Whether a file system can be given an SELinux label by way of fsconfig(2), so that nothing on it has to be
+/// relabelled (KEP-1710, "mount with -o context"). The security module takes the option for every type, but some types
+/// didn't pass it on at first.
 #[must_use]
 pub fn takes_label(fstype: &str) -> bool {
     takes_label_on(fstype, kernel::version())
@@ -141,8 +141,8 @@ pub fn growing_by_reserves() -> String {
     in_words(&names, "and")
 }
 
-/// Returns the types into which this kernel can map the ids of a user namespace, as the subject of a sentence: `ext4, xfs
-/// and btrfs`.
+/// Returns the types into which this kernel can map the ids of a user namespace, as the subject of a sentence: `ext4,
+/// xfs and btrfs`.
 pub(crate) fn with_id_mapping(kernel: kernel::KernelVersion) -> String {
     let maps = |it: &&&FileSystem| it.maps_ids_since.is_some_and(|since| since <= kernel);
     let mapped = FILE_SYSTEMS.iter().filter(maps);

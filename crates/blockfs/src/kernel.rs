@@ -14,7 +14,7 @@ pub(crate) fn version() -> KernelVersion {
     parse(&name.release().to_string_lossy())
 }
 
-/// Parses a release as uname(2) returns it; 0 stands for what is no number.
+/// Parses a release as uname(2) returns it; a part that isn't a number is 0.
 fn parse(release: &str) -> KernelVersion {
     let numbers = release.split(|letter: char| !letter.is_ascii_digit());
     let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));

@@ -1,5 +1,5 @@
-//! File systems on block devices: what turns a device into a file system that a container can be given, without a
-//! mount in the host's mount namespace. This crate knows devices, file systems and mounts, and neither pods nor records.
+//! File systems on block devices: what turns a device into a file system that a container can be given, without a mount
+//! in the host's mount namespace. This crate knows devices, file systems and mounts, and neither pods nor records.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -38,8 +38,8 @@ pub fn find(image: &Path) -> Result<Option<LoopDevice>, LoopError> {
     held.as_ref().map(OpenLoop::attached).transpose()
 }
 
-/// Returns all loop devices of files that have the image's name, also of one that was unlinked. [`find`] tells the image
-/// itself from other files of its name.
+/// Returns all loop devices of files that have the image's name, also of one that was unlinked. [`find`] tells the
+/// image itself from other files of its name.
 pub fn named(image: &Path) -> Result<Vec<Device>, LoopError> {
     Ok(Device::loops_named(image.file_name().unwrap_or_default())?)
 }
@@ -68,9 +68,9 @@ const CONTROL: &str = "/dev/loop-control";
 /// The major number of loop devices (Documentation/admin-guide/devices.txt).
 const MAJOR: u32 = 7;
 
-/// The logical block size of every loop device, in bytes. A file system is made for one size and needs it at each mount.
-/// Kernels differ in their default for direct I/O on a disk with sectors of 4096 bytes (since 6.14 it is 4096), and a
-/// volume has to survive an upgrade of the kernel. A disk that can't do direct I/O by 512 bytes is used without.
+/// The logical block size of every loop device, in bytes. A file system is made for one size and needs it at each
+/// mount. Kernels differ in their default for direct I/O on a disk with sectors of 4096 bytes (since 6.14 it is 4096),
+/// and a volume has to survive an upgrade of the kernel. A disk that can't do direct I/O by 512 bytes is used without.
 const BLOCK_SIZE: u32 = 512;
 
 /// How long to wait for other calls that attach devices; each takes next to no time.
@@ -155,9 +155,10 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Detaches an image's loop device, and returns whether there was one.
 ///
-/// Waits until `deadline` for exclusive holders of the device (a mount in any namespace, device mapper, swap): the kernel
-/// unmounts a little later than umount(2) and kill(2) return. As long as there is a holder, nothing is changed. The same
-/// holds for a device that is merely open, as a container's raw volume is, and isn't closed within some seconds.
+/// Waits until `deadline` for exclusive holders of the device (a mount in any namespace, device mapper, swap): the
+/// kernel unmounts a little later than umount(2) and kill(2) return. As long as there is a holder, nothing is changed.
+/// The same holds for a device that is merely open, as a container's raw volume is, and isn't closed within some
+/// seconds.
 pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
     let image = Image::find(image)?;
     let _turn = image.turn(deadline)?;

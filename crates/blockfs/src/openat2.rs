@@ -10,11 +10,9 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-use crate::openat2;
-
-/// How often a lookup is retried after EAGAIN. The kernel returns it when *anything* on the system was renamed or mounted
-/// during a lookup that passed a `..`. It says nothing about this path, and a hundred in a row need an attacker who
-/// renames in a loop.
+/// How often a lookup is retried after EAGAIN. The kernel returns it when *anything* on the system was renamed or
+/// mounted during a lookup that passed a `..`. It says nothing about this path, and a hundred in a row need an attacker
+/// who renames in a loop.
 const TRIES: u32 = 128;
 
 /// Opens `path` below `directory`, always close-on-exec. Errors are openat2's own; EAGAIN only
@@ -103,7 +101,7 @@ pub fn resolve_in_root(root: &Path, path: &Path) -> PathBuf {
 fn link(root: &OwnedFd, path: &Path) -> Option<PathBuf> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
-    let found = openat2::open(root, path, flags, resolve).ok()?;
+    let found = open(root, path, flags, resolve).ok()?;
     // ENOENT where it isn't a link.
     let target = readlinkat(found, "", Vec::with_capacity(256)).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(target.as_bytes())))

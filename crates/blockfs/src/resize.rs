@@ -1,7 +1,7 @@
 //! Growing a mounted file system as far as its device reaches.
 //!
-//! The size of a file system is that of all its blocks, its own metadata included. Unlike the size of statfs(2) it can be
-//! compared with the device's.
+//! The size of a file system is that of all its blocks, its own metadata included. Unlike the size of statfs(2) it can
+//! be compared with the device's.
 
 mod decide;
 

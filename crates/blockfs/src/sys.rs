@@ -206,8 +206,8 @@ pub fn unshare_mount_namespace() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)
 }
 
-/// Unshares what the flags name. They never have `CLONE_FILES`: descriptors that other threads open would be none in
-/// this one. Errors are unshare(2)'s.
+/// Unshares what the flags name. They never have `CLONE_FILES`: with it, descriptors that other threads open would be
+/// invalid in this one. Allocates nothing, as children of a raw clone(2) call it. Errors are unshare(2)'s.
 fn unshare(what: CloneFlags) -> Result<(), Errno> {
     nix::sched::unshare(what).map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }

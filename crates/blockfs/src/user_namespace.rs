@@ -62,8 +62,8 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> UserNamespaceError {
 }
 
 impl UserNamespace {
-    /// Opens a user namespace with these mappings: the one that is joined, or a new one like the delegate's. `None` if the
-    /// container has the ids of this process.
+    /// Opens a user namespace with these mappings: the one that is joined, or a new one like the delegate's. `None` if
+    /// the container has the ids of this process.
     pub fn open(&self) -> Result<Option<OwnedFd>, UserNamespaceError> {
         let (users, groups) = match self {
             Self::Joined(path) => return joined(path),

@@ -29,8 +29,8 @@ const PLUGINS: [&str; 3] = [
     "io.containerd.cri.v1.runtime",
 ];
 
-/// The comment above `runc`, which is added with the first handler: containerd 1.x has a runtime of its own only as long
-/// as no other one is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
+/// The comment above `runc`, which is added with the first handler: containerd 1.x has a runtime of its own only as
+/// long as no other one is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
 const DEFAULT_RUNTIME: &str =
     "# Added by runcrust install: containerd 1.x forgets its own default where another is set.\n";
 

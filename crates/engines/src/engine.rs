@@ -36,7 +36,8 @@ pub trait Engine: Debug + Sync {
     /// removed.
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>>;
 
-    /// Returns what an operator has to know when a handler is removed. `left` is the new text of each file that changes.
+    /// Returns what an operator has to know when a handler is removed. `left` is the new text of each file that
+    /// changes.
     fn removal_notes(&self, _files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
         Vec::new()
     }

@@ -1,7 +1,8 @@
 //! Container engines whose configuration names runcrust as a runtime: containerd, CRI-O, podman, docker.
 //!
-//! An engine is one file that implements [`Engine`], its `mod` line here, and one line in [`ENGINES`]. What is the same for
-//! all engines is in [`handler`] (whose a handler is, what may be removed) and [`plan`] (what is shown and written).
+//! An engine is one file that implements [`Engine`], its `mod` line here, and one line in [`ENGINES`]. What is the same
+//! for all engines is in [`handler`] (whose a handler is, what may be removed) and [`plan`] (what is shown and
+//! written).
 //!
 //! | module | contents |
 //! |---|---|

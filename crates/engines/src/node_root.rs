@@ -45,7 +45,8 @@ impl NodeRoot {
         self.0 == Path::new("/")
     }
 
-    /// Keeps other calls from changing a configuration of the node until the lock is dropped. Blocks for up to 30 seconds.
+    /// Keeps other calls from changing a configuration of the node until the lock is dropped. Blocks for up to 30
+    /// seconds.
     pub fn lock(&self) -> Result<Lock> {
         Ok(Lock::node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
     }

@@ -2,9 +2,9 @@
 //!
 //! podman looks a runtime up in `runtime_supports_json` and `runtime_supports_nocgroups` by its name in
 //! `engine.runtimes`, or by the last part of the path that `--runtime` gave (`newConmonOCIRuntime` in libpod). Without
-//! the first list, errors are read as text; without the second, containers with `--cgroups=disabled` are refused. A list
-//! in a file replaces podman's default and that of earlier files, so a new one repeats their names. podman 4.7 can append
-//! to a list instead (`{append=true}`), but older releases don't start with that.
+//! the first list, errors are read as text; without the second, containers with `--cgroups=disabled` are refused. A
+//! list in a file replaces podman's default and that of earlier files, so a new one repeats their names. podman 4.7 can
+//! append to a list instead (`{append=true}`), but older releases don't start with that.
 
 use std::path::Path;
 
@@ -187,8 +187,8 @@ impl List {
         ["engine", self.key]
     }
 
-    /// Adds the handler to the first file's list, or removes it if its delegate can't do that any more. Returns notes on
-    /// the files that podman reads later and that set the list without the handler.
+    /// Adds the handler to the first file's list, or removes it if its delegate can't do that any more. Returns notes
+    /// on the files that podman reads later and that set the list without the handler.
     fn write(
         &self,
         toml: &mut Toml<'_>,

@@ -74,8 +74,8 @@ impl Service<'_> {
 
     /// Returns when the engine has read its configuration, in microseconds since the epoch. `None`: it doesn't run.
     fn read_at(self) -> Result<Option<i128>> {
-        // On a clock that starts with the boot. A reload starts no process: the unit's state becomes `reloading` and then
-        // what it was.
+        // On a clock that starts with the boot. A reload starts no process: the unit's state becomes `reloading` and
+        // then what it was.
         let name = if self.reloads {
             "StateChangeTimestampMonotonic"
         } else {

@@ -83,8 +83,8 @@ impl<'a> Toml<'a> {
     }
 
     /// Sets a key. A comment behind its old value stays. A new key comes after the others of its table. A table that
-    /// doesn't exist becomes a part of the inline or dotted table that it belongs to, or else gets a header at the end of
-    /// the file, below the comment `above`.
+    /// doesn't exist becomes a part of the inline or dotted table that it belongs to, or else gets a header at the end
+    /// of the file, below the comment `above`.
     pub(crate) fn set(
         &mut self,
         keys: &[&str],

@@ -205,7 +205,8 @@ fn metrics_address(address: &MetricsAddress) -> Finding {
     }
 }
 
-/// Returns whether a `crust_ops` answers at a port. A check beside a daemon that runs finds the port taken, and all is well.
+/// Returns whether a `crust_ops` answers at a port. A check beside a daemon that runs finds the port taken, and all is
+/// well.
 fn is_ours(address: &SocketAddr) -> bool {
     let asked = || {
         let mut stream = TcpStream::connect_timeout(address, ANSWER_TIMEOUT)?;

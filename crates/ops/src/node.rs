@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use crate::refusal::{NodeError, Refusal};
 use crate::staging_limits::{StagedTotals, StagingLimits, TakenRoom};
 
-/// The number of threads that wait for locks and disks. A volume has one at a time, so volumes whose devices hang hold up
-/// no others before there are this many.
+/// The number of threads that wait for locks and disks. A volume has one at a time, so volumes whose devices hang hold
+/// up no others before there are this many.
 const THREADS: usize = 64;
 
 /// The number of threads for reads, which take a moment.

@@ -1,5 +1,5 @@
-//! Limits on what is staged over the sockets. The totals are kept from call to call: a listing for each stage would cost
-//! more than the stage.
+//! Limits on what is staged over the sockets. The totals are kept from call to call: a listing for each stage would
+//! cost more than the stage.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

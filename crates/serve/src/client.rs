@@ -53,8 +53,8 @@ impl CallFailure {
         Self::Lost(sentence(source))
     }
 
-    /// Returns the code of the answer. Without an answer it is that of gRPC's library for Go: a connection that can't be made or
-    /// was lost is `Unavailable`, no answer in time `DeadlineExceeded`.
+    /// Returns the code of the answer. Without an answer it is that of gRPC's library for Go: a connection that can't
+    /// be made or was lost is `Unavailable`, no answer in time `DeadlineExceeded`.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {

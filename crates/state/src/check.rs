@@ -47,17 +47,17 @@ impl Finding {
         Self::of(what, Verdict::Pass, found, "")
     }
 
-    /// Something doesn't work that may not be needed.
+    /// Returns a warning: something doesn't work that may not be needed.
     pub fn warn(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::of(what, Verdict::Warn, found, fix)
     }
 
-    /// Nothing works.
+    /// Returns a failed check: containers with volumes don't start.
     pub fn fail(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::of(what, Verdict::Fail, found, fix)
     }
 
-    /// An error, with its hint as what to do.
+    /// Returns a failed check with an error, whose hint says what to do.
     #[must_use]
     pub fn failed(what: &'static str, error: &(dyn Error + 'static)) -> Self {
         let sentence = sentence(error);
@@ -72,7 +72,7 @@ impl Finding {
         Self { verdict, ..self }
     }
 
-    /// With what to do, where the error didn't say.
+    /// Says what to do where the error didn't.
     #[must_use]
     pub fn or_else(mut self, fix: &str) -> Self {
         if self.fix.is_empty() {
@@ -96,7 +96,7 @@ impl Finding {
     }
 }
 
-/// A line.
+/// Writes the line of a check.
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.verdict {

@@ -93,7 +93,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Columns with so many blanks between them, each with these blanks at least so wide.
+    /// Makes columns that are `gap` blanks apart, each at least `least` wide with its gap.
     #[must_use]
     pub const fn new(gap: usize, least: usize) -> Self {
         Self {

@@ -385,7 +385,8 @@ impl StateDirectory {
         Ok(known.index.has(target))
     }
 
-    /// Whether there is an index of target paths, whatever it is worth. Without one, nothing is known of what is staged.
+    /// Whether there is an index of target paths, whatever it is worth. Without one, nothing is known of what is
+    /// staged.
     pub fn has_index(&self) -> Result<bool, StateError> {
         let root = self.root.get()?;
         Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS))? > 0)

@@ -197,9 +197,9 @@ pub(super) fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result
 /// Fails if a device isn't the disk that was staged any more.
 ///
 /// Nothing holds a device between its stage and its first mount. If it is detached meanwhile (`losetup -D`, a disk that
-/// is taken away), its name and its number are soon another's, and the pod would get the data of another volume. Nothing
-/// is compared if the entry has no disk sequence number (of an earlier version, or of another writer), or the kernel
-/// doesn't tell one.
+/// is taken away), its name and its number are soon another's, and the pod would get the data of another volume.
+/// Nothing is compared if the entry has no disk sequence number (of an earlier version, or of another writer), or the
+/// kernel doesn't tell one.
 pub(super) fn check_disk(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     let Some(staged) = info.disk_seq else {
         return by_path(info, device);

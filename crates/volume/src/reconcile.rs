@@ -1,9 +1,9 @@
-//! Finds and removes stale state: killed processes, hooks that weren't called, and a boot of the node leave it. What is on
-//! disk is uncertain until it is checked against the kernel. What can't be checked stays, and is reported.
+//! Finds and removes stale state: killed processes, hooks that weren't called, and a boot of the node leave it. What is
+//! on disk is uncertain until it is checked against the kernel. What can't be checked stays, and is reported.
 
 mod decide;
-mod finding;
 mod records;
+mod report;
 mod target_directory;
 mod volumes;
 
@@ -19,8 +19,8 @@ use crust_state::lock::{Lock, LockError, LockName};
 use super::context::Context;
 use super::error::Cause;
 use decide::Pods;
-use finding::Verdict;
-pub use finding::{ItemReport, Report, StateItem};
+use report::Verdict;
+pub use report::{ItemReport, Report, StateItem};
 use volumes::PassContext;
 
 /// Whether what nobody needs is removed.

@@ -1,5 +1,5 @@
-//! The superblock of a volume that is mounted in a sandbox, as the kernel shows it. It stands in for the volume's record
-//! if that was lost.
+//! The superblock of a volume that is mounted in a sandbox, as the kernel shows it. It stands in for the volume's
+//! record if that was lost.
 
 use crust_state::record::Superblock;
 

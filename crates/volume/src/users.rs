@@ -1,6 +1,6 @@
-//! The users of a volume. A container is announced before the delegate runs, and published once it exists; it is released
-//! when it has ended, and so is a sandbox. Each release can be repeated, and none has to happen: the next create or
-//! unstage finds what was missed, because a dead process is no user.
+//! The users of a volume. A container is announced before the delegate runs, and published once it exists; it is
+//! released when it has ended, and so is a sandbox. Each release can be repeated, and none has to happen: the next
+//! create or unstage finds what was missed, because a dead process is no user.
 
 use crust_blockfs::DeviceNumber;
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};

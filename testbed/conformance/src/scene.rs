@@ -112,8 +112,8 @@ pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, wante
     assert!(seen == wanted, "{what}: {seen:?}, expected {wanted:?}");
 }
 
-/// The machine's crust directory and kubelet directory. Those that were missing are removed at the end, unless something
-/// was put there meanwhile.
+/// The machine's crust directory and kubelet directory. Those that were missing are removed at the end, unless
+/// something was put there meanwhile.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct SharedDirectories {

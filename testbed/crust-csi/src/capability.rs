@@ -16,8 +16,8 @@ use crate::field_error::FieldError;
 use crate::format::{DEFAULT, Fstype};
 use crate::serde_text;
 
-/// A key of a `StorageClass`'s parameters and of a volume's context: the runtime mounts the volume, whatever kubelet knows
-/// of that.
+/// A key of a `StorageClass`'s parameters and of a volume's context: the runtime mounts the volume, whatever kubelet
+/// knows of that.
 pub(crate) const DEFER: &str = "crust.dev/defer";
 
 /// Another such key: `Always` or `OnRootMismatch`, which a kubelet without KEP-2857 doesn't hand on.
@@ -160,8 +160,8 @@ impl Capability {
         of_storage(self) == of_storage(other) && self.is_read_only() == other.is_read_only()
     }
 
-    /// Whether it says the same of a pod but for groups, by whatever name of the mode: `SINGLE_NODE_WRITER` is what either of the
-    /// newer ones was.
+    /// Whether it says the same of a pod but for groups, by whatever name of the mode: `SINGLE_NODE_WRITER` is what
+    /// either of the newer ones was.
     pub(crate) fn means(&self, other: &Self) -> bool {
         let is_older = |usage: &Self| usage.mode == AccessMode::SingleNodeWriter;
         let is_same_mode = self.mode == other.mode || is_older(self) || is_older(other);

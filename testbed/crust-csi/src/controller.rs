@@ -333,8 +333,8 @@ impl Driver {
         keep()
     }
 
-    /// Returns the bytes that are left for volumes. Images are sparse, so the sizes of the other volumes are subtracted,
-    /// and not what their images take.
+    /// Returns the bytes that are left for volumes. Images are sparse, so the sizes of the other volumes are
+    /// subtracted, and not what their images take.
     fn available(&self) -> Result<u64, Refusal> {
         let room = self.room()?;
         let bytes = self.settings.capacity.unwrap_or(u64::MAX).min(room.bytes);

@@ -112,8 +112,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Removes what was being made or deleted when a driver ended, volumes and file systems. There is no data on it, and
-    /// the caller will ask again.
+    /// Removes what was being made or deleted when a driver ended, volumes and file systems. There is no data on it,
+    /// and the caller will ask again.
     fn finish(&self) -> Result<(), StartError> {
         if let Err(error) = self.store.sweep() {
             tracing::warn!("{}", crust_state::sentence(&error));

@@ -1,11 +1,10 @@
-//! Prepares a volume's device for its mount: checks its file system, as kubelet's mounters do, and makes one where there
-//! is nothing at all.
+//! Prepares a volume's device for its mount: checks its file system, as kubelet's mounters do, and makes one where
+//! there is nothing at all.
 //!
-//! mkfs over data is the one mistake that can't be mended. So nothing counts as empty but what was
-//! read to be: blkid(8) finds nothing, and every byte is 0. Whatever can't be read or told is an
-//! error. And mkfs is never run on a volume at all: it writes to a new file beside an empty one's
-//! image, which replaces that one once the file system is whole. A half-made file system is never a volume's, and can be
-//! made anew without a question.
+//! mkfs over data is the one mistake that can't be mended. So nothing counts as empty but what was read to be: blkid(8)
+//! finds nothing, and every byte is 0. Whatever can't be read or told is an error. And mkfs is never run on a volume at
+//! all: it writes to a new file beside an empty one's image, which replaces that one once the file system is whole. A
+//! half-made file system is never a volume's, and can be made anew without a question.
 //!
 //! Calls take as long as the programs that they run: they belong in threads that may wait.
 

@@ -68,8 +68,8 @@ impl Images {
         Ok(Self { directory, held })
     }
 
-    /// Checks that the directory is still at its path: its file system may have been mounted later, over the one that the
-    /// driver knows.
+    /// Checks that the directory is still at its path: its file system may have been mounted later, over the one that
+    /// the driver knows.
     pub(crate) fn check(&self) -> Result<(), ImageError> {
         let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let now = self.directory.symlink_metadata().map(place);

@@ -44,8 +44,8 @@ impl Shared {
         }
     }
 
-    /// Runs a call that changes a volume. Another call meanwhile fails with CSI's code for that (`ABORTED`), after which
-    /// orchestrators try again.
+    /// Runs a call that changes a volume. Another call meanwhile fails with CSI's code for that (`ABORTED`), after
+    /// which orchestrators try again.
     async fn change<T: Send + 'static>(
         &self,
         volume: &str,

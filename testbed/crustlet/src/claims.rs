@@ -329,7 +329,7 @@ fn of_volume(world: &World<'_>, plan: &mut Plan, name: &str, volume: &Persistent
             plan.notices.push(notice);
             plan.steps.push(Step::Forget(Kind::PersistentVolume, of));
         }
-        Reclaim::ClaimRef(notice) => plan.notices.push(notice),
+        Reclaim::Blocked(notice) => plan.notices.push(notice),
         Reclaim::Wait(notice) => plan.waiting.push(notice),
     }
 }

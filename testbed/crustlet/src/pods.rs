@@ -20,7 +20,8 @@ pub(crate) mod labels {
     pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
     /// The container's name in the pod, as kubelet labels it.
     pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-    /// The ID of the crustlet that made it, which is its root directory's. A kubelet's pods in the same runtime have none.
+    /// The ID of the crustlet that made it, which is its root directory's. A kubelet's pods in the same runtime have
+    /// none.
     pub(crate) const OWNER: &str = "dev.crust.crustlet";
     /// The name of that crustlet's node, for people.
     pub(crate) const NODE: &str = "dev.crust.crustlet/node";

@@ -206,8 +206,8 @@ impl RuntimeCapabilities {
         self.0.contains(&capability)
     }
 
-    /// Returns a capability that the pod's volume needs after the mount and the runtime lacks: then the driver mounts the
-    /// volume (the draft's story 2).
+    /// Returns a capability that the pod's volume needs after the mount and the runtime lacks: then the driver mounts
+    /// the volume (the draft's story 2).
     pub(crate) fn lacks(&self, mount: &MountSpec) -> Option<&'static str> {
         let group = match mount.change_policy.as_deref() {
             _ if mount.fs_group.is_none() => None,

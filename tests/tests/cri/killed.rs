@@ -61,8 +61,8 @@ on_each_delegate! {
         containerd.restart();
     }
 
-    /// kubelet makes the pod anew. Of what the shim leaves behind nothing runs on that wouldn't with the delegate alone:
-    /// containerd 1.6 and 1.7 kill it all; 2.1 kills the sandbox, and leaves the containers running.
+    /// kubelet makes the pod anew. Of what the shim leaves behind nothing runs on that wouldn't with the delegate
+    /// alone: containerd 1.6 and 1.7 kill it all; 2.1 kills the sandbox, and leaves the containers running.
     fn a_pod_whose_shim_died_comes_again(delegate: Delegate) {
         let node = Node::new(delegate);
         let scene = Scene::in_containerd(containerd_with_bare(&node), node, Node::ext4, &[]);

@@ -1,5 +1,5 @@
-//! `NodeUnpublishVolume` and `NodeUnstageVolume` of a volume that was deleted first: kubelet would ask for ever, and the
-//! pod's directory stay.
+//! `NodeUnpublishVolume` and `NodeUnstageVolume` of a volume that was deleted first: kubelet would ask for ever, and
+//! the pod's directory stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,9 +18,15 @@ fn each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
         let mut request = whole.clone();
         lose(&mut request);
         let message = refused(scene.call(request.clone()), Code::InvalidArgument);
-        assert!(message.contains(field), "{field} of {request:?}: {message}");
+        assert!(
+            message.contains(field),
+            "{}, {field} of {request:?}: {message}",
+            C::NAME
+        );
     }
-    scene.call(whole).expect("the request as it should be");
+    scene
+        .call(whole)
+        .unwrap_or_else(|status| panic!("{}, a request with all fields: {status}", C::NAME));
 }
 
 fn there(capability: &mut Option<VolumeCapability>) -> &mut VolumeCapability {

@@ -10,7 +10,7 @@ use runcrust_tests::{on_each_delegate, wait_until};
 use crate::scene::{How, Scene, pod_with};
 
 /// The uid of another pod of any name.
-const OTHER: &str = "11111111-2222-3333-4444-555555555555";
+const OTHER: &str = "22222222-2222-3333-4444-555555555555";
 
 fn with_other_uid(pod: &Pod) -> String {
     let text = pod.to_string();

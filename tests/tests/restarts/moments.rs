@@ -1,8 +1,8 @@
 //! At which calls crustlet is killed: each of those that change a volume or a pod, before whoever is asked hears of it,
 //! and when it is done and nobody was told.
 //!
-//! All of it is `make torture`'s. Otherwise each moment is tried once: with which delegate, fate and volume changes from
-//! day to day.
+//! All of it is `make torture`'s. Otherwise each moment is tried once: with which delegate, fate and volume changes
+//! from day to day.
 
 use std::time::Instant;
 

@@ -31,8 +31,8 @@ pub enum DeviceIdentity {
         /// The offset in bytes.
         offset: u64,
     },
-    /// The file of a loop device that doesn't tell its inode, and that this process can't open: the path that the kernel
-    /// shows.
+    /// The file of a loop device that doesn't tell its inode, and that this process can't open: the path that the
+    /// kernel shows.
     FileAt {
         /// The path.
         path: PathBuf,
@@ -167,8 +167,8 @@ fn shown(
     }))
 }
 
-/// Returns the file at a path of this mount namespace, for a device that can't be asked. The path is that of the process
-/// that attached the file.
+/// Returns the file at a path of this mount namespace, for a device that can't be asked. The path is that of the
+/// process that attached the file.
 fn file_at(path: &Path) -> Option<LoopFile> {
     let file = fs::metadata(path).ok()?;
     let number = |device| DeviceNumber::new(major(device), minor(device));

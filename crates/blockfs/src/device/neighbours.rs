@@ -248,7 +248,7 @@ impl Said {
                 Err(ProbeError::Slow) if limit < PATIENCE => ask_all(&questions, PATIENCE),
                 answers => answers,
             };
-            let answers = answers.map_err(DeviceError::ProbeError)?;
+            let answers = answers.map_err(DeviceError::Probe)?;
             self.note(when, asked.into_iter().zip(answers));
         }
         Ok(())

@@ -19,8 +19,8 @@ pub(super) const LOOP: u32 = 7;
 /// The size limit of the kernel's list of disks in bytes: a node may have thousands.
 const LIST: u64 = 4 << 20;
 
-/// Returns the loop devices that have a file, by the kernel's list of disks that have a size. (In sysfs each loop device
-/// would have to be looked up.)
+/// Returns the loop devices that have a file, by the kernel's list of disks that have a size. (In sysfs each loop
+/// device would have to be looked up.)
 pub(super) fn loops() -> Result<Vec<DeviceNumber>, DeviceError> {
     let file = Path::new("/proc/partitions");
     let list = bounded::read(file, LIST).map_err(|source| {
@@ -47,8 +47,8 @@ fn is_loops(name: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns those of the loop devices whose file has this name, by the path that the kernel shows. In the path of another
-/// mount namespace the name is the same; ` (deleted)` may be after it.
+/// Returns those of the loop devices whose file has this name, by the path that the kernel shows. In the path of
+/// another mount namespace the name is the same; ` (deleted)` may be after it.
 pub(super) fn named(
     root: &Path,
     loops: Vec<DeviceNumber>,

@@ -47,8 +47,8 @@ impl Context {
         fsconfig_set_string(&self.0, key, value.as_bytes())
     }
 
-    /// Creates the superblock, or takes the present one of the device. With `exclusive` the latter fails with EBUSY, if the
-    /// kernel can tell. `read_only` says which mode was set.
+    /// Creates the superblock, or takes the present one of the device. With `exclusive` the latter fails with EBUSY, if
+    /// the kernel can tell. `read_only` says which mode was set.
     pub(super) fn create(&self, exclusive: bool, read_only: bool) -> Result<(), Errno> {
         if !exclusive {
             return fsconfig_create(&self.0);
@@ -62,8 +62,8 @@ impl Context {
         }
     }
 
-    /// Whether a creation was tried and has failed: from then on setting any parameter fails with EBUSY, also one that is
-    /// set already.
+    /// Whether a creation was tried and has failed: from then on setting any parameter fails with EBUSY, also one that
+    /// is set already.
     fn is_spent(&self, read_only: bool) -> bool {
         let already_set = if read_only { "ro" } else { "rw" };
         self.set_flag(already_set) == Err(Errno::BUSY)

@@ -56,8 +56,8 @@ pub struct Counts {
     pub entries: u64,
     /// Those that were changed.
     pub changed: u64,
-    /// Those that needed a change and are immutable or append-only (chattr(1)), so that they stay as they are. kubelet logs
-    /// such failures and goes on; any other failure is an error here.
+    /// Those that needed a change and are immutable or append-only (chattr(1)), so that they stay as they are. kubelet
+    /// logs such failures and goes on; any other failure is an error here.
     pub immutable: u64,
     /// Those that needed a change and are in a read-only subvolume of a btrfs, a snapshot: they stay as they are too.
     pub read_only: u64,
@@ -142,8 +142,8 @@ impl ReportInterval {
         entries >= self.next_entry
     }
 
-    /// Whether a report is due, `elapsed` after the start and after so many `entries`. After a long time without there is
-    /// one report, not one for each interval missed.
+    /// Whether a report is due, `elapsed` after the start and after so many `entries`. After a long time without there
+    /// is one report, not one for each interval missed.
     pub(super) fn is_due(&mut self, elapsed: Duration, entries: u64) -> bool {
         let by_count = self.has_come_to(entries);
         if by_count {

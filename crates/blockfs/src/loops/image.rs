@@ -62,7 +62,8 @@ impl Image {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// Whether a device is attached to this file. The device keeps the file open, so no other file gets its inode number.
+    /// Whether a device is attached to this file. The device keeps the file open, so no other file gets its inode
+    /// number.
     pub(super) fn is_shown(&self, status: &LoopStatus) -> bool {
         (status.file.device, status.file.inode) == (self.device, self.inode)
     }

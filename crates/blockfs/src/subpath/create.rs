@@ -115,8 +115,8 @@ fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
     }
 }
 
-/// The directory just made, with the rest of its mode: setgid, and what a default ACL kept from it. `None` when something else
-/// is in its place by now: that may be a directory that isn't ours to change.
+/// The directory just made, with the rest of its mode: setgid, and what a default ACL kept from it. `None` when
+/// something else is in its place by now: that may be a directory that isn't ours to change.
 fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let resolve = INSIDE | ResolveFlags::NO_SYMLINKS;

@@ -60,7 +60,8 @@ pub fn exec(path: &Path, arguments: &[OsString]) -> io::Error {
     errno.into()
 }
 
-/// Sets the disposition of SIGPIPE to `SIG_DFL` or `SIG_IGN`. (nix's function for it is unsafe for the sake of handlers.)
+/// Sets the disposition of SIGPIPE to `SIG_DFL` or `SIG_IGN`. (nix's function
+/// for it is unsafe, because it also installs handlers.)
 fn set_sigpipe(disposition: libc::sighandler_t) {
     // SAFETY: neither of the two is a handler: no code of this program runs by the signal.
     unsafe { libc::signal(libc::SIGPIPE, disposition) };

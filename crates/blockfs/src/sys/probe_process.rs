@@ -139,8 +139,8 @@ impl Drop for Board {
 ///
 /// If a call never returns, the process stays as long. So it holds nothing of this process: no other descriptor, and so
 /// no lock and no output; and if it asks loop devices no mount either, for it is in a namespace without any. (A path is
-/// looked up among this process's mounts.) It is killed with the thread that started it, and sends no signal at its end:
-/// see [`ended`].
+/// looked up among this process's mounts.) It is killed with the thread that started it, and sends no signal at its
+/// end: see [`ended`].
 ///
 /// A thread wouldn't do: exec(2) and `exit_group(2)` wait until all threads of a process are gone, and in some calls a
 /// thread can't be killed.
@@ -153,11 +153,11 @@ pub(crate) fn start_asking(
 ) -> Result<Pid, Errno> {
     // Allocated here: the child must not.
     let mut devices: Vec<Option<OwnedFd>> = questions.iter().map(|_| None).collect();
-    // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours. It makes only system calls
-    // on that, and atomic writes to the board, which alone both have. rustix's functions neither allocate nor lock for a
-    // `&CStr`, and unshare(2) and close_range(2) are plain calls of the C library. So no lock of another thread can hold
-    // the child up, and it never returns. All arguments are 0, so their order, which depends on the processor, is no
-    // matter; without a signal in them the child's end sends none.
+    // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours. It makes only system
+    // calls on that, and atomic writes to the board, which alone both have. rustix's functions neither allocate nor
+    // lock for a `&CStr`, and unshare(2) and close_range(2) are plain calls of the C library. So no lock of another
+    // thread can hold the child up, and it never returns. All arguments are 0, so their order, which depends on the
+    // processor, is no matter; without a signal in them the child's end sends none.
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {

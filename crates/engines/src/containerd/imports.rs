@@ -21,8 +21,8 @@ struct Pattern {
     path: PathBuf,
     /// Whether it has a `*`: containerd takes everything else for a name.
     is_glob: bool,
-    /// Whether every containerd finds the same files. containerd 1.x looks for a relative pattern in the directory that it
-    /// was started in.
+    /// Whether every containerd finds the same files. containerd 1.x looks for a relative pattern in the directory that
+    /// it was started in.
     is_sure: bool,
 }
 

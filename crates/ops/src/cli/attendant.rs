@@ -1,9 +1,9 @@
-//! The attendant, a process between the daemon and a program of the runtime. It starts the program, and is the parent of
-//! every process that the program leaves (`PR_SET_CHILD_SUBREAPER`). It ends when they have ended, and kills them when
-//! the daemon says so or is gone. Processes that hang in the kernel hold up only their attendant.
+//! The attendant, a process between the daemon and a program of the runtime. It starts the program, and is the parent
+//! of every process that the program leaves (`PR_SET_CHILD_SUBREAPER`). It ends when they have ended, and kills them
+//! when the daemon says so or is gone. Processes that hang in the kernel hold up only their attendant.
 //!
-//! Its standard input is a socket to the daemon: it writes the program's end to it, once. Closed by the daemon, it means
-//! that the attendant has to end.
+//! Its standard input is a socket to the daemon: it writes the program's end to it, once. Closed by the daemon, it
+//! means that the attendant has to end.
 
 use std::ffi::OsString;
 use std::fs;

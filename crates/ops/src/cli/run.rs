@@ -38,8 +38,8 @@ pub(super) struct Output {
     pub(super) too_long: bool,
 }
 
-/// Runs a program until it has ended, or its caller has hung up. Returns `None` after the deadline. The volume's turn is
-/// held until the program and all that it has left are gone: only one can hang in the kernel for a volume.
+/// Runs a program until it has ended, or its caller has hung up. Returns `None` after the deadline. The volume's turn
+/// is held until the program and all that it has left are gone: only one can hang in the kernel for a volume.
 pub(super) async fn run(
     runs: &Runs,
     call: CliCall<'_>,

@@ -14,8 +14,8 @@ use tonic::{Code, Status};
 use crate::errors::bare_status;
 use crate::listen::CallUnderWay;
 
-/// How long a request's message may take. It is some hundred bytes, from the same machine, and meanwhile the call counts
-/// as under way.
+/// How long a request's message may take. It is some hundred bytes, from the same machine, and meanwhile the call
+/// counts as under way.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the time that the caller gives the call (gRPC over HTTP2, "Timeout": an integer and its unit), less a

@@ -140,7 +140,8 @@ impl Clients {
 /// so that no timeout ends it and the thread is lost.
 async fn preface(stream: &UnixStream) -> io::Result<()> {
     loop {
-        // Must come before the peek: if the client had closed the connection by now, the peek sees all that it has sent.
+        // Must come before the peek: if the client had closed the connection by now, the peek sees all that it has
+        // sent.
         let ready = stream.ready(Interest::READABLE).await?;
         match stream.try_io(Interest::READABLE, || peek(stream)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -115,7 +115,8 @@ impl<'a> Staging<'a> {
     }
 }
 
-/// Removes from an entry the growth that was asked for another device. One that can't be read stays: the mount refuses it.
+/// Removes from an entry the growth that was asked for another device. One that can't be read stays: the mount refuses
+/// it.
 fn forget_resize_of_others(entry: &Directory, device: &Path) -> Result<(), FileError> {
     let Ok(Some(bytes)) = entry.read(RESIZE) else {
         return Ok(());

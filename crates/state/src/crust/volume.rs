@@ -108,8 +108,8 @@ fn to_json(record: &VolumeRecord) -> Result<Vec<u8>, EntryError> {
 }
 
 impl Volume {
-    /// Returns the growth that the volume's mount has to carry out; `None` if there is none. A growth that was asked for
-    /// another device doesn't count.
+    /// Returns the growth that the volume's mount has to carry out; `None` if there is none. A growth that was asked
+    /// for another device doesn't count.
     pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
         Ok(self.own_resize()?.map(|record| record.limits))
     }
@@ -160,8 +160,8 @@ impl Volume {
     }
 
     /// Records how much of the target path exists, if that is more than the record says. When a volume is used more may
-    /// exist than when it was staged: drivers make the directory before or afterwards, and callers other than `crust_ops`
-    /// may have recorded nothing.
+    /// exist than when it was staged: drivers make the directory before or afterwards, and callers other than
+    /// `crust_ops` may have recorded nothing.
     pub fn record_presence(&self) -> Result<(), EntryError> {
         let Ok(now) = self.target.presence() else {
             return Ok(());

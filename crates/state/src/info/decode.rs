@@ -1,5 +1,5 @@
-//! Decodes `mountInfo.json` into [`MountInfo`] field by field, so that an error names the field. Kata's file is read too
-//! (its `src/runtime/pkg/direct-volume`, and kata-types' `mount.rs` in Rust), as CSI drivers write it.
+//! Decodes `mountInfo.json` into [`MountInfo`] field by field, so that an error names the field. Kata's file is read
+//! too (its `src/runtime/pkg/direct-volume`, and kata-types' `mount.rs` in Rust), as CSI drivers write it.
 
 use std::path::PathBuf;
 
@@ -185,9 +185,9 @@ impl<'a> Fields<'a> {
 impl MountInfo {
     /// Parses the file of a volume that a driver staged for Kata.
     ///
-    /// Only Kata's own keys of the metadata are read. The others are the volume's attributes, which drivers pass on: the
-    /// author of the volume wrote them or, of an inline volume, that of the pod. The raw device (`deviceNode`) can't be
-    /// requested there.
+    /// Only Kata's own keys of the metadata are read. The others are the volume's attributes, which drivers pass on:
+    /// the author of the volume wrote them or, of an inline volume, that of the pod. The raw device (`deviceNode`)
+    /// can't be requested there.
     pub fn parse_kata(bytes: &[u8]) -> Result<Self, InfoError> {
         let mut document: Value = serde_json::from_slice(bytes)?;
         if let Some(Value::Object(metadata)) = document.get_mut("metadata") {

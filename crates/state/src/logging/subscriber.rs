@@ -43,17 +43,19 @@ impl Subscriber for FileSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// `<RFC 3339>  WARN crust_volume: message key=value`
+/// Returns the line of an event: `<RFC 3339>  WARN crust_volume: message key=value`. Of the target only the crate is
+/// in it: modules are renamed.
 fn line(event: &Event<'_>, now: SystemTime) -> String {
     let metadata = event.metadata();
+    let target = metadata.target();
+    let (crate_name, _) = target.split_once("::").unwrap_or((target, ""));
     let mut said = Said::default();
     event.record(&mut said);
     let Said { message, fields } = said;
     format!(
-        "{} {:>5} {}: {message}{fields}\n",
+        "{} {:>5} {crate_name}: {message}{fields}\n",
         humantime::format_rfc3339_micros(now),
         metadata.level().as_str(),
-        metadata.target(),
     )
 }
 
@@ -120,12 +122,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                concat!(
-                    " WARN ",
-                    module_path!(),
-                    ": it's odd\\n\\u{1b}[1m\\u{202e} volume=\"pv-1\" number=7"
-                ),
-                concat!(" INFO ", module_path!(), ": told"),
+                " WARN crust_state: it's odd\\n\\u{1b}[1m\\u{202e} volume=\"pv-1\" number=7",
+                " INFO crust_state: told",
             ]
         );
     }

@@ -97,9 +97,9 @@ impl TargetPath {
     }
 }
 
-/// A bind of a subPath by a stock kubelet: `<kubelet dir>/pods/<uid>/volume-subpaths/<volume>/<container>/<n>` (kubelet's
-/// `pkg/volume/util/subpath`). `<volume>` is the directory's name under `kubernetes.io~csi`, if it
-/// is a CSI volume's at all.
+/// A bind of a subPath by a stock kubelet: `<kubelet dir>/pods/<uid>/volume-subpaths/<volume>/<container>/<n>`
+/// (kubelet's `pkg/volume/util/subpath`). `<volume>` is the directory's name under `kubernetes.io~csi`, if it is a CSI
+/// volume's at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubpathBind {
     kubelet_dir: PathBuf,

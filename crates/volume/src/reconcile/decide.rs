@@ -10,7 +10,7 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
 use crust_state::{End, Life, Process, TargetPath};
 
-use super::finding::Verdict::{self, Leave, Remove};
+use super::report::Verdict::{self, Leave, Remove};
 use super::target_directory::Target;
 
 /// Whether the pod of a target path has a sandbox that it may be mounted in.

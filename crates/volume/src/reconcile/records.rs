@@ -11,7 +11,7 @@ use crust_state::state_directory::{Records, StateError};
 
 use super::Pass;
 use super::decide::{self, Pods};
-use super::finding::{Report, StateItem, Verdict};
+use super::report::{Report, StateItem, Verdict};
 use super::volumes::{self, OwnerEntry};
 use crust_blockfs::timed_probe::{about_path, ask_all};
 

@@ -12,7 +12,7 @@ use crust_state::{Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
 
 use super::decide::{Devices, ObservedVolume, Part, Pods, stray};
-use super::finding::{StateItem, Verdict};
+use super::report::{StateItem, Verdict};
 use super::target_directory;
 use super::{Mode, Pass};
 use crate::context::Context;

@@ -1,5 +1,5 @@
-//! Requirements on damaged and forged entries. Any create of the pod may fail until the entry is staged anew. A container
-//! with the host's directory, or with the volume mounted in another way than was asked for, isn't right.
+//! Requirements on damaged and forged entries. Any create of the pod may fail until the entry is staged anew. A
+//! container with the host's directory, or with the volume mounted in another way than was asked for, isn't right.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

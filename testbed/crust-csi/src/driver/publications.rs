@@ -52,8 +52,8 @@ impl Driver {
         loops::named(&self.images.path(id)).map_err(Refusal::node(id))
     }
 
-    /// Returns whether anything is staged at a target path for a runtime. The crust directory is read, and no record: the
-    /// directory doesn't outlast a boot, as mounts don't.
+    /// Returns whether anything is staged at a target path for a runtime. The crust directory is read, and no record:
+    /// the directory doesn't outlast a boot, as mounts don't.
     pub(crate) fn is_staged_for_a_runtime(
         &self,
         id: &str,

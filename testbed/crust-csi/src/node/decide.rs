@@ -18,7 +18,8 @@ pub(super) enum Step<'p> {
 /// paths.
 ///
 /// This is the table of CSI's `NodePublishVolume`. Kubelets before KEP-2485 say `SINGLE_NODE_WRITER` for
-/// `ReadWriteOnce`, which several pods of a node may have: such a publication is refused only for newer modes of others.
+/// `ReadWriteOnce`, which several pods of a node may have: such a publication is refused only for newer modes of
+/// others.
 pub(super) fn decide<'p>(
     volume: &str,
     target: &str,
@@ -68,7 +69,8 @@ pub(super) fn decide<'p>(
 }
 
 /// Returns whether a request is that of an existing publication. A driver with other features may have read the same
-/// request in another way, and kubelet repeats it after its own restart, with the pod running (KEP-2857, stories 4 and 5).
+/// request in another way, and kubelet repeats it after its own restart, with the pod running (KEP-2857, stories 4 and
+/// 5).
 fn is_same(there: &Publication, wanted: &Publication) -> bool {
     let is_understood = there.features != wanted.features
         || (there.by == wanted.by && there.usage.groups_like(&wanted.usage));

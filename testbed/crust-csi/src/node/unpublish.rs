@@ -1,8 +1,8 @@
-//! `NodeUnpublishVolume`: the pod has ended. And what `NodeUnpublishVolume` and `NodeUnstageVolume` do for a volume that
-//! doesn't exist any more, because it was deleted while its pod was being removed by force, or the node was down.
+//! `NodeUnpublishVolume`: the pod has ended. And what `NodeUnpublishVolume` and `NodeUnstageVolume` do for a volume
+//! that doesn't exist any more, because it was deleted while its pod was being removed by force, or the node was down.
 //!
-//! CSI has `NOT_FOUND` for such a volume, after which kubelet asks again for ever, and the pod's directory stays. So it is
-//! given back by what is found at the path. What is mounted there and isn't provably this volume's stays, and is an
+//! CSI has `NOT_FOUND` for such a volume, after which kubelet asks again for ever, and the pod's directory stays. So it
+//! is given back by what is found at the path. What is mounted there and isn't provably this volume's stays, and is an
 //! error.
 
 use crust_blockfs::device::Device;
@@ -87,8 +87,8 @@ impl Driver {
         }
     }
 
-    /// Removes the record of a publication. For one that is left to kubelet the record alone counts, so the removal must
-    /// not fail; others are found without it.
+    /// Removes the record of a publication. For one that is left to kubelet the record alone counts, so the removal
+    /// must not fail; others are found without it.
     fn forget_less(&self, id: &str, record: &Record, by: Option<Mounter>) -> Result<(), Refusal> {
         if by == Some(Mounter::Kubelet) {
             return Ok(self.store.save_less(id, record)?);

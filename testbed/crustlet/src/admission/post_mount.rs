@@ -40,8 +40,8 @@ pub(super) fn sentence(asks: &[PostMountStep]) -> String {
     }
 }
 
-/// Returns the steps that a pod asks of a volume. Several of its volumes with one claim have one mount, so what is asked
-/// of one is asked of all.
+/// Returns the steps that a pod asks of a volume. Several of its volumes with one claim have one mount, so what is
+/// asked of one is asked of all.
 pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
     let same: Vec<&Volume> = pod.spec.volumes.iter().flatten().collect();
     let same: Vec<&Volume> = match &volume.persistent_volume_claim {

@@ -89,7 +89,8 @@ impl Pods {
         &self.all
     }
 
-    /// Pods that have a directory, whoever made it: they end where nobody wants them. Who had begun is what it was then.
+    /// Pods that have a directory, whoever made it: they end where nobody wants them. Who had begun is what it was
+    /// then.
     pub(crate) fn found(&mut self, pods: BTreeMap<String, Option<Arc<Pod>>>) {
         for (uid, begun) in pods {
             let known = self.all.entry(uid).or_default();

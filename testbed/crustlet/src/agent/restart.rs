@@ -82,7 +82,8 @@ impl Restart {
         std::mem::take(&mut self.pods)
     }
 
-    /// Returns the pods that may have a volume by an unreadable record: no other pod gets a volume that only one may have.
+    /// Returns the pods that may have a volume by an unreadable record: no other pod gets a volume that only one may
+    /// have.
     fn suspected(&self) -> Holders {
         let mut suspected = Holders::new();
         let publications = self

@@ -25,7 +25,8 @@ struct MeasuredVolume {
     before: Option<String>,
 }
 
-/// The last measurements, and the drivers that are being asked. Each is asked by itself: one that hangs holds up no other.
+/// The last measurements, and the drivers that are being asked. Each is asked by itself: one that hangs holds up no
+/// other.
 #[derive(Debug, Default)]
 pub(super) struct Measurements {
     /// The last measurements of each driver.

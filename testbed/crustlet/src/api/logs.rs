@@ -1,5 +1,5 @@
-//! Reads containers' logs, whose lines have the CRI's form: `2026-01-01T00:00:00.000000000Z stdout F text`, and `P` for a part of a
-//! line.
+//! Reads containers' logs, whose lines have the CRI's form: `2026-01-01T00:00:00.000000000Z stdout F text`, and `P` for
+//! a part of a line.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;

@@ -79,13 +79,13 @@ pub(super) enum Reclaim {
     /// Somebody has deleted it, and what is stored is to be kept: it isn't known any more.
     Forget(Notice),
     /// Nothing yet, and nobody here can hasten it.
-    ClaimRef(Notice),
+    Blocked(Notice),
     /// Nothing yet; a driver may.
     Wait(Notice),
 }
 
-/// Decides the next step of a volume that was made here, by its reclaim policy, once its claim is gone and no pod of this
-/// node has it.
+/// Decides the next step of a volume that was made here, by its reclaim policy, once its claim is gone and no pod of
+/// this node has it.
 pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();
@@ -106,7 +106,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
             let message = format!(
                 "it goes when persistentvolumeclaim {claim}, which has it, has gone; hint: delete that"
             );
-            Reclaim::ClaimRef(notice(Type::Normal, "VolumeInUse", message))
+            Reclaim::Blocked(notice(Type::Normal, "VolumeInUse", message))
         });
     }
     if !was_released(volume) {
@@ -119,7 +119,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
         return Reclaim::Keep;
     }
     if let Some(why) = held(world, name, &id) {
-        return Reclaim::ClaimRef(notice(Type::Warning, FAILED, why));
+        return Reclaim::Blocked(notice(Type::Warning, FAILED, why));
     }
     let VolumeId { driver, handle } = &id;
     if !is_to_go || is_anothers {

@@ -113,8 +113,8 @@ impl Records {
         })
     }
 
-    /// Returns the record of what a manifest changes about a volume that was made here, as far as it may. It counts from
-    /// then on, also when the manifest is removed.
+    /// Returns the record of what a manifest changes about a volume that was made here, as far as it may. It counts
+    /// from then on, also when the manifest is removed.
     pub(super) fn taken_over(&self, written: &Objects, volume: &str) -> Option<Write> {
         const MAY_CHANGE: [(&str, &str); 6] = [
             ("metadata", "labels"),

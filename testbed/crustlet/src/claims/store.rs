@@ -82,7 +82,8 @@ impl Store {
         &self.records
     }
 
-    /// Writes a record, which is on the disk when this returns. Returns false, and writes nothing, if it is there already.
+    /// Writes a record, which is on the disk when this returns. Returns false, and writes nothing, if it is there
+    /// already.
     pub(crate) fn write(&mut self, write: &Write) -> Result<bool, StoreError> {
         let uid = new_uid()?;
         let uid = || uid;

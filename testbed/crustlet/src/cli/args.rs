@@ -132,7 +132,7 @@ pub(crate) struct PodContainer {
     pub(super) pod: String,
     #[command(flatten)]
     pub(super) namespace: Namespace,
-    /// Of the pod; without it, the first
+    /// Container of the pod; default: the first one
     #[arg(
         short,
         long,

@@ -53,8 +53,8 @@ pub(crate) struct LacksCapability {
 }
 
 impl LacksCapability {
-    /// Returns the error for a volume that is deferred already, whose driver was replaced by one that can't defer (KEP-2857,
-    /// story 5).
+    /// Returns the error for a volume that is deferred already, whose driver was replaced by one that can't defer
+    /// (KEP-2857, story 5).
     pub(crate) fn deferral(driver: &str) -> Self {
         Self {
             driver: driver.to_owned(),

@@ -95,7 +95,7 @@ impl fmt::Display for Bytes {
 }
 
 /// Returns an amount of bytes as an API server writes it: with the largest suffix of its own base that leaves no
-/// remainder. Texts with an exponent or a fraction, and those that are no amounts, stay as they are.
+/// remainder. Decimal texts with an exponent or a fraction, and those that are no amounts, stay as they are.
 pub(crate) fn canonical(text: &str) -> String {
     let Ok(bytes) = bytes(text) else {
         return text.to_owned();

@@ -18,8 +18,8 @@ enum Step {
     Item(usize),
 }
 
-/// Returns the path of the field, `spec.containers[0].ports`: the innermost without which the document could be read, or is refused
-/// for another reason. Empty is the whole.
+/// Returns the path of the field, `spec.containers[0].ports`: the innermost without which the document could be read,
+/// or is refused for another reason. Empty is the whole.
 pub(super) fn unreadable_field<T: DeserializeOwned>(document: &Value) -> String {
     // Who looks for it reads the whole again and again.
     if document.to_string().len() > LARGEST {

@@ -1,8 +1,8 @@
 //! The directories around a volume, with the record beside it.
 //!
-//! The record is written before the driver is called, and removed after it has answered: a restarted crustlet finds each
-//! volume that may be there (KEP-3756). Directories go by rmdir(2) alone, which neither enters a mount nor
-//! takes a file.
+//! The record is written before the driver is called, and removed after it has answered: a restarted crustlet finds
+//! each volume that may be there (KEP-3756). Directories go by rmdir(2) alone, which neither enters a mount nor takes a
+//! file.
 
 use std::fs;
 use std::io::{self, ErrorKind};

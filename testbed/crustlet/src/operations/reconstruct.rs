@@ -51,13 +51,14 @@ pub(crate) struct Broken {
     pub(crate) path: PathBuf,
     /// The flaw of its record.
     pub(crate) reason: String,
-    /// The publication that it seems to be, of the one volume with its directory's name. A driver doesn't unstage a volume
-    /// that it wasn't asked to unpublish.
+    /// The publication that it seems to be, of the one volume with its directory's name. A driver doesn't unstage a
+    /// volume that it wasn't asked to unpublish.
     pub(crate) publication: Option<Publication>,
 }
 
 impl Found {
-    /// Returns the names in a directory of volumes. A directory that can't be read is noted, and the others are still read.
+    /// Returns the names in a directory of volumes. A directory that can't be read is noted, and the others are still
+    /// read.
     fn names(&mut self, directory: &Path, pod: Option<&str>) -> Vec<String> {
         names(directory).unwrap_or_else(|error| {
             self.broken.push(Broken {

@@ -102,7 +102,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reads the directory, and once more if a directory in it wasn't watched yet: something may have come into it before.
+    /// Reads the directory, and once more if a directory in it wasn't watched yet: something may have come into it
+    /// before.
     fn look(&mut self) -> Found {
         loop {
             let found = look(&self.registry);

@@ -51,8 +51,8 @@ pub(crate) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> ClaimR
     }
 }
 
-/// Returns whether a claim and a volume are bound to each other. A volume that names the claim without its UID isn't: it
-/// hasn't been checked whether it fits.
+/// Returns whether a claim and a volume are bound to each other. A volume that names the claim without its UID isn't:
+/// it hasn't been checked whether it fits.
 pub(crate) fn is_bound(
     name: &Name,
     claim: &PersistentVolumeClaim,

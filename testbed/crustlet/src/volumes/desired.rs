@@ -73,9 +73,9 @@ pub(crate) struct Desired {
 }
 
 impl Desired {
-    /// Returns the volumes of pods that are to run or haven't ended yet. If a volume can't have several pods at a time, the
-    /// one that has it (`holders`) keeps it, else the first by its name gets it. A pod that wanted a volume `before` keeps
-    /// it when its claim is deleted.
+    /// Returns the volumes of pods that are to run or haven't ended yet. If a volume can't have several pods at a time,
+    /// the one that has it (`holders`) keeps it, else the first by its name gets it. A pod that wanted a volume
+    /// `before` keeps it when its claim is deleted.
     pub(crate) fn of(
         objects: &Objects,
         pods: &[Arc<Pod>],

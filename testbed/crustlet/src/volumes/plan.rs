@@ -22,8 +22,8 @@ pub(crate) enum Step {
 /// The steps that are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed<'a> {
-    /// Whether the desired state is known. Until then nothing is unmounted (KEP-3756, "Proposed `VolumeManager` startup",
-    /// 4).
+    /// Whether the desired state is known. Until then nothing is unmounted (KEP-3756, "Proposed `VolumeManager`
+    /// startup", 4).
     pub(crate) unmounts: bool,
     /// Pods whose processes may still use their volumes.
     pub(crate) running: &'a BTreeSet<String>,

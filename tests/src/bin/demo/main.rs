@@ -1,6 +1,6 @@
-//! `make demo`: a deferred volume end to end, without Kubernetes, on runc and on crun, by the
-//! runtime's command line and through a private containerd's CRI. Everything is real and everything is removed again, also when the
-//! demo is interrupted.
+//! `make demo`: a deferred volume end to end, without Kubernetes, on runc and on crun, by the runtime's command line
+//! and through a private containerd's CRI. Everything is real and everything is removed again, also when the demo is
+//! interrupted.
 
 mod bundles;
 mod cri;

@@ -11,8 +11,8 @@ const LINGER: Duration = Duration::from_secs(120);
 
 /// A socket before containerd's, which isn't told who hangs up. A call that ends because its caller was killed makes
 /// containerd 1.6 lose what it was at: a shim without a container, or a task whose container it calls exited and can
-/// neither stop nor remove ("cannot delete running task"), whoever the caller is. That is no agent's to mend, and only a
-/// restart of containerd mends it.
+/// neither stop nor remove ("cannot delete running task"), whoever the caller is. That is no agent's to mend, and only
+/// a restart of containerd mends it.
 pub(super) struct Line {
     socket: PathBuf,
 }

@@ -68,9 +68,9 @@ impl Features {
     }
 }
 
-/// Returns the size by the superblock. statfs(2) leaves out what a file system keeps for itself. The driver keeps the superblock in the
-/// device's own page cache, so that a reader of the device sees the present one (resize2fs(8) reads it there too). A
-/// workload with the raw device can have written anything there since the mount.
+/// Returns the size by the superblock. statfs(2) leaves out what a file system keeps for itself. The driver keeps the
+/// superblock in the device's own page cache, so that a reader of the device sees the present one (resize2fs(8) reads
+/// it there too). A workload with the raw device can have written anything there since the mount.
 pub(super) fn size(
     _: &OwnedFd,
     device: &DeviceFacts,

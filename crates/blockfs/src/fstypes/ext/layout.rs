@@ -26,8 +26,8 @@ const PROJECTS: u32 = 0x2000;
 const ORPHAN_FILE: u32 = 0x1000;
 /// Groups tell of themselves that they have never been written to: `uninit_bg`, `metadata_csum`.
 const GROUPS_TELL: u32 = 0x10 | 0x400;
-/// Features of the same kind that a driver which doesn't know them may only read: backups of the superblock, large files,
-/// many links, times, quotas, `bigalloc`, checksums, verity, and that the file of orphans is in use.
+/// Features of the same kind that a driver which doesn't know them may only read: backups of the superblock, large
+/// files, many links, times, quotas, `bigalloc`, checksums, verity, and that the file of orphans is in use.
 const UNDERSTOOD_BY_WRITERS: u32 =
     GROUPS_TELL | 0x1 | 0x2 | 0x8 | 0x20 | 0x40 | 0x100 | 0x200 | PROJECTS | 0x1_8000;
 /// The superblock's state of a file system that was unmounted, or has a journal, and in which no error was found.

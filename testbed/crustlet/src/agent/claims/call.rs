@@ -52,8 +52,8 @@ impl OnNode {
 }
 
 impl Call {
-    /// Returns the volume whose turn the call takes, and the call's name in CSI. The controller's growth takes none, as elsewhere: a
-    /// pod's end doesn't wait for it.
+    /// Returns the volume whose turn the call takes, and the call's name in CSI. The controller's growth takes none, as
+    /// elsewhere: a pod's end doesn't wait for it.
     pub(super) fn turn(&self) -> Option<(VolumeId, &'static str)> {
         match self {
             Self::Create(_) | Self::Grow(_) => None,
