@@ -62,7 +62,7 @@ impl ArrayPath {
         Self::DeviceRules,
     ];
 
-    /// The JSON path.
+    /// Returns the path of the list in a config, for messages.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Mounts => "mounts",

@@ -60,7 +60,7 @@ pub enum ListenError {
     Directory {
         /// The socket.
         socket: PathBuf,
-        /// How they could.
+        /// The part of the path that lets them, or the look at it that failed.
         flaw: Flaw,
     },
 }

@@ -10,12 +10,12 @@ const KUBELETS_CONTAINER: Duration = Duration::from_secs(120);
 /// runcrust's own part of a container's create. A sandbox's mounts are its hook's.
 pub const CREATE: Duration = Duration::from_secs(110);
 
-/// A hook's limits.
+/// The time limits of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HookLimits {
-    /// Its own.
+    /// The limit that the hook keeps itself.
     pub own: Duration,
-    /// The delegate's for it, as the config has it: whole seconds.
+    /// The limit after which the delegate kills it, as the config has it: whole seconds.
     pub delegates: Duration,
 }
 

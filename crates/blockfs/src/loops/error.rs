@@ -100,7 +100,7 @@ pub enum LoopError {
         /// In bytes; 0 is all.
         size_limit: u64,
     },
-    /// It isn't free to go.
+    /// The device is in use, and can't be detached.
     #[error(
         "image {image:?}: {device:?} is in use: {}; \
          hint: `grep -lw {} /proc/[0-9]*/mountinfo` and `lsblk {}` show where",
@@ -108,7 +108,7 @@ pub enum LoopError {
         device.display(), device.display()
     )]
     InUse {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
         /// `/dev/loop3`
         device: PathBuf,

@@ -48,7 +48,7 @@ impl Subscriber for FileSubscriber {
 fn line(event: &Event<'_>, now: SystemTime) -> String {
     let metadata = event.metadata();
     let target = metadata.target();
-    let (crate_name, _) = target.split_once("::").unwrap_or((target, ""));
+    let crate_name = target.split_once("::").map_or(target, |(name, _)| name);
     let mut said = Said::default();
     event.record(&mut said);
     let Said { message, fields } = said;

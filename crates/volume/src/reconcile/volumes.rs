@@ -26,7 +26,7 @@ use crust_blockfs::device::{self, Device, DeviceError};
 pub(super) struct PassContext<'a> {
     pub(super) pods: &'a Pods,
     pub(super) owners: &'a [OwnerEntry],
-    /// This runtime's program.
+    /// The program of this runtime, by which its entries are known.
     pub(super) runtime: &'a Path,
 }
 

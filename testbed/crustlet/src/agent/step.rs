@@ -18,7 +18,7 @@ use crate::volumes::actual::{Mount, Mounter};
 use crate::volumes::spec::{Resolved, VolumeId, resolve};
 use crate::worker::Worker;
 
-/// A started step of a pod, with all that it needs.
+/// A step of a pod that has started, with the values that it works on.
 #[derive(Debug)]
 pub(super) struct StartedStep {
     pub(super) objects: Arc<Objects>,
