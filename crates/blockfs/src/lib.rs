@@ -20,6 +20,7 @@
 //!
 //! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod bounded;

@@ -4,6 +4,7 @@
 //! that such an agent needs.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 /// `crust.v1`: deferring a volume's mount to the container runtime (KEP-2857).
 #[allow(
