@@ -2,7 +2,7 @@
 //!
 //! Nothing is re-serialised. The text stays as it is, values are found in it as borrowed spans, and
 //! edits are splices: white space, key order, unknown fields, odd escapes, numbers beyond f64 and the
-//! garbage that Go's decoder tolerates after the document all stay (docs/design.md, "The config").
+//! garbage that Go's decoder tolerates after the document all stay (docs/architecture.md, "The config").
 //! oci-spec's types drop or refuse them.
 
 mod document;

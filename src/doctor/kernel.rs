@@ -12,7 +12,7 @@ use rustix::system::uname;
 
 const KERNEL: &str = "kernel";
 
-/// The oldest version that works: it has `mount_setattr` (docs/design.md).
+/// The oldest version that works: it has `mount_setattr`.
 const LEAST: (u32, u32) = (5, 12);
 
 /// The oldest version with all calls: it has `MOVE_MOUNT_SET_GROUP`.

@@ -223,7 +223,7 @@ impl MountOptions {
     /// The file system's own options in one form: of options that contradict each other only the
     /// last one counts, whatever stands between them. Two mounts of one device with the same ones,
     /// both read-only or neither, ask for the same superblock. The kernel doesn't compare: it lets
-    /// the second mount succeed and ignores its options (docs/design.md, "Who has a volume").
+    /// the second mount succeed and ignores its options (docs/architecture.md, "Devices").
     /// Attributes are each mount's own and don't count; nor do options such as xfs's `nouuid`, which say how the
     /// superblock was come by and not what it is.
     #[must_use]

@@ -25,7 +25,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns the capabilities that the operation needs; docs/design.md says what for.
+    /// Returns the capabilities that the operation needs; docs/privileges.md says what for.
     pub(crate) const fn needs(self) -> &'static [Capability] {
         use Capability::{
             CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP,
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn what_each_step_needs_is_documented() {
-        let design = include_str!("../../../docs/design.md");
-        let (_, table) = design.split_once("\n| capability |").unwrap();
+        let document = include_str!("../../../docs/privileges.md");
+        let (_, table) = document.split_once("\n| capability |").unwrap();
         let (heading, rows) = table.split_once('\n').unwrap();
         assert!(heading.starts_with(" create | sandbox | mount | publish | release | for |"));
         let rows = rows.lines().skip(1).map_while(|row| {

@@ -38,8 +38,8 @@ const NUMBERS: [(&str, u32); 12] = [
 
 /// What a step needs, by the documentation, as far as this machine has it.
 fn needed(step: &str) -> String {
-    let design = include_str!("../../../docs/design.md");
-    let (_, table) = design.split_once("\n| capability").expect("a table");
+    let document = include_str!("../../../docs/privileges.md");
+    let (_, table) = document.split_once("\n| capability").expect("a table");
     let mut rows = table
         .lines()
         .map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
