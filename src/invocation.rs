@@ -1,22 +1,23 @@
-//! The caller's command line, read by the delegate's own grammar (docs/callers.md).
+//! Parses the caller's command line with the delegate's grammar (docs/callers.md).
 //!
-//! Only `create`, `run` and `restore` make a container, and only for them is anything but the
-//! global flags read. The word is found by walking the flags as the delegate does; looking for
-//! `create` anywhere would trip over a container that is called so (`state create`).
+//! Only `create`, `run` and `restore` create a container, and only their flags are parsed besides the global ones
+//! (and those of crun's `update`). The subcommand is found by parsing the flags before it like the delegate does. A
+//! search for the word `create` would also find a container of that name (`state create`).
 //!
-//! A misparse is a silent bypass, so the tables are a union over the delegate's versions, and
-//! what two versions read in different ways is refused. What the delegate itself is sure to
-//! reject is handed over, so that the caller sees the delegate's own text.
+//! A wrong parse would start a container without its volumes, and nobody would notice. The flag tables are
+//! therefore a union over the delegate's versions, and a command line that two versions parse differently is
+//! refused. A command line that every version rejects is passed through, so that the caller sees the delegate's own
+//! error.
 
 mod clap4;
+mod command;
+mod cursor;
 mod error;
 mod getopt;
 mod goflag;
 mod grammar;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod properties;
-mod read;
-mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -27,42 +28,37 @@ use crust_state::DelegateKind;
 
 pub(crate) use error::{Ambiguity, InvocationError};
 
-/// The form of the lines in the file that `--log` names.
+/// Format of the delegate's log file (`--log-format`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LogFormat {
-    /// The default of both delegates.
+    /// The default of every delegate.
     #[default]
     Text,
-    /// One JSON object a line; what containerd and conmon ask for.
+    /// One JSON object per line. containerd and conmon ask for it.
     Json,
 }
 
 /// The global flags that runcrust itself needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Globals {
-    /// `--root`, as given: with the id it names a container.
+pub(crate) struct GlobalFlags {
+    /// `--root`, as given. Together with the id it identifies a container.
     pub(crate) root: Option<OsString>,
-    /// `--log`, as given; `report` knows the forms it may have.
+    /// `--log`, as given. crun's value may have a prefix such as `file:`, see [`report`](crate::report).
     pub(crate) log: Option<PathBuf>,
-    /// `--log-format`.
     pub(crate) log_format: LogFormat,
 }
 
-/// A subcommand that makes a container out of a bundle.
+/// A subcommand that creates a container from a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    /// `create`
+pub(crate) enum CreateVerb {
     Create,
-    /// `run`
     Run,
-    /// `restore`
     Restore,
 }
 
-impl Verb {
+impl CreateVerb {
     const ALL: [Self; 3] = [Self::Create, Self::Run, Self::Restore];
 
-    /// The word on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -78,44 +74,40 @@ impl Verb {
 
 /// One `create`, `run` or `restore`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Start {
-    /// One of the three verbs.
-    pub(crate) verb: Verb,
-    /// The bundle as given, relative to the caller's directory; `.` when there was none.
+pub(crate) struct CreateCommand {
+    pub(crate) verb: CreateVerb,
+    /// The bundle as given, relative to the caller's working directory; `.` if none was given.
     pub(crate) bundle: PathBuf,
-    /// Another file than the bundle's `config.json` (crun's `-f`, the `--config` of runc's main),
-    /// relative to the caller's directory, not to the bundle.
+    /// A config outside the bundle (crun's `-f`, `--config` of runc's main branch), relative to the caller's working
+    /// directory. `None` means the bundle's `config.json`.
     pub(crate) config: Option<PathBuf>,
     /// The container's id.
     pub(crate) id: OsString,
 }
 
-/// crun's `update` with a file of resources.
+/// crun's `update` with a resources file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Update {
-    /// The file; `-` is standard input.
+pub(crate) struct UpdateCommand {
+    /// The resources file; `-` is standard input.
     pub(crate) resources: OsString,
     /// The container's id.
     pub(crate) id: OsString,
-    /// The index in argv of what comes after the last flag: the id, or `--`.
+    /// Index in argv of the first argument after the last flag: the id, or `--`.
     pub(crate) after_flags: usize,
 }
 
-/// A subcommand that neither delegate has.
+/// A subcommand of runcrust's own. No delegate has one of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OwnVerb {
-    /// `crust …`, the CLI of volumes.
+pub(crate) enum OwnSubcommand {
+    /// `crust …`, the CLI for volumes.
     Crust,
-    /// `install …`
     Install,
-    /// `uninstall …`
     Uninstall,
 }
 
-impl OwnVerb {
+impl OwnSubcommand {
     const ALL: [Self; 3] = [Self::Crust, Self::Install, Self::Uninstall];
 
-    /// The word on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Crust => "crust",
@@ -129,31 +121,32 @@ impl OwnVerb {
     }
 }
 
-/// The command of a call, and so what is to be done.
+/// The command that the caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// A container is about to be made: look at its bundle.
-    Start(Start),
-    /// One of runcrust's own words, and its index in argv.
-    Own(OwnVerb, usize),
-    /// A container's resources change.
-    Update(Update),
-    /// Nothing that could make a container: the delegate gets it untouched.
-    PassOn,
+    /// Creates a container: its bundle must be inspected.
+    Create(CreateCommand),
+    /// A subcommand of runcrust's own, and its index in argv.
+    Own(OwnSubcommand, usize),
+    /// Changes a container's resources.
+    Update(UpdateCommand),
+    /// Anything else. The delegate gets it unchanged.
+    PassThrough,
 }
 
-/// A command line, read.
+/// A parsed command line.
 #[derive(Debug)]
 pub(crate) struct Invocation {
-    /// The global flags seen, those before a mistake too: its report goes to their log.
-    pub(crate) globals: Globals,
-    /// The command, or the error of a command line that is refused.
+    /// The global flags. If the command line is refused, these are the flags before the ambiguous argument, so that
+    /// the error goes to the right log.
+    pub(crate) globals: GlobalFlags,
+    /// The command, or why the command line is refused.
     pub(crate) command: Result<Command, InvocationError>,
 }
 
-/// Reads `argv` (with `argv[0]`) by the grammar of this kind of delegate.
+/// Parses `argv`, which includes `argv[0]`, with the grammar of this kind of delegate.
 pub(crate) fn parse(kind: DelegateKind, argv: &[OsString]) -> Invocation {
-    let mut globals = Globals::default();
-    let command = read::command(kind, argv, &mut globals);
+    let mut globals = GlobalFlags::default();
+    let command = command::parse(kind, argv, &mut globals);
     Invocation { globals, command }
 }

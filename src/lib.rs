@@ -38,7 +38,7 @@ use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
 use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
 use delegate::Delegate;
-use invocation::{Command, Invocation, OwnVerb, Start};
+use invocation::{Command, CreateCommand, Invocation, OwnSubcommand};
 use report::{FAILURE, Report};
 use start::Job;
 
@@ -53,8 +53,8 @@ pub fn main(argv: &[OsString]) -> u8 {
     if let Ok(Command::Own(own, at)) = invocation.command {
         // Volumes that are in use need answers even where the delegate is gone.
         return match own {
-            OwnVerb::Crust => verbs::run(argv, at, read(config)),
-            OwnVerb::Install | OwnVerb::Uninstall => installer::run(argv, at),
+            OwnSubcommand::Crust => verbs::run(argv, at, read(config)),
+            OwnSubcommand::Install | OwnSubcommand::Uninstall => installer::run(argv, at),
         };
     }
     let report = Report::new(kind, &invocation.globals, bundle_of(&invocation));
@@ -100,12 +100,12 @@ fn become_delegate(
     // Without it the command line can't be understood: what it means is up to the delegate.
     let delegate = delegate?;
     let start = match invocation.command? {
-        Command::Start(start) => start,
+        Command::Create(start) => start,
         Command::Update(update) => {
             let kept = update::keep_rules(argv, &update, &invocation.globals, read(config));
             return Ok(delegate.exec(kept.as_deref().unwrap_or(argv))?);
         }
-        Command::Own(..) | Command::PassOn => return Ok(delegate.exec(argv)?),
+        Command::Own(..) | Command::PassThrough => return Ok(delegate.exec(argv)?),
     };
     let config = read(config)?;
     logging::start(config.log.as_deref());
@@ -125,7 +125,7 @@ fn become_delegate(
 
 fn bundle_of(invocation: &Invocation) -> Option<&std::path::Path> {
     match &invocation.command {
-        Ok(Command::Start(Start { bundle, .. })) => Some(bundle),
+        Ok(Command::Create(CreateCommand { bundle, .. })) => Some(bundle),
         _ => None,
     }
 }

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use crust_state::{DelegateKind, sentence};
 
-use crate::invocation::{Globals, LogFormat};
+use crate::invocation::{GlobalFlags, LogFormat};
 
 /// The exit code of a successful call.
 pub(crate) const SUCCESS: u8 = 0;
@@ -41,7 +41,7 @@ pub(crate) struct Report {
 impl Report {
     /// The delegate's own log. `bundle` is that of a `create`, `run` or `restore`: crun changes
     /// to it before it opens a relative log, runc doesn't.
-    pub(crate) fn new(kind: DelegateKind, globals: &Globals, bundle: Option<&Path>) -> Self {
+    pub(crate) fn new(kind: DelegateKind, globals: &GlobalFlags, bundle: Option<&Path>) -> Self {
         let line = match (globals.log_format, kind) {
             (LogFormat::Json, _) => Line::Json,
             (LogFormat::Text, DelegateKind::Runc) => Line::Logrus,
@@ -131,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    fn globals(log: &str, log_format: LogFormat) -> Globals {
-        Globals {
+    fn globals(log: &str, log_format: LogFormat) -> GlobalFlags {
+        GlobalFlags {
             root: None,
             log: Some(log.into()),
             log_format,
@@ -162,7 +162,7 @@ mod tests {
             let path = report.log.as_ref().map(|(path, _)| path.to_str().unwrap());
             assert_eq!(path, expected, "{kind:?} --log {log}");
         }
-        assert_eq!(Report::new(Runc, &Globals::default(), None).log, None);
+        assert_eq!(Report::new(Runc, &GlobalFlags::default(), None).log, None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crust_state::{Config, CrustDirectory, DelegateKind, StateDirectory};
 use crust_volume::Context;
 use crust_volume::privileges::{self, Operation};
 
-use crate::invocation::{Globals, Start};
+use crate::invocation::{CreateCommand, GlobalFlags};
 use crate::node::ThisNode;
 use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
@@ -31,8 +31,8 @@ pub(crate) use decide::{FirstLook, in_one_reading, running_sandbox};
 /// A call that makes a container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
-    pub(crate) start: &'a Start,
-    pub(crate) globals: &'a Globals,
+    pub(crate) start: &'a CreateCommand,
+    pub(crate) globals: &'a GlobalFlags,
     pub(crate) config: &'a Config,
     pub(crate) crust: &'a CrustDirectory,
     /// The delegate's kind.

@@ -16,7 +16,7 @@ use crust_volume::Context;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
-use crate::invocation::{Globals, Update};
+use crate::invocation::{GlobalFlags, UpdateCommand};
 use crate::oci::ArrayPath;
 
 /// The size limit of resources in bytes. They usually have a few kilobytes.
@@ -26,8 +26,8 @@ const MOST_BYTES: u64 = 1 << 20;
 /// error: the delegate does what it was asked to.
 pub(crate) fn keep_rules(
     argv: &[OsString],
-    update: &Update,
-    globals: &Globals,
+    update: &UpdateCommand,
+    globals: &GlobalFlags,
     config: Result<Config, ConfigError>,
 ) -> Option<Vec<OsString>> {
     let config = config.ok()?;
@@ -59,7 +59,7 @@ pub(crate) fn keep_rules(
 }
 
 /// The rules that were added to the container's config, as far as it still has the volumes.
-fn rules(update: &Update, globals: &Globals, config: &Config) -> Option<Vec<Value>> {
+fn rules(update: &UpdateCommand, globals: &GlobalFlags, config: &Config) -> Option<Vec<Value>> {
     let id = &update.id;
     let state = StateDirectory::open(&config.state_dir).ok()??;
     let container = BundleRecord::container(globals.root.as_deref(), id);

@@ -1,72 +1,73 @@
 //! youki's grammar: clap 4.
 //!
-//! Options and words alternate as they like until `--` (`create x --bundle A` uses bundle A), which may only
-//! stand after the subcommand. Names are written in full; short options can be joined (`-sl FILE`, `-bA`,
-//! `-b=A`). An option that is given twice is an error to youki, `--log` excepted. Here the last one counts, as it
-//! would to a version that took it.
+//! Options and other arguments can be mixed until `--` (`create x --bundle A` uses bundle A). `--` is only accepted
+//! after the subcommand. Option names can't be abbreviated; short options can be joined (`-sl FILE`, `-bA`,
+//! `-b=A`). youki rejects repeated options except `--log`. Here the last one wins, as in a version that accepted
+//! repetition.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
+use super::cursor::{Cursor, Token, split_value};
 use super::grammar::{Flag, Scope, Takes, YOUKI};
-use super::scan::{Token, Walk, split_value};
 
-pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Token<'a> {
-    if let Some((at, byte)) = walk.cluster.take() {
-        return short(walk, scope, at, byte);
+pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
+    if let Some((at, byte)) = cursor.cluster.take() {
+        return short(cursor, scope, at, byte);
     }
-    let Some((at, argument)) = walk.take() else {
+    let Some((at, argument)) = cursor.take() else {
         return Token::End;
     };
     match argument.as_bytes() {
-        _ if walk.ended => Token::Word(at),
-        // No word after it is a subcommand.
+        _ if cursor.flags_ended => Token::Word(at),
+        // What follows isn't taken as a subcommand.
         b"--" if scope == Scope::Global => Token::Rejected,
         b"--" => {
-            walk.ended = true;
-            step(walk, scope)
+            cursor.flags_ended = true;
+            next_token(cursor, scope)
         }
-        [b'-', b'-', name @ ..] => long(walk, scope, at, name),
-        [b'-', _, ..] => short(walk, scope, at, 1),
+        [b'-', b'-', name @ ..] => long(cursor, scope, at, name),
+        [b'-', _, ..] => short(cursor, scope, at, 1),
         _ => Token::Word(at),
     }
 }
 
-fn long<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Token<'a> {
+fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Token<'a> {
     let (name, value) = split_value(text);
     let Some(flag) = find(scope, |flag| flag.long.as_bytes() == name) else {
         return Token::Ambiguity(at, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
-        (Takes::Value, None) => separate_value(walk, at, flag),
+        (Takes::Value, None) => separate_value(cursor, at, flag),
         (Takes::Value, value) => Token::Flag(flag, value),
         (_, Some(_)) => Token::Rejected,
         (_, None) => Token::Flag(flag, None),
     }
 }
 
-fn short<'a>(walk: &mut Walk<'a>, scope: Scope, at: usize, byte: usize) -> Token<'a> {
-    let Some((letter, rest)) = walk.short_option(at, byte) else {
-        return step(walk, scope);
+fn short<'a>(cursor: &mut Cursor<'a>, scope: Scope, at: usize, byte: usize) -> Token<'a> {
+    let Some((letter, rest)) = cursor.short_option(at, byte) else {
+        return next_token(cursor, scope);
     };
     let Some(flag) = find(scope, |flag| flag.short.contains(&letter)) else {
         return Token::Ambiguity(at, Ambiguity::Unknown);
     };
     if flag.takes != Takes::Value {
-        walk.cluster = (!rest.is_empty()).then_some((at, byte + 1));
+        cursor.cluster = (!rest.is_empty()).then_some((at, byte + 1));
         return Token::Flag(flag, None);
     }
     if rest.is_empty() {
-        return separate_value(walk, at, flag);
+        return separate_value(cursor, at, flag);
     }
     let value = rest.strip_prefix(b"=").unwrap_or(rest);
     Token::Flag(flag, Some(OsStr::from_bytes(value)))
 }
 
-/// youki 0.7 rejects a value that begins with `-`; a version whose option allowed it would take it.
-fn separate_value<'a>(walk: &mut Walk<'a>, at: usize, flag: &'static Flag) -> Token<'a> {
-    match walk.take() {
+/// Takes the next argument as the flag's value. A value that begins with `-` is ambiguous: youki 0.7 rejects it, but
+/// another version may allow it for the option.
+fn separate_value<'a>(cursor: &mut Cursor<'a>, at: usize, flag: &'static Flag) -> Token<'a> {
+    match cursor.take() {
         Some((_, value)) if value.len() > 1 && value.as_bytes().starts_with(b"-") => {
             Token::Ambiguity(at, Ambiguity::DashedValue)
         }
@@ -75,8 +76,6 @@ fn separate_value<'a>(walk: &mut Walk<'a>, at: usize, flag: &'static Flag) -> To
     }
 }
 
-fn find(scope: Scope, is_wanted: impl Fn(&Flag) -> bool) -> Option<&'static Flag> {
-    YOUKI
-        .iter()
-        .find(|flag| flag.is_in(scope) && is_wanted(flag))
+fn find(scope: Scope, matches: impl Fn(&Flag) -> bool) -> Option<&'static Flag> {
+    YOUKI.iter().find(|flag| flag.is_in(scope) && matches(flag))
 }

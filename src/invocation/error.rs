@@ -1,55 +1,53 @@
-//! The error of a command line that is refused.
+//! Errors for command lines that are refused.
 
 use std::fmt;
 
-/// A call that makes a container, or may make one, and that can't be read with certainty.
-/// Passing it on would let a container start without its volumes.
+/// A command line that creates a container, or may create one, and that can be parsed in more than one way.
+///
+/// It isn't passed through, because its container could start without its volumes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum InvocationError {
-    /// Before the subcommand.
+    /// The ambiguous argument is before the subcommand.
     #[error(
-        "can't tell whether `{verb}` is the subcommand: global argument {argument} {doubt}; \
-         hint: {}", doubt.hint()
+        "can't tell whether `{verb}` is the subcommand: global argument {argument} {ambiguity}; \
+         hint: {}", ambiguity.hint()
     )]
-    Global {
-        /// The argument, printable.
+    BeforeSubcommand {
+        /// The ambiguous argument, quoted and escaped.
         argument: String,
-        /// The verb that comes after it.
+        /// The `create`, `run` or `restore` that comes after it.
         verb: &'static str,
-        /// The ambiguity.
-        doubt: Ambiguity,
+        ambiguity: Ambiguity,
     },
-    /// After the subcommand.
-    #[error("can't tell which bundle `{verb}` is given: argument {argument} {doubt}; hint: {}", doubt.hint())]
-    Start {
-        /// The argument, printable.
+    /// The ambiguous argument is after the subcommand.
+    #[error("can't tell which bundle `{verb}` is given: argument {argument} {ambiguity}; hint: {}", ambiguity.hint())]
+    AfterSubcommand {
+        /// The ambiguous argument, quoted and escaped.
         argument: String,
-        /// The subcommand.
         verb: &'static str,
-        /// The ambiguity.
-        doubt: Ambiguity,
+        ambiguity: Ambiguity,
     },
 }
 
-/// The ambiguity of an argument.
+/// Why an argument is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ambiguity {
-    /// Not in the table: it may or may not take the next argument.
+    /// The flag isn't in the table, so it may or may not take the next argument as its value.
     Unknown,
-    /// A short form of several long options.
+    /// The flag abbreviates several long options.
     Abbreviation,
-    /// The value of a flag of runc or youki begins with `-`: urfave/cli v1 moves the flags before the
-    /// other arguments, without such a value; clap has it configured for each option.
+    /// The value of a runc or youki flag begins with `-`. urfave/cli v1 moves flags before the other arguments, but
+    /// doesn't move such a value with its flag. In clap each option decides whether it accepts such a value.
     DashedValue,
-    /// A flag of runc at the end, without a value: urfave/cli v1 gives it an argument from
-    /// before it (`create A x --bundle` uses bundle A in runc 1.1.5).
+    /// A runc flag that needs a value is the last argument. urfave/cli v1 takes an earlier argument as its value
+    /// (`create A x --bundle` uses bundle A in runc 1.1.5).
     NoValue,
-    /// White space around an argument of runc: urfave/cli v3 trims it, v1 doesn't.
-    Blank,
-    /// `--` after flags of runc, and no id: urfave/cli 1.22.9 takes a flag that it doesn't know
-    /// for the id (`create --root=r --`).
+    /// A runc argument has white space around it. urfave/cli v3 trims it, v1 doesn't.
+    Padded,
+    /// `--` follows flags of runc, and there is no id. urfave/cli 1.22.9 takes an unknown flag as the id
+    /// (`create --root=r --`).
     Separator,
-    /// `-` alone: urfave/cli v3 drops everything after it, v1 takes it for an id.
+    /// A lone `-` for runc. urfave/cli v3 drops everything after it, v1 takes it as the id.
     Dash,
 }
 
@@ -57,14 +55,14 @@ impl Ambiguity {
     const fn hint(self) -> &'static str {
         match self {
             Self::Unknown => {
-                "leave it out, or call the delegate itself for containers that need it"
+                "omit the argument, or call the delegate directly for containers that need it"
             }
             Self::Abbreviation => "write the option's full name",
-            Self::DashedValue => "write --flag=value",
-            Self::NoValue => "give it a value",
-            Self::Blank => "remove the white space",
-            Self::Separator => "name the container",
-            Self::Dash => "name the container otherwise",
+            Self::DashedValue => "write it as --flag=value",
+            Self::NoValue => "give the flag a value",
+            Self::Padded => "remove the white space",
+            Self::Separator => "add the container id",
+            Self::Dash => "use another container id",
         }
     }
 }
@@ -72,15 +70,15 @@ impl Ambiguity {
 impl fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unknown => "isn't known, and may or may not take the argument after it",
-            Self::Abbreviation => "is short for more than one option",
+            Self::Unknown => "is unknown and may or may not take the next argument as its value",
+            Self::Abbreviation => "abbreviates more than one option",
             Self::DashedValue => "has a value that begins with `-`",
-            Self::NoValue => "needs a value and is the last argument",
-            Self::Blank => "begins or ends with white space",
+            Self::NoValue => "needs a value but is the last argument",
+            Self::Padded => "begins or ends with white space",
             Self::Separator => {
-                "ends flags of which some versions of runc take one for the missing id"
+                "is not followed by a container id, and some versions of runc take a flag before it as the id"
             }
-            Self::Dash => "is read in different ways by different versions of runc",
+            Self::Dash => "has different meanings in different versions of runc",
         })
     }
 }

@@ -1,42 +1,42 @@
-//! runc's grammar: urfave/cli over Go's `flag`, v1 (runc 1.1.5 to 1.5.0-rc.1) and v3 (its main).
+//! runc's grammar: urfave/cli over Go's `flag`, v1 (runc 1.1.5 to 1.5.0-rc.1) and v3 (runc's main branch).
 //!
-//! Global flags end at the first word. After the subcommand flags and words mix; v1 sorts them
-//! ("reorderArgs") where v3 reads them in order. This reads in order, and what v1's sorting
-//! would read otherwise is an `Ambiguity`:
-//! - a value that begins with `-` isn't moved along with its flag;
-//! - a flag at the end without a value takes what was sorted behind it;
-//! - what isn't known before `--` is sorted behind that, and is a word there (1.22.9, which Debian
-//!   12 builds runc 1.1.5 with): `create --root=r --` makes a container called `--root=r`.
+//! Global flags end at the first other argument. After the subcommand, flags and other arguments can be mixed. v3
+//! parses them in order, while v1 first moves flags to the front ("reorderArgs"). This module parses in order, and
+//! reports an `Ambiguity` where v1's reordering changes the meaning:
+//! - A value that begins with `-` isn't moved along with its flag.
+//! - A flag at the end without a value takes the argument that was moved behind it.
+//! - An unknown flag before `--` is moved behind it, where it is no longer a flag (urfave/cli 1.22.9, which Debian 12
+//!   builds runc 1.1.5 with): `create --root=r --` creates a container with the id `--root=r`.
 //!
-//! With these excluded v1 either agrees, or counts more words and rejects.
+//! In all other cases v1 either agrees, or counts too many arguments and rejects.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
+use super::cursor::{Cursor, Token, split_value};
 use super::grammar::{Flag, RUNC, Scope, Takes};
-use super::scan::{Token, Walk, split_value};
 
-pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Token<'a> {
-    let Some((at, argument)) = walk.take() else {
+pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
+    let Some((at, argument)) = cursor.take() else {
         return Token::End;
     };
     if is_padded(argument) {
-        return Token::Ambiguity(at, Ambiguity::Blank);
+        return Token::Ambiguity(at, Ambiguity::Padded);
     }
     let global = scope == Scope::Global;
-    if walk.ended {
-        return word(walk, at, global);
+    if cursor.flags_ended {
+        return word(cursor, at, global);
     }
     let text = argument.as_bytes();
     let name = match text {
         b"--" => {
-            walk.ended = true;
-            return step(walk, scope);
+            cursor.flags_ended = true;
+            return next_token(cursor, scope);
         }
         b"-" if !global => return Token::Ambiguity(at, Ambiguity::Dash),
         [b'-', b'-', name @ ..] | [b'-', name @ ..] if !name.is_empty() => name,
-        _ => return word(walk, at, global),
+        _ => return word(cursor, at, global),
     };
     let (name, value) = split_value(name);
     let Some(flag) = find(name, scope) else {
@@ -44,36 +44,36 @@ pub(super) fn step<'a>(walk: &mut Walk<'a>, scope: Scope) -> Token<'a> {
     };
     match (flag.takes, value) {
         (Takes::Value, Some(value)) => Token::Flag(flag, Some(value)),
-        (Takes::Value, None) => separate_value(walk, flag, at, global),
-        // v3 reads `--debug=` as true.
-        (_, Some(value)) if !value.is_empty() && boolean(value.as_bytes()).is_none() => {
+        (Takes::Value, None) => separate_value(cursor, flag, at, global),
+        // v3 parses `--debug=` as true.
+        (_, Some(value)) if !value.is_empty() && parse_bool(value.as_bytes()).is_none() => {
             Token::Rejected
         }
         (_, value) => Token::Flag(flag, value),
     }
 }
 
-fn word<'a>(walk: &mut Walk<'a>, at: usize, global: bool) -> Token<'a> {
-    // The subcommand has a flag set of its own: its `--` and its words count anew.
-    walk.ended &= !global;
+fn word<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
+    // The subcommand's arguments are parsed with their own flag set: a `--` before the subcommand doesn't end them.
+    cursor.flags_ended &= !global;
     Token::Word(at)
 }
 
 fn separate_value<'a>(
-    walk: &mut Walk<'a>,
+    cursor: &mut Cursor<'a>,
     flag: &'static Flag,
     at: usize,
     global: bool,
 ) -> Token<'a> {
-    match walk.peek() {
+    match cursor.peek() {
         None if global => Token::Rejected,
         None => Token::Ambiguity(at, Ambiguity::NoValue),
-        // Global flags aren't sorted: there the value is the next argument, whatever it is.
+        // Global flags aren't reordered: the value is the next argument, whatever it is.
         Some(value) if !global && value.as_bytes().starts_with(b"-") => {
             Token::Ambiguity(at, Ambiguity::DashedValue)
         }
         Some(value) => {
-            walk.take();
+            cursor.take();
             Token::Flag(flag, Some(value))
         }
     }
@@ -85,15 +85,16 @@ fn find(name: &[u8], scope: Scope) -> Option<&'static Flag> {
         .filter(|flag| flag.is_in(scope))
 }
 
-/// The `--` that ends the flags after the subcommand, where there are any before it.
-pub(super) fn end_of_flags(argv: &[OsString], from: usize) -> Option<usize> {
+/// Returns the index in argv of the first `--` after the subcommand. `from` is the index after the subcommand.
+/// Returns `None` if there is no `--`, or no flag before it.
+pub(super) fn separator_after_flags(argv: &[OsString], from: usize) -> Option<usize> {
     let arguments = argv.get(from..)?;
     let at = arguments.iter().position(|argument| argument == "--")?;
     let is_flag = |argument: &OsString| argument.as_bytes().starts_with(b"-");
     arguments[..at].iter().any(is_flag).then_some(from + at)
 }
 
-/// Go's `strings.TrimSpace` would change it.
+/// Reports whether Go's `strings.TrimSpace` would change the argument.
 fn is_padded(argument: &OsStr) -> bool {
     let bytes = argument.as_bytes();
     let ends = [bytes.first(), bytes.last()];
@@ -104,8 +105,8 @@ fn is_padded(argument: &OsStr) -> bool {
     text.trim().len() != text.len()
 }
 
-/// Go's `strconv.ParseBool`.
-pub(super) fn boolean(text: &[u8]) -> Option<bool> {
+/// Parses a boolean like Go's `strconv.ParseBool`.
+pub(super) fn parse_bool(text: &[u8]) -> Option<bool> {
     match text {
         b"1" | b"t" | b"T" | b"true" | b"TRUE" | b"True" => Some(true),
         b"0" | b"f" | b"F" | b"false" | b"FALSE" | b"False" => Some(false),

@@ -1,12 +1,12 @@
-//! The delegates' flags: which take a value, and which of them matter to us.
+//! The delegates' flags: which of them take a value, and which of them runcrust uses.
 //!
-//! Each table is a union over versions (runc 1.1.5 to its main of spring 2026; crun 1.8.1
-//! to 1.28; youki 0.7.0). A flag that the installed delegate doesn't know makes it exit by itself, so a
-//! union never starts anything; what counts is that a flag takes a value in all or in none.
+//! Each table is a union over versions (runc 1.1.5 to its main branch of spring 2026; crun 1.8.1 to 1.28; youki
+//! 0.7.0). This is safe: an installed delegate rejects flags that it doesn't know, so a flag of another version
+//! starts no container. A flag must take a value either in all versions or in none.
 
-use super::Verb;
+use super::CreateVerb;
 
-/// The meaning of a flag to runcrust.
+/// What runcrust uses a flag for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagRole {
     Root,
@@ -15,20 +15,20 @@ pub(super) enum FlagRole {
     Bundle,
     Config,
     Resources,
-    /// Ends the call with a text on stdout: help, usage, version.
+    /// The delegate prints help, usage or its version, and exits.
     Help,
-    /// Only whether it takes a value matters.
+    /// Not used. The table only records whether it takes a value.
     Other,
 }
 
 /// Whether a flag takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// A switch; Go's flag package also has `--switch=false`.
+    /// A switch. Go's flag package also accepts `--switch=false`.
     Nothing,
-    /// `--flag=value` or the next argument.
+    /// The value is part of the argument (`--flag=value`) or the next argument.
     Value,
-    /// `--flag=value` or none, never the next argument (getopt's `optional_argument`).
+    /// The value is optional, and never the next argument (getopt's `optional_argument`).
     Optional,
 }
 
@@ -37,8 +37,8 @@ pub(super) enum Takes {
 pub(super) enum Scope {
     /// Before the subcommand.
     Global,
-    /// After it.
-    Verb(Verb),
+    /// After `create`, `run` or `restore`.
+    Create(CreateVerb),
     /// After `update`.
     Update,
 }
@@ -47,15 +47,15 @@ impl Scope {
     const fn bit(self) -> u8 {
         match self {
             Self::Global => GLOBAL,
-            Self::Verb(Verb::Create) => CREATE,
-            Self::Verb(Verb::Run) => RUN,
-            Self::Verb(Verb::Restore) => RESTORE,
+            Self::Create(CreateVerb::Create) => CREATE,
+            Self::Create(CreateVerb::Run) => RUN,
+            Self::Create(CreateVerb::Restore) => RESTORE,
             Self::Update => UPDATE,
         }
     }
 }
 
-/// One line of a table.
+/// A flag, and where it is accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flag {
     pub(super) long: &'static str,
@@ -63,6 +63,7 @@ pub(super) struct Flag {
     pub(super) short: &'static [u8],
     pub(super) takes: Takes,
     pub(super) role: FlagRole,
+    /// Bits of [`Scope::bit`].
     scopes: u8,
 }
 
@@ -104,8 +105,9 @@ const fn value(long: &'static str, scopes: u8) -> Flag {
     flag(long, b"", Takes::Value, FlagRole::Other, scopes)
 }
 
-/// runc(8), runc-create(8), runc-run(8), runc-restore(8). With urfave/cli v3 the global flags
-/// are accepted after the subcommand too.
+/// runc's flags: runc(8), runc-create(8), runc-run(8), runc-restore(8).
+///
+/// Builds with urfave/cli v3 accept the global flags after the subcommand, too.
 pub(super) const RUNC: &[Flag] = &[
     flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
     flag("root", b"", Takes::Value, FlagRole::Root, ALL),
@@ -148,7 +150,8 @@ pub(super) const RUNC: &[Flag] = &[
     switch("lazy-pages", RESTORE),
 ];
 
-/// crun(1), and argp's own: `--program-name` takes a value, `--HANG` only after `=`.
+/// crun's flags: crun(1), and those that argp adds. Of these, `--program-name` takes a value, and `--HANG` takes one
+/// only after `=`.
 pub(super) const CRUN: &[Flag] = &[
     flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
     flag("root", b"", Takes::Value, FlagRole::Root, GLOBAL),
@@ -189,7 +192,7 @@ pub(super) const CRUN: &[Flag] = &[
     switch("ext-unix-sk", RESTORE),
     switch("shell-job", RESTORE),
     switch("file-locks", RESTORE),
-    // A switch in its help, and nevertheless it takes the next argument.
+    // The help shows it as a switch, but it takes the next argument.
     value("network-lock", RESTORE),
     flag("resources", b"r", Takes::Value, FlagRole::Resources, UPDATE),
     value("blkio-weight", UPDATE),
@@ -210,8 +213,9 @@ pub(super) const CRUN: &[Flag] = &[
     value("pids-limit", UPDATE),
 ];
 
-/// `youki --help`, `youki create --help`, `youki run --help`. It has no `restore`: the options of one to come are
-/// taken to be those of `create`.
+/// youki's flags: `youki --help`, `youki create --help`, `youki run --help`.
+///
+/// youki has no `restore`. A future `restore` is assumed to have the options of `create`.
 pub(super) const YOUKI: &[Flag] = &[
     flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
     flag("root", b"r", Takes::Value, FlagRole::Root, GLOBAL),

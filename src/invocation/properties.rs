@@ -1,4 +1,4 @@
-//! Properties that hold for every command line. Tests and fuzzing generate some.
+//! Properties that hold for every command line. Property tests and fuzz targets check them.
 
 mod argp;
 mod clap4;
@@ -7,55 +7,61 @@ mod urfave;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::{Command, DelegateKind, Globals, Invocation, LogFormat, Start, Update, Verb, parse};
+use super::{
+    Command, CreateCommand, CreateVerb, DelegateKind, GlobalFlags, Invocation, LogFormat,
+    UpdateCommand, parse,
+};
 
-/// A model of a version of a delegate: what it starts for a command line.
-type Model = Box<dyn Fn(&[&[u8]]) -> Option<Start>>;
+/// A model of one version of a delegate. Returns the container that this version creates for the arguments (without
+/// `argv[0]`), or `None` if it creates none.
+type VersionModel = Box<dyn Fn(&[&[u8]]) -> Option<CreateCommand>>;
 
-/// Panics where a property doesn't hold of `argv` (with `argv[0]`).
+/// Checks all properties for `argv`, which includes `argv[0]`. Panics if one doesn't hold.
 pub(crate) fn check(kind: DelegateKind, argv: &[OsString]) {
     let invocation = parse(kind, argv);
-    no_version_starts_another(kind, argv, &invocation);
-    a_switch_in_front_changes_nothing(kind, argv, &invocation);
+    check_against_models(kind, argv, &invocation);
+    check_leading_switch(kind, argv, &invocation);
     let Invocation { globals, command } = invocation;
     match command {
-        Ok(Command::Start(start)) => can_be_said_plainly(kind, &globals, start),
+        Ok(Command::Create(create)) => check_canonical_form(kind, &globals, create),
         Ok(Command::Own(own, at)) => assert_eq!(argv[at], *own.name()),
-        Ok(Command::Update(update)) => takes_other_resources(argv, &update),
-        Ok(Command::PassOn) => {}
+        Ok(Command::Update(update)) => check_resources_override(argv, &update),
+        Ok(Command::PassThrough) => {}
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
     }
 }
 
-/// A container that one of the delegate's versions starts is seen, with the same config, or refused.
-fn no_version_starts_another(kind: DelegateKind, argv: &[OsString], invocation: &Invocation) {
-    for (version, started) in started(kind, argv) {
-        let Some(started) = started else { continue };
+/// Checks that if any version of the delegate creates a container, the parser found the same container or refused the
+/// command line.
+fn check_against_models(kind: DelegateKind, argv: &[OsString], invocation: &Invocation) {
+    for (version, created) in created_by_versions(kind, argv) {
+        let Some(created) = created else { continue };
         match &invocation.command {
             Err(_) => {}
-            Ok(Command::Start(start)) => assert_eq!(*start, started, "{version}: {argv:?}"),
-            Ok(other) => panic!("{version} makes {started:?} of {argv:?}, here it is {other:?}"),
+            Ok(Command::Create(create)) => assert_eq!(*create, created, "{version}: {argv:?}"),
+            Ok(other) => panic!("{version} parses {argv:?} as {created:?}, runcrust as {other:?}"),
         }
     }
 }
 
-/// Returns what each version of the delegate starts for a command line, by the models of versions.
-pub(super) fn started(
+/// Returns, for each modelled version of the delegate, the container that it creates for a command line.
+pub(super) fn created_by_versions(
     kind: DelegateKind,
     argv: &[OsString],
-) -> impl Iterator<Item = (&'static str, Option<Start>)> {
+) -> impl Iterator<Item = (&'static str, Option<CreateCommand>)> {
     let models = match kind {
         DelegateKind::Runc => urfave::models(),
         DelegateKind::Crun => argp::models(),
         DelegateKind::Youki => clap4::models(),
     };
-    models.into_iter().map(|(version, starts)| {
+    models.into_iter().map(|(version, model)| {
         let arguments: Vec<&[u8]> = argv.iter().skip(1).map(|it| it.as_bytes()).collect();
-        (version, starts(&arguments))
+        (version, model(&arguments))
     })
 }
 
-fn a_switch_in_front_changes_nothing(kind: DelegateKind, argv: &[OsString], before: &Invocation) {
+/// Checks that a leading `--debug` changes nothing but the indices in argv.
+fn check_leading_switch(kind: DelegateKind, argv: &[OsString], before: &Invocation) {
     let Some((program, arguments)) = argv.split_first() else {
         return;
     };
@@ -71,33 +77,33 @@ fn a_switch_in_front_changes_nothing(kind: DelegateKind, argv: &[OsString], befo
     assert_eq!((&after.globals, &after.command), (globals, command));
 }
 
-/// Checks that a create that was understood can be written in the one way that every version understands.
-fn can_be_said_plainly(kind: DelegateKind, globals: &Globals, start: Start) {
-    let mut plain: Vec<OsString> = vec!["runcrust".into()];
+/// Checks that the parsed command, written in a form that every version understands, parses to itself.
+fn check_canonical_form(kind: DelegateKind, globals: &GlobalFlags, create: CreateCommand) {
+    let mut canonical: Vec<OsString> = vec!["runcrust".into()];
     let log = globals.log.as_ref().map(|log| log.as_os_str());
     for (name, value) in [("--root", globals.root.as_deref()), ("--log", log)] {
-        plain.extend(value.into_iter().flat_map(|value| option(name, value)));
+        canonical.extend(value.into_iter().flat_map(|value| option(name, value)));
     }
     if globals.log_format == LogFormat::Json {
-        plain.push("--log-format=json".into());
+        canonical.push("--log-format=json".into());
     }
-    plain.push(start.verb.name().into());
-    let config = start.config.as_ref().map(|config| config.as_os_str());
+    canonical.push(create.verb.name().into());
+    let config = create.config.as_ref().map(|config| config.as_os_str());
     for (name, value) in [
-        ("--bundle", Some(start.bundle.as_os_str())),
+        ("--bundle", Some(create.bundle.as_os_str())),
         ("--config", config),
     ] {
-        plain.extend(value.into_iter().flat_map(|value| option(name, value)));
+        canonical.extend(value.into_iter().flat_map(|value| option(name, value)));
     }
-    plain.extend(["--".into(), start.id.clone()]);
-    let again = parse(kind, &plain);
+    canonical.extend(["--".into(), create.id.clone()]);
+    let reparsed = parse(kind, &canonical);
     assert_eq!(
-        (&again.globals, again.command),
-        (globals, Ok(Command::Start(start)))
+        (&reparsed.globals, reparsed.command),
+        (globals, Ok(Command::Create(create)))
     );
 }
 
-/// An option with a value, in one argument where the value could be taken for an option.
+/// Returns the arguments for an option with a value: one argument if the value could be taken for an option.
 fn option(name: &str, value: &OsStr) -> Vec<OsString> {
     if value.as_bytes().starts_with(b"-") {
         let one = [name.as_bytes(), b"=", value.as_bytes()].concat();
@@ -107,21 +113,21 @@ fn option(name: &str, value: &OsStr) -> Vec<OsString> {
     }
 }
 
-/// Checks that an update can be given other resources, as [`crate::update`] does it.
-fn takes_other_resources(argv: &[OsString], update: &Update) {
+/// Checks that a second `--resources`, which [`crate::update`] inserts, overrides the caller's.
+fn check_resources_override(argv: &[OsString], update: &UpdateCommand) {
     let mut longer = argv.to_vec();
     longer.insert(update.after_flags, "--resources=/proc/self/fd/7".into());
-    let expected = Update {
+    let expected = UpdateCommand {
         resources: "/proc/self/fd/7".into(),
         after_flags: update.after_flags + 1,
         ..update.clone()
     };
-    let again = parse(DelegateKind::Crun, &longer).command;
-    assert_eq!(again, Ok(Command::Update(expected)));
+    let reparsed = parse(DelegateKind::Crun, &longer).command;
+    assert_eq!(reparsed, Ok(Command::Update(expected)));
 }
 
-fn verb(word: &[u8]) -> Option<Verb> {
-    Verb::from_word(OsStr::from_bytes(word))
+fn verb(word: &[u8]) -> Option<CreateVerb> {
+    CreateVerb::from_word(OsStr::from_bytes(word))
 }
 
 fn owned(text: &[u8]) -> OsString {

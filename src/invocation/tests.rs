@@ -1,4 +1,4 @@
-//! The table of `cases.txt`, and what doesn't fit into a line.
+//! Runs the table in `cases.txt`, and tests what the table can't express.
 
 mod generated;
 mod observed;
@@ -8,36 +8,36 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::{
-    Ambiguity, Command, DelegateKind, Globals, Invocation, InvocationError, LogFormat, Start, Verb,
-    parse,
+    Ambiguity, Command, CreateCommand, CreateVerb, DelegateKind, GlobalFlags, Invocation,
+    InvocationError, LogFormat, parse,
 };
 
 const CASES: &str = include_str!("cases.txt");
 
-/// `a 'b c' ''` → `a`, `b c`, nothing.
-fn words(text: &str) -> Vec<OsString> {
-    let mut words = Vec::new();
+/// Splits a table's column into arguments: `a 'b c' ''` becomes `a`, `b c` and an empty argument.
+fn split_arguments(text: &str) -> Vec<OsString> {
+    let mut arguments = Vec::new();
     for (index, part) in text.split('\'').enumerate() {
         if index % 2 == 1 {
-            words.push(part.into());
+            arguments.push(part.into());
         } else {
-            words.extend(part.split_whitespace().map(OsString::from));
+            arguments.extend(part.split_whitespace().map(OsString::from));
         }
     }
-    words
+    arguments
 }
 
-/// The arguments of every line of every table.
+/// Returns the arguments of every row of every table.
 fn table_rows() -> impl Iterator<Item = Vec<OsString>> {
     let cases = lines(CASES).filter_map(|line| line.split(" | ").nth(1));
     let observed = observed::TABLES
         .iter()
         .flat_map(|(_, _, table)| lines(table));
     let observed = observed.filter_map(|line| line.split(" | ").next());
-    cases.chain(observed).map(words)
+    cases.chain(observed).map(split_arguments)
 }
 
-/// Those that aren't blank or a comment.
+/// Returns the lines that aren't empty or comments.
 fn lines(table: &str) -> impl Iterator<Item = &str> {
     let lines = table.lines();
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -50,11 +50,11 @@ fn argv(arguments: &[&str]) -> Vec<OsString> {
         .collect()
 }
 
-/// What came out, in the words of the table.
-fn spelled(invocation: &Invocation) -> String {
+/// Formats an invocation as in the third column of the table.
+fn table_notation(invocation: &Invocation) -> String {
     let mut out = match &invocation.command {
         Err(_) => return "refuse".into(),
-        Ok(Command::PassOn) => vec!["pass".to_owned()],
+        Ok(Command::PassThrough) => vec!["pass".to_owned()],
         Ok(Command::Own(own, at)) => vec![format!("{} {at}", own.name())],
         Ok(Command::Update(update)) => {
             let resources = update.resources.display();
@@ -64,7 +64,7 @@ fn spelled(invocation: &Invocation) -> String {
                 "update after={after_flags} resources={resources} id={id}"
             )]
         }
-        Ok(Command::Start(start)) => {
+        Ok(Command::Create(start)) => {
             let mut fields = vec![start.verb.name().to_owned()];
             if start.bundle.as_os_str() != "." {
                 fields.push(format!("bundle={}", start.bundle.display()));
@@ -99,7 +99,7 @@ fn spelled(invocation: &Invocation) -> String {
 }
 
 #[test]
-fn every_line_of_the_table_is_read_as_the_delegate_reads_it() {
+fn every_case_of_the_table_is_parsed_as_expected() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for line in lines(CASES) {
@@ -107,12 +107,13 @@ fn every_line_of_the_table_is_read_as_the_delegate_reads_it() {
         let (Some(kind), Some(arguments), Some(expected)) =
             (columns.next(), columns.next(), columns.next())
         else {
-            panic!("a line without three columns: {line}");
+            panic!("line with fewer than three columns: {line}");
         };
-        let kind = DelegateKind::from_name(kind).unwrap_or_else(|| panic!("no such kind: {kind}"));
+        let kind =
+            DelegateKind::from_name(kind).unwrap_or_else(|| panic!("unknown delegate: {kind}"));
         let mut argv = argv(&[]);
-        argv.extend(words(arguments));
-        let got = spelled(&parse(kind, &argv));
+        argv.extend(split_arguments(arguments));
+        let got = table_notation(&parse(kind, &argv));
         if got != expected {
             wrong.push(format!("{line}\n    got: {got}"));
         }
@@ -124,11 +125,11 @@ fn every_line_of_the_table_is_read_as_the_delegate_reads_it() {
         wrong.len(),
         wrong.join("\n")
     );
-    assert!(count > 150, "the table has shrunk to {count} lines");
+    assert!(count > 150, "the table has only {count} lines");
 }
 
 #[test]
-fn bytes_that_are_not_utf8_survive() {
+fn arguments_that_are_not_utf8_are_preserved() {
     let odd = OsString::from_vec(b"A\xff\xfe".to_vec());
     let mut argv = argv(&["--root"]);
     argv.extend([
@@ -143,8 +144,8 @@ fn bytes_that_are_not_utf8_survive() {
         assert_eq!(globals.root.as_deref(), Some(odd.as_os_str()));
         assert_eq!(
             command,
-            Ok(Command::Start(Start {
-                verb: Verb::Create,
+            Ok(Command::Create(CreateCommand {
+                verb: CreateVerb::Create,
                 bundle: PathBuf::from(&odd),
                 config: None,
                 id: odd.clone(),
@@ -154,18 +155,18 @@ fn bytes_that_are_not_utf8_survive() {
 }
 
 #[test]
-fn an_empty_argv_is_passed_on() {
+fn an_empty_command_line_is_passed_through() {
     for argv in [vec![], argv(&[])] {
         let Invocation { globals, command } = parse(DelegateKind::Runc, &argv);
         assert_eq!(
             (globals, command),
-            (Globals::default(), Ok(Command::PassOn))
+            (GlobalFlags::default(), Ok(Command::PassThrough))
         );
     }
 }
 
 #[test]
-fn a_refusal_names_the_argument_and_is_logged() {
+fn a_refusal_names_the_argument_and_keeps_the_log_flags() {
     let argv = argv(&[
         "--log",
         "/l",
@@ -184,29 +185,29 @@ fn a_refusal_names_the_argument_and_is_logged() {
         let error = command.unwrap_err();
         assert_eq!(
             error,
-            InvocationError::Start {
+            InvocationError::AfterSubcommand {
                 argument: r"`--fr\nob`".into(),
                 verb: "create",
-                doubt: Ambiguity::Unknown
+                ambiguity: Ambiguity::Unknown
             }
         );
         assert_eq!(
             error.to_string(),
-            "can't tell which bundle `create` is given: argument `--fr\\nob` isn't known, and may \
-             or may not take the argument after it; hint: leave it out, or call the delegate \
-             itself for containers that need it"
+            "can't tell which bundle `create` is given: argument `--fr\\nob` is unknown and may or \
+             may not take the next argument as its value; hint: omit the argument, or call the \
+             delegate directly for containers that need it"
         );
     }
 }
 
 #[test]
-fn no_flag_has_two_lines_in_a_scope() {
+fn no_flag_is_listed_twice_in_a_scope() {
     use super::grammar::{CRUN, RUNC, Scope};
     let scopes = [
         Scope::Global,
-        Scope::Verb(Verb::Create),
-        Scope::Verb(Verb::Run),
-        Scope::Verb(Verb::Restore),
+        Scope::Create(CreateVerb::Create),
+        Scope::Create(CreateVerb::Run),
+        Scope::Create(CreateVerb::Restore),
     ];
     for table in [RUNC, CRUN] {
         for scope in scopes {

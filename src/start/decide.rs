@@ -12,7 +12,7 @@ use crust_volume::Need;
 use crust_volume::sandbox::Sandbox;
 
 use super::Job;
-use crate::invocation::Verb;
+use crate::invocation::CreateVerb;
 use crate::node::ThisNode;
 use crate::oci::{Document, Reader};
 use crate::plan::{
@@ -124,7 +124,7 @@ impl<'a> Job<'a> {
             namespaces: &namespaces,
             details: document,
             lookups: std::mem::take(&mut first.lookups),
-            restores: self.start.verb == Verb::Restore,
+            restores: self.start.verb == CreateVerb::Restore,
         };
         let plan = plan(input, self.config, &first.node)?;
         if plan == Plan::PassOn {

@@ -15,7 +15,7 @@ use super::Failure;
 use super::answer::{Answer, Form, Report, Table};
 use crate::delegate::Delegate;
 use crate::explain::{ExplainedMount, ExplainedVolume, Explanation, explain};
-use crate::invocation::{Globals, Start, Verb};
+use crate::invocation::{CreateCommand, CreateVerb, GlobalFlags};
 use crate::matching::MatchedBy;
 use crate::plan::{MountedIn, Plan, PlannedMount};
 use crate::role::{Role, RoleError};
@@ -39,8 +39,8 @@ pub(super) fn run(
 ) -> Result<Answer, Failure> {
     let bundle = arguments.bundle;
     let real = check(&bundle)?;
-    let start = Start {
-        verb: Verb::Create,
+    let start = CreateCommand {
+        verb: CreateVerb::Create,
         config: arguments.config,
         // As containerd calls it: a container without a pod is one by its id.
         id: real.file_name().unwrap_or_default().to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn run(
     };
     let job = Job {
         start: &start,
-        globals: &Globals::default(),
+        globals: &GlobalFlags::default(),
         config,
         crust: &crust,
         kind,

@@ -1,18 +1,17 @@
-//! A model of how versions of crun read a command line: glibc's argp over its `getopt_long`.
+//! Models of two versions of crun's command line parser: glibc's argp over its `getopt_long`.
 
-use super::{Model, owned, verb};
-use crate::invocation::{Start, Verb};
+use super::{VersionModel, owned, verb};
+use crate::invocation::{CreateCommand, CreateVerb};
 
 /// Whether an option takes a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    No,
-    Yes,
-    /// Only one that is written to it.
-    Maybe,
+    Nothing,
+    Value,
+    /// The value is optional and must be part of the argument (`--option=value`).
+    Optional,
 }
 
-/// An option.
 #[derive(Clone, Copy)]
 struct Opt {
     long: &'static str,
@@ -20,38 +19,38 @@ struct Opt {
     takes: Takes,
 }
 
-/// An option's name, and its value.
-type Given<'a> = (&'static str, &'a [u8]);
+/// A long name and its value, which is empty for a switch.
+type ParsedOption<'a> = (&'static str, &'a [u8]);
 
-/// crun 1.8.1 as Debian 12 builds it, without checkpoints; and one of 1.28's.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Age {
-    Old,
-    New,
+enum CrunVersion {
+    /// 1.8.1 as Debian 12 builds it, without checkpoint and restore.
+    V1_8,
+    V1_28,
 }
 
-pub(super) fn models() -> Vec<(&'static str, Model)> {
-    [("1.8.1", Age::Old), ("1.28", Age::New)]
-        .map(|(version, age)| {
-            let model: Model = Box::new(move |arguments| starts(age, arguments));
-            (version, model)
+pub(super) fn models() -> Vec<(&'static str, VersionModel)> {
+    [("1.8.1", CrunVersion::V1_8), ("1.28", CrunVersion::V1_28)]
+        .map(|(name, version)| {
+            let model: VersionModel = Box::new(move |arguments| created(version, arguments));
+            (name, model)
         })
         .into()
 }
 
-/// Options, between blanks: `name`, `name=`, `name[=]`, and `,` with their letters.
+/// Lists of options, separated by spaces. Each is `name`, `name=` or `name[=]`, then `,` and its letters if it has any.
 type Options = [&'static str; 3];
 
-fn all(options: &Options) -> impl Iterator<Item = Opt> {
+fn parse_options(options: &Options) -> impl Iterator<Item = Opt> {
     let words = options
         .iter()
         .flat_map(|text| text.split_ascii_whitespace());
     words.map(|word| {
         let (name, letters) = word.split_once(',').unwrap_or((word, ""));
         let (long, takes) = match (name.strip_suffix("[=]"), name.strip_suffix('=')) {
-            (Some(long), _) => (long, Takes::Maybe),
-            (None, Some(long)) => (long, Takes::Yes),
-            (None, None) => (name, Takes::No),
+            (Some(long), _) => (long, Takes::Optional),
+            (None, Some(long)) => (long, Takes::Value),
+            (None, None) => (name, Takes::Nothing),
         };
         let letters = letters.as_bytes();
         Opt {
@@ -62,53 +61,56 @@ fn all(options: &Options) -> impl Iterator<Item = Opt> {
     })
 }
 
-/// argp's own among them.
-fn of(scope: Option<Verb>, age: Age) -> Options {
-    let own = "help,? usage program-name= HANG[=]";
-    let (old, new) = match scope {
+/// Returns the options that are accepted after `verb`, or before the subcommand if `verb` is `None`. They include the
+/// options that argp adds.
+fn options_after(verb: Option<CreateVerb>, version: CrunVersion) -> Options {
+    let from_argp = "help,? usage program-name= HANG[=]";
+    let (old, new) = match verb {
         None => (
             "cgroup-manager= debug log= log-format= root= rootless= systemd-cgroup version,vV",
             "log-level=",
         ),
-        Some(Verb::Create) => (
+        Some(CreateVerb::Create) => (
             "bundle=,b console-socket= config=,f no-new-keyring no-pivot no-subreaper pid-file= \
              preserve-fds=",
             "",
         ),
-        Some(Verb::Run) => (
+        Some(CreateVerb::Run) => (
             "bundle=,b console-socket= detach,d config=,f no-new-keyring no-pivot no-subreaper \
              pid-file= preserve-fds=",
             "keep",
         ),
-        Some(Verb::Restore) => (
+        Some(CreateVerb::Restore) => (
             "",
             "bundle=,b console-socket= detach,d pid-file= image-path= work-path= tcp-established \
              tcp-close ext-unix-sk shell-job file-locks manage-cgroups-mode= network-lock= lsm-profile= \
              lsm-mount-context=",
         ),
     };
-    [own, old, if age == Age::New { new } else { "" }]
+    let is_new = version == CrunVersion::V1_28;
+    [from_argp, old, if is_new { new } else { "" }]
 }
 
-fn starts(age: Age, arguments: &[&[u8]]) -> Option<Start> {
-    let (_, rest) = argp(&of(None, age), arguments)?;
+fn created(version: CrunVersion, arguments: &[&[u8]]) -> Option<CreateCommand> {
+    let (_, rest) = argp(&options_after(None, version), arguments)?;
     let (word, rest) = rest.split_first()?;
-    let verb = verb(word).filter(|verb| age == Age::New || *verb != Verb::Restore)?;
-    let (given, words) = argp(&of(Some(verb), age), rest)?;
-    let most = if verb == Verb::Restore { 2 } else { 1 };
-    let id = words.first().filter(|_| words.len() <= most)?;
+    let can_restore = version == CrunVersion::V1_28;
+    let verb = verb(word).filter(|verb| can_restore || *verb != CreateVerb::Restore)?;
+    let (parsed, words) = argp(&options_after(Some(verb), version), rest)?;
+    let max_words = if verb == CreateVerb::Restore { 2 } else { 1 };
+    let id = words.first().filter(|_| words.len() <= max_words)?;
     let last = |name| {
-        given
+        parsed
             .iter()
             .rfind(|(it, _)| *it == name)
             .map(|(_, value)| *value)
     };
     let (bundle, config) = (last("bundle"), last("config"));
     if bundle.is_some_and(<[u8]>::is_empty) || config.is_some_and(<[u8]>::is_empty) {
-        // ENOENT of realpath(3).
+        // realpath(3) fails with ENOENT.
         return None;
     }
-    Some(Start {
+    Some(CreateCommand {
         verb,
         bundle: owned(bundle.unwrap_or(b".")).into(),
         config: config
@@ -118,13 +120,13 @@ fn starts(age: Age, arguments: &[&[u8]]) -> Option<Start> {
     })
 }
 
-/// The options up to the first word, and what comes from there. Nothing where it ends there, in an
-/// error or a text.
+/// Parses the options up to the first other argument. Returns them and the arguments from there on; `None` if argp
+/// fails, or prints help, usage or the version.
 fn argp<'a, 'b>(
     options: &Options,
     arguments: &'b [&'a [u8]],
-) -> Option<(Vec<Given<'a>>, &'b [&'a [u8]])> {
-    let (mut given, mut at) = (Vec::new(), 0);
+) -> Option<(Vec<ParsedOption<'a>>, &'b [&'a [u8]])> {
+    let (mut parsed, mut at) = (Vec::new(), 0);
     while let Some(argument) = arguments.get(at) {
         if *argument == b"--" {
             at += 1;
@@ -137,39 +139,40 @@ fn argp<'a, 'b>(
             arguments.get(at - 1).copied()
         };
         if *after == b'-' {
-            given.push(long(options, &argument[2..], &mut next)?);
+            parsed.push(long(options, &argument[2..], &mut next)?);
         } else {
-            short(options, &argument[1..], &mut next, &mut given)?;
+            short(options, &argument[1..], &mut next, &mut parsed)?;
         }
     }
-    let ends = ["help", "usage", "version"];
-    if given.iter().any(|(name, _)| ends.contains(name)) {
+    let exiting = ["help", "usage", "version"];
+    if parsed.iter().any(|(name, _)| exiting.contains(name)) {
         return None;
     }
-    Some((given, arguments.get(at..).unwrap_or_default()))
+    Some((parsed, arguments.get(at..).unwrap_or_default()))
 }
 
 fn long<'a>(
     options: &Options,
     text: &'a [u8],
     next: &mut impl FnMut() -> Option<&'a [u8]>,
-) -> Option<Given<'a>> {
+) -> Option<ParsedOption<'a>> {
     let mut parts = text.splitn(2, |byte| *byte == b'=');
     let (name, value) = (parts.next()?, parts.next());
-    let exact = all(options).find(|it| it.long.as_bytes() == name);
-    let mut begin_so = all(options).filter(|it| it.long.as_bytes().starts_with(name));
-    let first = begin_so.next();
-    let only = first.filter(|first| begin_so.all(|it| key(it.long) == key(first.long)));
+    let exact = parse_options(options).find(|it| it.long.as_bytes() == name);
+    let mut matching = parse_options(options).filter(|it| it.long.as_bytes().starts_with(name));
+    let first = matching.next();
+    let only = first.filter(|first| matching.all(|it| key(it.long) == key(first.long)));
     let option = exact.or(only)?;
     let value = match (option.takes, value) {
-        (Takes::No, Some(_)) => return None,
-        (Takes::Yes, None) => next()?,
+        (Takes::Nothing, Some(_)) => return None,
+        (Takes::Value, None) => next()?,
         (_, value) => value.unwrap_or_default(),
     };
     Some((option.long, value))
 }
 
-/// crun 1.8.1 has one key for these two, and to `getopt_long` they are one.
+/// Returns the key of an option. crun 1.8.1 has the same key for `--root` and `--rootless`, so `getopt_long` doesn't
+/// regard an abbreviation of both as ambiguous.
 fn key(long: &'static str) -> &'static str {
     match long {
         "rootless" => "root",
@@ -181,17 +184,17 @@ fn short<'a>(
     options: &Options,
     mut letters: &'a [u8],
     next: &mut impl FnMut() -> Option<&'a [u8]>,
-    given: &mut Vec<Given<'a>>,
+    parsed: &mut Vec<ParsedOption<'a>>,
 ) -> Option<()> {
     while let Some((letter, rest)) = letters.split_first() {
-        let option = all(options).find(|it| it.letters.contains(letter))?;
+        let option = parse_options(options).find(|it| it.letters.contains(letter))?;
         letters = rest;
-        if option.takes == Takes::Yes {
+        if option.takes == Takes::Value {
             let value = if rest.is_empty() { next()? } else { rest };
-            given.push((option.long, value));
+            parsed.push((option.long, value));
             break;
         }
-        given.push((option.long, b""));
+        parsed.push((option.long, b""));
     }
     Some(())
 }

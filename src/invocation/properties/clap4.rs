@@ -1,5 +1,5 @@
-//! A model of how youki reads a command line: clap itself, with what youki 0.7.0 and its crate liboci-cli 0.7.0 tell
-//! it of their options.
+//! A model of youki's command line parser: clap itself, with the options that youki 0.7.0 and its crate liboci-cli
+//! 0.7.0 declare.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use super::{Model, owned};
-use crate::invocation::{Start, Verb};
+use super::{VersionModel, owned};
+use crate::invocation::{CreateCommand, CreateVerb};
 
 #[derive(Parser)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "as youki declares its options"
+    reason = "youki declares its options like this"
 )]
 #[command(version = "0.7.0", disable_version_flag = true)]
 struct Youki {
@@ -32,13 +32,13 @@ struct Youki {
     #[arg(long)]
     log_level: Option<String>,
     #[command(subcommand)]
-    word: Option<Word>,
+    command: Option<YoukiCommand>,
     #[arg(short, long)]
     version: bool,
 }
 
 #[derive(Subcommand)]
-enum Word {
+enum YoukiCommand {
     Create(Container),
     Run {
         #[command(flatten)]
@@ -70,22 +70,22 @@ struct Container {
     id: String,
 }
 
-pub(super) fn models() -> Vec<(&'static str, Model)> {
-    vec![("youki 0.7.0", Box::new(starts))]
+pub(super) fn models() -> Vec<(&'static str, VersionModel)> {
+    vec![("youki 0.7.0", Box::new(created))]
 }
 
-fn starts(arguments: &[&[u8]]) -> Option<Start> {
+fn created(arguments: &[&[u8]]) -> Option<CreateCommand> {
     let argv = std::iter::once(OsString::from("youki"));
     let argv = argv.chain(arguments.iter().map(|argument| owned(argument)));
     let youki = Youki::try_parse_from(argv).ok()?;
     if youki.version {
         return None;
     }
-    let (verb, container) = match youki.word? {
-        Word::Create(container) => (Verb::Create, container),
-        Word::Run { container, .. } => (Verb::Run, container),
+    let (verb, container) = match youki.command? {
+        YoukiCommand::Create(container) => (CreateVerb::Create, container),
+        YoukiCommand::Run { container, .. } => (CreateVerb::Run, container),
     };
-    Some(Start {
+    Some(CreateCommand {
         verb,
         bundle: container.bundle,
         config: None,

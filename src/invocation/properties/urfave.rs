@@ -1,54 +1,61 @@
-//! Models of the ways in which versions of urfave/cli read a command line of runc's.
+//! Models of how versions of urfave/cli parse runc's command line.
 //!
-//! Go's `flag.Parse` stops at the first word, so v1 sorts what follows the subcommand, flags to the
-//! front; how, has changed twice. Which one a runc has depends on who built it: upstream's stays at
-//! 1.22.1, Debian 12's runc 1.1.5 has 1.22.9. v3 has a parser of its own, which reads in order.
+//! Go's `flag.Parse` stops at the first argument that isn't a flag. v1 therefore reorders the arguments after the
+//! subcommand and puts flags first; the way in which it does so has changed twice. The version depends on who built
+//! runc: upstream stays at 1.22.1, Debian 12 builds runc 1.1.5 with 1.22.9. v3 has its own parser, which doesn't
+//! reorder.
 
-use super::{Model, owned, verb};
-use crate::invocation::goflag::boolean;
-use crate::invocation::{Start, Verb};
+use super::{VersionModel, owned, verb};
+use crate::invocation::goflag::parse_bool;
+use crate::invocation::{CreateCommand, CreateVerb};
 
-/// The flags of a command: those with a value, and switches; names between blanks.
+/// The flags that a command accepts. Each string is a list of names, separated by spaces.
+///
+/// The first list of each array is that of runc 1.1, the second has the flags that came later, and the third the
+/// global flags, if the command accepts them.
 #[derive(Clone, Copy, Default)]
 struct Flags {
+    /// Flags with a value.
     values: [&'static str; 3],
+    /// Flags without a value.
     switches: [&'static str; 3],
 }
 
-/// The flags that were given.
+/// The relevant flags of a command line.
 #[derive(Default)]
-struct Said<'a> {
+struct ParsedFlags<'a> {
     bundle: &'a [u8],
     config: &'a [u8],
-    /// Help, or the version.
+    /// Help or the version was requested.
     help: bool,
 }
 
-/// Sorts arguments: flags to the front, and the rest behind them.
-type Sort = fn(&Flags, &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>);
+/// Reorders arguments. Returns the flags and their values, and the arguments that come after them.
+type Reorder = fn(&Flags, &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>);
 
-/// A runc of 1.1, and a later one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Age {
-    Old,
-    New,
+enum RuncVersion {
+    V1_1,
+    Later,
 }
 
-pub(super) fn models() -> Vec<(&'static str, Model)> {
-    let mut models: Vec<(&'static str, Model)> = vec![("v3", Box::new(v3))];
-    for (version, sort) in [
-        ("1.22.1", v1_22_1 as Sort),
+pub(super) fn models() -> Vec<(&'static str, VersionModel)> {
+    let mut models: Vec<(&'static str, VersionModel)> = vec![("v3", Box::new(v3))];
+    for (name, reorder) in [
+        ("1.22.1", v1_22_1 as Reorder),
         ("1.22.2", v1_22_2),
         ("1.22.9", v1_22_9),
     ] {
-        for age in [Age::Old, Age::New] {
-            models.push((version, Box::new(move |arguments| v1(sort, age, arguments))));
+        for runc in [RuncVersion::V1_1, RuncVersion::Later] {
+            models.push((
+                name,
+                Box::new(move |arguments| v1(reorder, runc, arguments)),
+            ));
         }
     }
     models
 }
 
-/// What has been there for long, what came later, and what the command has from above it.
 fn flags(values: &'static str, switches: &'static str) -> Flags {
     Flags {
         values: [values, "", ""],
@@ -62,55 +69,54 @@ fn globals() -> Flags {
 
 const GLOBAL_VALUES: &str = "root log log-format criu rootless";
 
-fn of(verb: Verb, age: Age) -> Flags {
+fn flags_after(verb: CreateVerb, version: RuncVersion) -> Flags {
     let mut all = match verb {
-        Verb::Create => flags(
+        CreateVerb::Create => flags(
             "bundle b console-socket pid-file preserve-fds",
             "no-pivot no-new-keyring help h",
         ),
-        Verb::Run => flags(
+        CreateVerb::Run => flags(
             "bundle b console-socket pid-file preserve-fds",
             "detach d no-subreaper no-pivot no-new-keyring help h",
         ),
-        Verb::Restore => flags(
+        CreateVerb::Restore => flags(
             "bundle b console-socket pid-file image-path work-path manage-cgroups-mode empty-ns \
              lsm-profile lsm-mount-context",
             "detach d no-subreaper no-pivot tcp-established ext-unix-sk shell-job file-locks \
              auto-dedup lazy-pages help h",
         ),
     };
-    if age == Age::New {
+    if version == RuncVersion::Later {
         (all.values[1], all.switches[1]) = match verb {
-            Verb::Create => ("pidfd-socket config", ""),
-            Verb::Run => ("pidfd-socket config", "keep"),
-            Verb::Restore => ("pidfd-socket", "link-remap"),
+            CreateVerb::Create => ("pidfd-socket config", ""),
+            CreateVerb::Run => ("pidfd-socket config", "keep"),
+            CreateVerb::Restore => ("pidfd-socket", "link-remap"),
         };
     }
     all
 }
 
-/// Whether one of the lists has a name.
-fn has(lists: &[&str], name: &[u8]) -> bool {
+fn lists_contain(lists: &[&str], name: &[u8]) -> bool {
     let mut names = lists.iter().flat_map(|list| list.split_ascii_whitespace());
     names.any(|it| it.as_bytes() == name)
 }
 
 impl Flags {
     fn is_value(&self, name: &[u8]) -> bool {
-        has(&self.values, name)
+        lists_contain(&self.values, name)
     }
 
     fn is_switch(&self, name: &[u8]) -> bool {
-        has(&self.switches, name)
+        lists_contain(&self.switches, name)
     }
 
-    fn knows(&self, argument: &[u8]) -> bool {
-        named(argument).is_some_and(|(name, _)| self.is_value(name) || self.is_switch(name))
+    fn contains(&self, argument: &[u8]) -> bool {
+        split_flag(argument).is_some_and(|(name, _)| self.is_value(name) || self.is_switch(name))
     }
 }
 
-impl<'a> Said<'a> {
-    fn value(&mut self, name: &[u8], value: &'a [u8]) {
+impl<'a> ParsedFlags<'a> {
+    fn set_value(&mut self, name: &[u8], value: &'a [u8]) {
         match name {
             b"bundle" | b"b" => self.bundle = value,
             b"config" => self.config = value,
@@ -118,17 +124,18 @@ impl<'a> Said<'a> {
         }
     }
 
-    fn switch(&mut self, name: &[u8], on: bool) {
+    fn set_switch(&mut self, name: &[u8], on: bool) {
         if matches!(name, b"help" | b"h" | b"version" | b"v") {
             self.help = on;
         }
     }
 
-    /// runc wants one argument, and takes an empty path for none.
-    fn start(&self, verb: Verb, words: &[&[u8]]) -> Option<Start> {
+    /// Returns the container that runc creates. runc requires exactly one argument besides flags, and treats an empty
+    /// path as not given.
+    fn created(&self, verb: CreateVerb, words: &[&[u8]]) -> Option<CreateCommand> {
         let [id] = words else { return None };
         let given = |path: &[u8]| (!path.is_empty()).then(|| owned(path).into());
-        (!self.help).then(|| Start {
+        (!self.help).then(|| CreateCommand {
             verb,
             bundle: given(self.bundle).unwrap_or_else(|| ".".into()),
             config: given(self.config),
@@ -137,8 +144,8 @@ impl<'a> Said<'a> {
     }
 }
 
-/// `-name`, `--name`, with a value or without.
-fn named(argument: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+/// Splits `-name`, `--name` or `--name=value`.
+fn split_flag(argument: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let bare = argument.strip_prefix(b"-")?;
     let bare = bare.strip_prefix(b"-").unwrap_or(bare);
     let mut parts = bare.splitn(2, |byte| *byte == b'=');
@@ -146,20 +153,23 @@ fn named(argument: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     Some((name, parts.next()))
 }
 
-fn v1(sort: Sort, age: Age, arguments: &[&[u8]]) -> Option<Start> {
-    let (said, rest) = go(&globals(), arguments)?;
-    let (word, rest) = rest.split_first().filter(|_| !said.help)?;
-    let (verb, flags) = verb(word).map(|verb| (verb, of(verb, age)))?;
-    let (mut sorted, words) = sort(&flags, rest);
-    sorted.extend(words);
-    let sorted: Vec<&[u8]> = sorted.iter().map(Vec::as_slice).collect();
-    let (said, words) = go(&flags, &sorted)?;
-    said.start(verb, words)
+fn v1(reorder: Reorder, version: RuncVersion, arguments: &[&[u8]]) -> Option<CreateCommand> {
+    let (parsed, rest) = go_flag_parse(&globals(), arguments)?;
+    let (word, rest) = rest.split_first().filter(|_| !parsed.help)?;
+    let (verb, flags) = verb(word).map(|verb| (verb, flags_after(verb, version)))?;
+    let (mut reordered, words) = reorder(&flags, rest);
+    reordered.extend(words);
+    let reordered: Vec<&[u8]> = reordered.iter().map(Vec::as_slice).collect();
+    let (parsed, words) = go_flag_parse(&flags, &reordered)?;
+    parsed.created(verb, words)
 }
 
-/// Go's `flag.Parse`: what the flags say, and what follows them. Nothing where it ends in an error.
-fn go<'a, 'b>(flags: &Flags, arguments: &'b [&'a [u8]]) -> Option<(Said<'a>, &'b [&'a [u8]])> {
-    let (mut said, mut at) = (Said::default(), 0);
+/// Parses flags like Go's `flag.Parse`. Returns them and the arguments that follow; `None` for an error.
+fn go_flag_parse<'a, 'b>(
+    flags: &Flags,
+    arguments: &'b [&'a [u8]],
+) -> Option<(ParsedFlags<'a>, &'b [&'a [u8]])> {
+    let (mut parsed, mut at) = (ParsedFlags::default(), 0);
     while let Some(argument) = arguments.get(at) {
         if !argument.starts_with(b"-") || *argument == b"-" {
             break;
@@ -168,23 +178,23 @@ fn go<'a, 'b>(flags: &Flags, arguments: &'b [&'a [u8]]) -> Option<(Said<'a>, &'b
         if *argument == b"--" {
             break;
         }
-        let (name, value) = named(argument)?;
+        let (name, value) = split_flag(argument)?;
         if flags.is_value(name) {
             let next = || {
                 at += 1;
                 arguments.get(at - 1).copied()
             };
-            said.value(name, value.or_else(next)?);
+            parsed.set_value(name, value.or_else(next)?);
         } else if flags.is_switch(name) {
-            said.switch(name, value.map_or(Some(true), boolean)?);
+            parsed.set_switch(name, value.map_or(Some(true), parse_bool)?);
         } else {
             return None;
         }
     }
-    Some((said, arguments.get(at..).unwrap_or_default()))
+    Some((parsed, arguments.get(at..).unwrap_or_default()))
 }
 
-/// Whatever has a dash is a flag, known or not.
+/// Reorders like urfave/cli 1.22.1: every argument with a dash is a flag, known or not.
 fn v1_22_1(_flags: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
     for (at, argument) in arguments.iter().enumerate() {
@@ -207,7 +217,7 @@ fn v1_22_1(_flags: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (flags, rest)
 }
 
-/// Only what the subcommand knows is a flag.
+/// Reorders like urfave/cli 1.22.2: only the subcommand's own flags are flags.
 fn v1_22_2(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
     for (at, argument) in arguments.iter().enumerate() {
@@ -217,7 +227,7 @@ fn v1_22_2(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         } else if value_next && !argument.starts_with(b"-") {
             value_next = false;
             flags.push(argument.to_vec());
-        } else if known.knows(argument) {
+        } else if known.contains(argument) {
             value_next = !argument.contains(&b'=');
             flags.push(argument.to_vec());
         } else {
@@ -227,18 +237,19 @@ fn v1_22_2(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (flags, rest)
 }
 
-/// A value is whatever isn't a flag, `--` too; and another `--` goes before the rest.
+/// Reorders like urfave/cli 1.22.9: any argument that isn't a known flag can be a value, even `--`. A `--` that isn't a
+/// value is moved before the other arguments.
 fn v1_22_9(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
     for (at, argument) in arguments.iter().enumerate() {
-        if value_next && !known.knows(argument) {
+        if value_next && !known.contains(argument) {
             value_next = false;
             flags.push(argument.to_vec());
         } else if *argument == b"--" {
             rest.insert(0, argument.to_vec());
             rest.extend(arguments[at + 1..].iter().map(|it| it.to_vec()));
             break;
-        } else if known.knows(argument) {
+        } else if known.contains(argument) {
             value_next = !argument.contains(&b'=');
             flags.push(argument.to_vec());
         } else {
@@ -248,35 +259,35 @@ fn v1_22_9(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (flags, rest)
 }
 
-/// In v3 the global flags are known after the subcommand too.
-fn v3(arguments: &[&[u8]]) -> Option<Start> {
-    let (said, words) = in_order(&globals(), arguments, true)?;
-    let (word, rest) = words.split_first().filter(|_| !said.help)?;
+/// Parses like v3, which accepts the global flags after the subcommand, too.
+fn v3(arguments: &[&[u8]]) -> Option<CreateCommand> {
+    let (parsed, words) = parse_in_order(&globals(), arguments, true)?;
+    let (word, rest) = words.split_first().filter(|_| !parsed.help)?;
     let verb = verb(word)?;
-    let mut flags = of(verb, Age::New);
+    let mut flags = flags_after(verb, RuncVersion::Later);
     (flags.values[2], flags.switches[2]) = (GLOBAL_VALUES, "debug systemd-cgroup");
-    let (said, words) = in_order(&flags, rest, false)?;
-    said.start(verb, &words)
+    let (parsed, words) = parse_in_order(&flags, rest, false)?;
+    parsed.created(verb, &words)
 }
 
-/// What flags say, and the words among them and after them; `has_commands`: from the name of one on
-/// all are words.
-fn in_order<'a>(
+/// Returns the flags, and all arguments that aren't flags. With `has_subcommands`, parsing stops at a subcommand, and
+/// the arguments from there on aren't flags.
+fn parse_in_order<'a>(
     flags: &Flags,
     arguments: &[&'a [u8]],
-    has_commands: bool,
-) -> Option<(Said<'a>, Vec<&'a [u8]>)> {
-    let (mut said, mut words) = (Said::default(), Vec::new());
+    has_subcommands: bool,
+) -> Option<(ParsedFlags<'a>, Vec<&'a [u8]>)> {
+    let (mut parsed, mut words) = (ParsedFlags::default(), Vec::new());
     let mut rest = arguments.iter().copied();
-    while let Some(given) = rest.next() {
-        let argument = given.trim_ascii();
+    while let Some(untrimmed) = rest.next() {
+        let argument = untrimmed.trim_ascii();
         if argument == b"--" {
             words.extend(rest);
             break;
         }
         let [b'-', after @ ..] = argument else {
             words.push(argument);
-            if has_commands && verb(argument).is_some() {
+            if has_subcommands && verb(argument).is_some() {
                 words.extend(rest);
                 break;
             }
@@ -287,19 +298,19 @@ fn in_order<'a>(
             break;
         };
         if *letter != b'-' && !letter.is_ascii_alphabetic() {
-            words.push(given);
+            words.push(untrimmed);
             words.extend(rest);
             break;
         }
-        let (name, value) = named(argument)?;
+        let (name, value) = split_flag(argument)?;
         if flags.is_switch(name) {
             let on = value.filter(|value| !value.is_empty());
-            said.switch(name, on.map_or(Some(true), boolean)?);
+            parsed.set_switch(name, on.map_or(Some(true), parse_bool)?);
         } else if flags.is_value(name) {
-            said.value(name, value.or_else(|| rest.next())?);
+            parsed.set_value(name, value.or_else(|| rest.next())?);
         } else {
             return None;
         }
     }
-    Some((said, words))
+    Some((parsed, words))
 }

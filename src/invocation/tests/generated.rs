@@ -1,4 +1,4 @@
-//! The properties, for generated command lines and for those of the tables.
+//! Checks the properties for generated command lines and for those of the tables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::properties;
 use super::{DelegateKind, argv, table_rows};
 
-/// Arguments that meet the interesting branches often.
+/// Generates arguments that often reach the interesting branches.
 fn argument() -> impl Strategy<Value = OsString> {
     let words = prop::sample::select(vec![
         "--",
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8192))]
 
     #[test]
-    fn the_laws_hold_of_what_nobody_would_write(
+    fn properties_hold_for_generated_command_lines(
         front in prop::collection::vec(argument(), 0..3),
         verb in prop::sample::select(vec!["create", "run", "restore", "update", "state"]),
         arguments in prop::collection::vec(argument(), 0..6),
@@ -66,10 +66,10 @@ proptest! {
 }
 
 #[test]
-fn the_laws_hold_of_every_row_of_the_tables() {
-    for words in table_rows() {
+fn properties_hold_for_every_row_of_the_tables() {
+    for arguments in table_rows() {
         let mut argv = argv(&[]);
-        argv.extend(words);
+        argv.extend(arguments);
         for kind in DelegateKind::ALL {
             properties::check(kind, &argv);
         }

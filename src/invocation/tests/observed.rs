@@ -1,11 +1,10 @@
-//! The tables of `observed/`: what the real delegates do with a row of arguments, and what is made
-//! of it here.
+//! Compares the parser with the tables in `observed/`, which record how the real delegates parse each command line.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use super::{CASES, Command, DelegateKind, Start, argv, lines, parse, words};
-use crate::invocation::{OwnVerb, properties};
+use super::{CASES, Command, CreateCommand, DelegateKind, argv, lines, parse, split_arguments};
+use crate::invocation::{OwnSubcommand, properties};
 
 pub(super) const TABLES: [(DelegateKind, &str, &str); 2] = [
     (
@@ -20,7 +19,7 @@ pub(super) const TABLES: [(DelegateKind, &str, &str); 2] = [
     ),
 ];
 
-/// Arguments, what the delegate does, what runcrust does.
+/// The arguments, the delegate's result and runcrust's result.
 type Row<'a> = (&'a str, &'a str, &'a str);
 
 fn rows(table: &str) -> impl Iterator<Item = Row<'_>> {
@@ -32,46 +31,47 @@ fn rows(table: &str) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// The configuration alone; its log is `report`'s.
-fn configuration(outcome: &str) -> String {
-    let path = outcome.split(" > ").next().unwrap_or_default();
+/// Returns the config's path from a result, without the log that may follow it.
+fn config_of(result: &str) -> String {
+    let path = result.split(" > ").next().unwrap_or_default();
     path.trim_matches('\'').to_owned()
 }
 
-/// The configurations that there were, relative to the caller's directory.
-fn configurations(table: &str) -> Vec<OsString> {
+/// Returns the configs that existed when the table was written, relative to the caller's working directory.
+fn existing_configs(table: &str) -> Vec<OsString> {
     let line = table
         .lines()
         .find_map(|line| line.strip_prefix("# configurations: "));
-    words(line.expect("a line of configurations"))
+    split_arguments(line.expect("a line of configurations"))
 }
 
-/// Which of them would be read. The caller's directory is `@` where a path is absolute.
-fn read_by(kind: DelegateKind, arguments: &str, there_are: &[OsString]) -> String {
+/// Returns runcrust's result for the arguments: the config that it would open, `refuse`, or `-` for none.
+fn runcrust_result(kind: DelegateKind, arguments: &str, existing: &[OsString]) -> String {
     let mut argv = argv(&[]);
-    argv.extend(words(arguments));
+    argv.extend(split_arguments(arguments));
     match parse(kind, &argv).command {
         Err(_) => "refuse".to_owned(),
-        Ok(Command::PassOn | Command::Own(..) | Command::Update(_)) => "-".to_owned(),
-        Ok(Command::Start(start)) => read_to(start, there_are),
+        Ok(Command::PassThrough | Command::Own(..) | Command::Update(_)) => "-".to_owned(),
+        Ok(Command::Create(create)) => opened_config(create, existing),
     }
 }
 
-fn read_to(start: Start, there_are: &[OsString]) -> String {
-    let bundles = start.bundle.join("config.json");
-    let path = plain(&start.config.unwrap_or(bundles));
-    let is_there = |path: &Path| there_are.iter().any(|file| *file == *path);
-    if is_there(&path) {
+fn opened_config(create: CreateCommand, existing: &[OsString]) -> String {
+    let in_bundle = create.bundle.join("config.json");
+    let path = normalized(&create.config.unwrap_or(in_bundle));
+    let exists = |path: &Path| existing.iter().any(|file| *file == *path);
+    if exists(&path) {
         path.display().to_string()
-    } else if is_there(&path.join("config.json")) {
-        // A directory is no configuration.
+    } else if exists(&path.join("config.json")) {
+        // The path is a directory, not a config.
         "refuse".to_owned()
     } else {
         "-".to_owned()
     }
 }
 
-fn plain(path: &Path) -> PathBuf {
+/// Removes `.` and `..`, and the `@` that the tables have in place of the caller's working directory.
+fn normalized(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.strip_prefix("@").unwrap_or(path).components() {
         match component {
@@ -86,13 +86,13 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn every_row_is_read_as_the_delegate_reads_it_or_refused() {
+fn every_row_is_parsed_like_the_delegate_or_refused() {
     for (kind, name, table) in TABLES {
-        let (there_are, mut wrong) = (configurations(table), Vec::new());
+        let (existing, mut wrong) = (existing_configs(table), Vec::new());
         for (arguments, delegate, runcrust) in rows(table) {
-            let got = read_by(kind, arguments, &there_are);
-            let overlooked = delegate != "-" && got != "refuse" && got != configuration(delegate);
-            if overlooked || got != configuration(runcrust) {
+            let got = runcrust_result(kind, arguments, &existing);
+            let missed = delegate != "-" && got != "refuse" && got != config_of(delegate);
+            if missed || got != config_of(runcrust) {
                 wrong.push(format!(
                     "{name} {arguments}\n    {delegate} | {runcrust}, got: {got}"
                 ));
@@ -102,48 +102,50 @@ fn every_row_is_read_as_the_delegate_reads_it_or_refused() {
     }
 }
 
-/// The models start more than the delegates do, of which the tables are: values are no matter
-/// to them.
+/// The opposite isn't checked: the models accept command lines that the delegates reject, because they don't check
+/// the values of flags.
 #[test]
-fn what_a_delegate_reads_its_model_reads_too() {
+fn every_container_that_a_delegate_creates_its_model_creates_too() {
     for ((kind, name, table), version) in TABLES.into_iter().zip(["1.22.9", "1.8.1"]) {
-        let there_are = configurations(table);
-        let (mut overlooked, mut count) = (Vec::new(), 0);
+        let existing = existing_configs(table);
+        let (mut missed, mut count) = (Vec::new(), 0);
         for (arguments, delegate, _) in rows(table).filter(|(_, delegate, _)| *delegate != "-") {
             let mut argv = argv(&[]);
-            argv.extend(words(arguments));
-            let mut started = properties::started(kind, &argv);
-            let does_so = |(of, start): (&str, Option<Start>)| {
-                let read = start.map(|start| read_to(start, &there_are));
-                of == version && read == Some(configuration(delegate))
+            argv.extend(split_arguments(arguments));
+            let mut created = properties::created_by_versions(kind, &argv);
+            let agrees = |(model, create): (&str, Option<CreateCommand>)| {
+                let opened = create.map(|create| opened_config(create, &existing));
+                model == version && opened == Some(config_of(delegate))
             };
-            if !started.any(does_so) {
-                overlooked.push(format!("{name} {arguments}: {delegate}"));
+            if !created.any(agrees) {
+                missed.push(format!("{name} {arguments}: {delegate}"));
             }
             count += 1;
         }
-        assert!(overlooked.is_empty(), "{}", overlooked.join("\n"));
+        assert!(missed.is_empty(), "{}", missed.join("\n"));
         assert!(count > 100, "{name}: {count} rows");
     }
 }
 
-/// What the table of cases says of a delegate was seen, or is of a newer one.
+/// Every case of runc and crun in `cases.txt` was run with the installed delegate. Cases that only newer delegates
+/// accept are marked `newer`.
 #[test]
-fn every_case_was_seen() {
+fn every_case_was_observed() {
     for (_, name, table) in TABLES {
         let cases = CASES.lines().filter_map(|line| line.split_once(" | "));
         for (_, case) in cases.filter(|(kind, _)| *kind == name) {
             let columns: Vec<&str> = case.split(" | ").collect();
-            let is_own = OwnVerb::ALL
+            let is_own = OwnSubcommand::ALL
                 .iter()
                 .any(|own| columns[1].split(' ').next() == Some(own.name()));
             if is_own || columns[1] == "refuse" {
                 continue;
             }
-            let row = rows(table).find(|(arguments, ..)| words(arguments) == words(columns[0]));
+            let arguments = split_arguments(columns[0]);
+            let row = rows(table).find(|(observed, ..)| split_arguments(observed) == arguments);
             let (_, delegate, runcrust) =
-                row.unwrap_or_else(|| panic!("{name}: {case}: not seen; run `make grammar`"));
-            let same = configuration(delegate) == configuration(runcrust);
+                row.unwrap_or_else(|| panic!("{name}: {case}: not observed; run `make grammar`"));
+            let same = config_of(delegate) == config_of(runcrust);
             assert_eq!(columns.get(2) == Some(&"newer"), !same, "{name}: {case}");
         }
     }

@@ -1,4 +1,4 @@
-//! The walk along argv that all grammars share.
+//! The cursor over argv and the tokens that all grammars share.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,39 +6,39 @@ use std::os::unix::ffi::OsStrExt;
 use super::Ambiguity;
 use super::grammar::Flag;
 
-/// The next thing on the command line.
+/// One token of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// A flag of the table, and its value where it has one.
+    /// A known flag, and its value if it has one.
     Flag(&'static Flag, Option<&'a OsStr>),
     /// An argument that isn't a flag, by its index in argv.
     Word(usize),
-    /// Nothing is left.
+    /// The end of the command line.
     End,
     /// Every version of the delegate rejects this command line.
     Rejected,
-    /// The argument with this index can be read in more than one way.
+    /// The argument with this index in argv can be parsed in more than one way.
     Ambiguity(usize, Ambiguity),
 }
 
-/// A place in argv.
+/// A cursor over argv.
 #[derive(Debug)]
-pub(super) struct Walk<'a> {
+pub(super) struct Cursor<'a> {
     argv: &'a [OsString],
     next: usize,
-    /// The rest of a cluster of short options: index in argv, and the byte to go on with.
+    /// The unread rest of a cluster of short options: the index in argv, and the offset of the next letter.
     pub(super) cluster: Option<(usize, usize)>,
-    /// `--` was seen: only words from here.
-    pub(super) ended: bool,
+    /// `--` was seen, or the grammar accepts no flags any more: all further arguments are [`Token::Word`]s.
+    pub(super) flags_ended: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Cursor<'a> {
     pub(super) const fn new(argv: &'a [OsString]) -> Self {
         Self {
             argv,
             next: 1,
             cluster: None,
-            ended: false,
+            flags_ended: false,
         }
     }
 
@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
         self.argv
     }
 
-    /// The index of the next argument.
+    /// Returns the index of the next argument.
     pub(super) const fn next_index(&self) -> usize {
         self.next
     }
@@ -55,18 +55,18 @@ impl<'a> Walk<'a> {
         self.argv.get(at).map(OsString::as_os_str)
     }
 
-    /// Returns the letter of a short option at this byte of an argument, and the bytes after it.
+    /// Returns the letter at offset `byte` of argument `at`, and the bytes after it.
     pub(super) fn short_option(&self, at: usize, byte: usize) -> Option<(u8, &'a [u8])> {
         let rest = self.argument(at)?.as_bytes().get(byte..)?;
         rest.split_first().map(|(letter, rest)| (*letter, rest))
     }
 
-    /// The next argument, without taking it.
+    /// Returns the next argument without taking it.
     pub(super) fn peek(&self) -> Option<&'a OsStr> {
         self.argument(self.next)
     }
 
-    /// Takes the next argument and its index.
+    /// Takes the next argument. Returns it and its index in argv.
     pub(super) fn take(&mut self) -> Option<(usize, &'a OsStr)> {
         let at = self.next;
         let argument = self.argument(at)?;
@@ -83,13 +83,13 @@ pub(super) fn split_value(text: &[u8]) -> (&[u8], Option<&OsStr>) {
     }
 }
 
-/// An argument for an error: quoted, printable, and not endless.
-pub(super) fn shown(argv: &[OsString], at: usize) -> String {
-    const MOST: usize = 128;
+/// Formats an argument for an error: quoted, escaped, and at most 128 characters of it.
+pub(super) fn quote_argument(argv: &[OsString], at: usize) -> String {
+    const MAX_CHARS: usize = 128;
     let text = argv
         .get(at)
         .map(|argument| argument.to_string_lossy())
         .unwrap_or_default();
-    let cut: String = text.chars().take(MOST).collect();
+    let cut: String = text.chars().take(MAX_CHARS).collect();
     format!("`{}`", cut.escape_debug())
 }
