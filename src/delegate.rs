@@ -1,6 +1,6 @@
 //! The runtime that does the work: finding it, and becoming it.
 
-pub(crate) mod identity;
+pub(crate) mod effective_kind;
 pub(crate) mod version;
 
 use std::convert::Infallible;
@@ -16,7 +16,7 @@ use crust_state::config::DelegateSettings;
 
 /// The places where a delegate is looked for if the configuration names none (docs/configuration.md). `PATH` isn't
 /// searched: containerd and podman pass little or none of it.
-const BUILT_IN: [&str; 4] = [
+const DEFAULT_PATHS: [&str; 4] = [
     "/usr/sbin/runc",
     "/usr/bin/runc",
     "/usr/local/sbin/runc",
@@ -24,8 +24,8 @@ const BUILT_IN: [&str; 4] = [
 ];
 
 /// Returns the places where a delegate that isn't configured is looked for, in this order.
-pub(crate) fn built_in() -> [&'static Path; 4] {
-    BUILT_IN.map(Path::new)
+pub(crate) fn default_paths() -> [&'static Path; 4] {
+    DEFAULT_PATHS.map(Path::new)
 }
 
 /// The error of finding or running a delegate.
@@ -55,7 +55,7 @@ pub(crate) enum DelegateError {
     /// None of the built-in list exists.
     #[error(
         "no delegate: none of {} is an executable file; hint: install runc or crun, or set \
-         `delegate` in runcrust's configuration", BUILT_IN.join(", ")
+         `delegate` in runcrust's configuration", DEFAULT_PATHS.join(", ")
     )]
     NotFound,
     /// runcrust would call itself without end.
@@ -91,7 +91,7 @@ impl Delegate {
     pub(crate) fn find(configured: &DelegateSettings) -> Result<Self, DelegateError> {
         let (path, found) = match &configured.path {
             Some(path) => (path.as_path(), Found::at(path)?),
-            None => BUILT_IN
+            None => DEFAULT_PATHS
                 .iter()
                 .map(Path::new)
                 .find_map(|path| Some((path, Found::at(path).ok()?)))
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn where_a_delegate_is_looked_for_is_documented_in_that_order() {
-        let listed = BUILT_IN.map(|path| format!("`{path}`")).join(", ");
+        let listed = DEFAULT_PATHS.map(|path| format!("`{path}`")).join(", ");
         let documented = include_str!("../docs/configuration.md");
         assert!(documented.contains(&format!("| first of {listed} |")));
     }

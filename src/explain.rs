@@ -12,7 +12,7 @@ use crust_volume::{Context, MountPreview, PreviewPod, preview_mount};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use crate::node::ThisNode;
+use crate::node::CachedNode;
 use crate::oci::{Document, Mount, pretty};
 use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, planned};
 use crate::rewrite::Rewrite;
@@ -87,7 +87,7 @@ impl Serialize for ExplainedRole {
                 keys.serialize_entry("kind", "sandbox")?;
                 keys.serialize_entry("pod_uid", pod_uid)?;
             }
-            Ok(Role::Member {
+            Ok(Role::AppContainer {
                 sandbox_id,
                 pod_uid,
             }) => {
@@ -111,7 +111,7 @@ fn users_or_none<S: Serializer>(
     users: &Option<Vec<User>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    users::objects(users.as_deref().unwrap_or_default(), serializer)
+    users::serialize_users(users.as_deref().unwrap_or_default(), serializer)
 }
 
 /// Explains the create of a bundle whose config has these bytes. That it would be refused is an
@@ -150,7 +150,7 @@ impl Explanation {
 
     fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
         let text = String::from_utf8_lossy(config);
-        let written = Document::at_first(&text)?;
+        let written = Document::parse_lossy(&text)?;
         let Some(first) = job.first_look(&written)? else {
             self.role = Some(role_of(&written));
             // None of them was found to be of a volume. What can't be read is the delegate's business.
@@ -223,7 +223,7 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         plan: &SandboxPlan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<Option<Rewrite>> {
         let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan, node));
         let state = StateDirectory::at(&job.config.state_dir)?;
@@ -246,7 +246,7 @@ impl Explanation {
         job: &Job<'_>,
         document: &Document<'_>,
         plan: &ContainerPlan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<Option<Rewrite>> {
         let rewrite = self.unless_refused(job.container_rewrite(document, plan, node));
         let state = StateDirectory::at(&job.config.state_dir)?;
@@ -305,8 +305,8 @@ impl ExplainedVolume {
 fn role_of(document: &Document<'_>) -> ExplainedRole {
     let annotation = |key: &str| document.annotation(key);
     ExplainedRole {
-        role: Role::of(annotation),
-        annotations: role::evidence(annotation),
+        role: Role::from_annotations(annotation),
+        annotations: role::role_annotations(annotation),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn config(bytes: &[u8]) {
         oci::properties::reads_as(&document, value);
     }
     plan::properties::none_is_overlooked(&document);
-    let Some(text) = oci::properties::one_reading(&document) else {
+    let Some(text) = oci::properties::mask_duplicates(&document) else {
         return;
     };
     let document = Document::parse(&text).expect("what was written");

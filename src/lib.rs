@@ -39,7 +39,7 @@ use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
 use delegate::Delegate;
 use invocation::{Command, CreateCommand, Invocation, OwnSubcommand};
-use report::{FAILURE, Report};
+use report::{ErrorReporter, FAILURE};
 use start::Job;
 
 /// Does what `argv` asks for. Returns the exit code, unless the delegate takes this program's place.
@@ -57,7 +57,7 @@ pub fn main(argv: &[OsString]) -> u8 {
             OwnSubcommand::Install | OwnSubcommand::Uninstall => installer::run(argv, at),
         };
     }
-    let report = Report::new(kind, &invocation.globals, bundle_of(&invocation));
+    let report = ErrorReporter::new(kind, &invocation.globals, bundle_of(&invocation));
     report.install_panic_hook();
     let Err(error) = become_delegate(argv, invocation, config, delegate);
     report.fatal(&error);
@@ -102,7 +102,7 @@ fn become_delegate(
     let start = match invocation.command? {
         Command::Create(start) => start,
         Command::Update(update) => {
-            let kept = update::keep_rules(argv, &update, &invocation.globals, read(config));
+            let kept = update::keep_device_rules(argv, &update, &invocation.globals, read(config));
             return Ok(delegate.exec(kept.as_deref().unwrap_or(argv))?);
         }
         Command::Own(..) | Command::PassThrough => return Ok(delegate.exec(argv)?),

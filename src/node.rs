@@ -43,7 +43,7 @@ const MOST_OPEN: usize = 64;
 
 /// This node, as one create looks at it: what was read once isn't read again.
 #[derive(Debug)]
-pub(crate) struct ThisNode<'a> {
+pub(crate) struct CachedNode<'a> {
     config: &'a Config,
     crust: &'a CrustDirectory,
     /// Whether anything may be staged.
@@ -64,7 +64,7 @@ pub(crate) struct ThisNode<'a> {
     deadline: Deadline,
 }
 
-impl<'a> ThisNode<'a> {
+impl<'a> CachedNode<'a> {
     /// `crust` is the directory that the configuration names; `deadline` is the create's.
     pub(crate) fn new(
         config: &'a Config,
@@ -95,7 +95,7 @@ impl<'a> ThisNode<'a> {
     }
 }
 
-impl Node for ThisNode<'_> {
+impl Node for CachedNode<'_> {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
         if !self.is_used {
             return Ok(None);
@@ -232,7 +232,7 @@ impl Node for ThisNode<'_> {
     }
 }
 
-impl ThisNode<'_> {
+impl CachedNode<'_> {
     /// Returns the volume with this target path as it was found.
     pub(crate) fn volume(&self, target: &TargetPath) -> Result<Rc<Volume>, VolumeError> {
         match self.kept(target) {
@@ -314,7 +314,7 @@ fn resolved(path: &Path) -> Result<Option<TargetPath>, LookupError> {
     Ok(real.filter(|real| real.as_path() != path))
 }
 
-impl Records for ThisNode<'_> {
+impl Records for CachedNode<'_> {
     /// The one listing that a sandbox's create makes.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError> {
         let mut volumes = Vec::new();

@@ -6,13 +6,13 @@
 //! oci-spec's types drop or refuse them.
 
 mod document;
+mod duplicate_keys;
 mod edit;
 mod error;
 mod object;
 mod pretty;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod properties;
-mod readings;
 mod schema;
 mod splice;
 #[cfg(test)]
@@ -22,8 +22,8 @@ mod value;
 use crust_state::json;
 
 pub(crate) use document::{Document, IdMapping, Mount, Namespace};
+pub(crate) use duplicate_keys::MountSource;
 pub(crate) use edit::Edit;
-pub(crate) use error::{DocumentError, Reader};
+pub(crate) use error::{DocumentError, ParserFamily};
 pub(crate) use pretty::pretty;
-pub(crate) use readings::Source;
 pub(crate) use schema::{ArrayPath, DESTINATION, SOURCE};

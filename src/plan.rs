@@ -66,7 +66,7 @@ pub(crate) fn plan(
             ));
         }
         Role::Standalone => (None, VolumeOwner::default()),
-        Role::Member {
+        Role::AppContainer {
             sandbox_id,
             pod_uid,
         } => {

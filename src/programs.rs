@@ -10,17 +10,17 @@ use crust_state::Config;
 use rustix::fs::{Access, FileType, access, stat};
 
 /// This very program, whatever has taken its place.
-pub(crate) const OWN: &str = "/proc/self/exe";
+pub(crate) const SELF_EXE: &str = "/proc/self/exe";
 
 /// Returns the path that this program was called by, since its name selects the configuration; the real path if that
 /// isn't absolute.
-pub(crate) fn own_path(argv0: Option<&OsString>) -> Result<PathBuf> {
+pub(crate) fn invocation_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let called = argv0.map(PathBuf::from).filter(|path| path.is_absolute());
     called.map_or_else(real_path, Ok)
 }
 
 /// The hook, which must be a program.
-pub(crate) fn hook(config: &Config) -> Result<PathBuf> {
+pub(crate) fn find_hook(config: &Config) -> Result<PathBuf> {
     let own = real_path()?;
     let beside = || own.with_file_name("crust-mount-hook");
     let program = config.hook.clone().unwrap_or_else(beside);
@@ -43,14 +43,14 @@ pub(crate) fn hook(config: &Config) -> Result<PathBuf> {
 
 /// Whether a path leads to this very program, by whatever name.
 pub(crate) fn is_this_program(path: &Path) -> bool {
-    match (stat(path), stat(OWN)) {
+    match (stat(path), stat(SELF_EXE)) {
         (Ok(it), Ok(own)) => (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino),
         _ => false,
     }
 }
 
 fn real_path() -> Result<PathBuf> {
-    let own = fs::read_link(OWN).context("readlink(\"/proc/self/exe\")")?;
+    let own = fs::read_link(SELF_EXE).context("readlink(\"/proc/self/exe\")")?;
     if own.exists() {
         return Ok(own);
     }

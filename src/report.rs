@@ -23,7 +23,7 @@ pub(crate) const FAILURE: u8 = 1;
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LogLineFormat {
     /// logrus' `JSONFormatter`, which go-runc and conmon read.
     Json,
     /// logrus' `TextFormatter`.
@@ -34,18 +34,18 @@ enum Line {
 
 /// The places that a fatal error is reported to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Report {
-    log: Option<(PathBuf, Line)>,
+pub(crate) struct ErrorReporter {
+    log: Option<(PathBuf, LogLineFormat)>,
 }
 
-impl Report {
+impl ErrorReporter {
     /// The delegate's own log. `bundle` is that of a `create`, `run` or `restore`: crun changes
     /// to it before it opens a relative log, runc doesn't.
     pub(crate) fn new(kind: DelegateKind, globals: &GlobalFlags, bundle: Option<&Path>) -> Self {
         let line = match (globals.log_format, kind) {
-            (LogFormat::Json, _) => Line::Json,
-            (LogFormat::Text, DelegateKind::Runc) => Line::Logrus,
-            (LogFormat::Text, DelegateKind::Crun | DelegateKind::Youki) => Line::Plain,
+            (LogFormat::Json, _) => LogLineFormat::Json,
+            (LogFormat::Text, DelegateKind::Runc) => LogLineFormat::Logrus,
+            (LogFormat::Text, DelegateKind::Crun | DelegateKind::Youki) => LogLineFormat::Plain,
         };
         let path = globals.log.as_deref().and_then(|log| match kind {
             DelegateKind::Runc | DelegateKind::Youki => Some(log.to_path_buf()),
@@ -103,7 +103,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
         .write_all(text.as_bytes())
 }
 
-impl Line {
+impl LogLineFormat {
     fn text(self, sentence: &str, now: SystemTime) -> String {
         let time = humantime::format_rfc3339_seconds(now);
         match self {
@@ -158,18 +158,21 @@ mod tests {
             (Crun, "syslog:id", bundle, None),
             (Crun, "else:where", bundle, None),
         ] {
-            let report = Report::new(kind, &globals(log, LogFormat::Json), bundle);
+            let report = ErrorReporter::new(kind, &globals(log, LogFormat::Json), bundle);
             let path = report.log.as_ref().map(|(path, _)| path.to_str().unwrap());
             assert_eq!(path, expected, "{kind:?} --log {log}");
         }
-        assert_eq!(Report::new(Runc, &GlobalFlags::default(), None).log, None);
+        assert_eq!(
+            ErrorReporter::new(Runc, &GlobalFlags::default(), None).log,
+            None
+        );
     }
 
     #[test]
     fn a_json_line_is_what_go_runc_parses() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         assert_eq!(
-            Line::Json.text("no \"x\" in C:\\ é", now),
+            LogLineFormat::Json.text("no \"x\" in C:\\ é", now),
             "{\"level\":\"error\",\"msg\":\"no \\\"x\\\" in C:\\\\ é\",\"time\":\"2026-09-21T14:13:20Z\"}\n"
         );
     }
@@ -178,15 +181,15 @@ mod tests {
     fn a_text_line_is_logrus_for_runc_and_bare_for_crun() {
         let now = SystemTime::UNIX_EPOCH;
         assert_eq!(
-            Line::Logrus.text("no \"x\" in C:\\", now),
+            LogLineFormat::Logrus.text("no \"x\" in C:\\", now),
             "time=\"1970-01-01T00:00:00Z\" level=error msg=\"no \\\"x\\\" in C:\\\\\"\n"
         );
-        assert_eq!(Line::Plain.text("no \"x\"", now), "no \"x\"\n");
+        assert_eq!(LogLineFormat::Plain.text("no \"x\"", now), "no \"x\"\n");
         for (kind, line) in [
-            (DelegateKind::Runc, Line::Logrus),
-            (DelegateKind::Crun, Line::Plain),
+            (DelegateKind::Runc, LogLineFormat::Logrus),
+            (DelegateKind::Crun, LogLineFormat::Plain),
         ] {
-            let report = Report::new(kind, &globals("/l", LogFormat::Text), None);
+            let report = ErrorReporter::new(kind, &globals("/l", LogFormat::Text), None);
             assert_eq!(report.log, Some(("/l".into(), line)));
         }
     }
@@ -200,7 +203,7 @@ mod tests {
         let error = Err::<(), _>(io::Error::from_raw_os_error(13))
             .context("a\nb")
             .unwrap_err();
-        Report::new(DelegateKind::Runc, &globals, None).fatal(&error);
+        ErrorReporter::new(DelegateKind::Runc, &globals, None).fatal(&error);
         let text = fs::read_to_string(&log).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2);
@@ -215,7 +218,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let error = anyhow!("x");
-        Report::new(
+        ErrorReporter::new(
             DelegateKind::Crun,
             &globals("log", LogFormat::Text),
             Some(dir.path()),
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(fs::metadata(&log).unwrap().mode() & 0o400, 0o400);
         let nowhere = dir.path().join("no/such/dir");
         let nowhere = globals(nowhere.to_str().unwrap(), LogFormat::Json);
-        Report::new(DelegateKind::Runc, &nowhere, None).fatal(&error);
+        ErrorReporter::new(DelegateKind::Runc, &nowhere, None).fatal(&error);
     }
 
     proptest! {
@@ -237,11 +240,11 @@ mod tests {
             }
             let sentence = sentence(error.as_ref());
             prop_assert!(!sentence.contains(char::is_control));
-            let line = Line::Json.text(&sentence, SystemTime::now());
+            let line = LogLineFormat::Json.text(&sentence, SystemTime::now());
             prop_assert_eq!(line.matches('\n').count(), 1);
             let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
             prop_assert_eq!(parsed["msg"].as_str(), Some(sentence.as_str()));
-            prop_assert_eq!(Line::Logrus.text(&sentence, SystemTime::now()).matches('\n').count(), 1);
+            prop_assert_eq!(LogLineFormat::Logrus.text(&sentence, SystemTime::now()).matches('\n').count(), 1);
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum Role {
         pod_uid: Option<String>,
     },
     /// A container of a pod.
-    Member {
+    AppContainer {
         /// The sandbox's id as the annotation has it: it leads to a record and proves nothing.
         sandbox_id: String,
         /// CRI-O's word for the pod's uid. Its sandboxes need not be containers, and then there is
@@ -70,12 +70,12 @@ pub(crate) enum RoleError {
 
 impl Role {
     /// `annotation` gives the value of a key.
-    pub(crate) fn of<'a>(
+    pub(crate) fn from_annotations<'a>(
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
         let kind = match (annotation(KIND)?, annotation(CRIO_KIND)?) {
             (None, None) => return Ok(Self::Standalone),
-            (None, Some(kind)) => return Self::of_crio(&kind, annotation),
+            (None, Some(kind)) => return Self::from_crio_annotations(&kind, annotation),
             (Some(kind), None) => kind,
             // Each runtime writes its own keys, and passes a pod's on: the others are the user's.
             (Some(_), Some(_)) => return Err(RoleError::TwoRuntimes),
@@ -87,7 +87,7 @@ impl Role {
                 Ok(Self::Sandbox { pod_uid })
             }
             "container" => match annotation(SANDBOX)? {
-                Some(id) => Ok(Self::Member {
+                Some(id) => Ok(Self::AppContainer {
                     sandbox_id: id.into_owned(),
                     pod_uid: None,
                 }),
@@ -97,7 +97,7 @@ impl Role {
         }
     }
 
-    fn of_crio<'a>(
+    fn from_crio_annotations<'a>(
         kind: &str,
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
@@ -119,7 +119,7 @@ impl Role {
         match kind {
             "sandbox" => Ok(Self::Sandbox { pod_uid }),
             "container" => match annotation(CRIO_SANDBOX)? {
-                Some(id) => Ok(Self::Member {
+                Some(id) => Ok(Self::AppContainer {
                     sandbox_id: id.into_owned(),
                     pod_uid: Some(pod_uid.ok_or(RoleError::NoUid)?),
                 }),
@@ -131,7 +131,7 @@ impl Role {
 }
 
 /// The annotations that a role can be told by, as far as they are there.
-pub(crate) fn evidence<'a>(
+pub(crate) fn role_annotations<'a>(
     annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
 ) -> BTreeMap<&'static str, String> {
     let keys = [
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn role(annotations: &[(&str, &str)]) -> Result<Role, RoleError> {
-        Role::of(|key| {
+        Role::from_annotations(|key| {
             let found = annotations.iter().find(|(name, _)| *name == key);
             Ok(found.map(|(_, value)| Cow::Borrowed(*value)))
         })
@@ -191,7 +191,7 @@ mod tests {
         ]);
         assert_eq!(
             app.unwrap(),
-            Role::Member {
+            Role::AppContainer {
                 sandbox_id: "abc".into(),
                 pod_uid: None
             }
@@ -222,7 +222,7 @@ mod tests {
         let sandbox_id = "abc".to_owned();
         assert_eq!(
             app.unwrap(),
-            Role::Member {
+            Role::AppContainer {
                 sandbox_id,
                 pod_uid
             }

@@ -20,7 +20,7 @@ use crust_volume::Context;
 use crust_volume::privileges::{self, Operation};
 
 use crate::invocation::{CreateCommand, GlobalFlags};
-use crate::node::ThisNode;
+use crate::node::CachedNode;
 use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
 
@@ -50,7 +50,7 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
         return Ok(None);
     };
     let text = as_text(file.bytes());
-    let given = Document::at_first(&text)?;
+    let given = Document::parse_lossy(&text)?;
     let Some(first) = job.first_look(&given)? else {
         return Ok(None);
     };
@@ -128,7 +128,7 @@ impl Job<'_> {
         document: &Document<'_>,
         bundle: &Bundle<'_>,
         plan: Plan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<()> {
         match plan {
             Plan::PassOn => bundle.leave(),
@@ -142,7 +142,7 @@ impl Job<'_> {
         document: &Document<'_>,
         bundle: &Bundle<'_>,
         plan: &SandboxPlan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<()> {
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()

@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// The delegate's new command line; `None` where the old one will do. Nothing in here is worth an
 /// error: the delegate does what it was asked to.
-pub(crate) fn keep_rules(
+pub(crate) fn keep_device_rules(
     argv: &[OsString],
     update: &UpdateCommand,
     globals: &GlobalFlags,

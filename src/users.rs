@@ -5,9 +5,9 @@ use crust_state::record::{User, UserKind};
 use serde::{Serialize as _, Serializer};
 use serde_json::{Value, json};
 
-pub(crate) fn object(user: &User) -> Value {
+pub(crate) fn user_json(user: &User) -> Value {
     json!({
-        "kind": kind(user),
+        "kind": kind_name(user),
         "id": user.id,
         "sandbox": user.sandbox,
         "pod_uid": user.pod_uid,
@@ -16,13 +16,16 @@ pub(crate) fn object(user: &User) -> Value {
 }
 
 /// The same of several, for a field.
-pub(crate) fn objects<S: Serializer>(users: &[User], serializer: S) -> Result<S::Ok, S::Error> {
-    let objects: Vec<Value> = users.iter().map(object).collect();
+pub(crate) fn serialize_users<S: Serializer>(
+    users: &[User],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let objects: Vec<Value> = users.iter().map(user_json).collect();
     objects.serialize(serializer)
 }
 
 /// Returns the kind of a user as records have it.
-pub(crate) fn kind(user: &User) -> &'static str {
+pub(crate) fn kind_name(user: &User) -> &'static str {
     match user.kind {
         UserKind::Sandbox => "sandbox",
         UserKind::Container => "container",
@@ -47,7 +50,7 @@ pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
 }
 
 /// Whether it lives, and why that is so or can't be told.
-pub(crate) fn life(life: &Life) -> (&'static str, String) {
+pub(crate) fn describe_life(life: &Life) -> (&'static str, String) {
     match life {
         Life::Lives => ("lives", String::new()),
         Life::Ended(end) => ("ended", end.to_string()),

@@ -246,7 +246,7 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
 
 /// The program that answers for what this call mounts.
 fn cli(argv0: Option<&OsString>) -> Result<PathBuf, Failure> {
-    crate::programs::own_path(argv0).map_err(|error| Failure::internal(error.as_ref()))
+    crate::programs::invocation_path(argv0).map_err(|error| Failure::internal(error.as_ref()))
 }
 
 /// JSON has no paths but those of UTF-8.

@@ -14,56 +14,56 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, chdir, chroot, kill_process_group};
 
 /// For an answer that takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(3);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// More is no version.
-const MOST: u64 = 4096;
+const MAX_OUTPUT_BYTES: u64 = 4096;
 
 /// The answer of a program that was asked for its version.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum VersionAnswer {
+pub(crate) enum VersionReply {
     /// Its name, and its version.
     Version(String, String),
     /// It runs and says none, or nothing in time, and what it does instead.
-    Nothing(String),
+    Unrecognized(String),
     /// It can't be executed, or ends as a failure, and why.
     NotRun(String),
 }
 
 /// Asks a program for its version. Waits three seconds at most.
-pub(crate) fn ask(program: &Path) -> VersionAnswer {
-    ask_below(Path::new("/"), program)
+pub(crate) fn query_version(program: &Path) -> VersionReply {
+    query_version_in(Path::new("/"), program)
 }
 
 /// Does the same with `root` as the program's root directory, in which `program` is a path.
-pub(crate) fn ask_below(root: &Path, program: &Path) -> VersionAnswer {
+pub(crate) fn query_version_in(root: &Path, program: &Path) -> VersionReply {
     match run(root, program) {
         Ok((status, text)) if status.success() => read(&text),
         // As where the dynamic loader doesn't find a library.
-        Ok((status, _)) => VersionAnswer::NotRun(status.to_string()),
+        Ok((status, _)) => VersionReply::NotRun(status.to_string()),
         Err(error) if error.kind() == ErrorKind::TimedOut => {
-            VersionAnswer::Nothing(error.to_string())
+            VersionReply::Unrecognized(error.to_string())
         }
-        Err(error) => VersionAnswer::NotRun(error.to_string()),
+        Err(error) => VersionReply::NotRun(error.to_string()),
     }
 }
 
 /// Fails where the kernel can't execute a program: it is another architecture's, or empty, or its
 /// interpreter isn't there.
-pub(crate) fn execute(program: &Path) -> io::Result<()> {
+pub(crate) fn check_executes(program: &Path) -> io::Result<()> {
     spawn(program, &[], null()?, null()?).map(drop)
 }
 
 /// `runc version 1.1.5+ds1`: the form that go-runc reads, too.
-fn read(text: &str) -> VersionAnswer {
+fn read(text: &str) -> VersionReply {
     let mut words = text.split_ascii_whitespace();
     if let (Some(name), Some("version" | "version:"), Some(version)) =
         (words.next(), words.next(), words.next())
     {
-        return VersionAnswer::Version(name.to_owned(), version.to_owned());
+        return VersionReply::Version(name.to_owned(), version.to_owned());
     }
     let line = text.lines().next().unwrap_or_default();
-    VersionAnswer::Nothing(format!("answers {line:?}"))
+    VersionReply::Unrecognized(format!("answers {line:?}"))
 }
 
 fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
@@ -72,9 +72,9 @@ fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
     // Opened here: another root directory may be without.
     let (null, stdout) = (null()?, output.try_clone()?);
     let mut child = below(root, || spawn(program, &["--version"], null, stdout))?;
-    let ended = Deadline::after(PATIENCE).poll(|| child.0.try_wait())?;
+    let ended = Deadline::after(VERSION_TIMEOUT).poll(|| child.0.try_wait())?;
     let Some(status) = ended else {
-        let seconds = PATIENCE.as_secs();
+        let seconds = VERSION_TIMEOUT.as_secs();
         return Err(io::Error::new(
             ErrorKind::TimedOut,
             format!("no answer in {seconds} seconds"),
@@ -82,7 +82,7 @@ fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
     };
     let mut text = Vec::new();
     output.rewind()?;
-    output.take(MOST).read_to_end(&mut text)?;
+    output.take(MAX_OUTPUT_BYTES).read_to_end(&mut text)?;
     Ok((status, String::from_utf8_lossy(&text).into_owned()))
 }
 
@@ -113,17 +113,17 @@ fn below<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> io
     clippy::disallowed_methods,
     reason = "an operator's command: no caller's descriptors or signals are lost by a fork"
 )]
-fn spawn(program: &Path, arguments: &[&str], null: File, stdout: File) -> io::Result<Group> {
+fn spawn(program: &Path, arguments: &[&str], null: File, stdout: File) -> io::Result<ProcessGroup> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().current_dir("/");
     command.stdin(null.try_clone()?).stdout(stdout).stderr(null);
-    Ok(Group(command.process_group(0).spawn()?))
+    Ok(ProcessGroup(command.process_group(0).spawn()?))
 }
 
 /// A program and what it has started, which end with this.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_first_line_is_the_version() {
         let version =
-            |name: &str, version: &str| VersionAnswer::Version(name.into(), version.into());
+            |name: &str, version: &str| VersionReply::Version(name.into(), version.into());
         for (text, expected) in [
             (
                 "runc version 1.1.5+ds1\ncommit: 1\n",
@@ -148,10 +148,10 @@ mod tests {
             ),
             ("crun version 1.8.1\n", version("crun", "1.8.1")),
             ("youki version: 0.5.0\n", version("youki", "0.5.0")),
-            ("", VersionAnswer::Nothing("answers \"\"".into())),
+            ("", VersionReply::Unrecognized("answers \"\"".into())),
             (
                 "hello\nworld",
-                VersionAnswer::Nothing("answers \"hello\"".into()),
+                VersionReply::Unrecognized("answers \"hello\"".into()),
             ),
         ] {
             assert_eq!(read(text), expected);
@@ -160,12 +160,12 @@ mod tests {
 
     #[test]
     fn a_program_that_fails_was_not_run() {
-        let no_program = ask(Path::new("/no/such/program"));
+        let no_program = query_version(Path::new("/no/such/program"));
         assert!(
-            matches!(no_program, VersionAnswer::NotRun(_)),
+            matches!(no_program, VersionReply::NotRun(_)),
             "{no_program:?}"
         );
-        let fails = ask(Path::new("/bin/false"));
-        assert!(matches!(fails, VersionAnswer::NotRun(why) if why.contains('1')));
+        let fails = query_version(Path::new("/bin/false"));
+        assert!(matches!(fails, VersionReply::NotRun(why) if why.contains('1')));
     }
 }

@@ -9,7 +9,7 @@ use crust_state::check::Finding;
 use crust_state::{Config, CrustDirectory, StateDirectory};
 use crust_volume::{Context, Mode};
 
-use crate::programs::OWN;
+use crate::programs::SELF_EXE;
 
 const WHAT: &str = "leftovers";
 
@@ -29,7 +29,7 @@ pub(super) fn check(config: &Config) -> Finding {
         deadline: Deadline::after(PATIENCE),
         neighbours: &Neighbours::default(),
     };
-    let report = crust_volume::reconcile(&context, Mode::DryRun, Path::new(OWN));
+    let report = crust_volume::reconcile(&context, Mode::DryRun, Path::new(SELF_EXE));
     judge(
         report.removed.len(),
         report.left.len() + report.failed.len(),

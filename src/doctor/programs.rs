@@ -8,8 +8,8 @@ use crust_state::{Config, DelegateKind};
 
 use super::cgroups;
 use crate::delegate::Delegate;
-use crate::delegate::identity::DelegateIdentity;
-use crate::delegate::version::{VersionAnswer, ask, execute};
+use crate::delegate::effective_kind::EffectiveKind;
+use crate::delegate::version::{VersionReply, check_executes, query_version};
 use crate::programs;
 
 const WHAT: &str = "delegate";
@@ -48,37 +48,37 @@ fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>
     if trusted.verdict != Verdict::Pass {
         return trusted;
     }
-    let identity = DelegateIdentity {
+    let identity = EffectiveKind {
         path: delegate.path(),
         kind: delegate.kind(),
         configured,
-        file: file.unwrap_or_else(|| "runcrust's configuration".to_owned()),
+        config_file: file.unwrap_or_else(|| "runcrust's configuration".to_owned()),
     };
-    judge(&identity, &ask(delegate.path()))
+    judge(&identity, &query_version(delegate.path()))
 }
 
 /// The kind decides how command lines are read, and has to be right about that.
-fn judge(identity: &DelegateIdentity<'_>, said: &VersionAnswer) -> Finding {
+fn judge(identity: &EffectiveKind<'_>, said: &VersionReply) -> Finding {
     if let Some(mismatch) = identity.mismatch(said) {
         return Finding::fail(WHAT, mismatch.found, mismatch.hint);
     }
     let (path, kind) = (identity.path.display(), identity.kind.name());
     match said {
-        VersionAnswer::Version(program, version) if program == kind => {
+        VersionReply::Version(program, version) if program == kind => {
             Finding::pass(WHAT, format!("{path}, {kind} {version}"))
         }
-        VersionAnswer::Version(program, version) => Finding::warn(
+        VersionReply::Version(program, version) => Finding::warn(
             WHAT,
             format!("{path} is {program} {version}, which wasn't tried; it is called as {kind} is"),
             "runc, crun and youki are known",
         ),
-        VersionAnswer::NotRun(why) => Finding::fail(
+        VersionReply::NotRun(why) => Finding::fail(
             WHAT,
             format!("{path} --version: {why}: no container starts with it"),
             "run that command by hand; install runc or crun for this architecture, or set \
              `delegate` in runcrust's configuration to where one is",
         ),
-        VersionAnswer::Nothing(why) => Finding::warn(
+        VersionReply::Unrecognized(why) => Finding::warn(
             WHAT,
             format!("{path} --version: {why}"),
             "is it an OCI runtime? runc, crun and youki are known",
@@ -89,14 +89,14 @@ fn judge(identity: &DelegateIdentity<'_>, said: &VersionAnswer) -> Finding {
 const HOOK: &str = "hook";
 
 pub(super) fn check_hook(config: &Config) -> Finding {
-    match programs::hook(config) {
+    match programs::find_hook(config) {
         Ok(program) => {
             let hint = "install crust-mount-hook beside runcrust";
             let finding = check::program(HOOK, &program, hint);
             if finding.verdict != Verdict::Pass {
                 return finding;
             }
-            match execute(&program) {
+            match check_executes(&program) {
                 Ok(()) => finding,
                 Err(error) => {
                     let found = format!("{}: execve: {error}", program.display());
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_kind_has_to_be_right_about_the_grammar() {
-        let version = |program: &str| VersionAnswer::Version(program.into(), "1.2".into());
+        let version = |program: &str| VersionReply::Version(program.into(), "1.2".into());
         for (kind, said, expected) in [
             (
                 DelegateKind::Runc,
@@ -141,20 +141,20 @@ mod tests {
             ),
             (
                 DelegateKind::Runc,
-                VersionAnswer::Nothing("no answer".into()),
+                VersionReply::Unrecognized("no answer".into()),
                 "warn  delegate: /d --version: no answer; hint: ",
             ),
             (
                 DelegateKind::Runc,
-                VersionAnswer::NotRun("Exec format error".into()),
+                VersionReply::NotRun("Exec format error".into()),
                 "FAIL  delegate: /d --version: Exec format error: no container",
             ),
         ] {
-            let identity = DelegateIdentity {
+            let identity = EffectiveKind {
                 path: Path::new("/d"),
                 kind,
                 configured: &DelegateSettings::default(),
-                file: "/etc/x.toml".to_owned(),
+                config_file: "/etc/x.toml".to_owned(),
             };
             let line = judge(&identity, &said).to_string();
             assert!(line.starts_with(expected), "{line}");

@@ -13,9 +13,9 @@ use crust_engines::{
 use rustix::param::linux_execfn;
 
 use super::engine_args::{EngineArgs, engine_names, shown, tell};
-use crate::delegate::built_in;
-use crate::delegate::identity::DelegateIdentity;
-use crate::delegate::version::{VersionAnswer, ask_below};
+use crate::delegate::default_paths;
+use crate::delegate::effective_kind::EffectiveKind;
+use crate::delegate::version::{VersionReply, query_version_in};
 use crate::programs;
 
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ impl Install {
             Some(runcrust) => runcrust.path.clone(),
             None => self.program.clone().map_or_else(|| called_by(argv0), Ok)?,
         };
-        let found = find_delegate(&node, &program, &built_in());
+        let found = find_delegate(&node, &program, &default_paths());
         let request = HandlerRequest {
             program: Some(program.clone()),
             delegate: found.as_ref().map(|it| it.kind),
@@ -68,7 +68,7 @@ impl Install {
         if copies.is_empty() {
             node.check_program(&program)?;
         }
-        check_complete(&node, &program, &built_in(), &copies)?;
+        check_complete(&node, &program, &default_paths(), &copies)?;
         if let Some(found) = &found {
             plan.notes.extend(check_delegate_kind(&node, found)?);
         }
@@ -105,7 +105,7 @@ fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
     if executed.file_name() == Some(name.as_os_str()) && programs::is_this_program(&executed) {
         return Ok(executed);
     }
-    programs::own_path(argv0)
+    programs::invocation_path(argv0)
 }
 
 /// Asks the delegate what it is. Fails where that is another kind than the one in force: containers would be created
@@ -118,22 +118,22 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
         return treated(&format!(", and wasn't run to check that: {error}"));
     }
     let there = if node.is_here() { "" } else { " on the node" };
-    let identity = DelegateIdentity {
+    let identity = EffectiveKind {
         path: &delegate.path,
         kind: delegate.kind,
         configured: &delegate.configured,
-        file: format!("{}{there}", delegate.file.display()),
+        config_file: format!("{}{there}", delegate.file.display()),
     };
-    let said = ask_below(node.path(), &delegate.path);
+    let said = query_version_in(node.path(), &delegate.path);
     if let Some(mismatch) = identity.mismatch(&said) {
         bail!("{}; hint: {}", mismatch.found, mismatch.hint);
     }
     match said {
-        VersionAnswer::Version(name, _) if name == kind => Ok(None),
-        VersionAnswer::Version(name, version) => treated(&format!(
+        VersionReply::Version(name, _) if name == kind => Ok(None),
+        VersionReply::Version(name, version) => treated(&format!(
             ", and says that it is {name} {version}, which wasn't tried"
         )),
-        VersionAnswer::Nothing(why) | VersionAnswer::NotRun(why) => treated(&format!(
+        VersionReply::Unrecognized(why) | VersionReply::NotRun(why) => treated(&format!(
             ", which can't be checked from here: --version: {why}; hint: call `runcrust crust doctor` \
              on the node"
         )),

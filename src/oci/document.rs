@@ -29,7 +29,7 @@ pub(crate) struct Mount<'a> {
     /// `options`, in order.
     pub(crate) options: Vec<Cow<'a, str>>,
     /// It has id mappings of its own.
-    pub(crate) maps_ids: bool,
+    pub(crate) has_id_mappings: bool,
     /// All of it, as it is written.
     pub(crate) json: &'a str,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Namespace<'a> {
 
 /// A configuration, borrowed from the bytes it was read from. Of a key that stands twice the last
 /// value counts; what other readers make of it is told by [`find_source`](Self::find_source) and taken
-/// from them by [`one_reading`](Self::one_reading).
+/// from them by [`mask_duplicates`](Self::mask_duplicates).
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub(super) text: &'a str,
@@ -77,7 +77,7 @@ impl<'a> Document<'a> {
     /// The same of bytes that may be no UTF-8, which Go takes, for
     /// [`find_source`](Self::find_source): what comes of it is [`parse`](Self::parse)d, or not read.
     #[expect(clippy::ptr_arg, reason = "text that was changed is owned")]
-    pub(crate) fn at_first(text: &'a Cow<'_, str>) -> Result<Self, DocumentError> {
+    pub(crate) fn parse_lossy(text: &'a Cow<'_, str>) -> Result<Self, DocumentError> {
         Self::of(text, matches!(text, Cow::Owned(_)))
     }
 
@@ -327,7 +327,7 @@ fn mount(index: usize, value: Json<'_>) -> Result<Mount<'_>, DocumentError> {
         source_json: mount.get("source").map(Json::text),
         kind: text(&mount, "type", format_args!("mounts[{index}].type"))?,
         options,
-        maps_ids: mount.get("uidMappings").is_some() || mount.get("gidMappings").is_some(),
+        has_id_mappings: mount.get("uidMappings").is_some() || mount.get("gidMappings").is_some(),
         json: value.text(),
     })
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A kind of reader of JSON that has a reading of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum ParserFamily {
     /// Go's encoding/json: runc. Keys in any case; of a key that stands twice the last, objects
     /// merged.
     Go,
@@ -13,7 +13,7 @@ pub(crate) enum Reader {
     C,
 }
 
-impl fmt::Display for Reader {
+impl fmt::Display for ParserFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Go => "delegates in Go (runc)",
@@ -54,7 +54,7 @@ pub(crate) enum DocumentError {
     #[error(
         "config.json: {place} has a NUL character, and of what comes after it {} read nothing; \
          hint: remove it",
-        Reader::C
+        ParserFamily::C
     )]
     Nul {
         /// The JSON path.
@@ -73,7 +73,7 @@ pub(crate) enum DocumentError {
         /// The key that it is taken for.
         meant: &'static str,
         /// The kind of reader.
-        reader: Reader,
+        reader: ParserFamily,
     },
     /// Two objects under one key: which of them counts, or what they come to together, depends on the
     /// reader.

@@ -6,7 +6,7 @@ use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::DocumentError;
-use super::error::Reader;
+use super::error::ParserFamily;
 use super::json::{Json, WHITE_SPACE};
 use super::value::{before_nul, decoded, wrong_type};
 
@@ -85,9 +85,9 @@ impl<'a> Object<'a> {
     /// The next member.
     fn take(&mut self, key: Json<'a>, value: Json<'a>) {
         self.last = Some(value);
-        match meant(key, self.keys) {
-            Some((at, Likeness::Same)) => self.note(at, value),
-            Some((_, Likeness::For(_))) => self.is_odd = true,
+        match match_key(key, self.keys) {
+            Some((at, KeyMatch::Exact)) => self.note(at, value),
+            Some((_, KeyMatch::OnlyFor(_))) => self.is_odd = true,
             None => {}
         }
     }
@@ -152,27 +152,27 @@ impl<'a> Visitor<'a> for Read {
 
 /// How a key is one of those cared for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Likeness {
+pub(super) enum KeyMatch {
     /// It is the same.
-    Same,
+    Exact,
     /// It is taken for it by this kind of reader.
-    For(Reader),
+    OnlyFor(ParserFamily),
 }
 
 /// The number of the key, of those cared for, that `key` is or may be taken for.
-pub(super) fn meant(key: Json<'_>, keys: Keys) -> Option<(usize, Likeness)> {
+pub(super) fn match_key(key: Json<'_>, keys: Keys) -> Option<(usize, KeyMatch)> {
     let quoted = key.quoted()?;
     if let Some(cut) = before_nul(quoted) {
         let (at, _) = position(cut, keys)?;
-        return Some((at, Likeness::For(Reader::C)));
+        return Some((at, KeyMatch::OnlyFor(ParserFamily::C)));
     }
     let (at, is_same) = position(quoted, keys)?;
-    let likeness = if is_same {
-        Likeness::Same
+    let key_match = if is_same {
+        KeyMatch::Exact
     } else {
-        Likeness::For(Reader::Go)
+        KeyMatch::OnlyFor(ParserFamily::Go)
     };
-    Some((at, likeness))
+    Some((at, key_match))
 }
 
 /// None where it is half a surrogate pair, which no key of ours has.

@@ -9,7 +9,7 @@ mod go;
 
 use serde_json::{Map, Value};
 
-use super::readings::UNREAD;
+use super::duplicate_keys::MASK_PREFIX;
 use super::{ArrayPath, Document, DocumentError};
 
 /// The document's text as a value, where one can hold it, which has no odd numbers, halves of surrogate
@@ -26,15 +26,18 @@ pub(crate) fn to_go(text: &[u8]) -> Option<Value> {
 }
 
 /// The form of a document of which there is one reading; `None` where it is refused to have one.
-pub(crate) fn one_reading(document: &Document<'_>) -> Option<Vec<u8>> {
-    let Some(one) = document.one_reading().ok()? else {
+pub(crate) fn mask_duplicates(document: &Document<'_>) -> Option<Vec<u8>> {
+    let Some(one) = document.mask_duplicates().ok()? else {
         return Some(document.text().into());
     };
     let again = Document::parse(&one).expect("what was written");
-    assert!(matches!(again.one_reading(), Ok(None)), "one and no more");
-    let told = |it: &Document<'_>| format!("{:?}", it.mounts().ok()).replace(UNREAD, "");
+    assert!(
+        matches!(again.mask_duplicates(), Ok(None)),
+        "one and no more"
+    );
+    let told = |it: &Document<'_>| format!("{:?}", it.mounts().ok()).replace(MASK_PREFIX, "");
     assert_eq!(told(document), told(&again), "the same reading");
-    let back = again.all_readings();
+    let back = again.unmask_duplicates();
     assert_eq!(String::from_utf8_lossy(&back), document.text());
     Some(one)
 }
@@ -48,7 +51,7 @@ pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
             source: mount.source.map(Into::into),
             kind: mount.kind.map(Into::into),
             options: mount.options.into_iter().map(Into::into).collect(),
-            maps_ids: mount.maps_ids,
+            has_id_mappings: mount.has_id_mappings,
         });
         all.collect()
     });
@@ -109,7 +112,7 @@ struct Mount {
     source: Option<String>,
     kind: Option<String>,
     options: Vec<String>,
-    maps_ids: bool,
+    has_id_mappings: bool,
 }
 
 type Object = Map<String, Value>;
@@ -160,13 +163,15 @@ fn mount(value: &Value) -> Option<Mount> {
             .map(option)
             .collect::<Option<_>>()?,
     };
-    let maps_ids = ["uidMappings", "gidMappings"];
+    let has_id_mappings = ["uidMappings", "gidMappings"];
     Some(Mount {
         destination: text(mount, "destination")?.unwrap_or_default(),
         source: text(mount, "source")?,
         kind: text(mount, "type")?,
         options,
-        maps_ids: maps_ids.iter().any(|key| given(mount, key).is_some()),
+        has_id_mappings: has_id_mappings
+            .iter()
+            .any(|key| given(mount, key).is_some()),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Reading and editing as its callers do it; the properties are in `properties.rs`.
 
+mod duplicate_keys;
 mod properties;
-mod readings;
 
 use std::borrow::Cow;
 
@@ -38,7 +38,7 @@ fn source(index: usize, source: &str) -> Edit {
 fn trouble(text: &str) -> Option<String> {
     let read = |text: &str| -> Result<(), DocumentError> {
         let document = Document::parse(text.as_bytes())?;
-        document.one_reading()?;
+        document.mask_duplicates()?;
         document.mounts()?;
         document.annotation("a")?;
         document.root_path()?;

@@ -11,7 +11,7 @@ use crust_state::config::SandboxMode;
 
 use super::input::{Lookups, Records};
 use crate::matching::{MatchError, match_source};
-use crate::oci::{Document, Reader};
+use crate::oci::{Document, ParserFamily};
 use crate::role::Role;
 
 /// The name, for an error, of what the config of an earlier create concerns.
@@ -24,7 +24,7 @@ pub(crate) struct ConfigReading<'a, 'd> {
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
     /// The way in which the delegate reads it.
-    pub(crate) delegate: Reader,
+    pub(crate) delegate: ParserFamily,
 }
 
 impl<'d> ConfigReading<'_, 'd> {
@@ -71,7 +71,7 @@ impl<'d> ConfigReading<'_, 'd> {
     }
 
     fn pod_of_a_sandbox(self, config: &Config, records: &impl Records) -> Option<String> {
-        let role = Role::of(|key| self.document.annotation(key));
+        let role = Role::from_annotations(|key| self.document.annotation(key));
         let Ok(Role::Sandbox {
             pod_uid: Some(pod_uid),
         }) = role

@@ -11,7 +11,7 @@ use crust_state::sandbox::SandboxRecord;
 
 use super::error::PlanError;
 use crate::matching::{Match, Node};
-use crate::oci::{Document, DocumentError, IdMapping, Mount, Namespace, Source};
+use crate::oci::{Document, DocumentError, IdMapping, Mount, MountSource, Namespace};
 use crate::role::{Role, RoleError};
 
 /// The number of sources that are looked up once, however often a config has them: more than an ordinary one has.
@@ -22,15 +22,15 @@ const MOST_LOOKUPS: usize = 1000;
 /// A seed for the hash would be a system call for every container, and so few sources need none.
 #[derive(Clone, Default)]
 pub(crate) struct Lookups<'d>(
-    HashMap<Source<'d>, Option<Match>, BuildHasherDefault<DefaultHasher>>,
+    HashMap<MountSource<'d>, Option<Match>, BuildHasherDefault<DefaultHasher>>,
 );
 
 impl<'d> Lookups<'d> {
     /// Returns the volume that a source leads to, from an earlier lookup or else from `look_up`.
     pub(super) fn get<E>(
         &mut self,
-        source: Source<'d>,
-        look_up: impl FnOnce(&Source<'d>) -> Result<Option<Match>, E>,
+        source: MountSource<'d>,
+        look_up: impl FnOnce(&MountSource<'d>) -> Result<Option<Match>, E>,
     ) -> Result<Option<Match>, E> {
         if let Some(found) = self.0.get(&source) {
             return Ok(found.clone());

@@ -10,7 +10,7 @@ use super::fast_path::bound;
 use super::input::{Lookups, PlanInput};
 use super::types::PlannedMount;
 use crate::matching::{Node, match_source, refuse_overlay};
-use crate::oci::{Mount, Source};
+use crate::oci::{Mount, MountSource};
 
 pub(super) fn matched(
     input: &mut PlanInput<'_>,
@@ -47,11 +47,11 @@ pub(crate) fn planned<'m>(
     let Some(given) = &mount.source else {
         return Ok(None);
     };
-    let source = Source {
+    let source = MountSource {
         text: Some(Cow::Borrowed(given)),
         is_from_bundle: is_bind(mount),
     };
-    let look_up = |source: &Source<'_>| {
+    let look_up = |source: &MountSource<'_>| {
         match_source(&bound(bundle, given, source.is_from_bundle), config, node)
     };
     let Some(found) = lookups.get(source, look_up).map_err(failed)? else {
@@ -67,7 +67,7 @@ pub(crate) fn planned<'m>(
         source: given.to_string(),
         read_only: found.read_only || is_read_only(mount),
         found,
-        maps_ids: mount.maps_ids || mount.options.iter().any(|option| is_id_map(option)),
+        maps_ids: mount.has_id_mappings || mount.options.iter().any(|option| is_id_map(option)),
         options: mount.options.iter().map(ToString::to_string).collect(),
     }))
 }

@@ -13,7 +13,7 @@ use crust_state::{Config, Process, TargetPath};
 use super::{ConfigReading, Lookups, Plan, PlanError, PlanInput, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError, Resolved};
 use crate::oci::properties::to_go;
-use crate::oci::{Document, Mount, Namespace, Reader};
+use crate::oci::{Document, Mount, Namespace, ParserFamily};
 use crate::role::Role;
 
 const BUNDLE: &str = "/run/b";
@@ -41,13 +41,13 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
     };
     let ours = document.mounts().unwrap_or_default();
     if ours.iter().any(of_a_volume) {
-        assert!(concerns(Reader::Go) && concerns(Reader::C));
+        assert!(concerns(ParserFamily::Go) && concerns(ParserFamily::C));
     }
     let gos = to_go(document.text().as_bytes()).unwrap_or_default();
     let mounts = gos["mounts"].as_array().into_iter().flatten();
     let mut sources = mounts.filter_map(|mount| mount["source"].as_str());
     if sources.any(|source| source.starts_with('/') && is_of_a_volume(source)) {
-        assert!(concerns(Reader::Go));
+        assert!(concerns(ParserFamily::Go));
     }
 }
 
@@ -61,12 +61,12 @@ pub(crate) fn check(document: &Document<'_>) {
     let look = ConfigReading {
         document,
         bundle: Path::new(BUNDLE),
-        delegate: Reader::Go,
+        delegate: ParserFamily::Go,
     };
     look.concern(&Config::default(), &node, &mut lookups);
     for way in [MountMode::Bind, MountMode::Hook] {
         let input = PlanInput {
-            role: Role::of(|key| document.annotation(key)),
+            role: Role::from_annotations(|key| document.annotation(key)),
             bundle: Path::new(BUNDLE),
             mounts: &mounts,
             namespaces: &namespaces,

@@ -115,7 +115,7 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
 }
 
 fn member(sandbox: &str) -> Role {
-    Role::Member {
+    Role::AppContainer {
         sandbox_id: sandbox.to_owned(),
         pod_uid: None,
     }
@@ -245,7 +245,7 @@ fn an_impossible_match_is_refused_with_the_next_step() {
         ),
         (
             config(&TARGET.replace('1', "2"), ""),
-            Role::Member {
+            Role::AppContainer {
                 sandbox_id: "unknown".into(),
                 pod_uid: Some(UID.into()),
             },
@@ -368,7 +368,7 @@ fn without_a_sandbox_the_target_path_stands_for_the_pod() {
 
 #[test]
 fn crios_label_names_the_pod_without_a_sandbox_process() {
-    let role = |sandbox: &str, uid: &str| Role::Member {
+    let role = |sandbox: &str, uid: &str| Role::AppContainer {
         sandbox_id: sandbox.into(),
         pod_uid: Some(uid.into()),
     };

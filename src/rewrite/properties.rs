@@ -178,7 +178,7 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
             source,
             found,
             read_only: mount.index % 2 == 0,
-            maps_ids: mount.maps_ids,
+            maps_ids: mount.has_id_mappings,
             options: mount.options.iter().map(ToString::to_string).collect(),
         })
     });

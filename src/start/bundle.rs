@@ -116,7 +116,7 @@ pub(crate) fn original(
     if !record.unread {
         return Ok((record, text));
     }
-    let text = Document::parse(&text)?.all_readings();
+    let text = Document::parse(&text)?.unmask_duplicates();
     Ok((record, text))
 }
 

@@ -10,7 +10,7 @@ use crust_volume::{Context, Locked, NewContainer};
 
 use super::Job;
 use super::bundle::Bundle;
-use crate::node::ThisNode;
+use crate::node::CachedNode;
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount};
 
@@ -20,7 +20,7 @@ impl Job<'_> {
         document: &Document<'_>,
         bundle: &Bundle<'_>,
         plan: &ContainerPlan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<()> {
         let context = self.context(bundle.state());
         let id = self.id().with_context(|| plan.names())?;
@@ -56,7 +56,7 @@ pub(super) struct Users<'a, 'p> {
     pub(super) context: &'a Context<'a>,
     pub(super) plan: &'p ContainerPlan,
     pub(super) id: &'p str,
-    node: &'a ThisNode<'a>,
+    node: &'a CachedNode<'a>,
     announced: Vec<&'p TargetPath>,
 }
 
@@ -64,7 +64,7 @@ impl<'a, 'p> Users<'a, 'p> {
     fn new(
         context: &'a Context<'a>,
         plan: &'p ContainerPlan,
-        node: &'a ThisNode<'a>,
+        node: &'a CachedNode<'a>,
         id: &'p str,
     ) -> Self {
         Self {

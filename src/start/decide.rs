@@ -13,8 +13,8 @@ use crust_volume::sandbox::Sandbox;
 
 use super::Job;
 use crate::invocation::CreateVerb;
-use crate::node::ThisNode;
-use crate::oci::{Document, Reader};
+use crate::node::CachedNode;
+use crate::oci::{Document, ParserFamily};
 use crate::plan::{
     CREATED_BEFORE, ConfigReading, ContainerPlan, Lookups, MountedIn, Plan, PlanInput, SandboxPlan,
     passes_on, plan,
@@ -40,7 +40,7 @@ pub(crate) fn in_one_reading<T>(
              makes it so large? annotations, mounts?"
         );
     }
-    match given.one_reading().with_context(|| who.to_owned())? {
+    match given.mask_duplicates().with_context(|| who.to_owned())? {
         None => act(given),
         Some(text) => act(&Document::parse(&text)?),
     }
@@ -53,7 +53,7 @@ pub(crate) struct FirstLook<'a, 'd> {
     pub(crate) who: String,
     /// The sources that were looked up, until the plan takes them.
     pub(crate) lookups: Lookups<'d>,
-    pub(crate) node: ThisNode<'a>,
+    pub(crate) node: CachedNode<'a>,
 }
 
 impl<'a> Job<'a> {
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'d>,
     ) -> Result<Option<FirstLook<'a, 'd>>> {
-        let node = ThisNode::new(self.config, self.crust, self.deadline)?;
+        let node = CachedNode::new(self.config, self.crust, self.deadline)?;
         let mut lookups = Lookups::default();
         let who = if rewrite::is_marked(document, is_sandbox(document)) {
             Some(CREATED_BEFORE.to_owned())
@@ -91,8 +91,8 @@ impl<'a> Job<'a> {
             bundle,
             delegate: match self.kind {
                 // youki accepts one spelling and no second key: the rules for Go refuse both, and more.
-                DelegateKind::Runc | DelegateKind::Youki => Reader::Go,
-                DelegateKind::Crun => Reader::C,
+                DelegateKind::Runc | DelegateKind::Youki => ParserFamily::Go,
+                DelegateKind::Crun => ParserFamily::C,
             },
         }
     }
@@ -118,7 +118,7 @@ impl<'a> Job<'a> {
         let namespaces = document.namespaces().with_context(named)?;
         let bundle = self.bundle()?;
         let input = PlanInput {
-            role: Role::of(|key| document.annotation(key)),
+            role: Role::from_annotations(|key| document.annotation(key)),
             bundle: &bundle,
             mounts: &mounts,
             namespaces: &namespaces,
@@ -161,7 +161,7 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'_>,
         plan: &SandboxPlan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<Rewrite> {
         // What can't be mounted fails here, where kubelet shows the reason as an event of the pod.
         for target in &plan.volumes {
@@ -179,7 +179,7 @@ impl<'a> Job<'a> {
         &self,
         document: &Document<'_>,
         plan: &ContainerPlan,
-        node: &ThisNode<'_>,
+        node: &CachedNode<'_>,
     ) -> Result<(Rewrite, Hooks)> {
         let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
         let (hooks, rootfs) = parts().with_context(|| plan.names())?;
@@ -195,7 +195,11 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the needs of each volume. Fails if the container can't have one.
-    fn needs(&self, plan: &ContainerPlan, node: &ThisNode<'_>) -> Result<Vec<(TargetPath, Need)>> {
+    fn needs(
+        &self,
+        plan: &ContainerPlan,
+        node: &CachedNode<'_>,
+    ) -> Result<Vec<(TargetPath, Need)>> {
         let mut needs = Vec::new();
         for volume in plan.volumes() {
             let need = crust_volume::needs(self.config, &*node.volume(volume)?)?;
@@ -222,8 +226,8 @@ impl<'a> Job<'a> {
 
     fn hooks(&self) -> Result<Hooks> {
         Ok(Hooks {
-            program: programs::hook(self.config)?,
-            cli: programs::own_path(self.argv0)?,
+            program: programs::find_hook(self.config)?,
+            cli: programs::invocation_path(self.argv0)?,
             config: self.config.source.clone(),
             delegate: self.kind,
         })
@@ -231,7 +235,7 @@ impl<'a> Job<'a> {
 }
 
 fn is_sandbox(document: &Document<'_>) -> bool {
-    let role = Role::of(|key| document.annotation(key));
+    let role = Role::from_annotations(|key| document.annotation(key));
     matches!(role, Ok(Role::Sandbox { .. }))
 }
 

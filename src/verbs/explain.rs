@@ -141,11 +141,11 @@ fn role_in_words(role: &Result<Role, RoleError>) -> String {
     match role {
         Ok(Role::Sandbox { pod_uid: Some(uid) }) => format!("the sandbox of pod {uid}"),
         Ok(Role::Sandbox { pod_uid: None }) => "the sandbox of a pod without a uid".to_owned(),
-        Ok(Role::Member {
+        Ok(Role::AppContainer {
             sandbox_id,
             pod_uid: Some(uid),
         }) => format!("a container of pod {uid}, in sandbox {sandbox_id}"),
-        Ok(Role::Member {
+        Ok(Role::AppContainer {
             sandbox_id,
             pod_uid: None,
         }) => format!("a container of the pod that sandbox {sandbox_id} is of"),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, Form, Table};
 use super::shown;
-use crate::programs::OWN;
+use crate::programs::SELF_EXE;
 use crate::users;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub(super) fn gc(context: &Context<'_>, arguments: &GcArgs) -> Answer {
     } else {
         Mode::Remove
     };
-    let report = crust_volume::reconcile(context, mode, Path::new(OWN));
+    let report = crust_volume::reconcile(context, mode, Path::new(SELF_EXE));
     Answer::new(&Collected { mode, report }, arguments.form)
 }
 
@@ -94,7 +94,7 @@ fn object(ItemReport { item, why }: &ItemReport) -> Value {
             set("pod_uid", pod_uid.clone().into());
         }
         StateItem::User { user, .. } => {
-            set("user", users::object(user));
+            set("user", users::user_json(user));
         }
         StateItem::RuntimeCli { cli, .. } => {
             set("runtime_cli", shown(cli));

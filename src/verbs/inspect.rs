@@ -87,13 +87,13 @@ fn limits(limits: Limits) -> Value {
 }
 
 fn user(seen: &SeenUser) -> Value {
-    let mut object = users::object(&seen.user);
+    let mut object = users::user_json(&seen.user);
     let mounts = seen
         .user
         .mounts
         .iter()
         .map(|mount| json!({"destination": shown(&mount.destination), "source": mount.source}));
-    let (life, why) = users::life(&seen.life);
+    let (life, why) = users::describe_life(&seen.life);
     object["life"] = life.into();
     object["why"] = why.into();
     object["mounts"] = mounts.collect();
@@ -186,7 +186,7 @@ impl Volume {
             mounted,
         } in &self.0.users
         {
-            let (life, why) = users::life(life);
+            let (life, why) = users::describe_life(life);
             let why = if why.is_empty() {
                 why
             } else {

@@ -33,8 +33,8 @@ impl Display for Volumes {
         for volume in &self.0 {
             let (state, why) = state(&volume.state);
             let users = volume.users.iter();
-            let users =
-                users.map(|user| format!("{} {}", users::kind(user), users::short_id(user, &all)));
+            let users = users
+                .map(|user| format!("{} {}", users::kind_name(user), users::short_id(user, &all)));
             let mut details: Vec<String> = users.collect();
             details.extend(why.map(str::to_owned));
             table.row([
@@ -86,7 +86,7 @@ pub(super) fn state(state: &VolumeState) -> (&'static str, Option<&str>) {
 /// Returns the fields of a volume that `list` and `inspect` have in common.
 pub(super) fn object(volume: &Overview) -> Value {
     let (state, why) = state(&volume.state);
-    let users: Vec<Value> = volume.users.iter().map(users::object).collect();
+    let users: Vec<Value> = volume.users.iter().map(users::user_json).collect();
     let info = volume.info();
     json!({
         "volume": volume.target().map(TargetPath::volume_name),

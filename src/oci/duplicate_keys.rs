@@ -7,9 +7,9 @@ use std::fmt::Arguments;
 
 use crust_blockfs::overlay;
 
-use super::error::Reader;
+use super::error::ParserFamily;
 use super::json::Json;
-use super::object::{Likeness, Object, meant};
+use super::object::{KeyMatch, Object, match_key};
 use super::schema::{
     ANNOTATIONS, DOCUMENT, Level, MOUNT, MOUNTS, OPTIONS, SOURCE, SchemaNode, TOP,
 };
@@ -19,7 +19,7 @@ use super::{Document, DocumentError};
 
 /// A text that a reader may take for a mount's source, or for a directory of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Source<'a> {
+pub(crate) struct MountSource<'a> {
     /// A path, or a word such as `tmpfs`. `None`: it has half a surrogate pair, or is no UTF-8, of
     /// which each reader makes something else.
     pub(crate) text: Option<Cow<'a, str>>,
@@ -28,7 +28,7 @@ pub(crate) struct Source<'a> {
 }
 
 /// The prefix of a key that stood twice, for the one that wasn't read.
-pub(super) const UNREAD: &str = "x-runcrust-unread-";
+pub(super) const MASK_PREFIX: &str = "x-runcrust-unread-";
 
 impl<'a> Document<'a> {
     /// Looks at the source of each mount, and at those that a delegate of this kind, or one that
@@ -36,11 +36,11 @@ impl<'a> Document<'a> {
     /// has none, and nothing is kept.
     pub(crate) fn find_source<T>(
         &self,
-        delegate: Reader,
-        mut look: impl FnMut(Source<'a>) -> Option<T>,
+        delegate: ParserFamily,
+        mut look: impl FnMut(MountSource<'a>) -> Option<T>,
     ) -> Option<T> {
         let is_legible = |text: &Cow<'_, str>| !self.is_lossy || !text.contains('\u{fffd}');
-        let mut look = |mut source: Source<'a>| {
+        let mut look = |mut source: MountSource<'a>| {
             source.text = source.text.filter(is_legible);
             look(source)
         };
@@ -54,13 +54,13 @@ impl<'a> Document<'a> {
         let mounts = ours.into_iter().flat_map(Json::elements);
         let lacks: Vec<Vec<&str>> = mounts.map(lacks).collect();
         self.all.members().find_map(|(key, list)| {
-            let (at, likeness) = meant(key, TOP)?;
+            let (at, key_match) = match_key(key, TOP)?;
             if TOP[at] != MOUNTS || ours.is_some_and(|ours| ours.is(list)) {
                 return None;
             }
             // Go decodes a list into the elements of the one whose place it takes: what the last
             // one's lack they have from an earlier (golang/go#21092).
-            let is_merged = likeness == Likeness::Same && delegate == Reader::Go;
+            let is_merged = key_match == KeyMatch::Exact && delegate == ParserFamily::Go;
             list.elements().enumerate().find_map(|(index, mount)| {
                 let lacking = lacks.get(index).map_or(&[][..], Vec::as_slice);
                 let keys = if is_merged { lacking } else { &NAMING };
@@ -71,26 +71,29 @@ impl<'a> Document<'a> {
 
     /// The document in a form of which there is one reading, which is ours: where a key stands twice
     /// the others get names that nobody reads. `None`: it has that form.
-    pub(crate) fn one_reading(&self) -> Result<Option<Vec<u8>>, DocumentError> {
+    pub(crate) fn mask_duplicates(&self) -> Result<Option<Vec<u8>>, DocumentError> {
         let mut splices = Splices::new(self.text);
         self.each_object(&mut |object, read, place| leave_ours(object, read, place, &mut splices))?;
         if splices.is_empty() {
             return Ok(None);
         }
-        if self.text.contains(UNREAD) {
-            return Err(DocumentError::Reserved { name: UNREAD });
+        if self.text.contains(MASK_PREFIX) {
+            return Err(DocumentError::Reserved { name: MASK_PREFIX });
         }
         Ok(Some(splices.apply()))
     }
 
-    /// The document with the other readings that [`one_reading`](Self::one_reading) took away.
-    pub(crate) fn all_readings(&self) -> Vec<u8> {
+    /// The document with the other readings that [`mask_duplicates`](Self::mask_duplicates) took away.
+    pub(crate) fn unmask_duplicates(&self) -> Vec<u8> {
         let mut splices = Splices::new(self.text);
         let done: Result<(), Infallible> = self.each_object(&mut |object, _, _| {
             for (key, _) in object.members() {
-                if key.quoted().is_some_and(|name| name.starts_with(UNREAD)) {
+                if key
+                    .quoted()
+                    .is_some_and(|name| name.starts_with(MASK_PREFIX))
+                {
                     let start = key.span(splices.text()).start + 1;
-                    splices.delete(start..start + UNREAD.len());
+                    splices.delete(start..start + MASK_PREFIX.len());
                 }
             }
             Ok(())
@@ -117,13 +120,13 @@ fn find_in_mount<'a, T>(
     mount: Json<'a>,
     is_odd: bool,
     keys: &[&str],
-    look: &mut impl FnMut(Source<'a>) -> Option<T>,
+    look: &mut impl FnMut(MountSource<'a>) -> Option<T>,
 ) -> Option<T> {
     let object = Object::of(mount, MOUNT);
     let is_odd = is_odd || object.is_odd();
     let may_bind = is_odd || may_bind(&object);
     let mut look = |text: Option<Cow<'a, str>>, is_from_bundle| {
-        look(Source {
+        look(MountSource {
             text,
             is_from_bundle,
         })
@@ -140,7 +143,7 @@ fn find_in_mount<'a, T>(
     };
     if is_odd {
         return mount.members().find_map(|(key, value)| {
-            let (at, _) = meant(key, MOUNT).filter(|(at, _)| keys.contains(&MOUNT[*at]))?;
+            let (at, _) = match_key(key, MOUNT).filter(|(at, _)| keys.contains(&MOUNT[*at]))?;
             look_at(MOUNT[at], value)
         });
     }
@@ -205,11 +208,11 @@ fn leave_ours<'a>(
     }
     let keys = read.keys();
     for (key, value) in object.members() {
-        let Some((at, likeness)) = meant(key, keys) else {
+        let Some((at, key_match)) = match_key(key, keys) else {
             continue;
         };
         let (known, ours) = (keys[at], read.get_or_null(keys[at]));
-        if let Likeness::For(reader) = likeness {
+        if let KeyMatch::OnlyFor(reader) = key_match {
             return Err(DocumentError::Spelling {
                 place: place.to_string(),
                 key: decoded(key.quoted().unwrap_or_default())
@@ -229,7 +232,7 @@ fn leave_ours<'a>(
                 key: known,
             });
         }
-        splices.insert(key.span(splices.text()).start + 1, UNREAD);
+        splices.insert(key.span(splices.text()).start + 1, MASK_PREFIX);
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
 //! Documents that delegates read in different ways.
 
-use super::super::{Document, DocumentError, Reader};
+use super::super::{Document, DocumentError, ParserFamily};
 
 fn document(text: &str) -> Document<'_> {
     Document::parse(text.as_bytes()).unwrap()
 }
 
-fn one_reading(text: &str) -> Result<Option<String>, DocumentError> {
-    let one = document(text).one_reading()?;
+fn mask_duplicates(text: &str) -> Result<Option<String>, DocumentError> {
+    let one = document(text).mask_duplicates()?;
     Ok(one.map(|bytes| String::from_utf8(bytes).unwrap()))
 }
 
-fn sources(text: &str, delegate: Reader) -> Vec<String> {
+fn sources(text: &str, delegate: ParserFamily) -> Vec<String> {
     let mut all = Vec::new();
     let none: Option<()> = document(text).find_source(delegate, |source| {
         let text = source.text.map_or("?".to_owned(), String::from);
@@ -89,13 +89,13 @@ fn the_directories_of_an_overlay_are_sources() {
         (r#"[{"type":"overlay","options":"lowerdir=/a"}]"#, &[]),
     ] {
         let text = format!(r#"{{"mounts":{mounts}}}"#);
-        for delegate in [Reader::Go, Reader::C] {
+        for delegate in [ParserFamily::Go, ParserFamily::C] {
             assert_eq!(sources(&text, delegate), expected, "{text}");
         }
     }
     // Go gives an element of the last list what it lacks and an earlier list's has.
     let merged = r#"{"mounts":[{"source":"/x","options":["lowerdir=/a"]}],"mounts":[{"type":"overlay","source":"/y"}]}"#;
-    assert_eq!(sources(merged, Reader::Go), ["/y*", "/a*"]);
+    assert_eq!(sources(merged, ParserFamily::Go), ["/y*", "/a*"]);
 }
 
 #[test]
@@ -132,11 +132,11 @@ fn what_is_not_read_gets_a_name_that_nobody_reads() {
             None,
         ),
     ] {
-        let one = one_reading(text).unwrap();
+        let one = mask_duplicates(text).unwrap();
         assert_eq!(one.as_deref(), expected, "{text}");
         if let Some(one) = one {
-            assert_eq!(one_reading(&one).unwrap(), None, "{one}");
-            let all = document(&one).all_readings();
+            assert_eq!(mask_duplicates(&one).unwrap(), None, "{one}");
+            let all = document(&one).unmask_duplicates();
             assert_eq!(String::from_utf8(all).unwrap(), text);
         }
     }
@@ -159,7 +159,7 @@ fn two_objects_under_one_key_are_refused() {
             "resources",
         ),
     ] {
-        let error = one_reading(text).unwrap_err().to_string();
+        let error = mask_duplicates(text).unwrap_err().to_string();
         let expected =
             format!("config.json: {place} has the key \"{key}\" twice, each with an object");
         assert!(error.starts_with(&expected), "{text}: {error}");
@@ -176,7 +176,7 @@ fn a_key_that_ends_where_cs_strings_do_is_refused() {
             r#""""#,
         ),
     ] {
-        let error = one_reading(text).unwrap_err().to_string();
+        let error = mask_duplicates(text).unwrap_err().to_string();
         assert!(
             error.contains(&format!("has a key {key}, which delegates in C")),
             "{error}"
@@ -186,7 +186,7 @@ fn a_key_that_ends_where_cs_strings_do_is_refused() {
 
 #[test]
 fn all_sources_that_a_delegate_may_find_are_found() {
-    let both = [Reader::Go, Reader::C];
+    let both = [ParserFamily::Go, ParserFamily::C];
     for (text, go, c) in [
         (
             r#"{"mounts":[{"source":"a"},{},{"source":7},null,3]}"#,
@@ -250,12 +250,12 @@ fn tens_of_thousands_of_keys_and_mounts_are_read() {
     let mounts = mounts.trim_end_matches(',');
     let text =
         format!("{{{keys}{twice}\"annotations\":{{{keys}\"a\":\"1\"}},\"mounts\":[{mounts}]}}");
-    assert_eq!(sources(&text, Reader::Go).len(), many);
+    assert_eq!(sources(&text, ParserFamily::Go).len(), many);
     assert_eq!(
         document(&text).annotation("a").unwrap().as_deref(),
         Some("1")
     );
-    let one = one_reading(&text).unwrap().unwrap();
+    let one = mask_duplicates(&text).unwrap().unwrap();
     assert_eq!(document(&one).mounts().unwrap().len(), many);
-    assert_eq!(document(&one).all_readings(), text.as_bytes());
+    assert_eq!(document(&one).unmask_duplicates(), text.as_bytes());
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-use super::version::VersionAnswer;
+use super::version::VersionReply;
 
 /// The kind in force of a delegate, and where it comes from.
 #[derive(Debug)]
-pub(crate) struct DelegateIdentity<'a> {
+pub(crate) struct EffectiveKind<'a> {
     /// The delegate, as it was configured or found.
     pub(crate) path: &'a Path,
     /// The kind in force.
@@ -17,23 +17,23 @@ pub(crate) struct DelegateIdentity<'a> {
     /// The settings in the configuration.
     pub(crate) configured: &'a DelegateSettings,
     /// The configuration's file, for a hint.
-    pub(crate) file: String,
+    pub(crate) config_file: String,
 }
 
 /// A delegate is of another kind than the one in force.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Mismatch {
+pub(crate) struct KindMismatch {
     /// The sentence that says so.
     pub(crate) found: String,
     /// The lines to write, and the file.
     pub(crate) hint: String,
 }
 
-impl DelegateIdentity<'_> {
+impl EffectiveKind<'_> {
     /// Compares the kind in force with what the delegate says. Returns `None` where they agree, and where it says
     /// nothing that is known.
-    pub(crate) fn mismatch(&self, said: &VersionAnswer) -> Option<Mismatch> {
-        let VersionAnswer::Version(name, version) = said else {
+    pub(crate) fn mismatch(&self, said: &VersionReply) -> Option<KindMismatch> {
+        let VersionReply::Version(name, version) = said else {
             return None;
         };
         let actual = DelegateKind::from_name(name).filter(|actual| *actual != self.kind)?;
@@ -42,7 +42,7 @@ impl DelegateIdentity<'_> {
             Some(_) => "by `delegate_kind`",
             None => "by its file name (links resolved)",
         };
-        Some(Mismatch {
+        Some(KindMismatch {
             found: format!(
                 "{path} says that it is {name} {version}, and {by} it is treated as {kind}"
             ),
@@ -56,7 +56,7 @@ impl DelegateIdentity<'_> {
             Some(_) => kind,
             None => format!("delegate = {:?} and {kind}", self.path.to_string_lossy()),
         };
-        format!("set {lines} in {}", self.file)
+        format!("set {lines} in {}", self.config_file)
     }
 }
 
@@ -64,16 +64,16 @@ impl DelegateIdentity<'_> {
 mod tests {
     use super::*;
 
-    fn said(name: &str) -> VersionAnswer {
-        VersionAnswer::Version(name.to_owned(), "1.2".to_owned())
+    fn said(name: &str) -> VersionReply {
+        VersionReply::Version(name.to_owned(), "1.2".to_owned())
     }
 
-    fn identity(configured: &DelegateSettings, kind: DelegateKind) -> DelegateIdentity<'_> {
-        DelegateIdentity {
+    fn identity(configured: &DelegateSettings, kind: DelegateKind) -> EffectiveKind<'_> {
+        EffectiveKind {
             path: Path::new("/d"),
             kind,
             configured,
-            file: "/etc/x.toml".to_owned(),
+            config_file: "/etc/x.toml".to_owned(),
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
         ] {
             let path = path.map(Into::into);
             let configured = DelegateSettings { path, kind };
-            let expected = Mismatch {
+            let expected = KindMismatch {
                 found: format!("/d says that it is crun 1.2, and {by} it is treated as runc"),
                 hint: format!("set {lines} in /etc/x.toml"),
             };
@@ -116,8 +116,8 @@ mod tests {
             }
             for said in [
                 said("kata-runtime"),
-                VersionAnswer::Nothing(String::new()),
-                VersionAnswer::NotRun(String::new()),
+                VersionReply::Unrecognized(String::new()),
+                VersionReply::NotRun(String::new()),
             ] {
                 assert_eq!(
                     identity(&configured, kind).mismatch(&said),
