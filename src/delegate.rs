@@ -1,4 +1,4 @@
-//! The runtime that does the work: finding it, and becoming it.
+//! Finds the delegate, the OCI runtime that runcrust wraps, and execs it.
 
 pub(crate) mod effective_kind;
 pub(crate) mod version;
@@ -14,8 +14,8 @@ use crust_blockfs::sys;
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-/// The places where a delegate is looked for if the configuration names none (docs/configuration.md). `PATH` isn't
-/// searched: containerd and podman pass little or none of it.
+/// The paths where a delegate is searched if none is configured, in this order (docs/configuration.md). `PATH` isn't
+/// searched, because containerd and podman pass little or none of it.
 const DEFAULT_PATHS: [&str; 4] = [
     "/usr/sbin/runc",
     "/usr/bin/runc",
@@ -23,62 +23,59 @@ const DEFAULT_PATHS: [&str; 4] = [
     "/usr/bin/crun",
 ];
 
-/// Returns the places where a delegate that isn't configured is looked for, in this order.
+/// Returns the paths where a delegate is searched if none is configured, in this order.
 pub(crate) fn default_paths() -> [&'static Path; 4] {
     DEFAULT_PATHS.map(Path::new)
 }
 
-/// The error of finding or running a delegate.
+/// An error of finding or executing the delegate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelegateError {
-    /// `delegate` has a path without a leading slash.
+    /// The configured path is relative.
     #[error(
-        "delegate {}: not an absolute path; hint: set `delegate` in runcrust's configuration \
-         to where runc or crun is", .0.display()
+        "delegate {}: not an absolute path; hint: set `delegate` in runcrust's configuration to the path of runc or \
+         crun", .0.display()
     )]
     Relative(PathBuf),
-    /// The configured one can't be looked at.
+    /// The configured path doesn't exist or can't be read.
     #[error("delegate {}: stat; hint: check `delegate` in runcrust's configuration", path.display())]
     Stat {
-        /// The configured path.
         path: PathBuf,
-        /// The error of lstat, realpath or stat.
+        /// The error of lstat(2), realpath(3) or stat(2).
         #[source]
         source: io::Error,
     },
-    /// Something is there, but nothing to execute.
+    /// The path isn't an executable regular file.
     #[error(
         "delegate {}: not an executable file; hint: check `delegate` in runcrust's configuration",
         .0.display()
     )]
     NotExecutable(PathBuf),
-    /// None of the built-in list exists.
+    /// No delegate is configured, and none of [`DEFAULT_PATHS`] is one.
     #[error(
         "no delegate: none of {} is an executable file; hint: install runc or crun, or set \
          `delegate` in runcrust's configuration", DEFAULT_PATHS.join(", ")
     )]
     NotFound,
-    /// runcrust would call itself without end.
+    /// The delegate is runcrust, which would exec itself forever.
     #[error(
-        "delegate {} is runcrust itself; hint: set `delegate` in runcrust's configuration to \
-         where runc or crun is", .0.display()
+        "delegate {} is runcrust itself; hint: set `delegate` in runcrust's configuration to the path of runc or crun",
+        .0.display()
     )]
     Recursion(PathBuf),
-    /// Without it a delegate that is runcrust can't be told.
+    /// runcrust's own device and inode numbers are needed to detect recursion.
     #[error("stat(\"/proc/self/exe\"); hint: is /proc mounted?")]
     Proc(#[source] io::Error),
-    /// execve(2) came back.
+    /// execve(2) failed.
     #[error("delegate {}: execve", path.display())]
     Exec {
-        /// The delegate.
         path: PathBuf,
-        /// The error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A runtime that was found.
+/// An OCI runtime that can be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delegate {
     path: PathBuf,
@@ -86,15 +83,16 @@ pub(crate) struct Delegate {
 }
 
 impl Delegate {
-    /// Finds the configured delegate, or else the first of the built-in list. Where its kind isn't configured the
-    /// name of its file decides, with links resolved.
+    /// Finds the configured delegate, or the first of the default paths that is executable.
+    ///
+    /// Its kind is the configured one, or else follows from the file name after symbolic links are resolved.
     pub(crate) fn find(configured: &DelegateSettings) -> Result<Self, DelegateError> {
         let (path, found) = match &configured.path {
-            Some(path) => (path.as_path(), Found::at(path)?),
+            Some(path) => (path.as_path(), Executable::lookup(path)?),
             None => DEFAULT_PATHS
                 .iter()
                 .map(Path::new)
-                .find_map(|path| Some((path, Found::at(path).ok()?)))
+                .find_map(|path| Some((path, Executable::lookup(path).ok()?)))
                 .ok_or(DelegateError::NotFound)?,
         };
         let own = fs::metadata("/proc/self/exe").map_err(DelegateError::Proc)?;
@@ -107,22 +105,21 @@ impl Delegate {
         })
     }
 
-    /// Returns the delegate's path, as it was configured or found.
+    /// Returns the delegate's path as configured or found, with symbolic links unresolved.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the kind in force.
+    /// Returns the effective kind.
     pub(crate) const fn kind(&self) -> DelegateKind {
         self.kind
     }
 
-    /// Becomes the delegate: `argv[1..]`, the environment, the process id and every inherited
-    /// descriptor stay as they are, `argv[0]` is the delegate's path. Returns only to say why
-    /// it couldn't.
+    /// Execs the delegate with `argv[1..]`; its `argv[0]` is its own path. The environment, the process id and all
+    /// inherited descriptors are unchanged. Returns only if that fails.
     ///
-    /// Standard streams that the caller had closed stay what they are here, `/dev/null`: with them closed,
-    /// runc 1.1.5 gives a container a directory of the host's as one.
+    /// Standard streams that the caller had closed are `/dev/null` here and stay so: if they are closed, runc 1.1.5 can
+    /// give the container a descriptor of a host directory as a standard stream.
     pub(crate) fn exec(&self, argv: &[OsString]) -> Result<Infallible, DelegateError> {
         Err(DelegateError::Exec {
             path: self.path.clone(),
@@ -131,14 +128,15 @@ impl Delegate {
     }
 }
 
-struct Found {
+/// An executable file.
+struct Executable {
     metadata: Metadata,
-    /// The kind that the file's name stands for.
+    /// The kind that follows from the file name.
     kind: DelegateKind,
 }
 
-impl Found {
-    fn at(path: &Path) -> Result<Self, DelegateError> {
+impl Executable {
+    fn lookup(path: &Path) -> Result<Self, DelegateError> {
         if !path.is_absolute() {
             return Err(DelegateError::Relative(path.to_path_buf()));
         }
@@ -149,7 +147,7 @@ impl Found {
         let mut metadata = fs::symlink_metadata(path).map_err(failed)?;
         let mut kind = DelegateKind::of_file(path);
         if metadata.is_symlink() {
-            // `/usr/bin/runc` may be a link to crun (and krun always is one).
+            // `/usr/bin/runc` may be a link to crun, and krun always is one.
             let target = fs::canonicalize(path).map_err(failed)?;
             metadata = fs::metadata(&target).map_err(failed)?;
             kind = DelegateKind::of_file(&target);
@@ -184,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_configured_or_that_of_the_linked_file() {
+    fn the_kind_is_configured_or_follows_from_the_resolved_file_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         script(&at("crun-1.27"), 0o755);
@@ -213,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn where_a_delegate_is_looked_for_is_documented_in_that_order() {
+    fn the_default_paths_are_documented_in_order() {
         let listed = DEFAULT_PATHS.map(|path| format!("`{path}`")).join(", ");
         let documented = include_str!("../docs/configuration.md");
         assert!(documented.contains(&format!("| first of {listed} |")));
     }
 
     #[test]
-    fn what_can_not_be_executed_is_refused_by_name() {
+    fn a_path_that_cannot_be_executed_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         script(&at("data"), 0o644);
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn runcrust_as_its_own_delegate_is_refused_through_links_too() {
+    fn runcrust_as_its_own_delegate_is_refused_even_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("runc");
         let own = std::env::current_exe().unwrap();
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_that_fails_names_the_delegate() {
+    fn a_failed_exec_names_the_delegate() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("runc");
         fs::write(&path, "#!/nowhere/at/all\n").unwrap();

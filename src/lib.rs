@@ -1,9 +1,10 @@
-//! runcrust: an OCI runtime wrapper that mounts deferred CSI volumes inside the pod's sandbox
-//! (KEP-2857) and hands everything else to runc or crun untouched.
+//! runcrust is an OCI runtime wrapper. It mounts deferred CSI volumes inside the pod's sandbox (KEP-2857) and passes
+//! everything else through to runc, crun or youki.
 //!
-//! argv → [`invocation`] → bundle ([`oci`]) → [`plan`] → [`rewrite`] → exec of the [`delegate`].
+//! A create takes these steps: parse argv ([`invocation`]), read the bundle's config ([`oci`]), plan the mounts
+//! ([`plan`]), rewrite the config ([`rewrite`]) and exec the [`delegate`].
 
-// This is a program's library: its documentation is built with the private modules.
+// This library only serves the program: its documentation is built with the private modules.
 #![allow(rustdoc::private_intra_doc_links)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
@@ -42,36 +43,39 @@ use invocation::{Command, CreateCommand, Invocation, OwnSubcommand};
 use report::{ErrorReporter, FAILURE};
 use start::Job;
 
-/// Does what `argv` asks for. Returns the exit code, unless the delegate takes this program's place.
+/// Runs the command line `argv`, which includes `argv[0]`.
+///
+/// Returns the exit code. Doesn't return if it execs the delegate.
 #[must_use]
 pub fn main(argv: &[OsString]) -> u8 {
     let config = ConfigFile::of(argv.first());
     let delegate = find_delegate(argv, config.as_ref());
-    // Without a delegate there is still a caller, who reads the log that the command line names.
+    // Even without a delegate the caller reads errors from the log that the command line names.
     let kind = delegate.as_ref().map_or(DelegateKind::Runc, Delegate::kind);
     let invocation = invocation::parse(kind, argv);
     if let Ok(Command::Own(own, at)) = invocation.command {
-        // Volumes that are in use need answers even where the delegate is gone.
+        // These work without a delegate: volumes that are in use must stay manageable if it was removed.
         return match own {
-            OwnSubcommand::Crust => verbs::run(argv, at, read(config)),
+            OwnSubcommand::Crust => verbs::run(argv, at, parse_config(config)),
             OwnSubcommand::Install | OwnSubcommand::Uninstall => installer::run(argv, at),
         };
     }
-    let report = ErrorReporter::new(kind, &invocation.globals, bundle_of(&invocation));
-    report.install_panic_hook();
-    let Err(error) = become_delegate(argv, invocation, config, delegate);
-    report.fatal(&error);
+    let reporter = ErrorReporter::new(kind, &invocation.globals, bundle_of(&invocation));
+    reporter.install_panic_hook();
+    let Err(error) = exec_delegate(argv, invocation, config, delegate);
+    reporter.report_fatal(&error);
     FAILURE
 }
 
-/// runcrust's own subcommands, for manuals and completions; everything else is the delegate's.
+/// Returns the command line of runcrust's own subcommands, for manual pages and shell completions. All other subcommands
+/// are the delegate's.
 #[must_use]
 pub fn command() -> clap::Command {
     installer::command().subcommand(verbs::command())
 }
 
-/// Finds the delegate by the configuration's two keys for it alone: a mistake in another key must keep no container
-/// from being stopped. A file that isn't TOML can't be read at all.
+/// Finds the delegate. Reads only its two keys of the configuration, so that a mistake in another key doesn't keep
+/// containers from being stopped. Fails if the file isn't TOML.
 fn find_delegate(
     argv: &[OsString],
     config: Result<&Option<ConfigFile>, &ConfigError>,
@@ -84,34 +88,35 @@ fn find_delegate(
     Ok(Delegate::find(&configured)?)
 }
 
-/// All of the configuration, which most calls don't need.
-fn read(file: Result<Option<ConfigFile>, ConfigError>) -> Result<Config, ConfigError> {
+/// Parses the whole configuration. Most calls don't need it.
+fn parse_config(file: Result<Option<ConfigFile>, ConfigError>) -> Result<Config, ConfigError> {
     file?.map_or_else(|| Ok(Config::default()), |file| file.config())
 }
 
-/// Prepares what needs it and execs the delegate in this process's place: a fork would lose
-/// `LISTEN_PID` and the parent-death signal.
-fn become_delegate(
+/// Prepares a create or an update if `invocation` is one, and execs the delegate. A fork would lose `LISTEN_PID` and the
+/// parent-death signal.
+fn exec_delegate(
     argv: &[OsString],
     invocation: Invocation,
     config: Result<Option<ConfigFile>, ConfigError>,
     delegate: Result<Delegate>,
 ) -> Result<Infallible> {
-    // Without it the command line can't be understood: what it means is up to the delegate.
+    // Must come first: without a delegate, `invocation` was parsed with a guessed grammar.
     let delegate = delegate?;
-    let start = match invocation.command? {
-        Command::Create(start) => start,
+    let create = match invocation.command? {
+        Command::Create(create) => create,
         Command::Update(update) => {
-            let kept = update::keep_device_rules(argv, &update, &invocation.globals, read(config));
-            return Ok(delegate.exec(kept.as_deref().unwrap_or(argv))?);
+            let config = parse_config(config);
+            let extended = update::keep_device_rules(argv, &update, &invocation.globals, config);
+            return Ok(delegate.exec(extended.as_deref().unwrap_or(argv))?);
         }
         Command::Own(..) | Command::PassThrough => return Ok(delegate.exec(argv)?),
     };
-    let config = read(config)?;
+    let config = parse_config(config)?;
     logging::start(config.log.as_deref());
     let crust = CrustDirectory::new(&config);
     let _lock = start::prepare(Job {
-        start: &start,
+        start: &create,
         globals: &invocation.globals,
         config: &config,
         crust: &crust,

@@ -1,10 +1,10 @@
-//! The `runcrust` program. Everything that it does is in the library, which its manual is made from too.
+//! The `runcrust` program. Everything is in the library, so that the manual pages can be generated from it.
 
 use std::process::ExitCode;
 
 use dlmalloc::GlobalDlmalloc;
 
-/// A create parses a config in thousands of small allocations, and takes nearly twice as long with musl's allocator
+/// A create parses a config with thousands of small allocations. With musl's allocator it takes nearly twice as long
 /// (docs/performance.md).
 #[global_allocator]
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;

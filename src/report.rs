@@ -1,8 +1,8 @@
-//! How a fatal error reaches the caller (docs/callers.md).
+//! Reports fatal errors to the caller (docs/callers.md).
 //!
-//! containerd's shim takes the last line of `--log` with level `error` and is spoilt by any
-//! line that isn't JSON; kubelet shows that sentence. Without a log there is stderr, which
-//! containerd opens read-only for a sandbox: nothing that goes wrong there is an error.
+//! containerd's shim takes the last line with level `error` from the file of `--log`, and kubelet shows its message. One
+//! line that isn't JSON makes the whole file unreadable for the shim. Errors also go to stderr, but containerd opens
+//! stderr read-only for a sandbox, so write errors there are ignored.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -16,74 +16,77 @@ use crust_state::{DelegateKind, sentence};
 
 use crate::invocation::{GlobalFlags, LogFormat};
 
-/// The exit code of a successful call.
+/// Exit code of a successful call.
 pub(crate) const SUCCESS: u8 = 0;
-/// The exit code of a failed call.
+/// Exit code of a failed call.
 pub(crate) const FAILURE: u8 = 1;
 
-/// The form of a log line.
+/// The format of a line in the delegate's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogLineFormat {
-    /// logrus' `JSONFormatter`, which go-runc and conmon read.
+    /// logrus' `JSONFormatter`. go-runc and conmon parse it.
     Json,
     /// logrus' `TextFormatter`.
     Logrus,
-    /// The bare sentence, as in crun's text log. youki's own begins with the time and a module's name.
+    /// The message alone, as in crun's text log. youki's own lines begin with the time and a module's name.
     Plain,
 }
 
-/// The places that a fatal error is reported to.
+/// Reports fatal errors to the delegate's log, if the caller named one, and to stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ErrorReporter {
     log: Option<(PathBuf, LogLineFormat)>,
 }
 
 impl ErrorReporter {
-    /// The delegate's own log. `bundle` is that of a `create`, `run` or `restore`: crun changes
-    /// to it before it opens a relative log, runc doesn't.
+    /// Creates a reporter that writes to the log that the delegate would use.
+    ///
+    /// `bundle` is the bundle of a `create`, `run` or `restore`. crun changes its working directory to the bundle before
+    /// it opens a relative log path; runc doesn't.
     pub(crate) fn new(kind: DelegateKind, globals: &GlobalFlags, bundle: Option<&Path>) -> Self {
-        let line = match (globals.log_format, kind) {
+        let format = match (globals.log_format, kind) {
             (LogFormat::Json, _) => LogLineFormat::Json,
             (LogFormat::Text, DelegateKind::Runc) => LogLineFormat::Logrus,
             (LogFormat::Text, DelegateKind::Crun | DelegateKind::Youki) => LogLineFormat::Plain,
         };
         let path = globals.log.as_deref().and_then(|log| match kind {
             DelegateKind::Runc | DelegateKind::Youki => Some(log.to_path_buf()),
-            DelegateKind::Crun => crun_file(log).map(|path| match bundle {
+            DelegateKind::Crun => crun_log_file(log).map(|path| match bundle {
                 Some(bundle) => bundle.join(path),
                 None => path.to_path_buf(),
             }),
         });
         Self {
-            log: path.map(|path| (path, line)),
+            log: path.map(|path| (path, format)),
         }
     }
 
-    /// Has a panic told as any other fatal error: a caller reads the log.
+    /// Makes panics be reported like other fatal errors, so that the caller finds them in the log.
     pub(crate) fn install_panic_hook(&self) {
-        let report = self.clone();
+        let reporter = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
-            report.fatal(&anyhow::anyhow!("runcrust {panic}"));
+            reporter.report_fatal(&anyhow::anyhow!("runcrust {panic}"));
         }));
     }
 
-    /// Tells `error` and its causes: the log first, then stderr.
-    pub(crate) fn fatal(&self, error: &anyhow::Error) {
+    /// Writes `error` and its causes to the log, then to stderr. Write errors are ignored.
+    pub(crate) fn report_fatal(&self, error: &anyhow::Error) {
         let sentence = sentence(error.as_ref());
-        if let Some((path, line)) = &self.log {
-            let text = line.text(&sentence, SystemTime::now());
-            // A log that can't be written leaves stderr, and nobody to tell about it.
+        if let Some((path, format)) = &self.log {
+            let text = format.format(&sentence, SystemTime::now());
+            // There is no place to report a failed write; stderr gets the message in any case.
             let _ = append(path, &text);
         }
-        // One write, so that lines of several runtimes on one stderr don't mix. Not
-        // `eprintln!`: it panics where stderr is read-only.
+        // One write, so that lines of runtimes that share a stderr don't mix. `eprintln!` would panic if stderr is
+        // read-only.
         let _ = io::stderr().write_all(format!("{sentence}\n").as_bytes());
     }
 }
 
-/// crun(1) `--log`: `PATH` or `file:PATH`; `journald:ID` and `syslog:ID` aren't files, and
-/// another word before a colon is an error to crun.
-fn crun_file(log: &Path) -> Option<&Path> {
+/// Returns the file that crun's `--log` names with `PATH` or `file:PATH`.
+///
+/// Returns `None` for `journald:ID` and `syslog:ID`, and for other prefixes, which crun rejects (crun(1)).
+fn crun_log_file(log: &Path) -> Option<&Path> {
     let bytes = log.as_os_str().as_bytes();
     let path = match bytes.strip_prefix(b"file:") {
         Some(path) => path,
@@ -93,7 +96,7 @@ fn crun_file(log: &Path) -> Option<&Path> {
     (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)))
 }
 
-/// One write(2) to a file opened for appending: the shim may read while we write.
+/// Appends `text` with one write(2), because the shim may read the file at the same time.
 fn append(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new()
         .append(true)
@@ -104,7 +107,8 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl LogLineFormat {
-    fn text(self, sentence: &str, now: SystemTime) -> String {
+    /// Formats a line at level `error`, with a newline.
+    fn format(self, sentence: &str, now: SystemTime) -> String {
         let time = humantime::format_rfc3339_seconds(now);
         match self {
             Self::Json => {
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_the_one_that_the_delegate_would_write() {
+    fn the_log_is_the_delegates() {
         use DelegateKind::{Crun, Runc, Youki};
         let bundle = Some(Path::new("/b"));
         for (kind, log, bundle, expected) in [
@@ -158,8 +162,11 @@ mod tests {
             (Crun, "syslog:id", bundle, None),
             (Crun, "else:where", bundle, None),
         ] {
-            let report = ErrorReporter::new(kind, &globals(log, LogFormat::Json), bundle);
-            let path = report.log.as_ref().map(|(path, _)| path.to_str().unwrap());
+            let reporter = ErrorReporter::new(kind, &globals(log, LogFormat::Json), bundle);
+            let path = reporter
+                .log
+                .as_ref()
+                .map(|(path, _)| path.to_str().unwrap());
             assert_eq!(path, expected, "{kind:?} --log {log}");
         }
         assert_eq!(
@@ -169,33 +176,33 @@ mod tests {
     }
 
     #[test]
-    fn a_json_line_is_what_go_runc_parses() {
+    fn a_json_line_has_go_runcs_format() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         assert_eq!(
-            LogLineFormat::Json.text("no \"x\" in C:\\ é", now),
+            LogLineFormat::Json.format("no \"x\" in C:\\ é", now),
             "{\"level\":\"error\",\"msg\":\"no \\\"x\\\" in C:\\\\ é\",\"time\":\"2026-09-21T14:13:20Z\"}\n"
         );
     }
 
     #[test]
-    fn a_text_line_is_logrus_for_runc_and_bare_for_crun() {
+    fn a_text_line_has_logrus_format_for_runc_and_is_plain_for_crun() {
         let now = SystemTime::UNIX_EPOCH;
         assert_eq!(
-            LogLineFormat::Logrus.text("no \"x\" in C:\\", now),
+            LogLineFormat::Logrus.format("no \"x\" in C:\\", now),
             "time=\"1970-01-01T00:00:00Z\" level=error msg=\"no \\\"x\\\" in C:\\\\\"\n"
         );
-        assert_eq!(LogLineFormat::Plain.text("no \"x\"", now), "no \"x\"\n");
-        for (kind, line) in [
+        assert_eq!(LogLineFormat::Plain.format("no \"x\"", now), "no \"x\"\n");
+        for (kind, format) in [
             (DelegateKind::Runc, LogLineFormat::Logrus),
             (DelegateKind::Crun, LogLineFormat::Plain),
         ] {
-            let report = ErrorReporter::new(kind, &globals("/l", LogFormat::Text), None);
-            assert_eq!(report.log, Some(("/l".into(), line)));
+            let reporter = ErrorReporter::new(kind, &globals("/l", LogFormat::Text), None);
+            assert_eq!(reporter.log, Some(("/l".into(), format)));
         }
     }
 
     #[test]
-    fn the_log_gets_one_line_after_those_that_are_there() {
+    fn an_error_is_appended_to_the_log_as_one_line() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log.json");
         fs::write(&log, "{\"level\":\"info\"}\n").unwrap();
@@ -203,7 +210,7 @@ mod tests {
         let error = Err::<(), _>(io::Error::from_raw_os_error(13))
             .context("a\nb")
             .unwrap_err();
-        ErrorReporter::new(DelegateKind::Runc, &globals, None).fatal(&error);
+        ErrorReporter::new(DelegateKind::Runc, &globals, None).report_fatal(&error);
         let text = fs::read_to_string(&log).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2);
@@ -214,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_log_is_readable_and_an_impossible_one_is_no_panic() {
+    fn a_new_log_is_readable_and_a_log_that_cannot_be_created_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let error = anyhow!("x");
@@ -223,28 +230,28 @@ mod tests {
             &globals("log", LogFormat::Text),
             Some(dir.path()),
         )
-        .fatal(&error);
+        .report_fatal(&error);
         assert_eq!(fs::read_to_string(&log).unwrap(), "x\n");
         assert_eq!(fs::metadata(&log).unwrap().mode() & 0o400, 0o400);
         let nowhere = dir.path().join("no/such/dir");
         let nowhere = globals(nowhere.to_str().unwrap(), LogFormat::Json);
-        ErrorReporter::new(DelegateKind::Runc, &nowhere, None).fatal(&error);
+        ErrorReporter::new(DelegateKind::Runc, &nowhere, None).report_fatal(&error);
     }
 
     proptest! {
         #[test]
-        fn any_message_is_one_line_that_parses(parts in prop::collection::vec(any::<String>(), 1..4)) {
+        fn any_message_becomes_one_line_that_parses(parts in prop::collection::vec(any::<String>(), 1..4)) {
             let mut error = anyhow!(parts[0].clone());
             for part in &parts[1..] {
                 error = error.context(part.clone());
             }
             let sentence = sentence(error.as_ref());
             prop_assert!(!sentence.contains(char::is_control));
-            let line = LogLineFormat::Json.text(&sentence, SystemTime::now());
+            let line = LogLineFormat::Json.format(&sentence, SystemTime::now());
             prop_assert_eq!(line.matches('\n').count(), 1);
             let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
             prop_assert_eq!(parsed["msg"].as_str(), Some(sentence.as_str()));
-            prop_assert_eq!(LogLineFormat::Logrus.text(&sentence, SystemTime::now()).matches('\n').count(), 1);
+            prop_assert_eq!(LogLineFormat::Logrus.format(&sentence, SystemTime::now()).matches('\n').count(), 1);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Compares what the delegate says it is with the kind that it is treated as.
+//! Compares the kind of runtime that the delegate reports with the kind that runcrust treats it as.
 
 use std::path::Path;
 
@@ -7,33 +7,32 @@ use crust_state::config::DelegateSettings;
 
 use super::version::VersionReply;
 
-/// The kind in force of a delegate, and where it comes from.
+/// The kind that runcrust treats a delegate as, and where that kind comes from.
 #[derive(Debug)]
 pub(crate) struct EffectiveKind<'a> {
-    /// The delegate, as it was configured or found.
+    /// The delegate's path as configured or found.
     pub(crate) path: &'a Path,
-    /// The kind in force.
     pub(crate) kind: DelegateKind,
     /// The settings in the configuration.
     pub(crate) configured: &'a DelegateSettings,
-    /// The configuration's file, for a hint.
+    /// The configuration file, for the hint.
     pub(crate) config_file: String,
 }
 
-/// A delegate is of another kind than the one in force.
+/// A delegate that reports another kind than the effective one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KindMismatch {
-    /// The sentence that says so.
+    /// A sentence that describes the mismatch.
     pub(crate) found: String,
-    /// The lines to write, and the file.
+    /// The settings to write, and the file to write them to.
     pub(crate) hint: String,
 }
 
 impl EffectiveKind<'_> {
-    /// Compares the kind in force with what the delegate says. Returns `None` where they agree, and where it says
-    /// nothing that is known.
-    pub(crate) fn mismatch(&self, said: &VersionReply) -> Option<KindMismatch> {
-        let VersionReply::Version(name, version) = said else {
+    /// Compares the kind with the delegate's `--version`. Returns `None` if they agree, or if the reply is not that of a
+    /// known runtime.
+    pub(crate) fn mismatch(&self, reply: &VersionReply) -> Option<KindMismatch> {
+        let VersionReply::Version(name, version) = reply else {
             return None;
         };
         let actual = DelegateKind::from_name(name).filter(|actual| *actual != self.kind)?;
@@ -44,7 +43,7 @@ impl EffectiveKind<'_> {
         };
         Some(KindMismatch {
             found: format!(
-                "{path} says that it is {name} {version}, and {by} it is treated as {kind}"
+                "{path} says that it is {name} {version}, but {by} it is treated as {kind}"
             ),
             hint: self.hint(actual),
         })
@@ -64,11 +63,11 @@ impl EffectiveKind<'_> {
 mod tests {
     use super::*;
 
-    fn said(name: &str) -> VersionReply {
+    fn reply(name: &str) -> VersionReply {
         VersionReply::Version(name.to_owned(), "1.2".to_owned())
     }
 
-    fn identity(configured: &DelegateSettings, kind: DelegateKind) -> EffectiveKind<'_> {
+    fn effective(configured: &DelegateSettings, kind: DelegateKind) -> EffectiveKind<'_> {
         EffectiveKind {
             path: Path::new("/d"),
             kind,
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_is_told_with_the_lines_to_write() {
+    fn a_mismatch_is_reported_with_the_settings_to_write() {
         let (by_name, by_key) = ("by its file name (links resolved)", "by `delegate_kind`");
         for (path, kind, by, lines) in [
             (
@@ -98,31 +97,31 @@ mod tests {
             let path = path.map(Into::into);
             let configured = DelegateSettings { path, kind };
             let expected = KindMismatch {
-                found: format!("/d says that it is crun 1.2, and {by} it is treated as runc"),
+                found: format!("/d says that it is crun 1.2, but {by} it is treated as runc"),
                 hint: format!("set {lines} in /etc/x.toml"),
             };
-            let mismatch = identity(&configured, DelegateKind::Runc).mismatch(&said("crun"));
+            let mismatch = effective(&configured, DelegateKind::Runc).mismatch(&reply("crun"));
             assert_eq!(mismatch, Some(expected));
         }
     }
 
     #[test]
-    fn each_kind_is_itself_alone() {
+    fn only_another_known_kind_is_a_mismatch() {
         let configured = DelegateSettings::default();
         for kind in DelegateKind::ALL {
             for actual in DelegateKind::ALL {
-                let mismatch = identity(&configured, kind).mismatch(&said(actual.name()));
+                let mismatch = effective(&configured, kind).mismatch(&reply(actual.name()));
                 assert_eq!(mismatch.is_some(), actual != kind, "{actual:?} as {kind:?}");
             }
-            for said in [
-                said("kata-runtime"),
+            for reply in [
+                reply("kata-runtime"),
                 VersionReply::Unrecognized(String::new()),
                 VersionReply::NotRun(String::new()),
             ] {
                 assert_eq!(
-                    identity(&configured, kind).mismatch(&said),
+                    effective(&configured, kind).mismatch(&reply),
                     None,
-                    "{said:?}"
+                    "{reply:?}"
                 );
             }
         }

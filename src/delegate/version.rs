@@ -1,4 +1,4 @@
-//! Asking a runtime for its name and version.
+//! Queries a runtime's name and version.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Seek as _};
@@ -13,33 +13,33 @@ use crust_blockfs::sys;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, chdir, chroot, kill_process_group};
 
-/// For an answer that takes milliseconds.
+/// Longest time to wait for `--version`, which usually takes milliseconds.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// More is no version.
+/// Largest part of the output that is read.
 const MAX_OUTPUT_BYTES: u64 = 4096;
 
-/// The answer of a program that was asked for its version.
+/// The result of running a program with `--version`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum VersionReply {
-    /// Its name, and its version.
+    /// The name and the version.
     Version(String, String),
-    /// It runs and says none, or nothing in time, and what it does instead.
+    /// The program printed something else, or didn't exit within three seconds. The text says which.
     Unrecognized(String),
-    /// It can't be executed, or ends as a failure, and why.
+    /// The program couldn't be executed, or failed. The text says why.
     NotRun(String),
 }
 
-/// Asks a program for its version. Waits three seconds at most.
+/// Runs a program with `--version`. Blocks for three seconds at most.
 pub(crate) fn query_version(program: &Path) -> VersionReply {
     query_version_in(Path::new("/"), program)
 }
 
-/// Does the same with `root` as the program's root directory, in which `program` is a path.
+/// Runs a program with `--version` and `root` as its root directory. `program` is a path in `root`.
 pub(crate) fn query_version_in(root: &Path, program: &Path) -> VersionReply {
     match run(root, program) {
-        Ok((status, text)) if status.success() => read(&text),
-        // As where the dynamic loader doesn't find a library.
+        Ok((status, text)) if status.success() => parse(&text),
+        // For example, the dynamic loader doesn't find a library.
         Ok((status, _)) => VersionReply::NotRun(status.to_string()),
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             VersionReply::Unrecognized(error.to_string())
@@ -48,14 +48,14 @@ pub(crate) fn query_version_in(root: &Path, program: &Path) -> VersionReply {
     }
 }
 
-/// Fails where the kernel can't execute a program: it is another architecture's, or empty, or its
-/// interpreter isn't there.
+/// Checks that the kernel can execute a program. Fails if it is empty or for another architecture, or if its interpreter
+/// is missing.
 pub(crate) fn check_executes(program: &Path) -> io::Result<()> {
     spawn(program, &[], null()?, null()?).map(drop)
 }
 
-/// `runc version 1.1.5+ds1`: the form that go-runc reads, too.
-fn read(text: &str) -> VersionReply {
+/// Parses a first line such as `runc version 1.1.5+ds1`, which go-runc parses as well.
+fn parse(text: &str) -> VersionReply {
     let mut words = text.split_ascii_whitespace();
     if let (Some(name), Some("version" | "version:"), Some(version)) =
         (words.next(), words.next(), words.next())
@@ -67,11 +67,11 @@ fn read(text: &str) -> VersionReply {
 }
 
 fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
-    // A pipe would be held open by what the program leaves.
+    // Not a pipe: a process that outlives the program would keep it open.
     let mut output = File::from(memfd_create("version", MemfdFlags::CLOEXEC)?);
-    // Opened here: another root directory may be without.
+    // Opened before chroot: the other root directory may have no /dev/null.
     let (null, stdout) = (null()?, output.try_clone()?);
-    let mut child = below(root, || spawn(program, &["--version"], null, stdout))?;
+    let mut child = in_root(root, || spawn(program, &["--version"], null, stdout))?;
     let ended = Deadline::after(VERSION_TIMEOUT).poll(|| child.0.try_wait())?;
     let Some(status) = ended else {
         let seconds = VERSION_TIMEOUT.as_secs();
@@ -90,8 +90,8 @@ fn null() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/null")
 }
 
-/// Acts with `root` as the root directory: in a thread that shares its own with no other.
-fn below<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+/// Calls `act` with `root` as the root directory, in a thread that doesn't share its root directory with others.
+fn in_root<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     if root == Path::new("/") {
         return act();
     }
@@ -111,7 +111,7 @@ fn below<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> io
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "an operator's command: no caller's descriptors or signals are lost by a fork"
+    reason = "only commands of an operator call this: no descriptors or signals of a caller can be lost by a fork"
 )]
 fn spawn(program: &Path, arguments: &[&str], null: File, stdout: File) -> io::Result<ProcessGroup> {
     let mut command = Command::new(program);
@@ -120,7 +120,7 @@ fn spawn(program: &Path, arguments: &[&str], null: File, stdout: File) -> io::Re
     Ok(ProcessGroup(command.process_group(0).spawn()?))
 }
 
-/// A program and what it has started, which end with this.
+/// A program in its own process group. Dropping it kills the group.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_is_the_version() {
+    fn the_version_is_parsed_from_the_first_line() {
         let version =
             |name: &str, version: &str| VersionReply::Version(name.into(), version.into());
         for (text, expected) in [
@@ -154,12 +154,12 @@ mod tests {
                 VersionReply::Unrecognized("answers \"hello\"".into()),
             ),
         ] {
-            assert_eq!(read(text), expected);
+            assert_eq!(parse(text), expected);
         }
     }
 
     #[test]
-    fn a_program_that_fails_was_not_run() {
+    fn a_missing_or_failing_program_is_reported_as_not_run() {
         let no_program = query_version(Path::new("/no/such/program"));
         assert!(
             matches!(no_program, VersionReply::NotRun(_)),

@@ -131,7 +131,7 @@ mod tests {
             (
                 DelegateKind::Runc,
                 version("crun"),
-                "FAIL  delegate: /d says that it is crun 1.2, and by its file name (links resolved) it is treated as \
+                "FAIL  delegate: /d says that it is crun 1.2, but by its file name (links resolved) it is treated as \
                  runc; hint: set delegate = \"/d\" and delegate_kind = \"crun\" in /etc/x.toml",
             ),
             (
