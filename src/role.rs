@@ -1,4 +1,4 @@
-//! The role of a container in its pod, by the annotations that CRI runtimes write.
+//! Determines the role of a container in its pod from the annotations that CRI runtimes write.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,92 +8,95 @@ use crate::oci::DocumentError;
 /// The role of a container in its pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The pod's sandbox: it lives as long as the pod, and the volumes are mounted in it.
+    /// The pod's sandbox. It lives as long as the pod, and the volumes are mounted in it.
     Sandbox {
-        /// The pod's uid, where the CRI runtime tells it.
+        /// The pod's UID, if the CRI runtime writes it.
         pod_uid: Option<String>,
     },
-    /// A container of a pod.
+    /// A container of a pod that isn't the sandbox.
     AppContainer {
-        /// The sandbox's id as the annotation has it: it leads to a record and proves nothing.
+        /// The sandbox's id from the annotation. It is used to find the sandbox's record and isn't proof of anything.
         sandbox_id: String,
-        /// CRI-O's word for the pod's uid. Its sandboxes need not be containers, and then there is
-        /// no record of theirs.
+        /// The pod's UID, set for CRI-O only: its sandboxes need not be containers, and then they have no record.
         pod_uid: Option<String>,
     },
-    /// Not of a CRI runtime: podman, docker, a plain bundle. Its caller is root.
+    /// A container that no CRI runtime created, but podman, docker or a caller with a plain bundle. The caller is root.
     Standalone,
 }
 
-/// containerd's keys. It writes them last, so that a pod's own annotations never stand for them.
-const KIND: &str = "io.kubernetes.cri.container-type";
-const SANDBOX: &str = "io.kubernetes.cri.sandbox-id";
-const UID: &str = "io.kubernetes.cri.sandbox-uid";
-/// CRI-O's keys.
-const CRIO_KIND: &str = "io.kubernetes.cri-o.ContainerType";
-const CRIO_SANDBOX: &str = "io.kubernetes.cri-o.SandboxID";
-/// kubelet's labels, as a JSON object. A container's are written after the pod's annotations; in a
-/// sandbox's config annotations come later, but not later than the labels one by one.
-const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
-/// The program that made the container; podman's is `libpod`.
-const MANAGER: &str = "io.container.manager";
-const LABEL_UID: &str = "io.kubernetes.pod.uid";
+// containerd's annotations. containerd writes them after the pod's own annotations, so a pod can't override them.
+const CONTAINERD_TYPE: &str = "io.kubernetes.cri.container-type";
+const CONTAINERD_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
+const CONTAINERD_POD_UID: &str = "io.kubernetes.cri.sandbox-uid";
 
-/// A config that doesn't tell what its container is to its pod. Only a mount of a volume makes
-/// that matter.
+// CRI-O's annotations.
+const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
+const CRIO_SANDBOX_ID: &str = "io.kubernetes.cri-o.SandboxID";
+/// kubelet's labels as a JSON object.
+///
+/// In an app container's config CRI-O writes them after the pod's annotations. In a sandbox's config a pod's annotation
+/// can override them, but not [`POD_UID_LABEL`], because CRI-O writes the single labels last.
+const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
+const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+
+/// The program that created the container; `libpod` for podman.
+const MANAGER: &str = "io.container.manager";
+
+/// The role can't be determined from the config. This only matters if the container mounts a volume.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoleError {
     #[error("config.json: annotation {0} is {1:?}, neither \"sandbox\" nor \"container\"")]
     UnknownType(&'static str, String),
     #[error(
-        "config.json: annotation {0} says that this is a pod's container, {1} doesn't say whose"
+        "config.json: annotation {0} says that this is a container of a pod, but annotation {1}, which names the pod's \
+         sandbox, is missing"
     )]
     NoSandbox(&'static str, &'static str),
     #[error(
-        "config.json: annotation {KIND} is containerd's and {CRIO_KIND} is CRI-O's: one of them is \
-         the pod's own; hint: remove it from the pod"
+        "config.json: annotation {CONTAINERD_TYPE} is containerd's and {CRIO_TYPE} is CRI-O's, so one of them was set \
+         by the pod; hint: remove that annotation from the pod"
     )]
     TwoRuntimes,
     #[error(
-        "config.json: annotation {CRIO_KIND} says that this is CRI-O's, and {CRIO_LABELS} or \
-         {LABEL_UID} doesn't say whose pod's"
+        "config.json: annotation {CRIO_TYPE} says that CRI-O created this container, but {CRIO_LABELS} or \
+         {POD_UID_LABEL} doesn't contain the pod's UID"
     )]
     NoUid,
     #[error(
-        "config.json: annotation {LABEL_UID} says {flat:?}, and {CRIO_LABELS} says {labelled:?}: \
-         one of them isn't kubelet's word; hint: remove such an annotation from the pod"
+        "config.json: annotation {POD_UID_LABEL} is {annotated:?}, but {CRIO_LABELS} contains {labelled:?}, so one of \
+         them was not set by kubelet; hint: remove the annotation from the pod"
     )]
-    TwoUids { flat: String, labelled: String },
+    TwoUids { annotated: String, labelled: String },
     #[error(transparent)]
     Document(#[from] DocumentError),
 }
 
 impl Role {
-    /// `annotation` gives the value of a key.
+    /// Determines the role. `annotation` returns the value of an annotation's key.
     pub(crate) fn from_annotations<'a>(
         annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
     ) -> Result<Self, RoleError> {
-        let kind = match (annotation(KIND)?, annotation(CRIO_KIND)?) {
+        let kind = match (annotation(CONTAINERD_TYPE)?, annotation(CRIO_TYPE)?) {
             (None, None) => return Ok(Self::Standalone),
             (None, Some(kind)) => return Self::from_crio_annotations(&kind, annotation),
             (Some(kind), None) => kind,
-            // Each runtime writes its own keys, and passes a pod's on: the others are the user's.
+            // A runtime writes only its own keys and copies the pod's, so the other key was set by the pod.
             (Some(_), Some(_)) => return Err(RoleError::TwoRuntimes),
         };
         match &*kind {
             "sandbox" => {
-                let pod_uid = annotation(UID)?.map(Cow::into_owned);
+                let pod_uid = annotation(CONTAINERD_POD_UID)?.map(Cow::into_owned);
                 let pod_uid = pod_uid.filter(|uid| is_file_name(uid));
                 Ok(Self::Sandbox { pod_uid })
             }
-            "container" => match annotation(SANDBOX)? {
+            "container" => match annotation(CONTAINERD_SANDBOX_ID)? {
                 Some(id) => Ok(Self::AppContainer {
                     sandbox_id: id.into_owned(),
                     pod_uid: None,
                 }),
-                None => Err(RoleError::NoSandbox(KIND, SANDBOX)),
+                None => Err(RoleError::NoSandbox(CONTAINERD_TYPE, CONTAINERD_SANDBOX_ID)),
             },
-            other => Err(RoleError::UnknownType(KIND, other.to_owned())),
+            other => Err(RoleError::UnknownType(CONTAINERD_TYPE, other.to_owned())),
         }
     }
 
@@ -103,45 +106,45 @@ impl Role {
     ) -> Result<Self, RoleError> {
         let labels = annotation(CRIO_LABELS)?;
         if labels.is_none() && annotation(MANAGER)?.as_deref() == Some("libpod") {
-            // podman's: it says so of a pod's containers, for Kata's sake.
+            // podman writes CRI-O's annotations for containers of its own pods, because Kata expects them.
             return Ok(Self::Standalone);
         }
         let pod_uid = labelled_uid(labels.as_deref());
         if let Some(labelled) = &pod_uid {
-            let flat = annotation(LABEL_UID)?.ok_or(RoleError::NoUid)?;
-            if *flat != **labelled {
+            let annotated = annotation(POD_UID_LABEL)?.ok_or(RoleError::NoUid)?;
+            if *annotated != **labelled {
                 return Err(RoleError::TwoUids {
-                    flat: flat.into_owned(),
+                    annotated: annotated.into_owned(),
                     labelled: labelled.clone(),
                 });
             }
         }
         match kind {
             "sandbox" => Ok(Self::Sandbox { pod_uid }),
-            "container" => match annotation(CRIO_SANDBOX)? {
+            "container" => match annotation(CRIO_SANDBOX_ID)? {
                 Some(id) => Ok(Self::AppContainer {
                     sandbox_id: id.into_owned(),
                     pod_uid: Some(pod_uid.ok_or(RoleError::NoUid)?),
                 }),
-                None => Err(RoleError::NoSandbox(CRIO_KIND, CRIO_SANDBOX)),
+                None => Err(RoleError::NoSandbox(CRIO_TYPE, CRIO_SANDBOX_ID)),
             },
-            other => Err(RoleError::UnknownType(CRIO_KIND, other.to_owned())),
+            other => Err(RoleError::UnknownType(CRIO_TYPE, other.to_owned())),
         }
     }
 }
 
-/// The annotations that a role can be told by, as far as they are there.
+/// Returns the annotations that the role is determined from, without those that are missing.
 pub(crate) fn role_annotations<'a>(
     annotation: impl Fn(&str) -> Result<Option<Cow<'a, str>>, DocumentError>,
 ) -> BTreeMap<&'static str, String> {
     let keys = [
-        KIND,
-        SANDBOX,
-        UID,
-        CRIO_KIND,
-        CRIO_SANDBOX,
+        CONTAINERD_TYPE,
+        CONTAINERD_SANDBOX_ID,
+        CONTAINERD_POD_UID,
+        CRIO_TYPE,
+        CRIO_SANDBOX_ID,
         CRIO_LABELS,
-        LABEL_UID,
+        POD_UID_LABEL,
         MANAGER,
     ];
     let found = keys.into_iter().filter_map(|key| {
@@ -153,11 +156,11 @@ pub(crate) fn role_annotations<'a>(
 
 fn labelled_uid(labels: Option<&str>) -> Option<String> {
     let labels: BTreeMap<String, serde_json::Value> = serde_json::from_str(labels?).ok()?;
-    let uid = labels.get(LABEL_UID)?.as_str()?;
+    let uid = labels.get(POD_UID_LABEL)?.as_str()?;
     is_file_name(uid).then(|| uid.to_owned())
 }
 
-/// Whether a uid can be a directory's name: it becomes part of a path that is listed.
+/// Reports whether a UID can be the name of a directory. It becomes part of the path of a directory that is listed.
 fn is_file_name(uid: &str) -> bool {
     !uid.is_empty() && uid != "." && uid != ".." && !uid.contains(['/', '\0'])
 }
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn containerds_annotations_are_understood() {
+    fn containerds_annotations_are_recognized() {
         let sandbox = role(&[
             ("io.kubernetes.cri.container-type", "sandbox"),
             ("io.kubernetes.cri.sandbox-uid", "uid-1"),
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn crios_annotations_are_understood() {
+    fn crios_annotations_are_recognized() {
         let labels = r#"{"io.kubernetes.pod.uid":"uid-1","app":"x"}"#;
         let sandbox = role(&[
             ("io.kubernetes.cri-o.ContainerType", "sandbox"),
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runtimes_words_for_one_container_are_nobodys() {
+    fn annotations_of_two_runtimes_are_refused() {
         for kind in ["sandbox", "container"] {
             let mixed = role(&[
                 ("io.kubernetes.cri-o.ContainerType", kind),
@@ -249,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn two_uids_are_no_uid() {
-        let pod = |labels: &str, flat: &str| {
+    fn contradicting_or_missing_uids_are_refused() {
+        let pod = |labels: &str, annotated: &str| {
             role(&[
                 ("io.kubernetes.cri-o.ContainerType", "container"),
                 ("io.kubernetes.cri-o.SandboxID", "abc"),
                 ("io.kubernetes.cri-o.Labels", labels),
-                ("io.kubernetes.pod.uid", flat),
+                ("io.kubernetes.pod.uid", annotated),
             ])
         };
         let forged = pod(r#"{"io.kubernetes.pod.uid":"victim"}"#, "mine");
@@ -263,7 +266,7 @@ mod tests {
             matches!(forged, Err(RoleError::TwoUids { .. })),
             "{forged:?}"
         );
-        let unflattened = role(&[
+        let unannotated = role(&[
             ("io.kubernetes.cri-o.ContainerType", "sandbox"),
             (
                 "io.kubernetes.cri-o.Labels",
@@ -271,8 +274,8 @@ mod tests {
             ),
         ]);
         assert!(
-            matches!(unflattened, Err(RoleError::NoUid)),
-            "{unflattened:?}"
+            matches!(unannotated, Err(RoleError::NoUid)),
+            "{unannotated:?}"
         );
         for labels in ["{}", "x", r#"{"io.kubernetes.pod.uid":"../x"}"#] {
             let none = pod(labels, "mine");
@@ -281,19 +284,19 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_podmans_pod_is_no_crios() {
+    fn a_container_of_a_podman_pod_is_standalone() {
         let pod = [
             ("io.container.manager", "libpod"),
             ("io.kubernetes.cri-o.ContainerType", "container"),
             ("io.kubernetes.cri-o.SandboxID", "abc"),
         ];
         assert_eq!(role(&pod).unwrap(), Role::Standalone);
-        // A CRI-O that labels otherwise isn't one that needs no pod.
+        // Without podman's annotation, a container without CRI-O's labels is refused.
         assert!(matches!(role(&pod[1..]), Err(RoleError::NoUid)));
     }
 
     #[test]
-    fn without_cri_the_caller_is_root() {
+    fn a_container_without_cri_annotations_is_standalone() {
         assert_eq!(
             role(&[("org.example", "sandbox")]).unwrap(),
             Role::Standalone
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_would_leave_the_pods_directory_is_no_uid() {
+    fn a_uid_that_is_no_directory_name_is_ignored() {
         for uid in ["", "..", ".", "a/../b"] {
             let sandbox = role(&[
                 ("io.kubernetes.cri.container-type", "sandbox"),
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn an_unknown_type_or_a_missing_sandbox_is_refused() {
         assert!(role(&[("io.kubernetes.cri.container-type", "pod")]).is_err());
         assert!(role(&[("io.kubernetes.cri.container-type", "container")]).is_err());
     }

@@ -1,6 +1,8 @@
-//! crun's `update` replaces a container's device rules by those in the resources that it is given,
-//! and containerd gives those from before the config was rewritten (docs/callers.md). Where a
-//! container has its volumes' devices, their rules are put beside the caller's.
+//! Keeps the device rules of volumes in crun's `update`.
+//!
+//! crun's `update` replaces a container's device rules with those in the given resources. containerd passes the rules
+//! from before the config was rewritten (docs/callers.md). If the container has device nodes of volumes, the rules for
+//! these devices are added to the caller's.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,11 +21,11 @@ use serde_json::Value;
 use crate::invocation::{GlobalFlags, UpdateCommand};
 use crate::oci::ArrayPath;
 
-/// The size limit of resources in bytes. They usually have a few kilobytes.
-const MOST_BYTES: u64 = 1 << 20;
+/// Limit for the size of the resources in bytes. They usually have a few kilobytes.
+const MAX_RESOURCES_BYTES: u64 = 1 << 20;
 
-/// The delegate's new command line; `None` where the old one will do. Nothing in here is worth an
-/// error: the delegate does what it was asked to.
+/// Returns the command line that makes the delegate keep the device rules of volumes; `None` if the caller's own can be
+/// used. Errors are ignored, and the delegate gets the caller's command line and resources.
 pub(crate) fn keep_device_rules(
     argv: &[OsString],
     update: &UpdateCommand,
@@ -31,7 +33,7 @@ pub(crate) fn keep_device_rules(
     config: Result<Config, ConfigError>,
 ) -> Option<Vec<OsString>> {
     let config = config.ok()?;
-    let rules = rules(update, globals, &config).filter(|rules| !rules.is_empty())?;
+    let rules = volume_rules(update, globals, &config).filter(|rules| !rules.is_empty())?;
     let mut input: Box<dyn Read> = if update.resources == "-" {
         Box::new(std::io::stdin())
     } else {
@@ -40,26 +42,30 @@ pub(crate) fn keep_device_rules(
     let mut given = Vec::new();
     input
         .by_ref()
-        .take(MOST_BYTES)
+        .take(MAX_RESOURCES_BYTES)
         .read_to_end(&mut given)
         .ok()?;
-    // What came by standard input is gone from there, understood or not.
+    // The delegate can't read standard input again, so it gets the file even if nothing was added.
     let resources = with_rules(&given, rules).unwrap_or(given);
-    // It must outlive the exec.
+    // The descriptor must stay open across the exec.
     let mut file = File::from(memfd_create("resources", MemfdFlags::empty()).ok()?);
     file.write_all(&resources).ok()?;
-    // What is too long to be understood is the delegate's as it is.
+    // Resources beyond the limit are passed on unparsed.
     std::io::copy(&mut input, &mut file).ok()?;
     let path = format!("--resources=/proc/self/fd/{}", file.as_raw_fd());
     let _left_open = file.into_raw_fd();
-    // Of options that are given twice the last one counts.
+    // The last of repeated options wins.
     let mut argv = argv.to_vec();
     argv.insert(update.after_flags, path.into());
     Some(argv)
 }
 
-/// The rules that were added to the container's config, as far as it still has the volumes.
-fn rules(update: &UpdateCommand, globals: &GlobalFlags, config: &Config) -> Option<Vec<Value>> {
+/// Returns the device rules that runcrust added to the container's config for volumes that it still uses.
+fn volume_rules(
+    update: &UpdateCommand,
+    globals: &GlobalFlags,
+    config: &Config,
+) -> Option<Vec<Value>> {
     let id = &update.id;
     let state = StateDirectory::open(&config.state_dir).ok()??;
     let container = BundleRecord::container(globals.root.as_deref(), id);
@@ -76,7 +82,7 @@ fn rules(update: &UpdateCommand, globals: &GlobalFlags, config: &Config) -> Opti
     let added = records.into_iter().flat_map(|(_, record)| record.added);
     let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());
     let rules = rules.map(|added| added.element).filter(|rule| {
-        // A record may be of an earlier container, or of one that never came to be.
+        // The record may belong to an earlier container, or to one that was never created.
         let (device, id) = (device_of(rule), id.to_str());
         matches!((device, id), (Some(device), Some(id)) if crust_volume::has_device(&context, id, device))
     });
@@ -88,8 +94,8 @@ fn device_of(rule: &Value) -> Option<DeviceNumber> {
     Some(DeviceNumber::new(number("major")?, number("minor")?))
 }
 
-/// The caller's resources with rules added to theirs. Without rules of the caller's crun leaves
-/// those that there are.
+/// Adds rules to the caller's resources. Returns `None` if these have no device rules, because crun then keeps the
+/// existing ones, or if they can't be parsed.
 fn with_rules(given: &[u8], rules: Vec<Value>) -> Option<Vec<u8>> {
     let mut resources: Value = serde_json::from_slice(given).ok()?;
     let devices = resources.get_mut("devices")?.as_array_mut()?;
@@ -105,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_come_after_the_callers_and_nothing_else_changes() {
+    fn rules_are_added_after_the_callers_and_nothing_else_changes() {
         let rule = serde_json::json!({"allow": true, "type": "b", "major": 7, "minor": 3});
         assert_eq!(device_of(&rule), Some(DeviceNumber::new(7, 3)));
         let given = br#"{"memory":{"limit":9223372036854775807},"devices":[{"allow":false,"access":"rwm"}],"x":[]}"#;
@@ -118,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_caller_has_no_rules_there_is_nothing_to_add() {
+    fn resources_without_device_rules_are_unchanged() {
         for given in [
             "{}",
             r#"{"devices":[]}"#,

@@ -1,4 +1,4 @@
-//! A volume's users, as they are told of.
+//! Formats the users of a volume as JSON and for tables.
 
 use crust_state::Life;
 use crust_state::record::{User, UserKind};
@@ -15,7 +15,7 @@ pub(crate) fn user_json(user: &User) -> Value {
     })
 }
 
-/// The same of several, for a field.
+/// Serializes users as a list of [`user_json`] objects, for `#[serde(serialize_with)]`.
 pub(crate) fn serialize_users<S: Serializer>(
     users: &[User],
     serializer: S,
@@ -24,7 +24,7 @@ pub(crate) fn serialize_users<S: Serializer>(
     objects.serialize(serializer)
 }
 
-/// Returns the kind of a user as records have it.
+/// Returns the name of a user's kind as in records.
 pub(crate) fn kind_name(user: &User) -> &'static str {
     match user.kind {
         UserKind::Sandbox => "sandbox",
@@ -33,23 +33,26 @@ pub(crate) fn kind_name(user: &User) -> &'static str {
     }
 }
 
-/// Returns a user's id for a table: of 64 hex digits, which engines give, the first 12, as `crictl ps` and
-/// `docker ps` show them; more where another of `all` begins with the same.
+/// Returns a user's id for a table.
+///
+/// An id of 64 hex digits, which engines assign, is shortened to 12 as in `crictl ps` and `docker ps`, or to as many as
+/// are needed to distinguish it from the ids of `all`. Other ids are returned unchanged.
 pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
-    const SHORT: usize = 12;
+    const SHORT_ID_LENGTH: usize = 12;
     let id = user.id.as_str();
     if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return id;
     }
-    let is_enough = |length: &usize| {
+    let is_unique = |length: &usize| {
         let mut others = all.iter().filter(|other| other.id != id);
         !others.any(|other| other.id.starts_with(&id[..*length]))
     };
-    let length = (SHORT..id.len()).find(is_enough);
+    let length = (SHORT_ID_LENGTH..id.len()).find(is_unique);
     &id[..length.unwrap_or(id.len())]
 }
 
-/// Whether it lives, and why that is so or can't be told.
+/// Returns whether a process is alive (`lives`, `ended` or `unknown`), and how that is known or why it isn't. The second
+/// text is empty for a live process.
 pub(crate) fn describe_life(life: &Life) -> (&'static str, String) {
     match life {
         Life::Lives => ("lives", String::new()),
@@ -65,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_as_short_as_it_can_be_told_by() {
+    fn ids_are_shortened_as_long_as_they_stay_unique() {
         let user = |id: &str| User {
             kind: UserKind::Container,
             id: id.to_owned(),
@@ -97,7 +100,7 @@ mod tests {
         ];
         assert_eq!(short, expected);
         assert_eq!(short_id(&users[0], &all[..1]), "0123456789ab");
-        // A sandbox is the user of many volumes.
+        // A sandbox can be in the list several times: it uses many volumes.
         assert_eq!(short_id(&users[0], &[&users[0], &users[0]]), "0123456789ab");
     }
 }

@@ -80,7 +80,7 @@ on_each_delegate! {
             .plain_bundle()
             .annotation("io.kubernetes.cri.container-type", "container")
             .annotation("io.kubernetes.cri-o.ContainerType", "container");
-        let told = refuses(&volume, two, "one of them is the pod's own");
+        let told = refuses(&volume, two, "so one of them was set by the pod");
         assert_eq!(told["role"]["kind"], "unknown");
         let mut nowhere = volume.plain_bundle();
         nowhere.spec_mut()["root"]["path"] = "no-such-root".into();

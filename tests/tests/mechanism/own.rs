@@ -200,13 +200,13 @@ on_each_delegate! {
         assert!(error.contains(&format!("its target path is of pod {POD}")), "{error}");
         let forged = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "another-pod");
         let error = refused(&volume, forged);
-        assert!(error.contains("one of them isn't kubelet's word"), "{error}");
+        assert!(error.contains("so one of them was not set by kubelet"), "{error}");
         let unlabelled = crio(&volume, &volume.target, POD).annotation("io.kubernetes.cri-o.Labels", "{}");
         let error = refused(&volume, unlabelled);
-        assert!(error.contains("doesn't say whose pod's"), "{error}");
+        assert!(error.contains("doesn't contain the pod's UID"), "{error}");
         let unflattened = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "");
         let error = refused(&volume, unflattened);
-        assert!(error.contains("one of them isn't kubelet's word"), "{error}");
+        assert!(error.contains("so one of them was not set by kubelet"), "{error}");
     }
 
     fn a_pod_of_containerds_cannot_pass_for_crios(delegate: Delegate) {
