@@ -1,4 +1,4 @@
-//! This node, as planning asks about it.
+//! Lookups on the node for planning a create, cached for that create.
 
 mod path_kind;
 mod targets;
@@ -30,66 +30,70 @@ use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 use crate::matching::{Node, NonCsiTargets, PodError, Resolved};
 use crate::plan::{PlanError, Records};
 use path_kind::PathKind;
-use targets::Targets;
+use targets::TargetLookups;
 
-/// More names than the sources of an ordinary config have in all. Whoever writes a pod may give it
-/// thousands of mounts, and sources of thousands of names: from there on it is a list of what is
-/// staged that knows, made once, and no longer the kernel, name by name.
-const MANY: usize = 1000;
+/// Number of path components that are looked up one by one before the crust directory is listed instead.
+///
+/// The sources of an ordinary config have fewer in total. A pod's author can add thousands of mounts whose sources have
+/// thousands of components. One listing then replaces the lookups.
+const MAX_SINGLE_LOOKUPS: usize = 1000;
 
-/// The number of volumes whose entries stay open for the create. A process may have few open files, and whoever
-/// stages can give a pod many volumes: what is beyond is read when it is asked for.
-const MOST_OPEN: usize = 64;
+/// Number of volumes whose entries stay open during the create.
+///
+/// The limit of open files may be low, and a pod can have many volumes. The entries of further volumes are read again
+/// whenever they are needed.
+const MAX_OPEN_VOLUMES: usize = 64;
 
-/// This node, as one create looks at it: what was read once isn't read again.
+/// The node as seen by one create. It reads most things at most once.
 #[derive(Debug)]
 pub(crate) struct CachedNode<'a> {
     config: &'a Config,
     crust: &'a CrustDirectory,
-    /// Whether anything may be staged.
-    is_used: bool,
+    /// Whether any volume may be staged on the node.
+    may_have_volumes: bool,
     /// Number of path components looked up so far.
-    names: Cell<usize>,
-    /// Listed once it is asked for; None where it can't be.
-    index: OnceCell<Option<StagedDigests>>,
-    /// Lookups of target paths, for sources that don't match by path.
-    targets: Targets<'a>,
-    /// Lookups by the mount table, which is read once for all of them.
+    looked_up_components: Cell<usize>,
+    /// The listing of the crust directory, made on first use; `None` if it failed.
+    staged_digests: OnceCell<Option<StagedDigests>>,
+    /// Lookups of target paths for sources that don't match by path.
+    targets: TargetLookups<'a>,
+    /// Lookups in the mount table, which is read once.
     places: Places,
-    /// Volumes that were found, each by its target path and by the path that it was found at.
+    /// Open volumes by target path. A volume that was found at another path is listed under that path, too.
     volumes: RefCell<Vec<(TargetPath, Rc<Volume>)>>,
-    /// Volumes that are staged in directories of pods, by directory. Each is listed once.
-    listed: RefCell<BTreeMap<PathBuf, Vec<TargetPath>>>,
-    /// Deadline for deciding the create.
+    /// Target paths of the volumes staged for a pod, by the pod's directory of CSI volumes.
+    staged_by_directory: RefCell<BTreeMap<PathBuf, Vec<TargetPath>>>,
+    /// Deadline for planning the create.
     deadline: Deadline,
 }
 
 impl<'a> CachedNode<'a> {
-    /// `crust` is the directory that the configuration names; `deadline` is the create's.
+    /// Creates the node's cache. `crust` is the configured crust directory. Fails if it can't be determined whether
+    /// volumes may be staged.
     pub(crate) fn new(
         config: &'a Config,
         crust: &'a CrustDirectory,
         deadline: Deadline,
     ) -> Result<Self, FileError> {
-        let is_used = match crust.may_hold_volumes() {
-            // What only root may see no rootless container can be given either.
+        let may_have_volumes = match crust.may_hold_volumes() {
+            // A rootless container can't be given volumes that its caller may not see.
             Err(FileError::Call { source, .. })
                 if source.kind() == ErrorKind::PermissionDenied && is_rootless() =>
             {
                 false
             }
-            may => may?,
+            result => result?,
         };
         Ok(Self {
             config,
             crust,
-            is_used,
-            names: Cell::new(0),
-            index: OnceCell::new(),
-            targets: Targets::new(config, is_used),
+            may_have_volumes,
+            looked_up_components: Cell::new(0),
+            staged_digests: OnceCell::new(),
+            targets: TargetLookups::new(config, may_have_volumes),
             places: Places::default(),
             volumes: RefCell::default(),
-            listed: RefCell::default(),
+            staged_by_directory: RefCell::default(),
             deadline,
         })
     }
@@ -97,35 +101,38 @@ impl<'a> CachedNode<'a> {
 
 impl Node for CachedNode<'_> {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        if !self.is_used {
+        if !self.may_have_volumes {
             return Ok(None);
         }
-        if let Some(volume) = self.kept(path) {
+        if let Some(volume) = self.open_volume(path) {
             return Ok(Some(volume.target().clone()));
         }
         let volume = self.crust.volume(path)?.map(Rc::new);
-        Ok(volume.map(|volume| self.keep(path, volume)))
+        Ok(volume.map(|volume| self.keep_open(path, volume)))
     }
 
     fn staged_lengths(&self, path: &TargetPath) -> Option<Vec<usize>> {
-        if !self.is_used {
+        if !self.may_have_volumes {
             return None;
         }
-        self.names.set(self.names.get() + path.depth());
-        if self.names.get() <= MANY {
+        self.looked_up_components
+            .set(self.looked_up_components.get() + path.depth());
+        if self.looked_up_components.get() <= MAX_SINGLE_LOOKUPS {
             return None;
         }
-        let index = self.index.get_or_init(|| self.crust.staged_digests().ok());
+        let index = self
+            .staged_digests
+            .get_or_init(|| self.crust.staged_digests().ok());
         Some(index.as_ref()?.lengths_of(path))
     }
 
     fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
-        // containerd and CRI-O resolve them before.
-        match PathKind::of(path, self.targets.asks_for_root_mount(self)) {
+        // containerd and CRI-O have already resolved most sources, so the common case takes one or two calls.
+        match PathKind::of(path, self.targets.should_check_root_mount(self)) {
             PathKind::Other => Ok(Resolved {
-                // What can't be looked up isn't a volume's where none is staged.
-                path: match resolved(path) {
-                    Err(_) if !self.is_used => None,
+                // A failed lookup doesn't matter if no volume is staged.
+                path: match resolve_links(path) {
+                    Err(_) if !self.may_have_volumes => None,
                     resolved => resolved?,
                 },
                 ..Resolved::default()
@@ -135,7 +142,7 @@ impl Node for CachedNode<'_> {
                 ..Resolved::default()
             }),
             PathKind::Plain(opened) => Ok(Resolved {
-                identity: match self.targets.elsewhere() {
+                identity: match self.targets.non_csi() {
                     Some(_) => Some(Identity::of_opened(&opened, path)?),
                     None => None,
                 },
@@ -145,11 +152,11 @@ impl Node for CachedNode<'_> {
     }
 
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
-        if let Some(volumes) = self.listed.borrow().get(csi_directory) {
+        if let Some(volumes) = self.staged_by_directory.borrow().get(csi_directory) {
             return Ok(volumes.clone());
         }
         let volumes = self.list_staged(csi_directory)?;
-        let mut listed = self.listed.borrow_mut();
+        let mut listed = self.staged_by_directory.borrow_mut();
         listed.insert(csi_directory.to_owned(), volumes.clone());
         Ok(volumes)
     }
@@ -174,7 +181,7 @@ impl Node for CachedNode<'_> {
     }
 
     fn targets_elsewhere(&self) -> Option<&NonCsiTargets> {
-        self.targets.elsewhere()
+        self.targets.non_csi()
     }
 
     fn identity_at_once(&self, path: &Path) -> CachedIdentity {
@@ -221,9 +228,9 @@ impl Node for CachedNode<'_> {
 
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {
         match bare_directory::is_bare_directory(directory) {
-            // As for links.
-            Err(_) if !self.is_used => Ok(false),
-            found => found,
+            // A failed lookup doesn't matter if no volume is staged.
+            Err(_) if !self.may_have_volumes => Ok(false),
+            result => result,
         }
     }
 
@@ -233,25 +240,25 @@ impl Node for CachedNode<'_> {
 }
 
 impl CachedNode<'_> {
-    /// Returns the volume with this target path as it was found.
+    /// Returns the volume with this target path. Reads its entry again only if it isn't kept open.
     pub(crate) fn volume(&self, target: &TargetPath) -> Result<Rc<Volume>, VolumeError> {
-        match self.kept(target) {
+        match self.open_volume(target) {
             Some(volume) => Ok(volume),
             None => crust_volume::staged(self.crust, target).map(Rc::new),
         }
     }
 
-    fn kept(&self, path: &TargetPath) -> Option<Rc<Volume>> {
+    fn open_volume(&self, path: &TargetPath) -> Option<Rc<Volume>> {
         let volumes = self.volumes.borrow();
-        let found = volumes.iter().find(|(kept, _)| kept == path);
+        let found = volumes.iter().find(|(known, _)| known == path);
         found.map(|(_, volume)| Rc::clone(volume))
     }
 
-    /// Keeps a volume for later steps of the create, and returns its target path.
-    fn keep(&self, path: &TargetPath, volume: Rc<Volume>) -> TargetPath {
+    /// Keeps a volume that was found at `path` open for later steps of the create, and returns its target path.
+    fn keep_open(&self, path: &TargetPath, volume: Rc<Volume>) -> TargetPath {
         let target = volume.target().clone();
         let mut volumes = self.volumes.borrow_mut();
-        if volumes.len() < MOST_OPEN {
+        if volumes.len() < MAX_OPEN_VOLUMES {
             if *path != target {
                 volumes.push((path.clone(), Rc::clone(&volume)));
             }
@@ -262,7 +269,7 @@ impl CachedNode<'_> {
 
     fn list_staged(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
         let mut volumes = Vec::new();
-        if !self.is_used {
+        if !self.may_have_volumes {
             return Ok(volumes);
         }
         let failed = |source| PodError::Listing {
@@ -280,7 +287,8 @@ impl CachedNode<'_> {
             let Ok(path) = TargetPath::new(entry.path().join("mount")) else {
                 continue;
             };
-            // Behind a link there are two entries: one of them alone is an error, not nothing.
+            // If the path leads through a symbolic link, the volume has an entry for both paths. One of them without
+            // the other is an error.
             let resolved = path.resolved().map_err(|error| errno::of(&error));
             let resolved = LookupError::unless_missing("realpath", path.as_path(), resolved);
             let resolved = resolved.map_err(PodError::Lookup)?;
@@ -299,10 +307,9 @@ impl CachedNode<'_> {
     }
 }
 
-/// Returns the path with its links resolved; `None` where that is the path itself.
-fn resolved(path: &Path) -> Result<Option<TargetPath>, LookupError> {
-    // Opening for the path alone touches no device and waits for none. What doesn't exist
-    // can't be bound either: the delegate says so.
+/// Resolves the symbolic links of a path. Returns `None` if that is the path itself, or if nothing is there.
+fn resolve_links(path: &Path) -> Result<Option<TargetPath>, LookupError> {
+    // O_PATH doesn't open or wait for a device. A path that doesn't exist isn't an error here: the delegate reports it.
     let opened = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let Some(found) = LookupError::unless_missing("openat", path, opened)? else {
         return Ok(None);
@@ -315,7 +322,7 @@ fn resolved(path: &Path) -> Result<Option<TargetPath>, LookupError> {
 }
 
 impl Records for CachedNode<'_> {
-    /// The one listing that a sandbox's create makes.
+    /// Lists the pod's directories of CSI volumes, one for each kubelet directory.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError> {
         let mut volumes = Vec::new();
         for kubelet_dir in &self.config.kubelet_dirs {

@@ -29,8 +29,8 @@ pub(crate) struct KindMismatch {
 }
 
 impl EffectiveKind<'_> {
-    /// Compares the kind with the delegate's `--version`. Returns `None` if they agree, or if the reply is not that of a
-    /// known runtime.
+    /// Compares the kind with the delegate's `--version`. Returns `None` if they agree, or if the reply isn't that of
+    /// a known runtime.
     pub(crate) fn mismatch(&self, reply: &VersionReply) -> Option<KindMismatch> {
         let VersionReply::Version(name, version) = reply else {
             return None;

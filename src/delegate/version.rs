@@ -48,8 +48,8 @@ pub(crate) fn query_version_in(root: &Path, program: &Path) -> VersionReply {
     }
 }
 
-/// Checks that the kernel can execute a program. Fails if it is empty or for another architecture, or if its interpreter
-/// is missing.
+/// Checks that the kernel can execute a program. Fails if the program is empty or for another architecture, or if its
+/// interpreter is missing.
 pub(crate) fn check_executes(program: &Path) -> io::Result<()> {
     spawn(program, &[], null()?, null()?).map(drop)
 }

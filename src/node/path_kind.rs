@@ -1,4 +1,4 @@
-//! The kind of a path: whether symbolic links are on the way, and whether it is on the root directory's mount.
+//! Classifies paths: whether they contain symbolic links, and whether they are on the root directory's mount.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,26 +11,27 @@ use rustix::io::Errno;
 /// The kind of an absolute path.
 #[derive(Debug)]
 pub(super) enum PathKind {
-    /// It is its own resolved form, and leads over no mount point but the root directory's.
+    /// The path exists, contains no symbolic links or `..`, and crosses no mount point.
     OnRootMount,
-    /// It is its own resolved form: it is there, without a link and without `..`. What it leads to was opened,
-    /// for the path alone.
+    /// The path exists and contains no symbolic links or `..`. The descriptor was opened with `O_PATH`.
     Plain(OwnedFd),
-    /// There are links, or nothing is there, or it can't be seen at once.
+    /// The path contains symbolic links or `..`, or can't be opened.
     Other,
 }
 
 impl PathKind {
-    /// Looks up a path. With `asks_for_mount` that is one call for a path on the root directory's mount and two for
-    /// any other, else one. Opening for the path alone asks no server for more than the names.
-    pub(super) fn of(path: &Path, asks_for_mount: bool) -> Self {
+    /// Looks up an absolute path. Returns [`Self::OnRootMount`] only if `check_root_mount` is set.
+    ///
+    /// This takes one system call, or two if `check_root_mount` is set and the path is on another mount. `O_PATH` only
+    /// looks up names, on a network file system too.
+    pub(super) fn of(path: &Path, check_root_mount: bool) -> Self {
         let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
         if names.any(|name| name == b"..") {
             return Self::Other;
         }
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let open = |resolve| openat2::open(CWD, path, OFlags::PATH, resolve);
-        if asks_for_mount {
+        if check_root_mount {
             match open(resolve | ResolveFlags::NO_XDEV) {
                 Ok(_) => return Self::OnRootMount,
                 Err(Errno::XDEV) => {}
@@ -49,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_with_a_link_or_dots_is_not_its_own_resolved_form() {
-        let lab = tempfile::tempdir().unwrap();
-        let lab = lab.path().canonicalize().unwrap();
-        create_dir_all(lab.join("a/b")).unwrap();
-        write(lab.join("a/file"), "").unwrap();
-        symlink("b", lab.join("a/link")).unwrap();
-        symlink("a", lab.join("other")).unwrap();
+    fn a_path_with_a_link_or_parent_component_is_not_plain() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        create_dir_all(dir.join("a/b")).unwrap();
+        write(dir.join("a/file"), "").unwrap();
+        symlink("b", dir.join("a/link")).unwrap();
+        symlink("a", dir.join("other")).unwrap();
         for (path, expected) in [
             ("a/b", true),
             ("a/file", true),
@@ -73,28 +74,28 @@ mod tests {
             ("a/file/x", false),
             ("a/b", true),
         ] {
-            let path = lab.join(path);
-            for asks_for_mount in [false, true] {
-                let kind = PathKind::of(&path, asks_for_mount);
+            let path = dir.join(path);
+            for check_root_mount in [false, true] {
+                let kind = PathKind::of(&path, check_root_mount);
                 let is_plain = !matches!(kind, PathKind::Other);
                 assert_eq!(is_plain, expected, "{}", path.display());
             }
         }
-        let name = |path: &str, asks_for_mount| match PathKind::of(Path::new(path), asks_for_mount)
-        {
-            PathKind::OnRootMount => "on root mount",
-            PathKind::Plain(_) => "plain",
-            PathKind::Other => "other",
-        };
-        for (path, expected, on_mount) in [
+        let name =
+            |path: &str, check_root_mount| match PathKind::of(Path::new(path), check_root_mount) {
+                PathKind::OnRootMount => "on root mount",
+                PathKind::Plain(_) => "plain",
+                PathKind::Other => "other",
+            };
+        for (path, without_check, with_check) in [
             ("/", "plain", "on root mount"),
             ("/proc", "plain", "plain"),
             ("/proc/sys", "plain", "plain"),
             ("/proc/self/fd", "other", "other"),
             ("/proc/thread-self/fd/0", "other", "other"),
         ] {
-            assert_eq!(name(path, false), expected, "{path}");
-            assert_eq!(name(path, true), on_mount, "{path}");
+            assert_eq!(name(path, false), without_check, "{path}");
+            assert_eq!(name(path, true), with_check, "{path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lookups of the node's target paths, for sources that don't match by path.
+//! Lookups of the node's target paths for sources that don't match by path.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -9,41 +9,41 @@ use crust_state::{Config, TargetIndex};
 
 use crate::matching::{Node, NonCsiTargets};
 
-/// The node's target paths, each part of it read at most once for a create.
+/// The node's target paths. Each field is read at most once for a create.
 #[derive(Debug)]
-pub(super) struct Targets<'a> {
+pub(super) struct TargetLookups<'a> {
     config: &'a Config,
-    /// Whether anything may be staged.
-    is_used: bool,
-    /// The index; `None` if it is missing or can't be read, so that every file system may hold target paths.
+    /// Whether any volume may be staged on the node.
+    may_have_volumes: bool,
+    /// The index. `None` if it is missing or unreadable: every file system may contain target paths then.
     index: OnceCell<Option<TargetIndex>>,
     usual_mounts: OnceCell<UsualMounts>,
-    elsewhere: OnceCell<NonCsiTargets>,
+    /// Target paths that don't have the form of a CSI volume's.
+    non_csi: OnceCell<NonCsiTargets>,
 }
 
-/// The mounts that the root directory and the kubelets' directories are on; one that can't be looked up isn't
-/// usual.
+/// The mounts of the root directory and of the kubelets' directories, without those whose lookup failed.
 #[derive(Debug)]
 struct UsualMounts {
     root: Option<MountId>,
     kubelets: Vec<MountId>,
 }
 
-impl<'a> Targets<'a> {
-    pub(super) fn new(config: &'a Config, is_used: bool) -> Self {
+impl<'a> TargetLookups<'a> {
+    pub(super) fn new(config: &'a Config, may_have_volumes: bool) -> Self {
         Self {
             config,
-            is_used,
+            may_have_volumes,
             index: OnceCell::new(),
             usual_mounts: OnceCell::new(),
-            elsewhere: OnceCell::new(),
+            non_csi: OnceCell::new(),
         }
     }
 
-    /// Returns the index; `None` if it is missing or can't be read.
+    /// Returns the index; `None` if it is missing or unreadable.
     fn index(&self) -> Option<&TargetIndex> {
         let read = || {
-            if self.is_used {
+            if self.may_have_volumes {
                 TargetIndex::read(&self.config.state_dir).ok().flatten()
             } else {
                 Some(TargetIndex::default())
@@ -52,39 +52,43 @@ impl<'a> Targets<'a> {
         self.index.get_or_init(read).as_ref()
     }
 
-    /// Returns the target paths that aren't a CSI volume's by their form; `None` where nothing was ever indexed.
-    pub(super) fn elsewhere(&self) -> Option<&NonCsiTargets> {
+    /// Returns the target paths that don't have the form of a CSI volume's; `None` if nothing was ever indexed.
+    pub(super) fn non_csi(&self) -> Option<&NonCsiTargets> {
         let index = self.index();
         let is_needed = index.is_none_or(|index| !index.is_empty());
         let paths = || index.map(|index| index.elsewhere().collect());
-        let elsewhere = || NonCsiTargets::new(paths());
-        is_needed.then(|| self.elsewhere.get_or_init(elsewhere))
+        let non_csi = || NonCsiTargets::new(paths());
+        is_needed.then(|| self.non_csi.get_or_init(non_csi))
     }
 
-    /// Whether it is worth asking if a source is on the root directory's mount: then it can lead to a volume
-    /// only by its path. It isn't if a target path can be reached by another mount, nor once a kubelet's directory is
-    /// known to be on a mount of its own, where most sources will be.
-    pub(super) fn asks_for_root_mount(&self, node: &impl Node) -> bool {
-        let Some(elsewhere) = self.elsewhere() else {
+    /// Reports whether it is worth checking if sources are on the root directory's mount. A source on that mount can
+    /// lead to a volume only by its path.
+    ///
+    /// The check is useless if a target path is on another mount. It isn't worth its cost if a kubelet's directory is
+    /// known to be on its own mount, because most sources are there.
+    pub(super) fn should_check_root_mount(&self, node: &impl Node) -> bool {
+        let Some(non_csi) = self.non_csi() else {
             return false;
         };
         let usual = self.usual_mounts.get();
-        let is_on_root = |usual: &UsualMounts| {
+        let kubelets_are_on_root = |usual: &UsualMounts| {
             let mut kubelets = usual.kubelets.iter();
             kubelets.all(|mount| Some(*mount) == usual.root)
         };
-        let are_on_root = || {
+        let targets_are_on_root = || {
             let root = self.usual_mounts().root;
-            root.is_some_and(|root| elsewhere.are_on(root, node))
+            root.is_some_and(|root| non_csi.are_on(root, node))
         };
-        usual.is_none_or(is_on_root) && (elsewhere.is_empty() || are_on_root())
+        usual.is_none_or(kubelets_are_on_root) && (non_csi.is_empty() || targets_are_on_root())
     }
 
+    /// Reports whether target paths may be on the file system with this device number.
     pub(super) fn is_indexed(&self, device: DeviceNumber) -> bool {
         self.index()
             .is_none_or(|index| index.has_file_system(device))
     }
 
+    /// Reports whether a mount is the root directory's or a kubelet directory's.
     pub(super) fn is_usual_mount(&self, mount: MountId) -> bool {
         let usual = self.usual_mounts();
         usual.root == Some(mount) || usual.kubelets.contains(&mount)
