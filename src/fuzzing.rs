@@ -1,4 +1,4 @@
-//! Properties of private modules, for the inputs of the fuzz targets in `fuzz/`. Releases are built without this.
+//! Fuzz targets for private modules. `fuzz/` runs them; releases are built without this module.
 
 mod generated_config;
 
@@ -11,7 +11,8 @@ use crate::invocation;
 use crate::oci::{self, Document};
 use crate::{plan, rewrite};
 
-/// A command line: `crun`, `youki` or anything else (runc) for the delegate, then an argument a line.
+/// Checks the parser of command lines. The first line of the input is the delegate's kind (runc if it is unknown), each
+/// further line is an argument.
 pub fn argv(bytes: &[u8]) {
     let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let mut lines = text.split(|byte| *byte == b'\n');
@@ -26,25 +27,26 @@ pub fn argv(bytes: &[u8]) {
     invocation::properties::check(kind, &argv);
 }
 
-/// A `config.json`.
+/// Checks reading, planning and rewriting of a `config.json`.
 pub fn config(bytes: &[u8]) {
     let Ok(document) = Document::parse(bytes) else {
         return;
     };
-    if let Some(value) = &oci::properties::value_of(bytes) {
-        oci::properties::reads_as(&document, value);
+    if let Some(value) = &oci::properties::parse_unambiguous(bytes) {
+        oci::properties::check_reads_as(&document, value);
     }
     plan::properties::none_is_overlooked(&document);
-    let Some(text) = oci::properties::mask_duplicates(&document) else {
+    let Some(text) = oci::properties::check_masking(&document) else {
         return;
     };
-    let document = Document::parse(&text).expect("what was written");
-    let value = oci::properties::value_of(&text);
+    let document = Document::parse(&text).expect("a masked document is valid");
+    let value = oci::properties::parse_unambiguous(&text);
     plan::properties::check(&document);
     rewrite::properties::check(&text, &document, value.as_ref());
 }
 
-/// A `config.json` that is made of the bytes: always JSON, mostly of the right form, and odd.
+/// Checks a `config.json` that is generated from the input. It is always JSON, mostly with the right types, and has
+/// unusual values.
 pub fn odd_config(bytes: &[u8]) {
     config(generated_config::config(bytes).as_bytes());
 }

@@ -1,9 +1,8 @@
-//! A bundle's `config.json`: read and edited without losing a byte of what isn't understood.
+//! Reads and edits a bundle's `config.json`, and preserves everything else in it byte for byte.
 //!
-//! Nothing is re-serialised. The text stays as it is, values are found in it as borrowed spans, and
-//! edits are splices: white space, key order, unknown fields, odd escapes, numbers beyond f64 and the
-//! garbage that Go's decoder tolerates after the document all stay (docs/architecture.md, "The config").
-//! oci-spec's types drop or refuse them.
+//! The document is never re-serialized. Values are borrowed spans of its text, and edits are splices. White space, key
+//! order, unknown fields, unusual escapes, numbers beyond f64 and the garbage that Go's decoder tolerates after the
+//! document are all preserved (docs/architecture.md, "The config"). oci-spec's types would drop or reject them.
 
 mod document;
 mod duplicate_keys;

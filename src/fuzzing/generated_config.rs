@@ -1,31 +1,30 @@
-//! A config made of any bytes. Bytes alone would hardly ever be one.
+//! Generates a config from arbitrary bytes. Mutated bytes alone are hardly ever a valid config.
 
 use std::fmt::Write as _;
 
 use arbitrary::Unstructured;
 
-/// The form of a value in the runtime-spec.
-enum Form {
-    /// Anything.
+/// The type of a value in the OCI runtime specification.
+enum ValueType {
     Any,
     Text,
     Number,
-    List(&'static Form),
-    /// These keys, and perhaps others.
-    Object(&'static [(&'static str, Form)]),
-    /// Keys that are data.
+    List(&'static ValueType),
+    /// An object with these keys, and perhaps others.
+    Object(&'static [(&'static str, ValueType)]),
+    /// An object with arbitrary keys and strings as values.
     Map,
 }
 
-use Form::{Any, List, Map, Number, Object, Text};
+use ValueType::{Any, List, Map, Number, Object, Text};
 
-const ID_MAPPINGS: Form = List(&Object(&[
+const ID_MAPPINGS: ValueType = List(&Object(&[
     ("containerID", Number),
     ("hostID", Number),
     ("size", Number),
 ]));
 
-const CONFIG: Form = Object(&[
+const CONFIG: ValueType = Object(&[
     ("ociVersion", Text),
     ("root", Object(&[("path", Text), ("readonly", Any)])),
     (
@@ -118,40 +117,41 @@ const SCALARS: &[&str] = &[
 
 const BLANKS: &[&str] = &["", "", "", " ", "\n\t", "\r\n  "];
 
-/// Deeper is nothing of interest.
-const DEEPEST: usize = 4;
+/// Limit for the nesting of values of any type.
+const MAX_DEPTH: usize = 4;
 
-/// The config, and perhaps what comes after it. Without bytes it is a plain one.
+/// Generates a config, perhaps with text after it. Without bytes, the config has no unusual values.
 pub(super) fn config(bytes: &[u8]) -> String {
-    let mut maker = Maker {
+    let mut generator = Generator {
         bytes: Unstructured::new(bytes),
         out: String::new(),
     };
-    maker.blank();
-    maker.form(&CONFIG, 0);
+    generator.blank();
+    generator.value(&CONFIG, 0);
     let tail = ["", "\n", "  }]", " {}"];
-    let tail = *maker.one_of(&tail);
-    maker.out.push_str(tail);
-    maker.out
+    let tail = *generator.one_of(&tail);
+    generator.out.push_str(tail);
+    generator.out
 }
 
-struct Maker<'a> {
+struct Generator<'a> {
     bytes: Unstructured<'a>,
     out: String,
 }
 
-impl Maker<'_> {
-    /// From 0 to below `count`; 0 when the bytes are used up.
-    fn below(&mut self, count: usize) -> usize {
+impl Generator<'_> {
+    /// Returns a number less than `count`; 0 if the bytes are used up.
+    fn choose(&mut self, count: usize) -> usize {
         self.bytes.choose_index(count).unwrap_or(0)
     }
 
+    /// Returns true once in `count` calls on average; never if the bytes are used up.
     fn once_in(&mut self, count: usize) -> bool {
-        self.below(count) == count - 1
+        self.choose(count) == count - 1
     }
 
     fn one_of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
-        &all[self.below(all.len())]
+        &all[self.choose(all.len())]
     }
 
     fn blank(&mut self) {
@@ -159,18 +159,18 @@ impl Maker<'_> {
         self.out.push_str(blank);
     }
 
-    /// Now and then something else than belongs there.
-    fn form(&mut self, form: &Form, depth: usize) {
-        match form {
+    /// Generates a value of the type, or rarely of any type.
+    fn value(&mut self, value_type: &ValueType, depth: usize) {
+        match value_type {
             _ if self.once_in(32) => self.any(depth),
             Any => self.any(depth),
             Text => self.text(),
             Number => {
-                let number = self.below(1 << 16);
-                // A String takes everything.
+                let number = self.choose(1 << 16);
+                // Writing to a String can't fail.
                 let _ = write!(self.out, "{number}");
             }
-            List(of) => self.list(|maker| maker.form(of, depth + 1)),
+            List(element) => self.list(|generator| generator.value(element, depth + 1)),
             Object(known) => self.object(known, depth),
             Map => self.object(
                 &[("io.kubernetes.cri.sandbox-id", Text), ("a", Text)],
@@ -180,9 +180,9 @@ impl Maker<'_> {
     }
 
     fn any(&mut self, depth: usize) {
-        match self.below(8) {
-            0 if depth < DEEPEST => self.list(|maker| maker.any(depth + 1)),
-            1 if depth < DEEPEST => self.object(&[], depth),
+        match self.choose(8) {
+            0 if depth < MAX_DEPTH => self.list(|generator| generator.any(depth + 1)),
+            1 if depth < MAX_DEPTH => self.object(&[], depth),
             2 => self.text(),
             _ => {
                 let scalar = *self.one_of(SCALARS);
@@ -194,40 +194,40 @@ impl Maker<'_> {
     fn list(&mut self, mut element: impl FnMut(&mut Self)) {
         self.out.push('[');
         self.blank();
-        for index in 0..self.below(5) {
-            self.between(index);
+        for index in 0..self.choose(5) {
+            self.separator(index);
             element(self);
             self.blank();
         }
         self.out.push(']');
     }
 
-    fn object(&mut self, known: &[(&str, Form)], depth: usize) {
+    fn object(&mut self, known: &[(&str, ValueType)], depth: usize) {
         self.out.push('{');
         self.blank();
         let mut count = 0;
-        let first = self.below(known.len().max(1));
+        let first = self.choose(known.len().max(1));
         for at in 0..known.len() {
-            let (key, form) = &known[(first + at) % known.len()];
-            let times = match self.below(32) {
+            let (key, value_type) = &known[(first + at) % known.len()];
+            let times = match self.choose(32) {
                 0..4 => 0,
                 4 => 2,
                 _ => 1,
             };
             for _ in 0..times {
-                self.between(count);
+                self.separator(count);
                 count += 1;
                 self.key(key);
                 if self.once_in(16) {
                     self.out.push_str("null");
                 } else {
-                    self.form(form, depth + 1);
+                    self.value(value_type, depth + 1);
                 }
                 self.blank();
             }
         }
-        for _ in 0..self.below(8).saturating_sub(5) {
-            self.between(count);
+        for _ in 0..self.choose(8).saturating_sub(5) {
+            self.separator(count);
             count += 1;
             let key = *self.one_of(KEYS);
             self.key(key);
@@ -237,14 +237,14 @@ impl Maker<'_> {
         self.out.push('}');
     }
 
-    fn between(&mut self, index: usize) {
+    fn separator(&mut self, index: usize) {
         if index > 0 {
             self.out.push(',');
             self.blank();
         }
     }
 
-    /// Seldom in other letters, as Go would take them too.
+    /// Generates a key and a colon. Rarely the key is in upper case, which Go matches as well.
     fn key(&mut self, key: &str) {
         if self.once_in(64) {
             let other = key.to_ascii_uppercase();
@@ -263,11 +263,11 @@ impl Maker<'_> {
     }
 
     fn quoted(&mut self, text: &str) {
-        let escapes = self.once_in(4);
+        let has_escapes = self.once_in(4);
         self.out.push('"');
         for letter in text.chars() {
-            let must = matches!(letter, '"' | '\\' | '\0'..' ');
-            if must || (escapes && self.once_in(2)) {
+            let needs_escape = matches!(letter, '"' | '\\' | '\0'..' ');
+            if needs_escape || (has_escapes && self.once_in(2)) {
                 for unit in letter.encode_utf16(&mut [0; 2]) {
                     let _ = write!(self.out, "\\u{unit:04x}");
                 }

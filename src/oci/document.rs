@@ -1,4 +1,4 @@
-//! Reads a configuration.
+//! Reads the parts of a config that runcrust uses.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,28 +9,27 @@ use super::object::{Keys, Object};
 use super::schema::{
     ANNOTATIONS, HOOKS, ID_MAPPING, LINUX, MOUNT, MOUNTS, NAMESPACE, RESOURCES, ROOT, TOP,
 };
-use super::value::{decoded, elements, id, own_string, string, wrong_type};
+use super::value::{decoded, elements, id, string, string_with_nul, wrong_type};
 use super::{ArrayPath, DocumentError};
 
 /// One entry of `mounts` (config.md "Mounts").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount<'a> {
-    /// Its key: two mounts may share a destination, and containerd's sandboxes have two on
-    /// `/dev/shm`.
+    /// Index in `mounts`. It identifies the mount, because destinations aren't unique: containerd's sandboxes have two
+    /// mounts on `/dev/shm`.
     pub(crate) index: usize,
-    /// Empty where there is none; the delegate refuses that.
+    /// Empty if it is missing, which the delegate rejects.
     pub(crate) destination: Cow<'a, str>,
     /// A path, or a word such as `tmpfs`.
     pub(crate) source: Option<Cow<'a, str>>,
-    /// The source as it is written, quotes and escapes included.
+    /// The source's JSON text, with quotes and escapes.
     pub(crate) source_json: Option<&'a str>,
     /// `type`
     pub(crate) kind: Option<Cow<'a, str>>,
-    /// `options`, in order.
     pub(crate) options: Vec<Cow<'a, str>>,
-    /// It has id mappings of its own.
+    /// The mount itself has `uidMappings` or `gidMappings`.
     pub(crate) has_id_mappings: bool,
-    /// All of it, as it is written.
+    /// The whole mount's JSON text.
     pub(crate) json: &'a str,
 }
 
@@ -46,68 +45,73 @@ pub(crate) struct IdMapping {
 /// One entry of `linux.namespaces` (config-linux.md "Namespaces").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Namespace<'a> {
-    /// `type`: `mount`, `pid`, …; empty where there is none.
+    /// `type`: `mount`, `pid`, …; empty if it is missing.
     pub(crate) kind: Cow<'a, str>,
-    /// An existing namespace to join; a new one without.
+    /// The namespace to join. `None` asks for a new one.
     pub(crate) path: Option<Cow<'a, str>>,
 }
 
-/// A configuration, borrowed from the bytes it was read from. Of a key that stands twice the last
-/// value counts; what other readers make of it is told by [`find_source`](Self::find_source) and taken
-/// from them by [`mask_duplicates`](Self::mask_duplicates).
+/// A config, borrowed from the text it was parsed from.
+///
+/// If a key occurs twice in an object, the last value counts. Other parsers may use another value:
+/// [`find_source`](Self::find_source) considers all of them, and [`mask_duplicates`](Self::mask_duplicates) hides them
+/// from the delegate.
 #[derive(Debug)]
 pub(crate) struct Document<'a> {
     pub(super) text: &'a str,
-    pub(super) all: Json<'a>,
+    /// The document itself, without what surrounds it in `text`.
+    pub(super) json: Json<'a>,
     pub(super) top: Object<'a>,
-    /// The object at `linux`, once it was asked for: a filter of system calls makes it long.
+    /// The object at `linux`, read on first use: a seccomp filter makes it long.
     linux: OnceCell<Option<Object<'a>>>,
-    /// It was no UTF-8: in each reader's text the bytes that aren't are something else.
+    /// The original isn't UTF-8. Parsers disagree about the invalid bytes, which are U+FFFD in `text`.
     pub(super) is_lossy: bool,
 }
 
 impl<'a> Document<'a> {
-    /// Reads the first JSON value of `bytes`; Go ignores what comes after it, and so do we.
-    /// One pass, which looks into nothing below the top level.
+    /// Parses the first JSON value of `bytes`. What follows it is ignored, as by Go. The syntax of the whole value is
+    /// checked, but only the keys of the top level are read.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DocumentError> {
         let text = std::str::from_utf8(bytes).map_err(DocumentError::Encoding)?;
         Self::of(text, false)
     }
 
-    /// The same of bytes that may be no UTF-8, which Go takes, for
-    /// [`find_source`](Self::find_source): what comes of it is [`parse`](Self::parse)d, or not read.
-    #[expect(clippy::ptr_arg, reason = "text that was changed is owned")]
+    /// Parses text that may come from a lossy conversion (`Cow::Owned`), because Go accepts a config that isn't UTF-8.
+    ///
+    /// Such a document is only good for [`find_source`](Self::find_source). Use [`parse`](Self::parse) for everything
+    /// else.
+    #[expect(clippy::ptr_arg, reason = "an owned text is a lossy conversion")]
     pub(crate) fn parse_lossy(text: &'a Cow<'_, str>) -> Result<Self, DocumentError> {
         Self::of(text, matches!(text, Cow::Owned(_)))
     }
 
     fn of(text: &'a str, is_lossy: bool) -> Result<Self, DocumentError> {
-        let (all, top) = Object::first_of(text, TOP, format_args!("the document"))?;
+        let (json, top) = Object::first_of(text, TOP, format_args!("the document"))?;
         Ok(Self {
             text,
-            all,
+            json,
             top,
             linux: OnceCell::new(),
             is_lossy,
         })
     }
 
-    /// Whether a mount has such a text under the key.
-    pub(crate) fn has_mount(&self, key: &str, is_it: impl Fn(&str) -> bool) -> bool {
+    /// Reports whether any mount has a string under `key` for which `matches` returns true.
+    pub(crate) fn has_mount(&self, key: &str, matches: impl Fn(&str) -> bool) -> bool {
         let mounts = self.top.get(MOUNTS).into_iter().flat_map(Json::elements);
         let mut values = mounts.filter_map(|mount| Object::of(mount, MOUNT).get(key));
         values.any(|value| {
             let text = value.quoted().and_then(|quoted| decoded(quoted).ok());
-            text.is_some_and(|text| is_it(&text))
+            text.is_some_and(|text| matches(&text))
         })
     }
 
-    /// All of it, as it is written.
+    /// Returns the text that the document was parsed from, including what surrounds the JSON value.
     pub(crate) const fn text(&self) -> &'a str {
         self.text
     }
 
-    /// All mounts, in order.
+    /// Returns all mounts, in order.
     pub(crate) fn mounts(&self) -> Result<Vec<Mount<'a>>, DocumentError> {
         let mounts = self.elements(ArrayPath::Mounts)?;
         mounts
@@ -117,8 +121,9 @@ impl<'a> Document<'a> {
             .collect()
     }
 
-    /// The value of one annotation (config.md "Annotations"). Several objects of them are one, as in
-    /// Go: nobody else acts on those that are asked for.
+    /// Returns the value of an annotation (config.md "Annotations").
+    ///
+    /// Several `annotations` objects are merged, as in Go. This is safe because only runcrust uses these annotations.
     pub(crate) fn annotation(&self, key: &str) -> Result<Option<Cow<'a, str>>, DocumentError> {
         let place = format_args!("annotations");
         let Some(last) = self.top.get(ANNOTATIONS) else {
@@ -127,11 +132,12 @@ impl<'a> Document<'a> {
         if !last.is_object() {
             return Err(wrong_type(place, "an object", last));
         }
-        let several = self.top.is_odd().then(|| self.members_of_key(ANNOTATIONS));
+        let is_ambiguous = self.top.is_ambiguous();
+        let several = is_ambiguous.then(|| self.members_of_key(ANNOTATIONS));
         let several = several.into_iter().flatten().map(|(_, value)| value);
-        let one = (!self.top.is_odd()).then_some(last);
+        let single = (!is_ambiguous).then_some(last);
         let mut found = None;
-        for annotations in several.chain(one) {
+        for annotations in several.chain(single) {
             if annotations.is_null() {
                 found = None;
             }
@@ -143,17 +149,17 @@ impl<'a> Document<'a> {
         }
         found
             .filter(|value| !value.is_null())
-            .map(|value| own_string(value, format_args!("annotations[\"{key}\"]")))
+            .map(|value| string_with_nul(value, format_args!("annotations[\"{key}\"]")))
             .transpose()
     }
 
-    /// All values under a key of the document's, in their order.
+    /// Returns all top-level members with this key, in order.
     fn members_of_key(&self, key: &str) -> impl Iterator<Item = (Json<'a>, Json<'a>)> {
-        let members = self.all.members();
+        let members = self.json.members();
         members.filter(move |(name, _)| is_key(*name, key))
     }
 
-    /// `root.path`, which may be relative to the bundle (config.md "Root").
+    /// Returns `root.path`, which may be relative to the bundle (config.md "Root").
     pub(crate) fn root_path(&self) -> Result<Option<Cow<'a, str>>, DocumentError> {
         let Some(root) = object(&self.top, "root", ROOT, format_args!("root"))? else {
             return Ok(None);
@@ -161,7 +167,7 @@ impl<'a> Document<'a> {
         text(&root, "path", format_args!("root.path"))
     }
 
-    /// `linux.namespaces`, in order.
+    /// Returns `linux.namespaces`, in order.
     pub(crate) fn namespaces(&self) -> Result<Vec<Namespace<'a>>, DocumentError> {
         let Some(linux) = self.linux()? else {
             return Ok(Vec::new());
@@ -176,17 +182,17 @@ impl<'a> Document<'a> {
             .collect()
     }
 
-    /// `linux.uidMappings`, in order.
+    /// Returns `linux.uidMappings`, in order.
     pub(crate) fn uid_mappings(&self) -> Result<Vec<IdMapping>, DocumentError> {
         self.id_mappings("uidMappings")
     }
 
-    /// `linux.gidMappings`, in order.
+    /// Returns `linux.gidMappings`, in order.
     pub(crate) fn gid_mappings(&self) -> Result<Vec<IdMapping>, DocumentError> {
         self.id_mappings("gidMappings")
     }
 
-    /// `linux.rootfsPropagation` (config-linux.md "Rootfs Mount Propagation").
+    /// Returns `linux.rootfsPropagation` (config-linux.md "Rootfs Mount Propagation").
     pub(crate) fn root_propagation(&self) -> Result<Option<Cow<'a, str>>, DocumentError> {
         let Some(linux) = self.linux()? else {
             return Ok(None);
@@ -195,7 +201,7 @@ impl<'a> Document<'a> {
         text(linux, "rootfsPropagation", place)
     }
 
-    /// `linux.mountLabel` (config-linux.md "Mount Label").
+    /// Returns `linux.mountLabel` (config-linux.md "Mount Label").
     pub(crate) fn mount_label(&self) -> Result<Option<Cow<'a, str>>, DocumentError> {
         let Some(linux) = self.linux()? else {
             return Ok(None);
@@ -226,7 +232,7 @@ impl<'a> Document<'a> {
             .collect()
     }
 
-    /// The elements of an array as they are written; none where there is no array.
+    /// Returns the JSON texts of an array's elements; none if the array is missing.
     pub(crate) fn array(&self, array: ArrayPath) -> Result<Vec<&'a str>, DocumentError> {
         let elements = self.elements(array)?;
         Ok(elements.into_iter().map(Json::text).collect())
@@ -270,10 +276,10 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Whether this is how a key is written.
+/// Reports whether `name` is the JSON text of `key`.
 fn is_key(name: Json<'_>, key: &str) -> bool {
     name.quoted().is_some_and(|quoted| {
-        // Without escapes it has the key's length; with them it is longer.
+        // Escapes make a name longer, never shorter.
         quoted.len() >= key.len() && decoded(quoted).is_ok_and(|name| name == key)
     })
 }

@@ -1,77 +1,71 @@
-//! Edits of a configuration.
+//! Edits a config.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::json::{Json, WHITE_SPACE};
 use super::object::Object;
-use super::schema::{DOCUMENT, Level, MOUNT, SchemaNode};
+use super::schema::{DOCUMENT, MOUNT, ObjectSchema, SchemaNode};
 use super::splice::Splices;
-use super::value::{check, elements};
+use super::value::{check_json, elements};
 use super::{ArrayPath, Document, DocumentError};
 
-/// One change. Indices are those of the document that is edited, whatever else is in the list.
+/// One change to a document. Indices are those in the unedited document, independent of other edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
-    /// Gives a mount another source, which is added where it has none, and appends options.
+    /// Sets a mount's source, which may be missing, and appends options.
     ReplaceMountSource {
         /// [`Mount::index`](super::Mount::index)
         index: usize,
-        /// The new source.
         source: String,
-        /// The options that come after those that it has.
+        /// Options to append to the mount's own.
         options: Vec<String>,
     },
-    /// Puts back a mount as [`Mount::json`](super::Mount::json) gave it, byte for byte.
+    /// Replaces a mount with JSON text, which restores a [`Mount::json`](super::Mount::json) byte for byte.
     ReplaceMountJson {
         /// [`Mount::index`](super::Mount::index)
         index: usize,
         /// One JSON value.
         json: String,
     },
-    /// The same with a source as it is written in JSON: puts back what
-    /// [`Mount::source_json`](super::Mount::source_json) gave, byte for byte.
+    /// Replaces a mount's source with JSON text, which restores a
+    /// [`Mount::source_json`](super::Mount::source_json) byte for byte.
     ReplaceMountSourceJson {
         /// [`Mount::index`](super::Mount::index)
         index: usize,
         /// One JSON value.
         json: String,
     },
-    /// Appends an element, in the order of the list; the array and the objects above it are
-    /// made where they are missing or null.
+    /// Appends an element. Several are appended in the order of the edits. The array and its parents are created if
+    /// they are missing or null.
     Push {
-        /// The array.
         array: ArrayPath,
         /// One JSON value.
         json: String,
     },
-    /// Puts an element before another, in the order of the list; at the end where there is no
-    /// such other. The array is made where it is missing or null.
+    /// Inserts an element before another one, or at the end if there is no element `before`. Several are inserted in
+    /// the order of the edits. The array and its parents are created if they are missing or null.
     Insert {
-        /// The array.
         array: ArrayPath,
-        /// Before which one.
+        /// Index of the element that the new one is inserted before.
         before: usize,
         /// One JSON value.
         json: String,
     },
-    /// Removes an element; twice is once, and a source for a removed mount is of no matter.
-    Remove {
-        /// The array.
-        array: ArrayPath,
-        /// The index of the element.
-        index: usize,
-    },
+    /// Removes an element. Other edits of the same element are ignored.
+    Remove { array: ArrayPath, index: usize },
 }
 
 impl Document<'_> {
-    /// The text with all `edits` made, and nothing else changed. The removal of what was pushed
-    /// onto an array that was there gives the bytes from before the push.
+    /// Applies all `edits` and returns the new text.
+    ///
+    /// All other bytes are unchanged. Removing an element that was pushed onto an existing array restores the bytes
+    /// from before the push.
     pub(crate) fn apply(&self, edits: &[Edit]) -> Result<Vec<u8>, DocumentError> {
-        let plan = Plan::of(edits)?;
+        let edits = EditsByArray::new(edits)?;
         let mut splices = Splices::new(self.text);
         let open = self.text.len() - self.text.trim_start_matches(WHITE_SPACE).len();
-        plan.edit_object(&self.top, open, &DOCUMENT, &mut splices)?;
+        edits.edit_object(&self.top, open, &DOCUMENT, &mut splices)?;
         Ok(splices.apply())
     }
 }
@@ -80,34 +74,34 @@ impl Document<'_> {
 #[derive(Default)]
 struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,
-    /// New elements, by the index of the element that they come before.
+    /// New elements, by the index of the element that they are inserted before.
     inserts: BTreeMap<usize, Vec<&'e str>>,
-    /// Changes to elements that are there, by their index.
-    elements: BTreeMap<usize, Change>,
+    /// Edits of existing elements, by index.
+    elements: BTreeMap<usize, ElementEdit>,
 }
 
-enum Change {
-    Removed,
-    Replaced(String),
-    Mount(MountChange),
+enum ElementEdit {
+    Remove,
+    Replace(String),
+    EditMount(MountEdit),
 }
 
-/// A mount's new source, and the options that are appended to its own; all are JSON.
-struct MountChange {
+/// A new source for a mount, and options to append. All are JSON text.
+struct MountEdit {
     source: String,
     options: Vec<String>,
 }
 
-struct Plan<'e>(BTreeMap<ArrayPath, ArrayEdits<'e>>);
+struct EditsByArray<'e>(BTreeMap<ArrayPath, ArrayEdits<'e>>);
 
-impl<'e> Plan<'e> {
-    fn of(edits: &'e [Edit]) -> Result<Self, DocumentError> {
-        let mut plan: BTreeMap<ArrayPath, ArrayEdits<'e>> = BTreeMap::new();
+impl<'e> EditsByArray<'e> {
+    fn new(edits: &'e [Edit]) -> Result<Self, DocumentError> {
+        let mut by_array: BTreeMap<ArrayPath, ArrayEdits<'e>> = BTreeMap::new();
         for edit in edits {
-            let (array, index, change) = match edit {
+            let (array, index, element_edit) = match edit {
                 Edit::Push { array, json } => {
-                    checked(*array, json)?;
-                    plan.entry(*array).or_default().pushes.push(json);
+                    check_new_element(*array, json)?;
+                    by_array.entry(*array).or_default().pushes.push(json);
                     continue;
                 }
                 Edit::Insert {
@@ -115,72 +109,75 @@ impl<'e> Plan<'e> {
                     before,
                     json,
                 } => {
-                    checked(*array, json)?;
-                    let inserts = &mut plan.entry(*array).or_default().inserts;
+                    check_new_element(*array, json)?;
+                    let inserts = &mut by_array.entry(*array).or_default().inserts;
                     inserts.entry(*before).or_default().push(json);
                     continue;
                 }
-                Edit::Remove { array, index } => (*array, *index, Change::Removed),
+                Edit::Remove { array, index } => (*array, *index, ElementEdit::Remove),
                 Edit::ReplaceMountSource {
                     index,
                     source,
                     options,
                 } => {
                     let json = |text: &String| serde_json::Value::from(text.as_str()).to_string();
-                    let change = MountChange {
+                    let edit = MountEdit {
                         source: json(source),
                         options: options.iter().map(json).collect(),
                     };
-                    (ArrayPath::Mounts, *index, Change::Mount(change))
+                    (ArrayPath::Mounts, *index, ElementEdit::EditMount(edit))
                 }
                 Edit::ReplaceMountSourceJson { index, json } => {
-                    checked(ArrayPath::Mounts, json)?;
-                    let change = MountChange {
+                    check_new_element(ArrayPath::Mounts, json)?;
+                    let edit = MountEdit {
                         source: json.clone(),
                         options: Vec::new(),
                     };
-                    (ArrayPath::Mounts, *index, Change::Mount(change))
+                    (ArrayPath::Mounts, *index, ElementEdit::EditMount(edit))
                 }
                 Edit::ReplaceMountJson { index, json } => {
-                    checked(ArrayPath::Mounts, json)?;
-                    (ArrayPath::Mounts, *index, Change::Replaced(json.clone()))
+                    check_new_element(ArrayPath::Mounts, json)?;
+                    let edit = ElementEdit::Replace(json.clone());
+                    (ArrayPath::Mounts, *index, edit)
                 }
             };
-            let elements = &mut plan.entry(array).or_default().elements;
-            if !matches!(elements.get(&index), Some(Change::Removed)) {
-                elements.insert(index, change);
+            let elements = &mut by_array.entry(array).or_default().elements;
+            if !matches!(elements.get(&index), Some(ElementEdit::Remove)) {
+                elements.insert(index, element_edit);
             }
         }
-        Ok(Self(plan))
+        Ok(Self(by_array))
     }
 
+    /// Edits the arrays below an object. `open` is the position of the object's opening brace.
     fn edit_object<'a>(
         &self,
         object: &Object<'a>,
         open: usize,
-        level: &Level,
+        schema: &ObjectSchema,
         splices: &mut Splices<'a>,
     ) -> Result<(), DocumentError> {
         let mut members = String::new();
-        for (key, node) in level.children {
+        for (key, node) in schema.children {
             match (object.get_or_null(key), node) {
-                _ if !self.touches(node) => {}
-                (Some(there), _) if there.is_null() => {
-                    if let Some(value) = self.fresh(node)? {
-                        splices.replace(there.span(splices.text()), value);
+                _ if !self.edits(node) => {}
+                (Some(value), _) if value.is_null() => {
+                    if let Some(new) = self.new_value(node)? {
+                        splices.replace(value.span(splices.text()), new);
                     }
                 }
-                (Some(there), SchemaNode::Array(array, _)) => {
-                    self.edit_array(there, *array, splices)?;
+                (Some(value), SchemaNode::Array(array, _)) => {
+                    self.edit_array(value, *array, splices)?;
                 }
-                (Some(there), SchemaNode::Object(level)) => {
-                    let object = Object::read(there, level.keys, format_args!("{}", level.place))?;
-                    let open = there.span(splices.text()).start;
-                    self.edit_object(&object, open, level, splices)?;
+                (Some(value), SchemaNode::Object(schema)) => {
+                    let place = format_args!("{}", schema.place);
+                    let object = Object::read(value, schema.keys, place)?;
+                    let open = value.span(splices.text()).start;
+                    self.edit_object(&object, open, schema, splices)?;
                 }
-                (Some(_), SchemaNode::List(..)) => {}
+                (Some(_), SchemaNode::ReadOnlyArray(..)) => {}
                 (None, _) => {
-                    if let Some(value) = self.fresh(node)? {
+                    if let Some(value) = self.new_value(node)? {
                         add_member(&mut members, key, &value);
                     }
                 }
@@ -192,7 +189,7 @@ impl<'e> Plan<'e> {
 
     fn edit_array<'a>(
         &self,
-        there: Json<'a>,
+        value: Json<'a>,
         array: ArrayPath,
         splices: &mut Splices<'a>,
     ) -> Result<(), DocumentError> {
@@ -200,22 +197,23 @@ impl<'e> Plan<'e> {
             return Ok(());
         };
         let text = splices.text();
-        let list = elements(there, format_args!("{array}"))?;
+        let list = elements(value, format_args!("{array}"))?;
         edits.check_indices(array, list.len())?;
         let spans: Vec<_> = list.iter().map(|element| element.span(text)).collect();
-        let mut kept = false;
+        // Whether an element precedes the current position in the edited array.
+        let mut has_predecessor = false;
         for (index, element) in spans.iter().enumerate() {
             let inserts = edits.inserts.get(&index).map(|inserts| inserts.join(","));
             match edits.elements.get(&index) {
-                // With the comma before it, or, up to the first that stays, the one after it.
-                Some(Change::Removed) if kept => {
+                // The comma before the element is removed with it, or the comma after it if it has no predecessor.
+                Some(ElementEdit::Remove) if has_predecessor => {
                     let inserts = inserts.map(|inserts| format!(",{inserts}"));
                     let gap = spans[index - 1].end..element.end;
                     splices.replace(gap, inserts.unwrap_or_default());
                 }
-                Some(Change::Removed) => {
+                Some(ElementEdit::Remove) => {
                     if let Some(inserts) = inserts {
-                        kept = true;
+                        has_predecessor = true;
                         splices.replace(element.clone(), inserts);
                     } else {
                         let end = spans.get(index + 1).map_or(element.end, |next| next.start);
@@ -223,13 +221,15 @@ impl<'e> Plan<'e> {
                     }
                 }
                 other => {
-                    kept = true;
+                    has_predecessor = true;
                     if let Some(inserts) = inserts {
                         splices.insert(element.start, format!("{inserts},"));
                     }
                     match other {
-                        Some(Change::Mount(change)) => change.make(list[index], index, splices)?,
-                        Some(Change::Replaced(json)) => {
+                        Some(ElementEdit::EditMount(edit)) => {
+                            edit.apply(list[index], index, splices)?;
+                        }
+                        Some(ElementEdit::Replace(json)) => {
                             splices.replace(element.clone(), json.clone());
                         }
                         _ => {}
@@ -237,40 +237,41 @@ impl<'e> Plan<'e> {
                 }
             }
         }
-        let appended = edits.at_the_end(spans.len());
+        let appended = edits.appended(spans.len());
         if !appended.is_empty() {
-            let comma = if kept { "," } else { "" };
+            let comma = if has_predecessor { "," } else { "" };
             let end = spans
                 .last()
-                .map_or(there.span(text).start + 1, |last| last.end);
+                .map_or(value.span(text).start + 1, |last| last.end);
             splices.insert(end, format!("{comma}{}", appended.join(",")));
         }
         Ok(())
     }
 
-    fn touches(&self, node: &SchemaNode) -> bool {
+    /// Reports whether there are edits below a node.
+    fn edits(&self, node: &SchemaNode) -> bool {
         match node {
             SchemaNode::Array(array, _) => self.0.contains_key(array),
-            SchemaNode::List(..) => false,
-            SchemaNode::Object(level) => level.children.iter().any(|(_, node)| self.touches(node)),
+            SchemaNode::ReadOnlyArray(..) => false,
+            SchemaNode::Object(schema) => schema.children.iter().any(|(_, node)| self.edits(node)),
         }
     }
 
-    /// The JSON of something that isn't there yet.
-    fn fresh(&self, node: &SchemaNode) -> Result<Option<String>, DocumentError> {
+    /// Returns the JSON text of a missing node with the edits applied; `None` if the node isn't needed.
+    fn new_value(&self, node: &SchemaNode) -> Result<Option<String>, DocumentError> {
         match node {
-            SchemaNode::List(..) => Ok(None),
+            SchemaNode::ReadOnlyArray(..) => Ok(None),
             SchemaNode::Array(array, _) => {
                 let Some(edits) = self.0.get(array) else {
                     return Ok(None);
                 };
                 edits.check_indices(*array, 0)?;
-                Ok(Some(format!("[{}]", edits.at_the_end(0).join(","))))
+                Ok(Some(format!("[{}]", edits.appended(0).join(","))))
             }
-            SchemaNode::Object(level) => {
+            SchemaNode::Object(schema) => {
                 let mut members = String::new();
-                for (key, node) in level.children {
-                    if let Some(value) = self.fresh(node)? {
+                for (key, node) in schema.children {
+                    if let Some(value) = self.new_value(node)? {
                         add_member(&mut members, key, &value);
                     }
                 }
@@ -281,8 +282,8 @@ impl<'e> Plan<'e> {
 }
 
 impl<'e> ArrayEdits<'e> {
-    /// Returns the elements that are added at the end of an array.
-    fn at_the_end(&self, length: usize) -> Vec<&'e str> {
+    /// Returns the elements that are added at the end of an array with `length` elements.
+    fn appended(&self, length: usize) -> Vec<&'e str> {
         let inserts = self.inserts.range(length..);
         let inserts = inserts.flat_map(|(_, inserts)| inserts.iter().copied());
         inserts.chain(self.pushes.iter().copied()).collect()
@@ -300,15 +301,15 @@ impl<'e> ArrayEdits<'e> {
     }
 }
 
-fn checked(array: ArrayPath, json: &str) -> Result<(), DocumentError> {
-    check(json).map_err(|source| DocumentError::Element {
+fn check_new_element(array: ArrayPath, json: &str) -> Result<(), DocumentError> {
+    check_json(json).map_err(|source| DocumentError::NewElement {
         array: array.name(),
         source,
     })
 }
 
-impl MountChange {
-    fn make<'a>(
+impl MountEdit {
+    fn apply<'a>(
         &self,
         mount: Json<'a>,
         index: usize,
@@ -317,23 +318,23 @@ impl MountChange {
         let object = Object::read(mount, MOUNT, format_args!("mounts[{index}]"))?;
         let mut members = String::new();
         match object.get_or_null("source") {
-            Some(there) => splices.replace(there.span(splices.text()), self.source.clone()),
+            Some(source) => splices.replace(source.span(splices.text()), self.source.clone()),
             None => add_member(&mut members, "source", &self.source),
         }
         let options = self.options.join(",");
         match object.get_or_null("options") {
             _ if options.is_empty() => {}
             None => add_member(&mut members, "options", &format!("[{options}]")),
-            Some(there) if there.is_null() => {
-                splices.replace(there.span(splices.text()), format!("[{options}]"));
+            Some(list) if list.is_null() => {
+                splices.replace(list.span(splices.text()), format!("[{options}]"));
             }
-            Some(there) => {
-                let present = elements(there, format_args!("mounts[{index}].options"))?;
-                match present.last() {
+            Some(list) => {
+                let existing = elements(list, format_args!("mounts[{index}].options"))?;
+                match existing.last() {
                     Some(last) => {
                         splices.insert(last.span(splices.text()).end, format!(",{options}"));
                     }
-                    None => splices.insert(there.span(splices.text()).start + 1, options),
+                    None => splices.insert(list.span(splices.text()).start + 1, options),
                 }
             }
         }
@@ -345,11 +346,11 @@ impl MountChange {
 
 fn add_member(members: &mut String, key: &str, value: &str) {
     let comma = if members.is_empty() { "" } else { "," };
-    // A String takes everything.
+    // Writing to a String can't fail.
     let _ = write!(members, "{comma}\"{key}\":{value}");
 }
 
-/// Puts new members behind the last one; `open` is where the object's brace is.
+/// Inserts new members after the last one. `open` is the position of the object's opening brace.
 fn insert_members<'a>(
     object: &Object<'a>,
     open: usize,

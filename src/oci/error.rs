@@ -1,15 +1,15 @@
-//! The errors of a configuration that can't be read or edited with certainty.
+//! Errors for configs that can't be read or edited unambiguously.
 
 use std::fmt;
 
-/// A kind of reader of JSON that has a reading of its own.
+/// A family of JSON parsers that delegates use. They differ in how they parse unusual documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParserFamily {
-    /// Go's encoding/json: runc. Keys in any case; of a key that stands twice the last, objects
-    /// merged.
+    /// Go's encoding/json, used by runc. It matches keys case-insensitively. For a duplicate key it uses the last
+    /// value, and merges objects.
     Go,
-    /// Whoever keeps strings as C does: crun. They end at a NUL character. Of a key that stands
-    /// twice yajl gives the first, json-c (crun from 2026 on) the last.
+    /// Parsers with C strings, used by crun. Strings end at a NUL character. For a duplicate key yajl uses the first
+    /// value, json-c (crun since 2026) the last.
     C,
 }
 
@@ -22,104 +22,89 @@ impl fmt::Display for ParserFamily {
     }
 }
 
-/// A `config.json` that isn't touched, and why.
+/// An error of parsing or editing a `config.json`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
-    /// JSON text is UTF-8 (RFC 8259, 8.1).
+    /// JSON text must be UTF-8 (RFC 8259, 8.1).
     #[error("config.json isn't UTF-8")]
     Encoding(#[source] std::str::Utf8Error),
-    /// Not JSON.
     #[error("config.json isn't valid JSON")]
     Syntax(#[source] serde_json::Error),
-    /// A value of another type than the runtime-spec gives it.
+    /// A value doesn't have the type that the OCI runtime specification requires.
     #[error("config.json: {place} is {found}, not {expected}")]
     WrongType {
         /// The JSON path.
         place: String,
-        /// The type in the runtime-spec.
         expected: &'static str,
-        /// What was found.
         found: &'static str,
     },
-    /// A string with half of a surrogate pair, for which Go and C have different readings.
+    /// A string contains an unpaired surrogate, which Go and C parsers decode differently.
     #[error("config.json: {place} is not valid Unicode")]
     Text {
         /// The JSON path.
         place: String,
-        /// The error of the parser, with the place in the string.
+        /// The parser's error, with the position in the string.
         #[source]
         source: serde_json::Error,
     },
-    /// A string with a NUL character in it.
+    /// A string contains a NUL character.
     #[error(
-        "config.json: {place} has a NUL character, and of what comes after it {} read nothing; \
-         hint: remove it",
+        "config.json: {place} has a NUL character, and {} ignore the rest of the string; hint: remove the character",
         ParserFamily::C
     )]
     Nul {
         /// The JSON path.
         place: String,
     },
-    /// Go takes `Mounts` for `mounts`, crun doesn't.
+    /// A key is equal to a known one for some parsers only, such as `Mounts` for Go.
     #[error(
-        "config.json: {place} has a key {key:?}, which {reader} read as \"{meant}\" and others \
-         don't; hint: spell it \"{meant}\""
+        "config.json: {place} has a key {key:?}, which {family} read as \"{known}\" and others don't; hint: spell it \
+         \"{known}\""
     )]
     Spelling {
         /// The JSON path of the object.
         place: String,
-        /// The key as it stands there.
+        /// The key as written in the document.
         key: String,
-        /// The key that it is taken for.
-        meant: &'static str,
-        /// The kind of reader.
-        reader: ParserFamily,
+        known: &'static str,
+        family: ParserFamily,
     },
-    /// Two objects under one key: which of them counts, or what they come to together, depends on the
-    /// reader.
+    /// A key occurs twice, each time with an object. Parsers use the first, the last, or merge them.
     #[error(
-        "config.json: {place} has the key \"{key}\" twice, each with an object, and delegates read \
-         that in different ways; hint: make one of them"
+        "config.json: {place} has the key \"{key}\" twice, each with an object, and delegates read that differently; \
+         hint: merge the two objects"
     )]
     Duplicate {
-        /// The JSON path of the object.
+        /// The JSON path of the object that has the keys.
         place: String,
-        /// The key.
         key: &'static str,
     },
-    /// Names that would be taken for those which keys get here.
+    /// Duplicate keys can't be masked, because the document already contains masked keys.
     #[error(
-        "config.json: has keys twice, and names that begin with \"{name}\"; hint: give each key \
-         once"
+        "config.json: has duplicate keys, and keys that begin with \"{prefix}\", which is reserved for runcrust; hint: \
+         remove the duplicate keys"
     )]
-    Reserved {
-        /// With what they begin.
-        name: &'static str,
-    },
-    /// A list that is longer than any of use.
-    #[error("config.json: {place} has more than {most} elements")]
+    Reserved { prefix: &'static str },
+    /// An array is too long.
+    #[error("config.json: {place} has more than {limit} elements")]
     TooMany {
         /// The JSON path of the array.
         place: String,
-        /// How many there may be.
-        most: usize,
+        limit: usize,
     },
-    /// An edit of an element that isn't there.
-    #[error("config.json: {array} has {length} elements, and number {index} was to be edited")]
+    /// An edit names an element that doesn't exist.
+    #[error("config.json: can't edit element {index} of {array}, which has {length} elements")]
     NoSuchElement {
         /// The JSON path of the array.
         array: &'static str,
-        /// The index of the element.
         index: usize,
-        /// How many there are.
         length: usize,
     },
-    /// An edit with something that isn't one JSON value.
-    #[error("the new element of {array} isn't JSON")]
-    Element {
+    /// The new text of an edit isn't exactly one JSON value.
+    #[error("the new element of {array} isn't valid JSON")]
+    NewElement {
         /// The JSON path of the array.
         array: &'static str,
-        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },

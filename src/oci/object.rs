@@ -1,4 +1,4 @@
-//! One JSON object: the values of the keys we care about, and where a new one would go.
+//! Reads one JSON object: the values of its known keys, and the position for new members.
 
 use std::fmt::{self, Arguments};
 
@@ -10,25 +10,26 @@ use super::error::ParserFamily;
 use super::json::{Json, WHITE_SPACE};
 use super::value::{before_nul, decoded, wrong_type};
 
-/// The most keys of one object that we care about.
-const MOST: usize = 7;
+/// Largest number of known keys of an object.
+const MAX_KEYS: usize = 7;
 
-/// The keys of an object that we care about; each in lower case letters or camel case, ASCII.
+/// The known keys of an object, that is, those that runcrust reads. All are ASCII, in lower or camel case.
 pub(super) type Keys = &'static [&'static str];
 
 /// An object, read one level deep.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
     keys: Keys,
-    values: [Option<Json<'a>>; MOST],
-    /// The value before the closing brace, whatever its key.
+    /// The value of each key, by its index in `keys`.
+    values: [Option<Json<'a>>; MAX_KEYS],
+    /// The last member's value, known or not.
     last: Option<Json<'a>>,
-    is_odd: bool,
+    is_ambiguous: bool,
 }
 
 impl<'a> Object<'a> {
-    /// The object that is the first value of `text`, with what is read of it: both come of the one pass in which
-    /// the text is checked.
+    /// Parses the object that is the first JSON value of `text`. Returns its text and the object. Checks the syntax and
+    /// reads the members in one pass.
     pub(super) fn first_of(
         text: &'a str,
         keys: Keys,
@@ -41,17 +42,17 @@ impl<'a> Object<'a> {
         }
         let mut reader = serde_json::Deserializer::from_str(text);
         let object = reader
-            .deserialize_map(Read(keys))
+            .deserialize_map(ObjectVisitor(keys))
             .map_err(DocumentError::Syntax)?;
         let from = object.last.map_or(start, |last| last.span(text).end);
-        // What it leaves out here is white space.
+        // Only white space can be between the last value and the brace.
         let end = text[from..]
             .find('}')
             .map_or(text.len(), |brace| from + brace + 1);
         Ok((Json::of(&text[start..end]), object))
     }
 
-    /// Reads the object `value`, which is at `place`.
+    /// Reads the object at `place`. Fails if `value` isn't an object.
     pub(super) fn read(
         value: Json<'a>,
         keys: Keys,
@@ -64,11 +65,11 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The same; what is no object is an empty one.
+    /// Reads an object. Returns an empty one if `value` isn't an object.
     pub(super) fn of(value: Json<'a>, keys: Keys) -> Self {
         let mut object = Self::empty(keys);
         for (key, value) in value.members() {
-            object.take(key, value);
+            object.add_member(key, value);
         }
         object
     }
@@ -76,65 +77,63 @@ impl<'a> Object<'a> {
     const fn empty(keys: Keys) -> Self {
         Self {
             keys,
-            values: [None; MOST],
+            values: [None; MAX_KEYS],
             last: None,
-            is_odd: false,
+            is_ambiguous: false,
         }
     }
 
-    /// The next member.
-    fn take(&mut self, key: Json<'a>, value: Json<'a>) {
+    fn add_member(&mut self, key: Json<'a>, value: Json<'a>) {
         self.last = Some(value);
         match match_key(key, self.keys) {
-            Some((at, KeyMatch::Exact)) => self.note(at, value),
-            Some((_, KeyMatch::OnlyFor(_))) => self.is_odd = true,
+            Some((at, KeyMatch::Exact)) => self.set(at, value),
+            Some((_, KeyMatch::OnlyFor(_))) => self.is_ambiguous = true,
             None => {}
         }
     }
 
-    /// The keys cared for.
     pub(super) const fn keys(&self) -> Keys {
         self.keys
     }
 
-    /// The value of `key`, which must be one of the keys cared for; `null` counts as absent, as
-    /// it does in Go.
+    /// Returns the value of a known key. `null` counts as missing, as in Go.
     pub(super) fn get(&self, key: &str) -> Option<Json<'a>> {
         self.get_or_null(key).filter(|value| !value.is_null())
     }
 
-    /// The value of `key`, and be it `null`.
+    /// Returns the value of a known key, even if it is `null`.
     pub(super) fn get_or_null(&self, key: &str) -> Option<Json<'a>> {
         let at = self.keys.iter().position(|known| *known == key)?;
         self.values[at]
     }
 
-    /// The value before the closing brace.
+    /// Returns the value of the last member, known or not.
     pub(super) const fn last(&self) -> Option<Json<'a>> {
         self.last
     }
 
-    /// Whether there are more readings of it than ours: a key stands twice, or is spelt otherwise.
-    pub(super) const fn is_odd(&self) -> bool {
-        self.is_odd
+    /// Reports whether parsers may read the object differently: a known key occurs twice, or a key is equal to a known
+    /// one for some parsers only.
+    pub(super) const fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
     }
 
-    /// Of a key that stands twice the last value counts, as in Go, where `null` unsets an array or
-    /// an object and leaves anything else as it was.
-    fn note(&mut self, at: usize, value: Json<'a>) {
+    /// Sets the value of a key. For a duplicate key the last value counts, as in Go: there `null` unsets an array or an
+    /// object, but leaves any other value unchanged.
+    fn set(&mut self, at: usize, value: Json<'a>) {
         let earlier = self.values[at];
-        self.is_odd |= earlier.is_some();
-        let stays = |earlier: Json<'_>| value.is_null() && earlier.is_scalar();
-        if !earlier.is_some_and(stays) {
+        self.is_ambiguous |= earlier.is_some();
+        let is_unaffected = |earlier: Json<'_>| value.is_null() && earlier.is_scalar();
+        if !earlier.is_some_and(is_unaffected) {
             self.values[at] = Some(value);
         }
     }
 }
 
-/// An object of these keys, while its text is read.
-struct Read(Keys);
+/// A serde visitor that reads an [`Object`] with these keys.
+struct ObjectVisitor(Keys);
 
-impl<'a> Visitor<'a> for Read {
+impl<'a> Visitor<'a> for ObjectVisitor {
     type Value = Object<'a>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,30 +143,30 @@ impl<'a> Visitor<'a> for Read {
     fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<Object<'a>, A::Error> {
         let mut object = Object::empty(self.0);
         while let Some((key, value)) = members.next_entry::<&RawValue, &RawValue>()? {
-            object.take(Json::of(key.get()), Json::of(value.get()));
+            object.add_member(Json::of(key.get()), Json::of(value.get()));
         }
         Ok(object)
     }
 }
 
-/// How a key is one of those cared for.
+/// How a key matches a known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyMatch {
-    /// It is the same.
+    /// For every parser.
     Exact,
-    /// It is taken for it by this kind of reader.
+    /// Only for this family of parsers.
     OnlyFor(ParserFamily),
 }
 
-/// The number of the key, of those cared for, that `key` is or may be taken for.
+/// Finds the known key that `key` is, or that some parsers take it for. Returns its index in `keys`.
 pub(super) fn match_key(key: Json<'_>, keys: Keys) -> Option<(usize, KeyMatch)> {
     let quoted = key.quoted()?;
     if let Some(cut) = before_nul(quoted) {
         let (at, _) = position(cut, keys)?;
         return Some((at, KeyMatch::OnlyFor(ParserFamily::C)));
     }
-    let (at, is_same) = position(quoted, keys)?;
-    let key_match = if is_same {
+    let (at, is_exact) = position(quoted, keys)?;
+    let key_match = if is_exact {
         KeyMatch::Exact
     } else {
         KeyMatch::OnlyFor(ParserFamily::Go)
@@ -175,15 +174,16 @@ pub(super) fn match_key(key: Json<'_>, keys: Keys) -> Option<(usize, KeyMatch)> 
     Some((at, key_match))
 }
 
-/// None where it is half a surrogate pair, which no key of ours has.
+/// Returns the index of the known key that Go matches with an undecoded key, and whether they are equal. Returns `None`
+/// for an unpaired surrogate, which no known key contains.
 fn position(quoted: &str, keys: Keys) -> Option<(usize, bool)> {
     let key = decoded(quoted).ok()?;
     let at = keys.iter().position(|known| folds_to(&key, known))?;
     Some((at, key == keys[at]))
 }
 
-/// Whether Go's encoding/json takes `key` for the field `known`: simple Unicode folding, which
-/// adds two letters to ASCII, U+017F (long s) and U+212A (the kelvin sign).
+/// Reports whether Go's encoding/json takes `key` for the field `known`. It uses simple Unicode case folding, which for
+/// ASCII letters adds U+017F (long s) and U+212A (Kelvin sign).
 fn folds_to(key: &str, known: &str) -> bool {
     if key.is_ascii() {
         return key.eq_ignore_ascii_case(known);

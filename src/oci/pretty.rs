@@ -1,9 +1,9 @@
-//! A configuration with a line for each value, for people: a caller's is one line.
+//! Formats a config for people: callers write it in one line.
 
 use super::json::WHITE_SPACE;
 
-/// The text with other white space between its tokens, which all stay as they are written: what an
-/// object would drop, a second key or a number's last digits, is there.
+/// Indents JSON text. Only the white space between tokens changes. Duplicate keys and all digits of numbers are kept,
+/// which parsing and serializing would lose.
 pub(crate) fn pretty(text: &str) -> String {
     let mut pretty = String::with_capacity(text.len() * 2);
     let mut depth = 0;
@@ -46,7 +46,8 @@ pub(crate) fn pretty(text: &str) -> String {
     pretty
 }
 
-/// Up to and with the second quote; all of it where there is none.
+/// Returns the length in bytes of the string at the start of `text`, with its quotes. Returns the length of `text` if
+/// the string isn't terminated.
 fn string_length(text: &str) -> usize {
     let mut escaped = false;
     let end = text.bytes().skip(1).position(|byte| {
@@ -57,12 +58,12 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |end| end + 2)
 }
 
-/// Deeper than anything that people read: the text would grow with the square of its depth.
-const DEEPEST: usize = 32;
+/// Deepest level of indentation. Without a limit the output could grow with the square of the depth.
+const MAX_INDENT: usize = 32;
 
 fn new_line(pretty: &mut String, depth: usize) {
     pretty.push('\n');
-    pretty.extend(std::iter::repeat_n("  ", depth.min(DEEPEST)));
+    pretty.extend(std::iter::repeat_n("  ", depth.min(MAX_INDENT)));
 }
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_value_has_a_line_and_no_token_changes() {
+    fn each_value_gets_a_line_and_no_token_changes() {
         let text = r#" {"a" :1e400,"a":"x:{ \"[,\\",
             "b":[ ] , "c":{},"d":[true,{"e":null}]} }"#;
         let expected = r#"{
@@ -93,15 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_after_a_brace_in_a_string_stays_one() {
+    fn braces_in_strings_are_ignored() {
         assert_eq!(pretty(r#"{"{":"["}"#), "{\n  \"{\": \"[\"\n}\n");
         assert_eq!(pretty(r#"["{"]"#), "[\n  \"{\"\n]\n");
     }
 
     proptest! {
-        /// serde_json writes what it reads in the same form.
         #[test]
-        fn it_is_what_others_write(numbers in prop::collection::vec(any::<i64>(), 0..4),
+        fn the_format_is_serde_jsons(numbers in prop::collection::vec(any::<i64>(), 0..4),
                                    texts in prop::collection::btree_map(".*", ".*", 0..4)) {
             let value = serde_json::json!({"numbers": numbers, "texts": texts, "none": [{}, []]});
             let expected = serde_json::to_string_pretty(&value).unwrap() + "\n";
@@ -109,7 +109,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_text_it_has_an_end(text in ".*") {
+        fn no_text_panics(text in ".*") {
             pretty(&text);
         }
     }

@@ -1,8 +1,8 @@
-//! Properties that hold for every document with one reading: runcrust reads it so.
+//! Properties that hold for every document. Fuzz targets and property tests check them.
 
 #![expect(
     clippy::option_option,
-    reason = "the outer one: whether it has its type; the inner: whether it is there"
+    reason = "the outer `None`: the value has a wrong type; the inner `None`: it is missing"
 )]
 
 mod go;
@@ -12,38 +12,39 @@ use serde_json::{Map, Value};
 use super::duplicate_keys::MASK_PREFIX;
 use super::{ArrayPath, Document, DocumentError};
 
-/// The document's text as a value, where one can hold it, which has no odd numbers, halves of surrogate
-/// pairs, and depth; and where what stands twice in it is to Go what stands there last.
-pub(crate) fn value_of(text: &[u8]) -> Option<Value> {
+/// Parses the first JSON value of a text with serde_json. Returns `None` if serde_json can't represent it (unusual
+/// numbers, unpaired surrogates, deep nesting), or if Go would read another value because of duplicate keys.
+pub(crate) fn parse_unambiguous(text: &[u8]) -> Option<Value> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter();
     let last: Value = values.next()?.ok()?;
-    (go::value_of(text)? == last).then_some(last)
+    (go::parse(text)? == last).then_some(last)
 }
 
-/// A value as Go's `encoding/json` makes it of the text.
-pub(crate) fn to_go(text: &[u8]) -> Option<Value> {
-    go::value_of(text)
+/// Parses the first JSON value of a text like Go's `encoding/json`.
+pub(crate) fn parse_like_go(text: &[u8]) -> Option<Value> {
+    go::parse(text)
 }
 
-/// The form of a document of which there is one reading; `None` where it is refused to have one.
-pub(crate) fn mask_duplicates(document: &Document<'_>) -> Option<Vec<u8>> {
-    let Some(one) = document.mask_duplicates().ok()? else {
+/// Masks duplicate keys and checks the result: it needs no further masking, has the same mounts, and unmasking restores
+/// the original. Returns the masked text, or `None` if the document is refused.
+pub(crate) fn check_masking(document: &Document<'_>) -> Option<Vec<u8>> {
+    let Some(text) = document.mask_duplicates().ok()? else {
         return Some(document.text().into());
     };
-    let again = Document::parse(&one).expect("what was written");
+    let masked = Document::parse(&text).expect("a masked document is valid");
     assert!(
-        matches!(again.mask_duplicates(), Ok(None)),
-        "one and no more"
+        matches!(masked.mask_duplicates(), Ok(None)),
+        "nothing is left to mask"
     );
-    let told = |it: &Document<'_>| format!("{:?}", it.mounts().ok()).replace(MASK_PREFIX, "");
-    assert_eq!(told(document), told(&again), "the same reading");
-    let back = again.unmask_duplicates();
-    assert_eq!(String::from_utf8_lossy(&back), document.text());
-    Some(one)
+    let mounts = |it: &Document<'_>| format!("{:?}", it.mounts().ok()).replace(MASK_PREFIX, "");
+    assert_eq!(mounts(document), mounts(&masked), "the mounts are the same");
+    let unmasked = masked.unmask_duplicates();
+    assert_eq!(String::from_utf8_lossy(&unmasked), document.text());
+    Some(text)
 }
 
-/// Panics where the document is read in another way than `value`.
-pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
+/// Checks that everything that is read from the document equals what is in `value`. Panics if not.
+pub(crate) fn check_reads_as(document: &Document<'_>, value: &Value) {
     let mounts = document.mounts();
     let mounts = mounts.map(|all| {
         let all = all.into_iter().map(|mount| Mount {
@@ -55,22 +56,22 @@ pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
         });
         all.collect()
     });
-    same("mounts", mounts, list(value, &["mounts"], mount));
+    assert_read("mounts", mounts, list(value, &["mounts"], mount));
     let namespaces = document.namespaces();
     let namespaces = namespaces.map(|all| {
         let all = all.into_iter();
         all.map(|it| (it.kind.into_owned(), it.path.map(Into::into)))
             .collect()
     });
-    same(
+    assert_read(
         "namespaces",
         namespaces,
         list(value, &["linux", "namespaces"], namespace),
     );
     let root = document.root_path().map(|path| path.map(Into::into));
-    same("root.path", root, text_at(value, &["root"], "path"));
+    assert_read("root.path", root, text_at(value, &["root"], "path"));
     let propagation = document.root_propagation().map(|it| it.map(Into::into));
-    same(
+    assert_read(
         "rootfsPropagation",
         propagation,
         text_at(value, &["linux"], "rootfsPropagation"),
@@ -83,25 +84,25 @@ pub(crate) fn reads_as(document: &Document<'_>, value: &Value) {
             let all = all.into_iter();
             all.map(|it| [it.container, it.host, it.size]).collect()
         });
-        same(key, mappings, list(value, &["linux", key], mapping));
+        assert_read(key, mappings, list(value, &["linux", key], mapping));
     }
-    annotations(document, value);
-    arrays(document, value);
+    check_annotations(document, value);
+    check_arrays(document, value);
 }
 
-/// Compares what was read with the value there; `None` if that has a wrong type.
-fn same<T: PartialEq + std::fmt::Debug>(
+/// Compares what was read with the expected value. `expected` is `None` if the value has a wrong type.
+fn assert_read<T: PartialEq + std::fmt::Debug>(
     what: &str,
     read: Result<T, DocumentError>,
     expected: Option<T>,
 ) {
     match (read, expected) {
         (Ok(read), Some(expected)) => assert_eq!(read, expected, "{what}"),
-        (Ok(read), None) => panic!("{what}: {read:?} is of another type"),
+        (Ok(read), None) => panic!("{what}: read {read:?} from a value of a wrong type"),
         (Err(DocumentError::WrongType { .. } | DocumentError::Syntax(_)), Some(expected)) => {
-            panic!("{what} isn't read, and is {expected:?}")
+            panic!("{what}: refused {expected:?}")
         }
-        // What would be read in more than one way is refused.
+        // Ambiguous documents are refused.
         (Err(_), _) => {}
     }
 }
@@ -117,22 +118,22 @@ struct Mount {
 
 type Object = Map<String, Value>;
 
-fn given<'v>(object: &'v Object, key: &str) -> Option<&'v Value> {
+fn non_null<'v>(object: &'v Object, key: &str) -> Option<&'v Value> {
     object.get(key).filter(|value| !value.is_null())
 }
 
 fn text(object: &Object, key: &str) -> Option<Option<String>> {
-    match given(object, key) {
+    match non_null(object, key) {
         None => Some(None),
         Some(value) => value.as_str().map(|text| Some(text.to_owned())),
     }
 }
 
-/// An object below others; `Some(None)` where one of them isn't there.
+/// Returns the object at a path of keys; `Some(None)` if one of them is missing.
 fn object<'v>(value: &'v Value, keys: &[&str]) -> Option<Option<&'v Object>> {
     let mut object = value.as_object()?;
     for key in keys {
-        match given(object, key) {
+        match non_null(object, key) {
             None => return Some(None),
             Some(value) => object = value.as_object()?,
         }
@@ -146,7 +147,7 @@ fn text_at(value: &Value, keys: &[&str], key: &str) -> Option<Option<String>> {
 
 fn list<T>(value: &Value, keys: &[&str], element: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     let (last, keys) = keys.split_last()?;
-    let Some(found) = object(value, keys)?.and_then(|object| given(object, last)) else {
+    let Some(found) = object(value, keys)?.and_then(|object| non_null(object, last)) else {
         return Some(Vec::new());
     };
     found.as_array()?.iter().map(element).collect()
@@ -155,7 +156,7 @@ fn list<T>(value: &Value, keys: &[&str], element: impl Fn(&Value) -> Option<T>) 
 fn mount(value: &Value) -> Option<Mount> {
     let mount = value.as_object()?;
     let option = |value: &Value| value.as_str().map(str::to_owned);
-    let options = match given(mount, "options") {
+    let options = match non_null(mount, "options") {
         None => Vec::new(),
         Some(options) => options
             .as_array()?
@@ -171,7 +172,7 @@ fn mount(value: &Value) -> Option<Mount> {
         options,
         has_id_mappings: has_id_mappings
             .iter()
-            .any(|key| given(mount, key).is_some()),
+            .any(|key| non_null(mount, key).is_some()),
     })
 }
 
@@ -185,31 +186,31 @@ fn namespace(value: &Value) -> Option<(String, Option<String>)> {
 
 fn mapping(value: &Value) -> Option<[u32; 3]> {
     let range = value.as_object()?;
-    let id = |key| match given(range, key) {
+    let id = |key| match non_null(range, key) {
         None => Some(0),
         Some(value) => value.as_u64().and_then(|id| u32::try_from(id).ok()),
     };
     Some([id("containerID")?, id("hostID")?, id("size")?])
 }
 
-fn annotations(document: &Document<'_>, value: &Value) {
+fn check_annotations(document: &Document<'_>, value: &Value) {
     let all = object(value, &["annotations"]);
     let keys = all.flatten().into_iter().flat_map(Object::keys);
     for key in keys.map(String::as_str).chain(["no such key"]) {
         let read = document.annotation(key).map(|it| it.map(Into::into));
-        same(key, read, text_at(value, &["annotations"], key));
+        assert_read(key, read, text_at(value, &["annotations"], key));
     }
 }
 
-fn arrays(document: &Document<'_>, value: &Value) {
+fn check_arrays(document: &Document<'_>, value: &Value) {
     for array in ArrayPath::ALL {
         let keys: Vec<&str> = array.name().split('.').collect();
         let read = document.array(array).map(|all| {
-            let all = all.into_iter().map(|json| value_of(json.as_bytes()));
-            all.map(|element| element.expect("a part of the value"))
+            let all = all.into_iter();
+            all.map(|json| parse_unambiguous(json.as_bytes()).expect("an element of the value"))
                 .collect()
         });
-        same(
+        assert_read(
             array.name(),
             read,
             list(value, &keys, |value| Some(value.clone())),

@@ -1,4 +1,4 @@
-//! The part of the runtime-spec's configuration that is understood here.
+//! The part of the OCI runtime specification's config that runcrust reads and edits.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub(super) const ROOT: Keys = &["path"];
 pub(super) const NAMESPACE: Keys = &["type", "path"];
 pub(super) const ID_MAPPING: Keys = &["containerID", "hostID", "size"];
 
-/// An array that can be edited.
+/// The path of an array that can be edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ArrayPath {
     /// `mounts` (config.md "Mounts")
@@ -52,7 +52,6 @@ pub(crate) enum ArrayPath {
 }
 
 impl ArrayPath {
-    /// All of them.
     pub(crate) const ALL: [Self; 6] = [
         Self::Mounts,
         Self::CreateRuntimeHooks,
@@ -62,7 +61,7 @@ impl ArrayPath {
         Self::DeviceRules,
     ];
 
-    /// Returns the path of the list in a config, for messages.
+    /// Returns the path as in messages and in records.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Mounts => "mounts",
@@ -81,30 +80,32 @@ impl fmt::Display for ArrayPath {
     }
 }
 
-/// An object in which keys are read.
-pub(super) struct Level {
+/// The schema of an object.
+pub(super) struct ObjectSchema {
+    /// The object's JSON path, for errors.
     pub(super) place: &'static str,
     pub(super) keys: Keys,
     pub(super) children: &'static [(&'static str, SchemaNode)],
 }
 
-/// The schema of a key's value. Values that are read whole have none; nor have annotations, whose keys are data.
+/// The schema of a key's value. Scalars and arrays of scalars have none, and neither has `annotations`, whose keys are
+/// arbitrary.
 pub(super) enum SchemaNode {
-    /// An array that can be edited, and the keys that are read in its elements.
+    /// An array that can be edited, and the known keys of its elements.
     Array(ArrayPath, Keys),
-    /// Any other array: its place, and the keys that are read in its elements.
-    List(&'static str, Keys),
-    Object(&'static Level),
+    /// An array that can't be edited: its JSON path, and the known keys of its elements.
+    ReadOnlyArray(&'static str, Keys),
+    Object(&'static ObjectSchema),
 }
 
-pub(super) const DOCUMENT: Level = Level {
+pub(super) const DOCUMENT: ObjectSchema = ObjectSchema {
     place: "the document",
     keys: TOP,
     children: &[
         (MOUNTS, SchemaNode::Array(ArrayPath::Mounts, MOUNT)),
         (
             "hooks",
-            SchemaNode::Object(&Level {
+            SchemaNode::Object(&ObjectSchema {
                 place: "hooks",
                 keys: HOOKS,
                 children: &[
@@ -122,14 +123,14 @@ pub(super) const DOCUMENT: Level = Level {
         ),
         (
             "linux",
-            SchemaNode::Object(&Level {
+            SchemaNode::Object(&ObjectSchema {
                 place: "linux",
                 keys: LINUX,
                 children: &[
                     ("devices", SchemaNode::Array(ArrayPath::Devices, &[])),
                     (
                         "resources",
-                        SchemaNode::Object(&Level {
+                        SchemaNode::Object(&ObjectSchema {
                             place: "linux.resources",
                             keys: RESOURCES,
                             children: &[(
@@ -140,22 +141,22 @@ pub(super) const DOCUMENT: Level = Level {
                     ),
                     (
                         "namespaces",
-                        SchemaNode::List("linux.namespaces", NAMESPACE),
+                        SchemaNode::ReadOnlyArray("linux.namespaces", NAMESPACE),
                     ),
                     (
                         "uidMappings",
-                        SchemaNode::List("linux.uidMappings", ID_MAPPING),
+                        SchemaNode::ReadOnlyArray("linux.uidMappings", ID_MAPPING),
                     ),
                     (
                         "gidMappings",
-                        SchemaNode::List("linux.gidMappings", ID_MAPPING),
+                        SchemaNode::ReadOnlyArray("linux.gidMappings", ID_MAPPING),
                     ),
                 ],
             }),
         ),
         (
             "root",
-            SchemaNode::Object(&Level {
+            SchemaNode::Object(&ObjectSchema {
                 place: "root",
                 keys: ROOT,
                 children: &[],

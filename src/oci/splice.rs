@@ -1,20 +1,20 @@
-//! Replacements in a text, by position.
+//! Replaces parts of a text by position.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Replacements that don't overlap, in any order.
+/// Replacements in a text, in any order. They must not overlap.
 #[derive(Debug)]
 pub(super) struct Splices<'a> {
     text: &'a str,
-    list: Vec<(Range<usize>, Cow<'a, str>)>,
+    replacements: Vec<(Range<usize>, Cow<'a, str>)>,
 }
 
 impl<'a> Splices<'a> {
     pub(super) const fn new(text: &'a str) -> Self {
         Self {
             text,
-            list: Vec::new(),
+            replacements: Vec::new(),
         }
     }
 
@@ -23,7 +23,7 @@ impl<'a> Splices<'a> {
     }
 
     pub(super) fn replace(&mut self, range: Range<usize>, with: impl Into<Cow<'a, str>>) {
-        self.list.push((range, with.into()));
+        self.replacements.push((range, with.into()));
     }
 
     pub(super) fn insert(&mut self, at: usize, text: impl Into<Cow<'a, str>>) {
@@ -35,27 +35,27 @@ impl<'a> Splices<'a> {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.replacements.is_empty()
     }
 
-    /// The text with all replacements made.
+    /// Returns the text with all replacements applied. Insertions at the same position stay in order.
     pub(super) fn apply(mut self) -> Vec<u8> {
-        self.list.sort_by_key(|(range, _)| range.start);
-        let added: usize = self.list.iter().map(|(_, with)| with.len()).sum();
+        self.replacements.sort_by_key(|(range, _)| range.start);
+        let added: usize = self.replacements.iter().map(|(_, with)| with.len()).sum();
         let mut out = Vec::with_capacity(self.text.len() + added);
-        let mut done = 0;
-        for (range, with) in &self.list {
-            debug_assert!(done <= range.start, "splices overlap at {}", range.start);
+        let mut copied = 0;
+        for (range, with) in &self.replacements {
+            debug_assert!(copied <= range.start, "splices overlap at {}", range.start);
             out.extend_from_slice(
                 self.text
                     .as_bytes()
-                    .get(done..range.start)
+                    .get(copied..range.start)
                     .unwrap_or_default(),
             );
             out.extend_from_slice(with.as_bytes());
-            done = range.end;
+            copied = range.end;
         }
-        out.extend_from_slice(self.text.as_bytes().get(done..).unwrap_or_default());
+        out.extend_from_slice(self.text.as_bytes().get(copied..).unwrap_or_default());
         out
     }
 }

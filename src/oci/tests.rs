@@ -1,4 +1,4 @@
-//! Reading and editing as its callers do it; the properties are in `properties.rs`.
+//! Tests of reading and editing. Property tests are in `properties.rs`.
 
 mod duplicate_keys;
 mod properties;
@@ -26,7 +26,7 @@ fn remove(array: ArrayPath, index: usize) -> Edit {
     Edit::Remove { array, index }
 }
 
-fn source(index: usize, source: &str) -> Edit {
+fn replace_source(index: usize, source: &str) -> Edit {
     Edit::ReplaceMountSource {
         options: vec![],
         index,
@@ -34,8 +34,8 @@ fn source(index: usize, source: &str) -> Edit {
     }
 }
 
-/// The sentence of the first error that reading everything gives.
-fn trouble(text: &str) -> Option<String> {
+/// Reads everything. Returns the message of the first error.
+fn first_error(text: &str) -> Option<String> {
     let read = |text: &str| -> Result<(), DocumentError> {
         let document = Document::parse(text.as_bytes())?;
         document.mask_duplicates()?;
@@ -58,7 +58,7 @@ fn trouble(text: &str) -> Option<String> {
 }
 
 #[test]
-fn a_configuration_like_containerds_is_read() {
+fn a_config_like_containerds_is_read() {
     let document = Document::parse(
         br#" {"ociVersion":"1.0.2","root":{"path":"rootfs","readonly":true},
         "mounts":[{"destination":"/proc","type":"proc","source":"proc","options":["nosuid"]},
@@ -77,7 +77,7 @@ fn a_configuration_like_containerds_is_read() {
         Some("sandbox")
     );
     assert_eq!(annotation("b").as_deref(), Some("é"));
-    assert_eq!(annotation("B"), None, "annotation keys are data, and exact");
+    assert_eq!(annotation("B"), None, "annotation keys are case-sensitive");
     let namespaces = document.namespaces().unwrap();
     assert_eq!(
         (&*namespaces[0].kind, namespaces[0].path.as_deref()),
@@ -107,14 +107,14 @@ fn a_configuration_like_containerds_is_read() {
 }
 
 #[test]
-fn what_is_absent_or_null_is_empty() {
+fn missing_and_null_values_are_empty() {
     for text in [
         "{}",
         r#"{"mounts":null,"hooks":null,"linux":null,"annotations":null,"root":null}"#,
         r#"{"mounts":[],"hooks":{"createRuntime":null},"linux":{"resources":null,"namespaces":null,
             "uidMappings":[]},"annotations":{"a":null},"root":{"path":null}}"#,
     ] {
-        assert_eq!(trouble(text), None, "{text}");
+        assert_eq!(first_error(text), None, "{text}");
         let document = Document::parse(text.as_bytes()).unwrap();
         assert!(document.mounts().unwrap().is_empty());
         assert!(document.namespaces().unwrap().is_empty());
@@ -124,7 +124,7 @@ fn what_is_absent_or_null_is_empty() {
 }
 
 #[test]
-fn keys_that_only_go_understands_are_refused_at_every_level() {
+fn keys_that_only_go_matches_are_refused_at_every_level() {
     for (text, key) in [
         (r#"{"Mounts":[]}"#, "Mounts"),
         (r#"{"mountſ":[]}"#, "mountſ"),
@@ -145,7 +145,7 @@ fn keys_that_only_go_understands_are_refused_at_every_level() {
         (r#"{"hooks":{"createruntime":[]}}"#, "createruntime"),
         (r#"{"hooks":{"PostStop":[]}}"#, "PostStop"),
     ] {
-        let sentence = trouble(text).unwrap_or_default();
+        let sentence = first_error(text).unwrap_or_default();
         assert!(
             sentence.contains(&format!("has a key \"{key}\"")),
             "{text}: {sentence:?}"
@@ -156,12 +156,12 @@ fn keys_that_only_go_understands_are_refused_at_every_level() {
         r#"{"mount":1,"mountss":1,"x":{"Mounts":1}}"#,
         r#"{"annotations":{"A":"1"}}"#,
     ] {
-        assert_eq!(trouble(text), None, "{text}");
+        assert_eq!(first_error(text), None, "{text}");
     }
 }
 
 #[test]
-fn a_wrong_type_names_its_place() {
+fn errors_about_a_wrong_type_name_the_place() {
     for (text, sentence) in [
         ("[]", "the document is an array, not an object"),
         ("null", "the document is null, not an object"),
@@ -203,20 +203,20 @@ fn a_wrong_type_names_its_place() {
         ),
     ] {
         assert_eq!(
-            trouble(text),
+            first_error(text),
             Some(format!("config.json: {sentence}")),
             "{text}"
         );
     }
-    let half = trouble(r#"{"mounts":[{"source":"\ud800"}]}"#);
+    let unpaired_surrogate = first_error(r#"{"mounts":[{"source":"\ud800"}]}"#);
     assert_eq!(
-        half.as_deref(),
+        unpaired_surrogate.as_deref(),
         Some("config.json: mounts[0].source is not valid Unicode")
     );
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn invalid_json_is_refused() {
     for text in [
         "",
         " ",
@@ -236,7 +236,7 @@ fn what_is_no_json_is_refused() {
 }
 
 #[test]
-fn what_serde_could_not_represent_stays_untouched() {
+fn values_that_serde_json_cannot_represent_are_preserved() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     for unknown in [
         "1e400",
@@ -252,13 +252,13 @@ fn what_serde_could_not_represent_stays_untouched() {
 }
 
 #[test]
-fn nothing_to_do_changes_nothing() {
+fn no_edits_change_nothing() {
     let text = "\n {\"mounts\" :[ ] }\t x";
     assert_eq!(edited(text, &[]), text);
 }
 
 #[test]
-fn missing_and_null_parents_are_made() {
+fn missing_and_null_parents_are_created() {
     let all = [
         push(ArrayPath::DeviceRules, "1"),
         push(ArrayPath::PoststopHooks, "2"),
@@ -293,22 +293,22 @@ fn missing_and_null_parents_are_made() {
     assert_eq!(
         edited("{}", &all[3..4]),
         r#"{"linux":{"devices":[4]}}"#,
-        "and no others"
+        "other parents aren't created"
     );
 }
 
 #[test]
-fn pushes_removes_and_sources_go_together() {
+fn pushes_removes_and_sources_can_be_combined() {
     let text = r#"{"mounts": [ {"source":"a"} , {"source" : null},{}, {"x":[1] } ] }"#;
     let mounts = ArrayPath::Mounts;
     let all = [
         push(mounts, r#"{"source":"new"}"#),
         remove(mounts, 0),
-        source(1, "/b\"\n"),
-        source(2, "c"),
-        source(3, "lost"),
-        source(3, "d"),
-        source(0, "of a removed one"),
+        replace_source(1, "/b\"\n"),
+        replace_source(2, "c"),
+        replace_source(3, "overwritten by the next edit"),
+        replace_source(3, "d"),
+        replace_source(0, "of a removed mount"),
         push(mounts, "7"),
         remove(mounts, 0),
     ];
@@ -319,7 +319,7 @@ fn pushes_removes_and_sources_go_together() {
 }
 
 #[test]
-fn removes_take_one_comma_each() {
+fn each_removal_removes_one_comma() {
     let text = r#"{"mounts":[ 0 , 1 ,2 , 3 ]}"#;
     for (removed, expected) in [
         (&[0][..], "[ 1 ,2 , 3 ]"),
@@ -346,36 +346,36 @@ fn removes_take_one_comma_each() {
 }
 
 #[test]
-fn an_edit_of_what_is_not_there_is_an_error() {
+fn an_edit_of_a_missing_element_is_an_error() {
     let document = Document::parse(br#"{"mounts":[1],"hooks":null}"#).unwrap();
     for (edit, sentence) in [
         (
             remove(ArrayPath::Mounts, 1),
-            "config.json: mounts has 1 elements, and number 1 was to be edited",
+            "config.json: can't edit element 1 of mounts, which has 1 elements",
         ),
         (
-            source(4, "x"),
-            "config.json: mounts has 1 elements, and number 4 was to be edited",
+            replace_source(4, "x"),
+            "config.json: can't edit element 4 of mounts, which has 1 elements",
         ),
         (
             remove(ArrayPath::PoststopHooks, 0),
-            "config.json: hooks.poststop has 0 elements, and number 0 was to be edited",
+            "config.json: can't edit element 0 of hooks.poststop, which has 0 elements",
         ),
         (
             remove(ArrayPath::DeviceRules, 0),
-            "config.json: linux.resources.devices has 0 elements, and number 0 was to be edited",
+            "config.json: can't edit element 0 of linux.resources.devices, which has 0 elements",
         ),
         (
-            source(0, "x"),
+            replace_source(0, "x"),
             "config.json: mounts[0] is a number, not an object",
         ),
         (
             push(ArrayPath::Mounts, "1,2"),
-            "the new element of mounts isn't JSON",
+            "the new element of mounts isn't valid JSON",
         ),
         (
             push(ArrayPath::Devices, ""),
-            "the new element of linux.devices isn't JSON",
+            "the new element of linux.devices isn't valid JSON",
         ),
     ] {
         assert_eq!(document.apply(&[edit]).unwrap_err().to_string(), sentence);

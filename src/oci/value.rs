@@ -1,4 +1,4 @@
-//! Decodes single values: strings, ids, arrays, and maps whose keys are data.
+//! Decodes single values: strings, ids and arrays.
 
 use std::borrow::Cow;
 use std::fmt::Arguments;
@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use super::DocumentError;
 use super::json::Json;
 
-/// The most elements of a list that are kept: more mounts than that a mount namespace can't have
-/// (`/proc/sys/fs/mount-max`), and of the other lists no config has as many.
-const MOST_ELEMENTS: usize = 100_000;
+/// Limit for the elements of an array. A mount namespace can't have more mounts by default
+/// (`/proc/sys/fs/mount-max`), and no config has as many elements in its other arrays.
+const MAX_ELEMENTS: usize = 100_000;
 
 pub(super) fn wrong_type(
     place: Arguments<'_>,
@@ -32,12 +32,12 @@ pub(super) fn wrong_type(
     }
 }
 
-/// The text of the string `value`, which is at `place`.
+/// Decodes the string at `place`. Fails if it contains a NUL character.
 pub(super) fn string<'a>(
     value: Json<'a>,
     place: Arguments<'_>,
 ) -> Result<Cow<'a, str>, DocumentError> {
-    let text = own_string(value, place)?;
+    let text = string_with_nul(value, place)?;
     if text.contains('\0') {
         return Err(DocumentError::Nul {
             place: place.to_string(),
@@ -46,8 +46,9 @@ pub(super) fn string<'a>(
     Ok(text)
 }
 
-/// The same of a string that means nothing to a delegate, which may read as much of it as it likes.
-pub(super) fn own_string<'a>(
+/// Decodes the string at `place`, which may contain NUL characters. Only for strings that delegates don't use: in C
+/// they would end at the first NUL.
+pub(super) fn string_with_nul<'a>(
     value: Json<'a>,
     place: Arguments<'_>,
 ) -> Result<Cow<'a, str>, DocumentError> {
@@ -60,7 +61,7 @@ pub(super) fn own_string<'a>(
     })
 }
 
-/// Returns the text of a quoted string without its escapes. Fails for half a surrogate pair.
+/// Decodes the escapes of a string without its quotes. Fails for an unpaired surrogate.
 pub(super) fn decoded(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     if !quoted.contains('\\') {
         return Ok(Cow::Borrowed(quoted));
@@ -68,7 +69,8 @@ pub(super) fn decoded(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     serde_json::from_str(&format!("\"{quoted}\"")).map(Cow::Owned)
 }
 
-/// Returns the text of a quoted string before its first NUL character, where a string ends in C; `None` if it has none.
+/// Returns the part of an undecoded string before its first NUL character, where it ends in C; `None` if there is no
+/// NUL.
 pub(super) fn before_nul(quoted: &str) -> Option<&str> {
     let mut at = 0;
     while let Some(next) = quoted.get(at..)?.find('\\') {
@@ -76,19 +78,19 @@ pub(super) fn before_nul(quoted: &str) -> Option<&str> {
         if quoted[at..].starts_with("\\u0000") {
             return Some(&quoted[..at]);
         }
-        // The escaped character: an ASCII one.
+        // Skips the backslash and the escaped character, which is ASCII.
         at += 2;
     }
     None
 }
 
-/// The user or group id `value`, which is at `place`.
+/// Decodes the user or group id at `place`.
 pub(super) fn id(value: Json<'_>, place: Arguments<'_>) -> Result<u32, DocumentError> {
     serde_json::from_str(value.text())
         .map_err(|_| wrong_type(place, "a number from 0 to 4294967295", value))
 }
 
-/// The elements of the array `value`, which is at `place`.
+/// Returns the elements of the array at `place`.
 pub(super) fn elements<'a>(
     value: Json<'a>,
     place: Arguments<'_>,
@@ -96,18 +98,18 @@ pub(super) fn elements<'a>(
     if !value.is_array() {
         return Err(wrong_type(place, "an array", value));
     }
-    let elements: Vec<_> = value.elements().take(MOST_ELEMENTS + 1).collect();
-    if elements.len() > MOST_ELEMENTS {
+    let elements: Vec<_> = value.elements().take(MAX_ELEMENTS + 1).collect();
+    if elements.len() > MAX_ELEMENTS {
         return Err(DocumentError::TooMany {
             place: place.to_string(),
-            most: MOST_ELEMENTS,
+            limit: MAX_ELEMENTS,
         });
     }
     Ok(elements)
 }
 
-/// Whether `text` is one JSON value and nothing else.
-pub(super) fn check(text: &str) -> Result<(), serde_json::Error> {
+/// Checks that `text` is exactly one JSON value.
+pub(super) fn check_json(text: &str) -> Result<(), serde_json::Error> {
     serde_json::from_str::<&RawValue>(text).map(drop)
 }
 
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_string_of_cs_ends_at_its_first_nul() {
+    fn a_c_string_ends_at_its_first_nul() {
         for (quoted, before) in [
             (r"a\u0000b", Some("a")),
             (r"\u0000", Some("")),

@@ -12,7 +12,7 @@ use crust_state::{Config, Process, TargetPath};
 
 use super::{ConfigReading, Lookups, Plan, PlanError, PlanInput, PlannedMount, Records, plan};
 use crate::matching::{Node, PodError, Resolved};
-use crate::oci::properties::to_go;
+use crate::oci::properties::parse_like_go;
 use crate::oci::{Document, Mount, Namespace, ParserFamily};
 use crate::role::Role;
 
@@ -43,7 +43,7 @@ pub(crate) fn none_is_overlooked(document: &Document<'_>) {
     if ours.iter().any(of_a_volume) {
         assert!(concerns(ParserFamily::Go) && concerns(ParserFamily::C));
     }
-    let gos = to_go(document.text().as_bytes()).unwrap_or_default();
+    let gos = parse_like_go(document.text().as_bytes()).unwrap_or_default();
     let mounts = gos["mounts"].as_array().into_iter().flatten();
     let mut sources = mounts.filter_map(|mount| mount["source"].as_str());
     if sources.any(|source| source.starts_with('/') && is_of_a_volume(source)) {

@@ -14,7 +14,7 @@ use super::{
     ContainerVolumes, Hooks, Rewrite, RewrittenBundle, container, is_rewritten, sandbox, undo,
 };
 use crate::matching::{Match, MatchedBy};
-use crate::oci::properties::value_of;
+use crate::oci::properties::parse_unambiguous;
 use crate::oci::{ArrayPath, Document};
 use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwner};
 
@@ -82,7 +82,7 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
     let after = Document::parse(&once).expect("what was written");
     assert!(is_rewritten(&after, is_sandbox, &config));
     if let Some(value) = value {
-        let after = value_of(&once).expect("what was written");
+        let after = parse_unambiguous(&once).expect("what was written");
         assert_eq!(edited(value, &record, &after), after, "{becomes:?}");
     }
     let edits = match undo(&after, &record, &config) {
@@ -97,7 +97,8 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
         assert_eq!(texts[0], texts[1], "{becomes:?}");
     }
     if let Some(value) = value {
-        let values = [value.clone(), value_of(&back).expect("as before")].map(without_nothing);
+        let values =
+            [value.clone(), parse_unambiguous(&back).expect("as before")].map(without_nothing);
         assert_eq!(values[0], values[1], "{becomes:?}");
     }
     let document = Document::parse(&back).expect("what was written");
@@ -106,7 +107,11 @@ fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, be
         let texts = [&once, &again].map(|text| String::from_utf8_lossy(text));
         assert_eq!(texts[0], texts[1], "{becomes:?}");
     } else {
-        assert_eq!(value_of(&once), value_of(&again), "{becomes:?}");
+        assert_eq!(
+            parse_unambiguous(&once),
+            parse_unambiguous(&again),
+            "{becomes:?}"
+        );
     }
 }
 
@@ -232,7 +237,7 @@ fn edited(value: &Value, record: &BundleRecord, after: &Value) -> Value {
     for removed in record.removed.iter().rev() {
         let mounts = value["mounts"].as_array_mut().expect("mounts");
         let mount = mounts.remove(removed.index);
-        assert_eq!(value_of(removed.json.as_bytes()), Some(mount));
+        assert_eq!(parse_unambiguous(removed.json.as_bytes()), Some(mount));
     }
     for added in &record.added {
         let array = at(&mut value, &added.array);

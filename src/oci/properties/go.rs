@@ -1,25 +1,25 @@
-//! A value as Go's `encoding/json` makes it of a text: what stands twice is read into one place, one
-//! after the other. Of objects the members come together, and of lists the elements, as many as the
-//! last list has: `"mounts":[{"source":"/a"}],"mounts":[{"destination":"/b"}]` is one mount of `/a` on
-//! `/b` to runc.
+//! Parses JSON like Go's `encoding/json`, which decodes all values of a duplicate key into the same variable.
+//!
+//! Objects are merged. Lists are merged element by element, and have the length of the last list. To runc,
+//! `"mounts":[{"source":"/a"}],"mounts":[{"destination":"/b"}]` is one mount of `/a` on `/b`.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The first value in a text.
-pub(super) fn value_of(text: &[u8]) -> Option<Value> {
+/// Parses the first value in a text.
+pub(super) fn parse(text: &[u8]) -> Option<Value> {
     let mut value = Value::Null;
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    Place(&mut value).deserialize(&mut deserializer).ok()?;
+    Variable(&mut value).deserialize(&mut deserializer).ok()?;
     Some(value)
 }
 
-/// What a value is read into.
-struct Place<'v>(&'v mut Value);
+/// The variable that a value is decoded into.
+struct Variable<'v>(&'v mut Value);
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for Variable<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -27,10 +27,10 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl Variable<'_> {
     #[expect(
         clippy::unnecessary_wraps,
-        reason = "what each of a visitor's methods ends with"
+        reason = "the methods of a visitor return it"
     )]
     fn set<E>(self, value: impl Into<Value>) -> Result<(), E> {
         *self.0 = value.into();
@@ -38,7 +38,7 @@ impl Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
+impl<'de> Visitor<'de> for Variable<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for Place<'_> {
         self.set(value)
     }
 
-    /// To a pointer or a list that is nothing; anything else stays.
+    /// `null` unsets a pointer or a list, and leaves any other value unchanged.
     fn visit_unit<E>(self) -> Result<(), E> {
         if self.0.is_object() || self.0.is_array() {
             *self.0 = Value::Null;
@@ -83,11 +83,11 @@ impl<'de> Visitor<'de> for Place<'_> {
         let mut count = 0;
         loop {
             let mut element = elements.get(count).cloned().unwrap_or_default();
-            if list.next_element_seed(Place(&mut element))?.is_none() {
+            if list.next_element_seed(Variable(&mut element))?.is_none() {
                 break;
             }
             match elements.get_mut(count) {
-                Some(place) => *place = element,
+                Some(earlier) => *earlier = element,
                 None => elements.push(element),
             }
             count += 1;
@@ -104,7 +104,7 @@ impl<'de> Visitor<'de> for Place<'_> {
             return Ok(());
         };
         while let Some(key) = map.next_key::<String>()? {
-            map.next_value_seed(Place(members.entry(key).or_insert(Value::Null)))?;
+            map.next_value_seed(Variable(members.entry(key).or_insert(Value::Null)))?;
         }
         Ok(())
     }
@@ -116,9 +116,9 @@ mod tests {
 
     use super::*;
 
-    /// As runc 1.1.5, built with Go 1.19, was seen to do.
+    /// runc 1.1.5, built with Go 1.19, was observed to do the same.
     #[test]
-    fn what_stands_twice_comes_together() {
+    fn values_of_duplicate_keys_are_merged() {
         for (text, expected) in [
             (
                 r#"{"m":[{"s":"/a","o":["x","y"]},{"s":"/c"}],"m":[{"d":"/b","o":["z"]}]} x"#,
@@ -133,8 +133,8 @@ mod tests {
                 json!({"l": null, "s": "x"}),
             ),
         ] {
-            assert_eq!(value_of(text.as_bytes()), Some(expected), "{text}");
+            assert_eq!(parse(text.as_bytes()), Some(expected), "{text}");
         }
-        assert_eq!(value_of(b"{"), None);
+        assert_eq!(parse(b"{"), None);
     }
 }

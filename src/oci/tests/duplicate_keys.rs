@@ -1,4 +1,4 @@
-//! Documents that delegates read in different ways.
+//! Tests of documents that parsers read differently.
 
 use super::super::{Document, DocumentError, ParserFamily};
 
@@ -7,10 +7,11 @@ fn document(text: &str) -> Document<'_> {
 }
 
 fn mask_duplicates(text: &str) -> Result<Option<String>, DocumentError> {
-    let one = document(text).mask_duplicates()?;
-    Ok(one.map(|bytes| String::from_utf8(bytes).unwrap()))
+    let masked = document(text).mask_duplicates()?;
+    Ok(masked.map(|bytes| String::from_utf8(bytes).unwrap()))
 }
 
+/// Returns all sources. `?` stands for undecodable text, and `*` marks those that are relative to the bundle.
 fn sources(text: &str, delegate: ParserFamily) -> Vec<String> {
     let mut all = Vec::new();
     let none: Option<()> = document(text).find_source(delegate, |source| {
@@ -27,14 +28,14 @@ fn sources(text: &str, delegate: ParserFamily) -> Vec<String> {
 }
 
 #[test]
-fn of_a_key_that_stands_twice_the_last_value_counts() {
+fn the_last_value_of_a_duplicate_key_counts() {
     let text = r#"{"mounts":[{"source":"/a","destination":"/x","source":"/b"}],"root":{"path":"r"},
         "mounts":[{"source":"/c","source":null,"options":["ro"],"options":null}],
         "root":null,"annotations":{"a":"1","b":"1"},"annotations":{"a":"2"},"annotations":{}}"#;
     let document = document(text);
     let mounts = document.mounts().unwrap();
     assert_eq!(mounts.len(), 1);
-    // As in Go: null leaves a string as it was, and unsets a list.
+    // As in Go, null leaves a string unchanged and unsets a list.
     assert_eq!(mounts[0].source.as_deref(), Some("/c"));
     assert!(mounts[0].options.is_empty());
     assert_eq!(document.root_path().unwrap(), None);
@@ -44,7 +45,7 @@ fn of_a_key_that_stands_twice_the_last_value_counts() {
 }
 
 #[test]
-fn annotations_are_forgotten_by_null() {
+fn null_unsets_earlier_annotations() {
     let text = r#"{"annotations":{"a":"1"},"annotations":null,"annotations":{"b":"1"}}"#;
     assert_eq!(document(text).annotation("a").unwrap(), None);
     assert_eq!(
@@ -80,7 +81,7 @@ fn the_directories_of_an_overlay_are_sources() {
             r#"[{"options":["lowerdir=/a"],"type":"overlay","options":[]}]"#,
             &["/a*"],
         ),
-        // Half a surrogate pair.
+        // An unpaired surrogate.
         (
             r#"[{"type":"overlay","options":["lowerdir=/a\ud800"]}]"#,
             &["?*"],
@@ -93,13 +94,13 @@ fn the_directories_of_an_overlay_are_sources() {
             assert_eq!(sources(&text, delegate), expected, "{text}");
         }
     }
-    // Go gives an element of the last list what it lacks and an earlier list's has.
+    // Go merges an element of the last list with the one of an earlier list.
     let merged = r#"{"mounts":[{"source":"/x","options":["lowerdir=/a"]}],"mounts":[{"type":"overlay","source":"/y"}]}"#;
     assert_eq!(sources(merged, ParserFamily::Go), ["/y*", "/a*"]);
 }
 
 #[test]
-fn what_is_not_read_gets_a_name_that_nobody_reads() {
+fn values_that_do_not_count_are_masked() {
     for (text, expected) in [
         (r#"{"mounts":[1],"x":1,"x":2}"#, None),
         (
@@ -126,23 +127,23 @@ fn what_is_not_read_gets_a_name_that_nobody_reads() {
                 r#"{"linux":{"namespaces":[{"x-runcrust-unread-type":"pid","type":"mount"}],"resources":{"x-runcrust-unread-devices":[],"devices":[1]}}}"#,
             ),
         ),
-        // Only we act on them, and read them all.
+        // Only runcrust uses annotations, and it merges them.
         (
             r#"{"annotations":{"a":"1","a":"2"},"annotations":{}}"#,
             None,
         ),
     ] {
-        let one = mask_duplicates(text).unwrap();
-        assert_eq!(one.as_deref(), expected, "{text}");
-        if let Some(one) = one {
-            assert_eq!(mask_duplicates(&one).unwrap(), None, "{one}");
-            let all = document(&one).unmask_duplicates();
-            assert_eq!(String::from_utf8(all).unwrap(), text);
+        let masked = mask_duplicates(text).unwrap();
+        assert_eq!(masked.as_deref(), expected, "{text}");
+        if let Some(masked) = masked {
+            assert_eq!(mask_duplicates(&masked).unwrap(), None, "{masked}");
+            let unmasked = document(&masked).unmask_duplicates();
+            assert_eq!(String::from_utf8(unmasked).unwrap(), text);
         }
     }
 }
 
-/// Go would make one of them, and nobody else does.
+/// Only Go parsers would merge them.
 #[test]
 fn two_objects_under_one_key_are_refused() {
     for (text, place, key) in [
@@ -167,7 +168,7 @@ fn two_objects_under_one_key_are_refused() {
 }
 
 #[test]
-fn a_key_that_ends_where_cs_strings_do_is_refused() {
+fn a_key_with_a_nul_that_c_parsers_match_is_refused() {
     for (text, key) in [
         (r#"{"mounts\u0000x":[]}"#, r#""mounts\0x""#),
         (r#"{"mounts":[{"source\u0000":"/x"}]}"#, r#""source\0""#),
@@ -185,7 +186,7 @@ fn a_key_that_ends_where_cs_strings_do_is_refused() {
 }
 
 #[test]
-fn all_sources_that_a_delegate_may_find_are_found() {
+fn find_source_visits_all_sources_that_a_delegate_may_find() {
     let both = [ParserFamily::Go, ParserFamily::C];
     for (text, go, c) in [
         (
@@ -198,7 +199,7 @@ fn all_sources_that_a_delegate_may_find_are_found() {
             &["a*", "b*"],
             &["a*", "b*"],
         ),
-        // Another one's mount is found behind ours.
+        // The mounts that runcrust reads come first.
         (
             r#"{"mounts":[{"source":"a"}],"mounts":[{"source":"b"}]}"#,
             &["b*"],
@@ -207,13 +208,13 @@ fn all_sources_that_a_delegate_may_find_are_found() {
         (r#"{"mounts":[{"source":"a"}],"mounts":null}"#, &[], &["a*"]),
         (r#"{"mounts":[{"source":"a"}],"mounts":[]}"#, &[], &["a*"]),
         (r#"{"mounts":[{"source":"a"}],"mounts":7}"#, &[], &["a*"]),
-        // Go's elements keep what they aren't given.
+        // In Go, elements keep values of an earlier list that the last list doesn't set.
         (
             r#"{"mounts":[{"source":"a"},{"source":"b"},{"source":"c"}],"mounts":[{"source":"d"},{}]}"#,
             &["d*", "b*"],
             &["d*", "a*", "b*", "c*"],
         ),
-        // In any case, whoever the delegate is.
+        // Keys in other case are considered for every delegate.
         (r#"{"Mounts":[{"source":"a"}]}"#, &["a*"], &["a*"]),
         (
             r#"{"mounts":[{"source":"a","Source":"b"}],"MOUNTS":[{"sourcE":"c"}]}"#,
@@ -255,7 +256,7 @@ fn tens_of_thousands_of_keys_and_mounts_are_read() {
         document(&text).annotation("a").unwrap().as_deref(),
         Some("1")
     );
-    let one = mask_duplicates(&text).unwrap().unwrap();
-    assert_eq!(document(&one).mounts().unwrap().len(), many);
-    assert_eq!(document(&one).unmask_duplicates(), text.as_bytes());
+    let masked = mask_duplicates(&text).unwrap().unwrap();
+    assert_eq!(document(&masked).mounts().unwrap().len(), many);
+    assert_eq!(document(&masked).unmask_duplicates(), text.as_bytes());
 }

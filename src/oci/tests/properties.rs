@@ -1,4 +1,4 @@
-//! What holds of every document: edits equal those of a `Value`, and can be undone to the byte.
+//! Property tests: edits have the same effect as on a `serde_json::Value`, and can be undone byte for byte.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn array_of(item: impl Strategy<Value = String>) -> impl Strategy<Value = String
         .prop_map(|(items, inner)| list('[', &items, inner, ']'))
 }
 
-/// An object of unknown members, which may repeat, and of the given ones, in any order.
+/// Generates objects with the known members and with unknown ones, which may repeat, in any order.
 fn object_with(
     known: impl Strategy<Value = Vec<(String, String)>>,
     unknown: impl Strategy<Value = String>,
@@ -97,7 +97,8 @@ fn anything() -> impl Strategy<Value = String> {
     })
 }
 
-/// Absent, null, or the given value, under the key spelled plainly or with an escape.
+/// Generates a member that is missing, null or has the value. Its key may be written with an escape. With `always` it
+/// is neither missing nor null.
 fn member(
     key: &'static str,
     value: impl Strategy<Value = String>,
@@ -124,7 +125,7 @@ macro_rules! members {
     };
 }
 
-/// A configuration; with `always` all arrays and all sources are there.
+/// Generates configs. With `always` they have all arrays and all sources.
 fn document(always: bool) -> impl Strategy<Value = String> {
     let any_object = || object_with(Just(Vec::new()), anything());
     let mount = object_with(
@@ -175,7 +176,7 @@ fn value(text: &str) -> Value {
         .unwrap()
 }
 
-/// One edit with its target as a fraction of the array's length.
+/// Returns an edit whose index is chosen from the array's length.
 fn edit(text: &str, (which, array, at): (u8, usize, prop::sample::Index)) -> Edit {
     let (path, _) = ARRAYS[array];
     let length = lengths(text)[array];
@@ -201,8 +202,8 @@ fn edit(text: &str, (which, array, at): (u8, usize, prop::sample::Index)) -> Edi
     }
 }
 
-/// The same edits on a `Value`.
-fn model(mut value: Value, edits: &[Edit]) -> Value {
+/// Applies the edits to a `Value`.
+fn apply_to_value(mut value: Value, edits: &[Edit]) -> Value {
     for (path, keys) in ARRAYS {
         let (mut removed, mut pushed) = (Vec::new(), Vec::new());
         let mut inserted: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
@@ -216,8 +217,8 @@ fn model(mut value: Value, edits: &[Edit]) -> Value {
                     before,
                     json,
                 } if *array == path => {
-                    let here = inserted.entry(*before).or_default();
-                    here.push(self::value(json));
+                    let values = inserted.entry(*before).or_default();
+                    values.push(self::value(json));
                 }
                 Edit::ReplaceMountSource { index, source, .. } if path == ArrayPath::Mounts => {
                     sources.push((*index, source));
@@ -225,8 +226,8 @@ fn model(mut value: Value, edits: &[Edit]) -> Value {
                 _ => {}
             }
         }
-        let moved = !removed.is_empty() || !inserted.is_empty();
-        if !moved && pushed.is_empty() && sources.is_empty() {
+        let moves_elements = !removed.is_empty() || !inserted.is_empty();
+        if !moves_elements && pushed.is_empty() && sources.is_empty() {
             continue;
         }
         let mut place = &mut value;
@@ -258,18 +259,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn edits_equal_those_of_a_value(
+    fn edits_have_the_same_effect_as_on_a_value(
         text in document(false),
         targets in prop::collection::vec((0..5_u8, 0..6_usize, any::<prop::sample::Index>()), 0..8),
     ) {
         let edits: Vec<_> = targets.into_iter().map(|target| edit(&text, target)).collect();
         let document = Document::parse(text.as_bytes()).unwrap();
         let got = String::from_utf8(document.apply(&edits).unwrap()).unwrap();
-        prop_assert_eq!(value(&got), model(value(&text), &edits), "{} {:?} {}", text, edits, got);
+        prop_assert_eq!(value(&got), apply_to_value(value(&text), &edits), "{} {:?} {}", text, edits, got);
     }
 
     #[test]
-    fn what_was_pushed_and_replaced_can_be_undone_to_the_byte(
+    fn pushes_and_replacements_can_be_undone_byte_for_byte(
         text in document(true),
         pushes in prop::collection::vec(0..6_usize, 0..8),
         replace in any::<bool>(),
@@ -294,7 +295,7 @@ proptest! {
         let middle = before.apply(&edits).unwrap();
         let after = Document::parse(&middle).unwrap().apply(&undo).unwrap();
         prop_assert_eq!(String::from_utf8(after).unwrap(), &*text);
-        // One at a time, in any order of the arrays, last element first.
+        // One edit at a time: the arrays in any order, the last element of each first.
         let mut bytes = middle;
         for edit in undo.into_iter().rev() {
             bytes = Document::parse(&bytes).unwrap().apply(&[edit]).unwrap();
