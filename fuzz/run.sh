@@ -1,47 +1,49 @@
 #!/bin/sh
-# Builds the fuzz targets, runs each for a time, as many at once as there are processors, and says in a
-# line for each what came of it:
+# Builds the fuzz targets, runs each of them for SECONDS, one per processor at a time, and prints a line with the result
+# of each:
 #
 #   sh fuzz/run.sh SECONDS [TARGET]
 #
-# In target/fuzz/ stay, for each target, the inputs that reach new code, for the next time (corpus/), those
-# that break a property (found/), and libFuzzer's own words (log/). Fails where there is something in the second.
+# For each target, target/fuzz/ keeps the inputs that reach new code, which the next run starts from (corpus/), the
+# inputs that break a property (found/), and libFuzzer's log (log/). Fails if a target finds an input that breaks a
+# property.
 set -eu
 
 cd "$(dirname "$0")/.."
-place=$PWD/target/fuzz
+output=$PWD/target/fuzz
 host=$(rustc -vV | sed -n 's/^host: //p')
 
 build() {
-    # Neither sanitizers nor coverage are stable features of the compiler's. The profile is that of
-    # releases, without what makes it slow to build.
+    # RUSTC_BOOTSTRAP: sanitizers and coverage are unstable features of the compiler. The profile is `release` without
+    # the settings that make the build slow.
     RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_STRIP=none \
         cargo fuzz build --fuzz-dir fuzz --features libfuzzer --sanitizer "${FUZZ_SANITIZER:-address}" \
-        --codegen-units 16 --target-dir "$place/build" "$@"
+        --codegen-units 16 --target-dir "$output/build" "$@"
 }
 
-# One target.
+# Runs one target.
 run() {
     target=$1
-    corpus=$place/corpus/$target found=$place/found/$target log=$place/log/$target
+    corpus=$output/corpus/$target found=$output/found/$target log=$output/log/$target
     dictionary=fuzz/dictionaries/$target
-    mkdir -p "$corpus" "$found" "$place/log"
+    mkdir -p "$corpus" "$found" "$output/log"
     set -- -max_total_time="$FUZZ_SECONDS" -timeout=10 -print_final_stats=1 -artifact_prefix="$found/"
     [ ! -e "$dictionary" ] || set -- "$@" -dict="$dictionary"
     status=0
-    "$place/build/$host/release/$target" "$@" "$corpus" "fuzz/seeds/$target" >"$log" 2>&1 || status=$?
+    "$output/build/$host/release/$target" "$@" "$corpus" "fuzz/seeds/$target" >"$log" 2>&1 || status=$?
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     covered=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
-    said="$target: ${executions:-no} executions, ${covered:-no} edges covered"
+    summary="$target: ${executions:-no} executions, ${covered:-no} edges covered"
     if [ "$status" -eq 0 ]; then
-        echo "$said, nothing found"
+        echo "$summary, nothing found"
         return
     fi
     input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
-    echo "$said, found: ${input:-see $log}"
+    echo "$summary, found: ${input:-see $log}"
     sed -n '/panicked at/,/^stack backtrace:/p; /^SUMMARY: /p' "$log" | grep -v '^stack backtrace:' | head -n 12
     if [ -n "$input" ]; then
-        echo "  again, as a test: cp $input fuzz/seeds/$target/NAME && cargo test --package runcrust-fuzz $target"
+        echo "  to reproduce it in a test:" \
+            "cp $input fuzz/seeds/$target/NAME && cargo test --package runcrust-fuzz $target"
     fi
     return 1
 }

@@ -1,11 +1,13 @@
-//! What holds of whatever the parsers of untrusted text are given.
+//! Fuzz targets for the parsers of untrusted input.
 //!
-//! A target is a function that takes any bytes, and panics where a property is broken. `make fuzz` looks
-//! for such bytes; `tests/seeds.rs` has the committed ones of `seeds/` go through each target. Laws
-//! of what other crates can't see are those crates' own, in their rooms `fuzzing`, which a feature
-//! of that name opens and no release has.
+//! A target is a function that takes any bytes and panics if a property doesn't hold. `make fuzz` searches for such
+//! bytes. `tests/seeds.rs` runs each target with the committed inputs in `seeds/`. Targets for private modules are in
+//! the module `fuzzing` of their crate, which the feature `fuzzing` enables. Releases are built without it.
 
-#![allow(clippy::missing_panics_doc, reason = "that is what a target does")]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "all targets panic if a property doesn't hold"
+)]
 
 mod mount_info;
 mod mountinfo;

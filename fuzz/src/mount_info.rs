@@ -1,53 +1,54 @@
-//! `mountInfo.json`: whatever is accepted is written, and read again the same.
+//! The target for `mountInfo.json`: an accepted file that is written and read again stays the same.
 
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_state::MountInfo;
 use crust_state::info::{InfoError, VolumeType};
 use serde_json::Value;
 
-/// A `mountInfo.json`, ours and as Kata's drivers write it.
+/// Parses a `mountInfo.json` in runcrust's format and in that of Kata Containers' drivers.
 pub fn mount_info(bytes: &[u8]) {
-    let ours = MountInfo::parse(bytes);
-    let katas = MountInfo::parse_kata(bytes);
-    if let Ok(info) = &ours {
-        survives(info);
-        agrees_with_the_text(info, bytes);
+    let info = MountInfo::parse(bytes);
+    let kata_info = MountInfo::parse_kata(bytes);
+    if let Ok(info) = &info {
+        check_round_trip(info);
+        check_against_json(info, bytes);
     }
-    if let Ok(info) = &katas {
-        survives(info);
+    if let Ok(info) = &kata_info {
+        check_round_trip(info);
         assert!(info.target_path.is_none() && !info.device_node && !info.read_only);
         assert_eq!((info.access_mode, info.disk_seq), (None, None));
     }
-    match (&ours, &katas) {
-        (Ok(ours), Ok(katas)) => assert!(ours.agrees_with(katas), "{ours:?} {katas:?}"),
-        // What it takes beside the KEP's is Kata's own metadata, and only that isn't read.
+    match (&info, &kata_info) {
+        (Ok(info), Ok(kata_info)) => assert!(info.agrees_with(kata_info), "{info:?} {kata_info:?}"),
+        // The formats only differ in the metadata.
         (Err(error), Ok(_)) | (Ok(_), Err(error)) => assert!(names_metadata(error), "{error}"),
         (Err(_), Err(_)) => {}
     }
 }
 
-/// Written and read it is the same, but for a policy of no group, which means nothing.
-fn survives(info: &MountInfo) {
+/// Checks that `info` stays the same if it is written and read again. Only a change policy without a group is lost,
+/// because it has no effect.
+fn check_round_trip(info: &MountInfo) {
     let json = info.to_json();
-    let again = MountInfo::parse(&json);
-    let again = again.unwrap_or_else(|error| panic!("{error}: {info:?}"));
+    let reparsed = MountInfo::parse(&json);
+    let reparsed = reparsed.unwrap_or_else(|error| panic!("{error}: {info:?}"));
     let policy = info.fs_group.map(|_| info.fs_group_change_policy);
     let expected = MountInfo {
         fs_group_change_policy: policy.unwrap_or(FsGroupChangePolicy::Always),
         ..info.clone()
     };
-    assert_eq!(again, expected);
-    assert_eq!(again.to_json(), json);
-    assert!(info.agrees_with(&again) && again.agrees_with(info));
+    assert_eq!(reparsed, expected);
+    assert_eq!(reparsed.to_json(), json);
+    assert!(info.agrees_with(&reparsed) && reparsed.agrees_with(info));
     match info.validate() {
         Ok(()) | Err(InfoError::TooLarge(_)) => {}
         Err(error) => panic!("{error}: {info:?}"),
     }
 }
 
-/// What another reader finds in the text.
-fn agrees_with_the_text(info: &MountInfo, bytes: &[u8]) {
-    let value: Value = serde_json::from_slice(bytes).expect("what was read is JSON");
+/// Compares `info` with the values that serde_json finds in the input.
+fn check_against_json(info: &MountInfo, bytes: &[u8]) {
+    let value: Value = serde_json::from_slice(bytes).expect("an accepted file is JSON");
     let text = |key: &str| value.get(key).and_then(Value::as_str);
     assert_eq!(text("device"), info.device.to_str());
     assert!([text("fstype"), text("fs_type")].contains(&Some(&*info.fstype)));
@@ -59,7 +60,11 @@ fn agrees_with_the_text(info: &MountInfo, bytes: &[u8]) {
     assert!(options.eq(info.options.iter().map(String::as_str)));
     let metadata = |key: &str| value.get("metadata").and_then(|it| it.get(key));
     assert_eq!(metadata("fsGroup").is_some(), info.fs_group.is_some());
-    assert_ne!(info.fs_group, Some(u32::MAX), "chown(2) takes it for none");
+    assert_ne!(
+        info.fs_group,
+        Some(u32::MAX),
+        "chown(2) takes it as \"no change\""
+    );
     let path = metadata("targetPath");
     assert_eq!(path.is_some(), info.target_path.is_some());
     assert_eq!(metadata("accessMode").is_some(), info.access_mode.is_some());
@@ -70,8 +75,8 @@ fn agrees_with_the_text(info: &MountInfo, bytes: &[u8]) {
         ("readOnly", info.read_only),
         ("deviceNode", info.device_node),
     ] {
-        let said = metadata(key).is_some_and(|it| *it == true || *it == "true");
-        assert_eq!(said, flag, "{key}");
+        let is_set = metadata(key).is_some_and(|it| *it == true || *it == "true");
+        assert_eq!(is_set, flag, "{key}");
     }
 }
 

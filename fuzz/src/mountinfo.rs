@@ -1,4 +1,5 @@
-//! `/proc/<pid>/mountinfo`: what is read can be written as the kernel does, and is read the same.
+//! The target for `/proc/<pid>/mountinfo`: accepted mounts that are written in the kernel's format and read again stay
+//! the same.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -6,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use crust_blockfs::mountinfo::{Mount, Propagation, parse};
 
-/// A mountinfo file. Mount points and sources in it are a workload's words.
+/// Parses a mountinfo file. Workloads control the mount points and sources in it.
 pub fn mountinfo(bytes: &[u8]) {
     let mounts = match parse(bytes) {
         Ok(mounts) => mounts,
@@ -14,19 +15,19 @@ pub fn mountinfo(bytes: &[u8]) {
             let line = bytes.split(|byte| *byte == b'\n').nth(bad.line - 1);
             let line = line.expect("a line of the file");
             assert_eq!(bad.text, String::from_utf8_lossy(line));
-            // What the others say is no matter of that line.
+            // The error doesn't depend on other lines.
             assert_eq!(parse(line).map_err(|bad| bad.field), Err(bad.field));
             return;
         }
     };
     let lines = bytes.split(|byte| *byte == b'\n');
     assert_eq!(mounts.len(), lines.filter(|line| !line.is_empty()).count());
-    let written = written(&mounts);
-    assert_eq!(parse(&written).expect("the kernel's form"), mounts);
+    let written = write(&mounts);
+    assert_eq!(parse(&written).expect("the kernel's format"), mounts);
 }
 
-/// As `fs/proc_namespace.c` and `mangle()` write it.
-fn written(mounts: &[Mount]) -> Vec<u8> {
+/// Formats mounts like `fs/proc_namespace.c` and `mangle()`.
+fn write(mounts: &[Mount]) -> Vec<u8> {
     let mut out = Vec::new();
     for mount in mounts {
         let numbers = format!("{} {} {} ", mount.id, mount.parent, mount.device);
@@ -61,7 +62,7 @@ fn tags(propagation: Propagation) -> String {
         ("propagate_from", propagation.propagate_from),
     ] {
         if let Some(group) = group {
-            // A String takes everything.
+            // Writing to a String can't fail.
             let _ = write!(tags, " {name}:{group}");
         }
     }
@@ -75,7 +76,7 @@ fn escaped(field: &OsStr) -> Vec<u8> {
     octal(field, b" \t\n\\#")
 }
 
-/// As `seq_show_option()` of `linux/seq_file.h` writes it.
+/// Escapes like `seq_show_option()` in `linux/seq_file.h`.
 fn escaped_option(option: &OsStr) -> Vec<u8> {
     octal(option, b", \t\n\\")
 }

@@ -1,8 +1,8 @@
-//! Mount options: whatever is accepted has one meaning, however it is put into lists.
+//! The target for mount options: accepted options mean the same, however they are distributed over lists.
 
 use crust_blockfs::options::{FsOption, MountOptions, OptionsError, no_journal_replay, parse};
 
-/// A list of mount options, one a line.
+/// Parses a list of mount options, one per line.
 pub fn options(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -11,15 +11,16 @@ pub fn options(bytes: &[u8]) {
     match parse(&list) {
         Ok(options) => {
             assert_eq!(parse(&[list.join(",")]), Ok(options.clone()), "one list");
-            is_what_the_kernel_takes(&options);
-            has_one_form(&options);
-            leaves_journals_alone(&options);
+            check_kernel_limits(&options);
+            check_canonical_form(&options);
+            check_journal_replay(&options);
         }
-        Err(error) => tells_no_value(&list, &error),
+        Err(error) => check_error_hides_values(&list, &error),
     }
 }
 
-fn is_what_the_kernel_takes(options: &MountOptions) {
+/// Checks that fsconfig(2) can accept all options, and that none of them is a mount flag.
+fn check_kernel_limits(options: &MountOptions) {
     for option in &options.fs_options {
         let (key, value) = match option {
             FsOption::Flag(key) => (key, ""),
@@ -32,35 +33,41 @@ fn is_what_the_kernel_takes(options: &MountOptions) {
     }
 }
 
-/// Written down, as in a record, the superblock's options ask for the same superblock.
-fn has_one_form(options: &MountOptions) {
-    let form = options.superblock_options();
-    let written: Vec<String> = options.fs_options.iter().map(written).collect();
-    let again = parse(&written);
-    let again = again.unwrap_or_else(|error| panic!("{error}: {written:?}"));
-    assert_eq!(again.superblock_options(), form);
+/// Checks that the superblock options stay the same if they are written and parsed again, as in a record, and if they
+/// are repeated.
+fn check_canonical_form(options: &MountOptions) {
+    let canonical = options.superblock_options();
+    let written: Vec<String> = options.fs_options.iter().map(write).collect();
+    let reparsed = parse(&written);
+    let reparsed = reparsed.unwrap_or_else(|error| panic!("{error}: {written:?}"));
+    assert_eq!(reparsed.superblock_options(), canonical);
     assert_eq!(
-        (again.attributes.is_empty(), again.read_only),
+        (reparsed.attributes.is_empty(), reparsed.read_only),
         (true, false)
     );
-    let mut twice = options.clone();
-    twice.fs_options.extend(options.fs_options.iter().cloned());
-    assert_eq!(twice.superblock_options(), form);
+    let mut repeated = options.clone();
+    repeated
+        .fs_options
+        .extend(options.fs_options.iter().cloned());
+    assert_eq!(repeated.superblock_options(), canonical);
 }
 
-/// As somebody writes it, with or without quotation marks: the value may have had some of its own.
-fn written(option: &FsOption) -> String {
+/// Writes an option so that it parses to itself. Uses quotation marks only if needed, because the value may contain
+/// some.
+fn write(option: &FsOption) -> String {
     let plain = option.to_string();
-    let is_it = |text: &String| parse(&[text]).is_ok_and(|it| it.fs_options == [option.clone()]);
+    let parses_to_option =
+        |text: &String| parse(&[text]).is_ok_and(|it| it.fs_options == [option.clone()]);
     let quoted = match option {
         FsOption::Flag(key) => key.clone(),
         FsOption::Value { key, value } => format!("{key}=\"{value}\""),
     };
-    let found = [plain, quoted].into_iter().find(is_it);
-    found.unwrap_or_else(|| panic!("{option:?} can't be written"))
+    let written = [plain, quoted].into_iter().find(parses_to_option);
+    written.unwrap_or_else(|| panic!("{option:?} can't be written"))
 }
 
-fn leaves_journals_alone(options: &MountOptions) {
+/// Checks that the options without journal replay have at most one more option, and don't change a second time.
+fn check_journal_replay(options: &MountOptions) {
     for fstype in ["ext3", "ext4", "xfs", "btrfs", "vfat"] {
         let once = options.without_journal_replay(fstype);
         assert_eq!(once.without_journal_replay(fstype), once);
@@ -70,16 +77,16 @@ fn leaves_journals_alone(options: &MountOptions) {
     }
 }
 
-/// An error goes to logs and events, and a value may be a secret: whatever values say, the sentence
-/// is the same.
-fn tells_no_value(list: &[&str], error: &OptionsError) {
-    let hidden: Vec<String> = list.iter().map(|item| without_values(item)).collect();
-    let again = parse(&hidden).expect_err("the same mistake");
-    assert_eq!(again.to_string(), error.to_string(), "{list:?}");
+/// Checks that an error message doesn't depend on the values of options. A value may be a secret, and errors go to logs
+/// and events.
+fn check_error_hides_values(list: &[&str], error: &OptionsError) {
+    let masked: Vec<String> = list.iter().map(|item| mask_values(item)).collect();
+    let masked_error = parse(&masked).expect_err("masked values don't remove the error");
+    assert_eq!(masked_error.to_string(), error.to_string(), "{list:?}");
 }
 
-/// Every value replaced by one that is as long, as far as it doesn't matter to where options end.
-fn without_values(item: &str) -> String {
+/// Replaces the characters of values by as many others, except those that can end a value.
+fn mask_values(item: &str) -> String {
     let mut out = String::with_capacity(item.len());
     let (mut in_quotes, mut in_value) = (false, false);
     for letter in item.chars() {

@@ -1,4 +1,4 @@
-//! Superblocks, which whoever wrote the volume has made up.
+//! The target for superblocks. Whoever wrote the volume controls them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,19 +7,20 @@ use crust_blockfs::fstypes::is_mounted_as;
 use crust_blockfs::probe::probe;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Where the superblocks of ext, xfs and btrfs are.
-const PLACES: [u64; 3] = [0x400, 0, 0x1_0000];
+/// Offsets of the superblocks of ext, xfs and btrfs in bytes.
+const OFFSETS: [u64; 3] = [0x400, 0, 0x1_0000];
 
-/// The first bytes of a superblock; the first byte says of which file system.
+/// Probes an image with a superblock. The first byte of the input selects the file system, the rest is the start of the
+/// superblock.
 pub fn superblock(bytes: &[u8]) {
-    let Some((which, content)) = bytes.split_first() else {
+    let Some((selector, content)) = bytes.split_first() else {
         return;
     };
-    let place = PLACES[usize::from(*which) % PLACES.len()];
+    let offset = OFFSETS[usize::from(*selector) % OFFSETS.len()];
     let image = memfd_create("superblock", MemfdFlags::CLOEXEC).expect("memfd_create");
     let image = File::from(image);
-    image.set_len(place + 0x1000).expect("ftruncate");
-    image.write_all_at(content, place).expect("pwrite");
+    image.set_len(offset + 0x1000).expect("ftruncate");
+    image.write_all_at(content, offset).expect("pwrite");
     let Some(found) = probe(&image).expect("a file can be read") else {
         return;
     };

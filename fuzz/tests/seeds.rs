@@ -1,11 +1,12 @@
-//! Every seed goes through its target: so does what fuzzing found, once it lies among the seeds.
+//! Runs every target with its seeds. An input that fuzzing found becomes a regression test when it is added to the
+//! seeds.
 
-#![allow(clippy::disallowed_methods, reason = "the seeds are ours")]
+#![allow(clippy::disallowed_methods, reason = "the seeds are trusted")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn seeds() -> PathBuf {
+fn seeds_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds")
 }
 
@@ -19,19 +20,23 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-fn all_hold(name: &str, target: fn(&[u8])) {
-    let directory = seeds().join(name);
+fn run_seeds(name: &str, target: fn(&[u8])) {
+    let directory = seeds_directory().join(name);
     let names = names(&directory);
     assert!(names.len() >= 8, "{name} has {} seeds", names.len());
     for seed in names {
         let path = directory.join(seed);
         let bytes = fs::read(&path).expect("a seed");
-        let held = std::panic::catch_unwind(|| target(&bytes));
-        assert!(held.is_ok(), "above is what {} shows", path.display());
+        let result = std::panic::catch_unwind(|| target(&bytes));
+        assert!(
+            result.is_ok(),
+            "the target panicked, see above: {}",
+            path.display()
+        );
     }
 }
 
-/// One test a target, and a list of them.
+/// Defines a test for each target, and the list of their names.
 macro_rules! targets {
     ($($name:ident),+ $(,)?) => {
         const TESTED: &[&str] = &[$(stringify!($name)),+];
@@ -39,7 +44,7 @@ macro_rules! targets {
         $(
             #[test]
             fn $name() {
-                all_hold(stringify!($name), runcrust_fuzz::$name);
+                run_seeds(stringify!($name), runcrust_fuzz::$name);
             }
         )+
     };
@@ -59,10 +64,10 @@ targets!(
     target_path,
 );
 
-/// A target that is forgotten in one of the places is never run there.
+/// A target without seeds, without a test or without a program would never run there.
 #[test]
-fn every_target_is_in_every_place() {
-    assert_eq!(names(&seeds()), TESTED);
+fn every_target_has_seeds_a_test_and_a_program() {
+    assert_eq!(names(&seeds_directory()), TESTED);
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");
     let programs = names(&programs);
     let programs = programs.iter().filter_map(|it| it.strip_suffix(".rs"));

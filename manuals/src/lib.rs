@@ -1,5 +1,5 @@
-//! The manual pages, from the command lines as the programs read them and the texts in `text/`, and
-//! the shells' completions.
+//! Generates manual pages from the programs' clap definitions and the texts in `text/`, and shell completions from the
+//! clap definitions.
 
 #![forbid(unsafe_code)]
 
@@ -10,19 +10,19 @@ use clap::Command;
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-/// A file to be written.
+/// A generated file.
 #[derive(Debug)]
 pub struct File {
-    /// Where it stands below a prefix's `share`, as `man` and the shells look for it.
+    /// The path below a prefix's `share` directory, where `man` or the shell finds the file.
     pub path: PathBuf,
-    /// What is in it.
     pub text: String,
 }
 
-/// What stands in a page besides what its command line says: before the options, and at the end.
+/// The texts of a page that don't come from clap, in roff (`man(7)`): synopsis and description, which replace clap's
+/// unless empty, and the sections at the end.
 type Texts = (&'static str, &'static str);
 
-/// By page. In `text/` they are roff, as `man(7)` has it.
+/// The texts by the name of the page.
 const TEXTS: [(&str, Texts); 8] = [
     (
         "runcrust",
@@ -70,16 +70,16 @@ const TEXTS: [(&str, Texts); 8] = [
     ),
 ];
 
-/// The hook has a command line that only runcrust writes.
-const HOOK: &str = include_str!("../text/crust-mount-hook.roff");
+/// The page of the hook, which has no clap definition: only runcrust writes its command line.
+const HOOK_PAGE: &str = include_str!("../text/crust-mount-hook.roff");
 
-/// Of the verbs of `crust`.
-const VERB_END: &str = include_str!("../text/crust-end.roff");
+/// The last sections of pages about subcommands of `runcrust crust`.
+const CRUST_END: &str = include_str!("../text/crust-end.roff");
 
-/// Of the commands of `crustlet` that have none of their own.
-const AGENT_END: &str = include_str!("../text/crustlet-command-end.roff");
+/// The last sections of pages about subcommands of `crustlet` that aren't in [`TEXTS`].
+const CRUSTLET_END: &str = include_str!("../text/crustlet-command-end.roff");
 
-/// The programs' command lines.
+/// Returns the clap definitions of the programs.
 #[must_use]
 pub fn commands() -> [Command; 4] {
     [
@@ -90,33 +90,35 @@ pub fn commands() -> [Command; 4] {
     ]
 }
 
-/// The pages, of section 8. `date` is `YYYY-MM-DD`, or nothing.
+/// Generates all manual pages, in section 8. `date` is `YYYY-MM-DD` or empty.
+///
+/// Fails if clap's output isn't UTF-8.
 pub fn pages(date: &str) -> io::Result<Vec<File>> {
     let mut pages = Vec::new();
     for mut command in commands() {
         command.build();
-        add(&command, date, &mut pages)?;
+        add_pages(&command, date, &mut pages)?;
     }
     let version = env!("CARGO_PKG_VERSION");
     let title = format!(".TH crust-mount-hook 8 \"{date}\" \"runcrust {version}\" \"runcrust\"\n");
     pages.push(File {
         path: page_path("crust-mount-hook"),
-        text: title + HOOK,
+        text: title + HOOK_PAGE,
     });
     Ok(pages)
 }
 
-/// A command's page, and those of its subcommands.
-fn add(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
-    let called = command.get_display_name().unwrap_or(command.get_name());
-    let name = called.replace(' ', "-");
+/// Adds the page of a command and, recursively, those of its subcommands.
+fn add_pages(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
+    let display_name = command.get_display_name().unwrap_or(command.get_name());
+    let name = display_name.replace(' ', "-");
     let texts = TEXTS.iter().find(|(page, _)| *page == name);
-    let verb_end = if name.starts_with("crustlet-") {
-        AGENT_END
+    let default_end = if name.starts_with("crustlet-") {
+        CRUSTLET_END
     } else {
-        VERB_END
+        CRUST_END
     };
-    let (begin, end) = texts.map_or(("", verb_end), |(_, texts)| *texts);
+    let (begin, end) = texts.map_or(("", default_end), |(_, texts)| *texts);
     let page = Man::new(command.clone().display_name(name.clone()))
         .title(&name)
         .section("8")
@@ -132,7 +134,7 @@ fn add(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
     } else {
         text.extend(begin.as_bytes());
     }
-    // What `runcrust --help` and `--version` say is the delegate's.
+    // `runcrust --help` and `--version` are passed through to the delegate.
     if name != "runcrust" {
         page.render_options_section(&mut text)?;
     }
@@ -143,11 +145,11 @@ fn add(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result<()> {
     let text = String::from_utf8(text).map_err(io::Error::other)?;
     pages.push(File {
         path: page_path(&name),
-        // rustdoc's marks of a word that isn't English.
+        // Help texts are doc comments, which mark code with backticks.
         text: text.replace('`', ""),
     });
     for subcommand in command.get_subcommands() {
-        add(subcommand, date, pages)?;
+        add_pages(subcommand, date, pages)?;
     }
     Ok(())
 }
@@ -156,7 +158,7 @@ fn page_path(name: &str) -> PathBuf {
     Path::new("man/man8").join(format!("{name}.8"))
 }
 
-/// For bash, zsh and fish.
+/// Generates the completions of all programs for bash, zsh and fish.
 #[must_use]
 pub fn completions() -> Vec<File> {
     let mut files = Vec::new();

@@ -1,6 +1,6 @@
-//! `manuals DIRECTORY`: writes them into it, as they stand below a prefix's `share`.
+//! `manuals DIRECTORY` writes the manual pages and shell completions to a directory, laid out like a prefix's `share`.
 //!
-//! The pages' date is that of `SOURCE_DATE_EPOCH`; without it they have none.
+//! The date of the pages is taken from `SOURCE_DATE_EPOCH`. If that isn't set, they have no date.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn write(directory: &Path, file: &File) -> Result<()> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a build's time (reproducible-builds.org), and no program of a node's"
+    reason = "reproducible-builds.org defines SOURCE_DATE_EPOCH, and this program doesn't run on nodes"
 )]
 fn date() -> Result<String> {
     let epoch = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The pages name what the programs read, and roff has nothing to say about them.
+//! Checks that the pages document every option of the programs, and that groff renders them without warnings.
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
@@ -10,10 +10,10 @@ use crust_manuals::{commands, completions, pages};
 
 const DATE: &str = "2026-01-31";
 
-/// A page as it is read, in one line.
+/// Renders a page with groff. Returns its words separated by single spaces.
 fn rendered(roff: &str) -> String {
     let mut groff = Command::new("groff");
-    // Wide, and without justification or hyphenation: words stay whole and beside each other.
+    // Long lines without hyphenation, so that words aren't split.
     let arguments = ["-man", "-Tascii", "-P-cbou", "-ww", "-rLL=1000n", "-rHY=0"];
     let mut child = groff
         .args(arguments)
@@ -36,7 +36,7 @@ fn rendered(roff: &str) -> String {
 }
 
 #[test]
-fn pages_render_without_a_warning_and_are_whole() {
+fn pages_render_without_warnings_and_have_all_sections() {
     for page in pages(DATE).unwrap() {
         let text = rendered(&page.text);
         let name = page.path.file_stem().unwrap().to_str().unwrap();
@@ -49,8 +49,8 @@ fn pages_render_without_a_warning_and_are_whole() {
     }
 }
 
-/// Each command's page names its options, but not those that are hidden (an uninstall takes the line
-/// of its install), and each verb's has a page of its own.
+/// Checks that a command's page documents its options and subcommands, and that each subcommand has a page. Hidden
+/// options must not be documented: `uninstall` accepts the options of `install`.
 fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
     let file = format!("man/man8/{path}.8");
     let page = pages.iter().find(|page| page.path == Path::new(&file));
@@ -58,20 +58,26 @@ fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
     let text = rendered(&page.text);
     for argument in command.get_arguments() {
         let long = argument.get_long().map(|long| format!("--{long}"));
-        let shown = long.or_else(|| Some(argument.get_value_names()?.first()?.to_string()));
-        let shown = shown.expect("an argument has a name");
+        let name = long.or_else(|| Some(argument.get_value_names()?.first()?.to_string()));
+        let name = name.expect("an argument has a name");
         if argument.is_hide_set() {
-            assert!(!text.contains(&shown), "{file} tells of {shown}: {text}");
+            assert!(
+                !text.contains(&name),
+                "{file} documents hidden {name}: {text}"
+            );
             continue;
         }
-        assert!(text.contains(&shown), "{file} has no {shown}: {text}");
-        let is_claps = ["help", "version"].contains(&argument.get_id().as_str());
-        if let Some(help) = argument.get_help().filter(|_| !is_claps) {
+        assert!(
+            text.contains(&name),
+            "{file} doesn't document {name}: {text}"
+        );
+        let is_from_clap = ["help", "version"].contains(&argument.get_id().as_str());
+        if let Some(help) = argument.get_help().filter(|_| !is_from_clap) {
             let help = help.to_string().replace('`', "");
             let first = help.split_whitespace().next().unwrap();
             assert!(
                 text.contains(first),
-                "{file} has no help of {shown}: {text}"
+                "{file} has no help for {name}: {text}"
             );
         }
     }
@@ -86,7 +92,7 @@ fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
 }
 
 #[test]
-fn every_verb_and_flag_has_its_place() {
+fn every_subcommand_and_option_is_documented() {
     let pages = pages(DATE).unwrap();
     for mut command in commands() {
         command.build();
@@ -111,14 +117,14 @@ fn every_verb_and_flag_has_its_place() {
 }
 
 #[test]
-fn pages_without_a_date_are_the_same_each_time() {
+fn pages_without_a_date_are_reproducible() {
     let text = |file: &crust_manuals::File| file.text.clone();
     let (one, two) = (pages("").unwrap(), pages("").unwrap());
     assert!(one.iter().map(text).eq(two.iter().map(text)));
 }
 
 #[test]
-fn each_shell_completes_verbs_and_flags() {
+fn each_shell_completes_subcommands_and_options() {
     let files = completions();
     for (name, words) in [
         (
@@ -181,7 +187,7 @@ fn each_shell_completes_verbs_and_flags() {
 }
 
 #[test]
-fn bash_takes_its_completions() {
+fn bash_parses_its_completions() {
     for file in completions() {
         if !file.path.starts_with("bash-completion") {
             continue;
