@@ -31,7 +31,7 @@ use crate::objects::{Objects, Pod};
 use crate::operations::Context;
 use crate::plugins::Changed;
 use crate::pods::observed::Observed;
-use crate::settings::{Gates, Settings};
+use crate::settings::{FeatureGates, Settings};
 use crate::sources::{self, Directories, Loaded, SourceError};
 use crate::volumes::plan::Allowed;
 use crate::watch::DirWatch;
@@ -74,7 +74,7 @@ pub(crate) enum Done {
 #[derive(Debug)]
 pub(crate) struct Agent {
     context: Context,
-    gates: Gates,
+    gates: FeatureGates,
     cri: Cri,
     /// Its name, which is part of containers' ids; empty until it is known.
     runtime: String,

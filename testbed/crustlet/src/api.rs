@@ -429,8 +429,8 @@ fn named(kind: Kind, namespace: String, name: String) -> Result<Name, Status> {
 
 fn told(event: &events::Event) -> Event {
     let kind = match event.kind {
-        events::Type::Normal => Type::Normal,
-        events::Type::Warning => Type::Warning,
+        events::EventType::Normal => Type::Normal,
+        events::EventType::Warning => Type::Warning,
     };
     let milliseconds = |at: SystemTime| {
         let since = at
@@ -446,8 +446,8 @@ fn told(event: &events::Event) -> Event {
         namespace: event.regarding.name.namespace.clone(),
         name: event.regarding.name.name.clone(),
         uid: event.regarding.uid.clone(),
-        first_ms: milliseconds(event.first),
-        last_ms: milliseconds(event.last),
+        first_ms: milliseconds(event.first_seen),
+        last_ms: milliseconds(event.last_seen),
         count: event.count,
     }
 }

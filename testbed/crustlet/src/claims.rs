@@ -34,7 +34,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use crate::csi::Abilities;
-use crate::events::{Events, Regarding, Type};
+use crate::events::{EventType, Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::volumes::actual::Actual;
 use crate::volumes::claim_ref::{BIND_COMPLETED, ClaimRef, held, is_deleted, was_bound};
@@ -100,7 +100,7 @@ pub(crate) struct Notice {
     /// What it is about.
     pub(crate) regarding: Regarding,
     /// Whether it is what one would expect.
-    pub(crate) kind: Type,
+    pub(crate) kind: EventType,
     /// In one word, as Kubernetes has it.
     pub(crate) reason: &'static str,
     /// In a sentence.
@@ -108,7 +108,7 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
-    fn new(kind: Type, of: (Kind, &Name), reason: &'static str, message: String) -> Self {
+    fn new(kind: EventType, of: (Kind, &Name), reason: &'static str, message: String) -> Self {
         Self {
             regarding: Regarding::object(of.0, of.1),
             kind,
@@ -117,7 +117,7 @@ impl Notice {
         }
     }
 
-    fn of_claim(kind: Type, claim: &Name, reason: &'static str, message: String) -> Self {
+    fn of_claim(kind: EventType, claim: &Name, reason: &'static str, message: String) -> Self {
         Self::new(kind, (Kind::PersistentVolumeClaim, claim), reason, message)
     }
 
@@ -130,8 +130,8 @@ impl Notice {
             message,
         } = self;
         match kind {
-            Type::Normal => events.normal(regarding, reason, message),
-            Type::Warning => events.warning(regarding, reason, message),
+            EventType::Normal => events.normal(regarding, reason, message),
+            EventType::Warning => events.warning(regarding, reason, message),
         }
     }
 }
@@ -282,7 +282,7 @@ pub(crate) fn plan(world: &World<'_>) -> Plan {
         let message = format!(
             "its manifest is away, and wasn't deleted: volume {volume} is kept for it; hint: put it back, and crustlet delete it if it is to go"
         );
-        let notice = Notice::of_claim(Type::Warning, claim, "ManifestMissing", message);
+        let notice = Notice::of_claim(EventType::Warning, claim, "ManifestMissing", message);
         plan.notices.push(notice);
     }
     if world.unread.is_none() {
@@ -299,7 +299,7 @@ fn unknown<'w>(world: &World<'w>) -> impl Iterator<Item = Notice> + 'w {
     let waiting = claims.filter(|(_, claim)| !was_bound(claim) && !is_deleted(claim));
     let told = waiting.zip(world.unread.into_iter().cycle());
     told.map(|((name, _), unread)| {
-        Notice::of_claim(Type::Warning, name, "FailedBinding", unread.to_owned())
+        Notice::of_claim(EventType::Warning, name, "FailedBinding", unread.to_owned())
     })
 }
 
@@ -313,7 +313,7 @@ fn of_volume(world: &World<'_>, plan: &mut Plan, name: &str, volume: &Persistent
             immutable.join(", ")
         );
         let of = (Kind::PersistentVolume, &of);
-        let notice = Notice::new(Type::Warning, of, "FailedUpdate", message);
+        let notice = Notice::new(EventType::Warning, of, "FailedUpdate", message);
         plan.notices.push(notice);
     }
     // First of all: it may say that the volume is to be kept.
@@ -346,7 +346,7 @@ fn of_claim<'w>(
         match world.unread {
             None => plan.steps.push(Step::Remove(name.clone())),
             Some(unread) => {
-                let kind = Type::Warning;
+                let kind = EventType::Warning;
                 let notice = Notice::of_claim(kind, name, "FailedDelete", unread.to_owned());
                 plan.notices.push(notice);
             }

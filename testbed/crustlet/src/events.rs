@@ -1,4 +1,4 @@
-//! Events of objects, which are kept for a while and sent to watchers.
+//! The event recorder. It keeps the latest events of objects and sends new ones to watchers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,28 +8,26 @@ use tokio::sync::broadcast;
 
 use crate::objects::{Kind, Name, Pod};
 
-/// How many are kept; each is small.
-const KEPT: usize = 4096;
+/// How many events are kept. Each is small.
+const MAX_EVENTS: usize = 4096;
 
-/// How many a watcher may be behind; it is told when it has missed some.
-const BEHIND: usize = 1024;
+/// How many events a watcher may lag behind. One that lags further is told that it has missed some.
+const WATCHER_CAPACITY: usize = 1024;
 
-/// How long the same again is the same event.
-const SAME: Duration = Duration::from_secs(600);
+/// How long a repeated event is counted as the same event.
+const DEDUPLICATION_WINDOW: Duration = Duration::from_secs(600);
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Regarding {
-    /// Of what.
     pub(crate) kind: Kind,
-    /// Which.
     pub(crate) name: Name,
-    /// Of a pod, or empty.
+    /// The UID of a pod; empty for other objects.
     pub(crate) uid: String,
 }
 
 impl Regarding {
-    /// An object without a uid of its own.
+    /// Returns the reference to an object without a UID.
     pub(crate) fn object(kind: Kind, name: &Name) -> Self {
         Self {
             kind,
@@ -49,92 +47,90 @@ impl From<&Pod> for Regarding {
     }
 }
 
-/// Whether it is what one would expect.
+/// The type of an event, as in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
-    /// It is.
+pub(crate) enum EventType {
+    /// Something expected.
     Normal,
-    /// It isn't.
+    /// A problem.
     Warning,
 }
 
-/// Something that happened.
+/// An event of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// To what.
     pub(crate) regarding: Regarding,
-    /// Whether it is what one would expect.
-    pub(crate) kind: Type,
-    /// In one word, as kubelet's.
+    pub(crate) kind: EventType,
+    /// One word. kubelet's, if it has an event for the same thing.
     pub(crate) reason: &'static str,
-    /// In a sentence.
+    /// One sentence.
     pub(crate) message: String,
-    /// When it happened first.
-    pub(crate) first: SystemTime,
-    /// When it happened last.
-    pub(crate) last: SystemTime,
-    /// How often.
+    pub(crate) first_seen: SystemTime,
+    pub(crate) last_seen: SystemTime,
     pub(crate) count: u32,
 }
 
-/// All that happened lately.
+/// The recorder of events. Clones share the events.
 #[derive(Debug, Clone)]
-pub(crate) struct Events(Arc<Shared>);
+pub(crate) struct Events(Arc<Recorder>);
 
 #[derive(Debug)]
-struct Shared {
-    kept: Mutex<VecDeque<Event>>,
+struct Recorder {
+    /// In the order in which they were last seen.
+    events: Mutex<VecDeque<Event>>,
     watchers: broadcast::Sender<Event>,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self(Arc::new(Shared {
-            kept: Mutex::default(),
-            watchers: broadcast::Sender::new(BEHIND),
+        Self(Arc::new(Recorder {
+            events: Mutex::default(),
+            watchers: broadcast::Sender::new(WATCHER_CAPACITY),
         }))
     }
 }
 
 impl Events {
-    /// What one would expect.
+    /// Records an event of type `Normal`.
     pub(crate) fn normal(
         &self,
         regarding: impl Into<Regarding>,
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        self.add(regarding.into(), Type::Normal, reason, message.into());
+        self.add(regarding.into(), EventType::Normal, reason, message.into());
     }
 
-    /// What one wouldn't.
+    /// Records an event of type `Warning`.
     pub(crate) fn warning(
         &self,
         regarding: impl Into<Regarding>,
         reason: &'static str,
         message: impl Into<String>,
     ) {
-        self.add(regarding.into(), Type::Warning, reason, message.into());
+        self.add(regarding.into(), EventType::Warning, reason, message.into());
     }
 
-    fn add(&self, regarding: Regarding, kind: Type, reason: &'static str, message: String) {
-        let (of, name) = (regarding.kind, &regarding.name);
+    fn add(&self, regarding: Regarding, kind: EventType, reason: &'static str, message: String) {
+        let (object, name) = (regarding.kind, &regarding.name);
         match kind {
-            Type::Normal => tracing::info!("{of} {name}: {reason}: {message}"),
-            Type::Warning => tracing::warn!("{of} {name}: {reason}: {message}"),
+            EventType::Normal => tracing::info!("{object} {name}: {reason}: {message}"),
+            EventType::Warning => tracing::warn!("{object} {name}: {reason}: {message}"),
         }
         let now = SystemTime::now();
-        let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |event: &Event| {
             event.regarding == regarding
                 && (event.reason, event.kind) == (reason, kind)
                 && event.message == message
-                && now.duration_since(event.last).is_ok_and(|it| it < SAME)
+                && now
+                    .duration_since(event.last_seen)
+                    .is_ok_and(|it| it < DEDUPLICATION_WINDOW)
         };
-        let again = kept.iter().position(is_same);
-        let event = match again.and_then(|at| kept.remove(at)) {
+        let repeated = events.iter().position(is_same);
+        let event = match repeated.and_then(|at| events.remove(at)) {
             Some(event) => Event {
-                last: now,
+                last_seen: now,
                 count: event.count.saturating_add(1),
                 ..event
             },
@@ -143,24 +139,27 @@ impl Events {
                 kind,
                 reason,
                 message,
-                first: now,
-                last: now,
+                first_seen: now,
+                last_seen: now,
                 count: 1,
             },
         };
-        if kept.len() >= KEPT {
-            kept.pop_front();
+        if events.len() >= MAX_EVENTS {
+            events.pop_front();
         }
-        kept.push_back(event.clone());
-        // Told while nobody else can add one: a watcher has them all, once, in their order. Without watchers
-        // there is nobody to tell.
+        events.push_back(event.clone());
+        // Sent under the lock: each watcher gets all events once, in their order. Sending fails if there are no
+        // watchers.
         let _ = self.0.watchers.send(event);
     }
 
-    /// Those that are kept, the latest last, and those that come from now on.
+    /// Returns the recorded events, the latest last, and a receiver of the later ones.
     pub(crate) fn watch(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
-        let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        (kept.iter().cloned().collect(), self.0.watchers.subscribe())
+        let events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
+        (
+            events.iter().cloned().collect(),
+            self.0.watchers.subscribe(),
+        )
     }
 }
 
@@ -168,20 +167,20 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn about(name: &str) -> Regarding {
+    fn pod(name: &str) -> Regarding {
         Regarding::object(Kind::Pod, &Name::new("default", name))
     }
 
     #[test]
-    fn the_same_again_is_counted_and_comes_last() {
+    fn a_repeated_event_is_counted_and_moved_to_the_end() {
         let events = Events::default();
-        events.warning(about("a"), "FailedMount", "no driver");
-        events.warning(about("b"), "FailedMount", "no driver");
+        events.warning(pod("a"), "FailedMount", "no driver");
+        events.warning(pod("b"), "FailedMount", "no driver");
         let (_, mut watcher) = events.watch();
-        events.warning(about("a"), "FailedMount", "no driver");
-        events.warning(about("a"), "FailedMount", "another reason");
+        events.warning(pod("a"), "FailedMount", "no driver");
+        events.warning(pod("a"), "FailedMount", "another reason");
         let (kept, _) = events.watch();
-        let told: Vec<_> = kept
+        let found: Vec<_> = kept
             .iter()
             .map(|it| {
                 (
@@ -192,7 +191,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            found,
             [
                 ("b", "no driver", 1),
                 ("a", "no driver", 2),
@@ -206,11 +205,11 @@ mod tests {
     #[test]
     fn only_the_latest_are_kept() {
         let events = Events::default();
-        for number in 0..=KEPT {
-            events.normal(about("a"), "Pulled", number.to_string());
+        for number in 0..=MAX_EVENTS {
+            events.normal(pod("a"), "Pulled", number.to_string());
         }
         let (kept, _) = events.watch();
-        assert_eq!(kept.len(), KEPT);
+        assert_eq!(kept.len(), MAX_EVENTS);
         assert_eq!(kept[0].message, "1");
     }
 }

@@ -1,4 +1,4 @@
-//! The root directory, which belongs to one crustlet and to no kubelet.
+//! The root directory. One crustlet uses it at a time, and never a kubelet.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,74 +11,69 @@ use rustix::io::Errno;
 
 use crate::objects::name::{UidError, is_uid, new_uid};
 
-/// Says whose the directory is. In it is the id by which the container runtime's pods are known as its.
+/// The lock file. It contains the ID that crustlet labels its pods with in the container runtime.
 const LOCK: &str = "crustlet.lock";
 
-/// Where pods, staged volumes and claims are.
-const KEPT: [&str; 3] = ["pods", "plugins/kubernetes.io/csi", "crustlet/claims"];
+/// Directories that contain pods, staged volumes and claims.
+const STATE_DIRS: [&str; 3] = ["pods", "plugins/kubernetes.io/csi", "crustlet/claims"];
 
-/// What a kubelet leaves in its own.
-const KUBELETS: [&str; 4] = [
+/// Entries of a kubelet's root directory that crustlet doesn't create.
+const KUBELET_ENTRIES: [&str; 4] = [
     "cpu_manager_state",
     "memory_manager_state",
     "pki",
     "config.yaml",
 ];
 
-/// The directory can't be used.
+/// The root directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
-    /// A kubelet has it.
     #[error(
-        "--root-dir {}: it is a kubelet's, which has {file}, and what crustlet doesn't know there it would take away; hint: a directory of its own, among runcrust's kubelet_dirs",
+        "--root-dir {}: the directory belongs to a kubelet (it contains {entry}), whose files crustlet would remove; hint: use a directory of crustlet's own and list it in runcrust's kubelet_dirs",
         root.display()
     )]
-    Kubelets {
-        /// The directory.
+    UsedByKubelet {
         root: PathBuf,
-        /// By which it is known.
-        file: &'static str,
+        /// The entry that a kubelet has created.
+        entry: &'static str,
     },
-    /// It has pods, and nobody says whose.
+    /// The directory contains pods, volumes or claims, but no lock file.
     #[error(
-        "--root-dir {}: it has pods, volumes or claims, and no crustlet.lock that says whose; hint: a directory of its own",
+        "--root-dir {}: the directory contains pods, volumes or claims but no crustlet.lock, so their owner is unknown; hint: use a directory of crustlet's own",
         .0.display()
     )]
-    Others(PathBuf),
-    /// Another crustlet runs.
-    #[error("--root-dir {}: another crustlet has it", .0.display())]
-    Taken(PathBuf),
-    /// Somebody else could put there what root follows.
+    UnknownOwner(PathBuf),
+    /// Another crustlet holds the lock.
+    #[error("--root-dir {}: another crustlet is using the directory", .0.display())]
+    InUse(PathBuf),
+    /// A user other than root could replace the directory or one above it.
     #[error("--root-dir: {0}")]
     File(#[from] FileError),
-    /// The lock says something else than an id.
+    /// The lock file contains something other than an ID.
     #[error(
-        "{}: {id:?} is no id; hint: what runs has it as the label {} in the container runtime: write that one into the file, or, where nothing has the label, a new one (uuidgen)",
+        "{}: {id:?} is not a valid ID; hint: write the value of the label {} of this agent's pods in the container runtime into the file, or a new UUID (uuidgen) if no pod has the label",
         path.display(),
         crate::pods::labels::OWNER
     )]
-    Id {
-        /// The file.
+    InvalidId {
+        /// The lock file.
         path: PathBuf,
-        /// What is in it.
+        /// The contents of the file.
         id: String,
     },
-    /// There is no id for it.
+    /// No new ID could be generated.
     #[error(transparent)]
     Uid(#[from] UidError),
-    /// A call failed.
+    /// A system call failed.
     #[error("{call} {}: {source}", path.display())]
     Call {
-        /// The system call.
         call: &'static str,
-        /// Of what.
         path: PathBuf,
-        /// The error.
         source: io::Error,
     },
 }
 
-/// Held as long as the process lives.
+/// The locked root directory. The lock is held until the process ends.
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
@@ -87,15 +82,15 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Takes a directory, which is made where there is none.
-    pub(crate) fn take(root: &Path) -> Result<Self, RootError> {
-        refuse_others(root)?;
+    /// Creates the directory if it doesn't exist, and locks it.
+    pub(crate) fn acquire(root: &Path) -> Result<Self, RootError> {
+        refuse_foreign(root)?;
         super::operations::make_directory(root).map_err(|error| RootError::Call {
             call: "mkdir",
             path: root.to_owned(),
             source: io::Error::other(error),
         })?;
-        // As the kernel tells where something is mounted: without links, and without `..`.
+        // The kernel's mount table has paths without symbolic links and without `..`.
         let path = fs::canonicalize(root).map_err(failed("realpath", root))?;
         Directory::open(&path)?;
         let lock = path.join(LOCK);
@@ -104,10 +99,10 @@ impl Root {
         let file = options.open(&lock).map_err(failed("open", &lock))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(RootError::Taken(path)),
+            Err(Errno::WOULDBLOCK) => return Err(RootError::InUse(path)),
             Err(errno) => return Err(failed("flock", &lock)(errno.into())),
         }
-        let id = id(&file, &lock, &path)?;
+        let id = load_id(&file, &lock, &path)?;
         Ok(Self {
             path,
             id,
@@ -115,13 +110,13 @@ impl Root {
         })
     }
 
-    /// Where it is, by no link.
+    /// Returns the canonical path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its own, and no other's: pods are known by it, whatever the node is called, and however many crustlets ask
-    /// the same container runtime.
+    /// Returns the ID of this root directory. Pods in the container runtime are labelled with it, so that several
+    /// crustlets can use one container runtime, and the node can be renamed.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -132,50 +127,50 @@ fn failed(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootErro
     move |source| RootError::Call { call, path, source }
 }
 
-/// A directory that no crustlet had before.
-fn refuse_others(root: &Path) -> Result<(), RootError> {
+/// Refuses a directory that was not created by crustlet.
+fn refuse_foreign(root: &Path) -> Result<(), RootError> {
     let lock = root.join(LOCK);
     if lock.try_exists().map_err(failed("stat", &lock))? {
         return Ok(());
     }
-    let is_there = |file: &&str| root.join(file).exists();
-    if let Some(file) = KUBELETS.into_iter().find(is_there) {
+    let exists = |entry: &&str| root.join(entry).exists();
+    if let Some(entry) = KUBELET_ENTRIES.into_iter().find(exists) {
         let root = root.to_owned();
-        return Err(RootError::Kubelets { root, file });
+        return Err(RootError::UsedByKubelet { root, entry });
     }
-    if has_anything(root) {
-        return Err(RootError::Others(root.to_owned()));
+    if has_state(root) {
+        return Err(RootError::UnknownOwner(root.to_owned()));
     }
     Ok(())
 }
 
-/// Whether somebody's pods, volumes or claims are there.
-fn has_anything(root: &Path) -> bool {
+/// Returns whether the directory contains pods, volumes or claims.
+fn has_state(root: &Path) -> bool {
     let has_any = |directory: &str| {
         let mut entries = fs::read_dir(root.join(directory));
         entries.as_mut().is_ok_and(|it| it.next().is_some())
     };
-    KEPT.iter().any(|directory| has_any(directory))
+    STATE_DIRS.iter().any(|directory| has_any(directory))
 }
 
-/// What is in the lock; made with it, before there is any pod. By another one what runs would be nobody's, and its
-/// volumes be taken away.
-fn id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootError> {
+/// Returns the ID in the lock file. An empty file gets a new one, unless there is state already: pods with another ID
+/// would not be recognised, and their volumes would be cleaned up.
+fn load_id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootError> {
     let read = bounded::read_open(file, bounded::KERNELS_WORD).map_err(failed("read", lock))?;
-    let there = String::from_utf8_lossy(&read).trim().to_owned();
-    if is_uid(&there) {
-        return Ok(there);
+    let stored = String::from_utf8_lossy(&read).trim().to_owned();
+    if is_uid(&stored) {
+        return Ok(stored);
     }
-    if !there.is_empty() || has_anything(root) {
+    if !stored.is_empty() || has_state(root) {
         let path = lock.to_owned();
-        return Err(RootError::Id { path, id: there });
+        return Err(RootError::InvalidId { path, id: stored });
     }
-    let made = new_uid()?;
-    writeln!(file, "{made}").map_err(failed("write", lock))?;
+    let id = new_uid()?;
+    writeln!(file, "{id}").map_err(failed("write", lock))?;
     file.sync_all().map_err(failed("fsync", lock))?;
     let directory = File::open(root).map_err(failed("open", root))?;
     directory.sync_all().map_err(failed("fsync", root))?;
-    Ok(made)
+    Ok(id)
 }
 
 #[cfg(test)]
@@ -183,72 +178,75 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_one_crustlets() {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("crustlet");
-        let first = Root::take(&root).unwrap();
-        let second = Root::take(&root).unwrap_err();
-        assert!(matches!(second, RootError::Taken(_)), "{second}");
+    fn one_crustlet_at_a_time_uses_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("crustlet");
+        let first = Root::acquire(&root).unwrap();
+        let second = Root::acquire(&root).unwrap_err();
+        assert!(matches!(second, RootError::InUse(_)), "{second}");
         fs::create_dir_all(root.join("pods/uid")).unwrap();
         let id = first.id().to_owned();
         drop(first);
-        let again = Root::take(&root).expect("its own pods");
-        assert_eq!(again.id(), id, "by which its pods are known");
-        let other = Root::take(&place.path().join("other")).unwrap();
+        let again = Root::acquire(&root).expect("its own pods");
+        assert_eq!(again.id(), id, "the ID is kept");
+        let other = Root::acquire(&dir.path().join("other")).unwrap();
         assert_ne!(other.id(), id);
     }
 
     #[test]
-    fn what_is_no_id_is_no_new_one() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join(LOCK), "node-1\n").unwrap();
-        let error = Root::take(place.path()).unwrap_err();
-        assert!(matches!(error, RootError::Id { .. }), "{error}");
-        fs::write(place.path().join(LOCK), "").unwrap();
-        for kept in KEPT {
-            let kept = place.path().join(kept).join("some");
-            fs::create_dir_all(&kept).unwrap();
-            let error = Root::take(place.path()).unwrap_err();
-            assert!(matches!(error, RootError::Id { .. }), "{error}");
-            fs::remove_dir(kept).unwrap();
+    fn an_invalid_id_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(LOCK), "node-1\n").unwrap();
+        let error = Root::acquire(dir.path()).unwrap_err();
+        assert!(matches!(error, RootError::InvalidId { .. }), "{error}");
+        fs::write(dir.path().join(LOCK), "").unwrap();
+        for directory in STATE_DIRS {
+            let entry = dir.path().join(directory).join("some");
+            fs::create_dir_all(&entry).unwrap();
+            let error = Root::acquire(dir.path()).unwrap_err();
+            assert!(matches!(error, RootError::InvalidId { .. }), "{error}");
+            fs::remove_dir(entry).unwrap();
         }
-        Root::take(place.path()).expect("written before there was a pod");
+        Root::acquire(dir.path()).expect("an empty file without any state gets a new ID");
     }
 
     #[test]
-    fn it_is_known_by_the_path_that_the_kernel_tells() {
-        let place = tempfile::tempdir().unwrap();
-        let real = place.path().canonicalize().unwrap().join("real");
+    fn the_path_is_canonical() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap().join("real");
         fs::create_dir_all(real.join("below")).unwrap();
-        let link = place.path().join("link");
+        let link = dir.path().join("link");
         std::os::unix::fs::symlink("real", &link).unwrap();
-        for way in [link.clone(), real.join("below/..")] {
-            assert_eq!(Root::take(&way).unwrap().path(), real);
+        for path in [link.clone(), real.join("below/..")] {
+            assert_eq!(Root::acquire(&path).unwrap().path(), real);
         }
         let missing = link.join("missing");
-        assert_eq!(Root::take(&missing).unwrap().path(), real.join("missing"));
+        assert_eq!(
+            Root::acquire(&missing).unwrap().path(),
+            real.join("missing")
+        );
     }
 
     #[test]
-    fn what_others_may_write_is_refused() {
+    fn a_directory_that_others_can_write_to_is_refused() {
         use std::os::unix::fs::PermissionsExt;
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("root");
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
         fs::create_dir(&root).unwrap();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
-        let error = Root::take(&root).unwrap_err().to_string();
+        let error = Root::acquire(&root).unwrap_err().to_string();
         assert!(error.starts_with("--root-dir: "), "{error}");
         assert!(error.contains("only root may"), "{error}");
     }
 
     #[test]
     fn a_kubelets_directory_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        fs::create_dir_all(place.path().join("pods/uid")).unwrap();
-        let others = Root::take(place.path()).unwrap_err();
-        assert!(matches!(others, RootError::Others(_)), "{others}");
-        fs::write(place.path().join("cpu_manager_state"), "{}").unwrap();
-        let kubelets = Root::take(place.path()).unwrap_err();
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("pods/uid")).unwrap();
+        let others = Root::acquire(dir.path()).unwrap_err();
+        assert!(matches!(others, RootError::UnknownOwner(_)), "{others}");
+        fs::write(dir.path().join("cpu_manager_state"), "{}").unwrap();
+        let kubelets = Root::acquire(dir.path()).unwrap_err();
         assert!(kubelets.to_string().contains("cpu_manager_state"));
     }
 }

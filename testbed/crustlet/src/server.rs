@@ -47,7 +47,7 @@ static DAEMON: Daemon = Daemon {
 pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     // Before anybody can call: whoever is answered may send one.
     let mut signals = Signals::new()?;
-    let root = Root::take(&settings.root_dir)?;
+    let root = Root::acquire(&settings.root_dir)?;
     root.path().clone_into(&mut settings.root_dir);
     let node: Arc<str> = settings.node_name().into();
     let metrics = Arc::new(Metrics::new());

@@ -1,4 +1,4 @@
-//! The command line of `crustlet serve`. Flags have kubelet's names where kubelet has them.
+//! The command cli of `crustlet serve`. Flags have kubelet's names where kubelet has them.
 
 mod gates;
 
@@ -12,65 +12,65 @@ use crust_serve::log::LogLevel;
 
 use crate::objects::manifest::{is_driver, is_name};
 
-pub(crate) use gates::Gates;
+pub(crate) use gates::FeatureGates;
 
-/// The default socket of `crustlet`'s own interface.
+/// The default socket of the agent's API.
 pub(crate) const SOCKET: &str = "/run/crustlet/crustlet.sock";
 
 /// The directory of manifests below the root directory.
 pub(crate) const MANIFESTS: &str = "manifests";
 
-/// A node agent's.
+/// The settings of the agent.
 #[allow(
     clippy::doc_markdown,
-    reason = "what is printed as help has no marks in it"
+    reason = "clap prints the comments as help, without markup"
 )]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Settings {
-    /// Where pods' volumes are: a directory of crustlet's own, whose path has to be among runcrust's `kubelet_dirs`
+    /// Directory of the pods' volumes. It must be crustlet's own, and listed in runcrust's `kubelet_dirs`
     #[arg(long, value_name = "DIR", value_parser = absolute, default_value = "/var/lib/crustlet")]
     pub(crate) root_dir: PathBuf,
-    /// A directory of manifests, YAML, that is watched; more than once. Without it, manifests below the root
-    /// directory. `crustlet run` writes into the first
+    /// Directory of YAML manifests to watch; repeatable. `crustlet run` writes to the first one. Without it,
+    /// "manifests" in the root directory
     #[arg(long = "manifests", value_name = "DIR", value_parser = absolute)]
     manifests: Vec<PathBuf>,
-    /// Where the container runtime answers
+    /// Socket of the container runtime
     #[arg(long, value_name = "unix://PATH", value_parser = socket, default_value = "unix:///run/containerd/containerd.sock")]
     pub(crate) container_runtime_endpoint: PathBuf,
-    /// A CSI driver's socket, besides those that register in plugins_registry; more than once
+    /// Socket of a CSI driver that doesn't register itself in plugins_registry; repeatable
     #[arg(long, value_name = "NAME=unix://PATH", value_parser = driver)]
     pub(crate) csi: Vec<(String, PathBuf)>,
-    /// Features on or off: RuntimeAssistedMount (KEP-2857), NewVolumeManagerReconstruction (KEP-3756)
+    /// Feature gates: RuntimeAssistedMount (KEP-2857), NewVolumeManagerReconstruction (KEP-3756)
     #[arg(long, value_name = "NAME=true|false,...", default_value = "")]
-    pub(crate) feature_gates: Gates,
-    /// Where deferFSMount is set: triples of storage class, runtime class and what is to be done after the mount
+    pub(crate) feature_gates: FeatureGates,
+    /// Policy that sets deferFSMount: rules of storage class, runtime class and post-mount steps
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     pub(crate) admission_policy: Option<PathBuf>,
-    /// What this node is called; without it, the host's name
+    /// Name of this node. Without it, the host name
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<String>,
-    /// The socket for `crustlet get`, `run` and the others
+    /// Socket that the agent listens on for `crustlet get`, `crustlet run` and the other commands
     #[arg(long, value_name = "PATH", value_parser = socket, default_value = SOCKET)]
     pub(crate) listen: PathBuf,
-    /// Where metrics and health are asked for, on the loopback; without it, nowhere
+    /// Loopback address to serve metrics and health checks on. Without it, neither is served
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     pub(crate) metrics_address: Option<SocketAddr>,
-    /// The cgroup of all pods; without it, the runtime's choice
+    /// Parent cgroup of all pods. Without it, the container runtime's default
     #[arg(long, value_name = "CGROUP", default_value = "")]
     pub(crate) cgroup_root: String,
-    /// Where containers' logs are; without it, logs below the root directory
+    /// Directory of the containers' logs. Without it, "logs" in the root directory
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pod_logs_dir: Option<PathBuf>,
-    /// How often volumes' statistics are asked for
+    /// Interval at which volume statistics are collected, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) volume_stats_agg_period: Duration,
-    /// What is logged
+    /// Most verbose level that is logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
 }
 
 impl Settings {
-    /// Returns the directories of manifests. `crustlet run` writes to the first.
+    /// Returns the manifest directories. `crustlet run` writes to the first.
     pub(crate) fn manifests(&self) -> Vec<PathBuf> {
         if self.manifests.is_empty() {
             vec![self.root_dir.join(MANIFESTS)]
@@ -79,24 +79,21 @@ impl Settings {
         }
     }
 
-    /// Returns the node's name.
     pub(crate) fn node_name(&self) -> String {
         self.node_name.clone().unwrap_or_else(host_name)
     }
 
-    /// Returns the directory of containers' logs.
+    /// Returns the directory of the containers' logs.
     pub(crate) fn pod_logs_dir(&self) -> PathBuf {
-        let own = || self.root_dir.join("logs");
-        self.pod_logs_dir.clone().unwrap_or_else(own)
+        let default = || self.root_dir.join("logs");
+        self.pod_logs_dir.clone().unwrap_or_else(default)
     }
 }
 
 fn driver(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, path) = text
-        .split_once('=')
-        .ok_or("it has to be NAME=unix:///PATH")?;
+    let (name, path) = text.split_once('=').ok_or("expected NAME=unix:///PATH")?;
     if !is_driver(name) {
-        return Err(format!("{name:?} is no driver's name"));
+        return Err(format!("{name:?} is not a valid driver name"));
     }
     Ok((name.to_owned(), socket(path)?))
 }
@@ -105,25 +102,25 @@ fn node_name(text: &str) -> Result<String, String> {
     if is_name(text) {
         Ok(text.to_owned())
     } else {
-        Err("it has to be a domain's name".to_owned())
+        Err("the name must be a DNS subdomain".to_owned())
     }
 }
 
-/// Parses an address of the loopback, which only processes of the node can reach.
+/// Parses a loopback address and a port. Only processes of the node can connect to it.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text
-        .parse()
-        .map_err(|_| "it has to be as 127.0.0.1:10248".to_owned())?;
+    let address: SocketAddr = text.parse().map_err(|_| {
+        "expected a loopback address and a port, such as 127.0.0.1:10248".to_owned()
+    })?;
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err("it isn't on the loopback".to_owned())
+        Err("not a loopback address".to_owned())
     }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-    let seconds = seconds.ok_or("it has to be 1 or more")?;
+    let seconds = seconds.ok_or("the value must be 1 or more")?;
     Ok(Duration::from_secs(seconds))
 }
 
@@ -136,48 +133,48 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestCli {
         #[command(flatten)]
         settings: Settings,
     }
 
-    fn refused(argument: &str) -> String {
-        let line = Line::try_parse_from(["serve", argument]);
-        line.err().expect(argument).to_string()
+    fn parse_error(argument: &str) -> String {
+        let cli = TestCli::try_parse_from(["serve", argument]);
+        cli.err().expect(argument).to_string()
     }
 
     #[test]
-    fn what_is_not_said_is_below_the_root_directory() {
-        let line = Line::try_parse_from(["serve", "--root-dir=/r"]).unwrap();
-        assert_eq!(line.settings.manifests(), [Path::new("/r/manifests")]);
-        assert_eq!(line.settings.pod_logs_dir(), Path::new("/r/logs"));
-        let said = ["serve", "--manifests=/a", "--manifests=/b"];
-        let line = Line::try_parse_from(said).unwrap();
-        assert_eq!(
-            line.settings.manifests(),
-            [Path::new("/a"), Path::new("/b")]
-        );
+    fn default_directories_are_in_the_root_directory() {
+        let cli = TestCli::try_parse_from(["serve", "--root-dir=/r"]).unwrap();
+        assert_eq!(cli.settings.manifests(), [Path::new("/r/manifests")]);
+        assert_eq!(cli.settings.pod_logs_dir(), Path::new("/r/logs"));
+        let arguments = ["serve", "--manifests=/a", "--manifests=/b"];
+        let cli = TestCli::try_parse_from(arguments).unwrap();
+        assert_eq!(cli.settings.manifests(), [Path::new("/a"), Path::new("/b")]);
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused() {
-        for (argument, told) in [
-            ("--metrics-address=0.0.0.0:1", "it isn't on the loopback"),
+    fn invalid_values_are_refused() {
+        for (argument, expected) in [
+            ("--metrics-address=0.0.0.0:1", "not a loopback address"),
             ("--metrics-address=x", "127.0.0.1:10248"),
             ("--csi=/run/csi.sock", "NAME=unix:///PATH"),
-            ("--csi=../x=/run/csi.sock", "is no driver's name"),
-            ("--csi=volumeDevices=/run/csi.sock", "is no driver's name"),
+            ("--csi=../x=/run/csi.sock", "is not a valid driver name"),
+            (
+                "--csi=volumeDevices=/run/csi.sock",
+                "is not a valid driver name",
+            ),
             ("--csi=a=csi.sock", "no socket's absolute path"),
             ("--root-dir=r", "it isn't an absolute path"),
-            ("--node-name=A_B", "a domain's name"),
+            ("--node-name=A_B", "a DNS subdomain"),
             ("--volume-stats-agg-period=0", "1 or more"),
         ] {
-            let error = refused(argument);
-            assert!(error.contains(told), "{argument}: {error}");
+            let error = parse_error(argument);
+            assert!(error.contains(expected), "{argument}: {error}");
         }
-        let line = Line::try_parse_from(["serve", "--csi=A.b=unix:///run/csi.sock"]).unwrap();
+        let cli = TestCli::try_parse_from(["serve", "--csi=A.b=unix:///run/csi.sock"]).unwrap();
         assert_eq!(
-            line.settings.csi,
+            cli.settings.csi,
             [("A.b".to_owned(), PathBuf::from("/run/csi.sock"))]
         );
     }

@@ -1,4 +1,4 @@
-//! Watches directories by inotify(7), and wakes the task that reads them. `notify` isn't used:
+//! A watch on directories with inotify(7). It wakes the task that reads the directories. The `notify` crate isn't used:
 //! docs/adr/0013-one-of-each.md.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{sleep, timeout};
 
-/// How long changes are collected that are reported as one. Writing one file makes several.
+/// How long changes are collected before they are reported as one. Writing one file causes several.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// The longest time without a report. inotify doesn't see what other nodes change on a network file system.
 const RESCAN: Duration = Duration::from_secs(60);
 
-/// The longest time without a report while a directory is missing. inotify doesn't report that it was made.
+/// The longest time without a report while a directory is missing. inotify doesn't report that it was created.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A watch on directories by their paths. A directory that replaces another at its path is watched from then on.
@@ -36,7 +36,7 @@ impl DirWatch {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         #[expect(
             deprecated,
-            reason = "the new one is unsafe, for types whose descriptor may change; an OwnedFd's can't"
+            reason = "the replacement is unsafe, because a descriptor could change; an OwnedFd's can't"
         )]
         let inotify = AsyncFd::with_interest(inotify, Interest::READABLE)?;
         let mut watch = Self {
@@ -56,8 +56,8 @@ impl DirWatch {
         Ok(watch)
     }
 
-    /// Watches these directories and no others. Returns whether one of them is watched only since now: earlier changes
-    /// in it aren't reported.
+    /// Watches these directories and no others. Returns whether a directory has been added: changes made to it before
+    /// are not reported.
     pub(crate) fn set(&mut self, directories: &BTreeSet<PathBuf>) -> bool {
         let dropped: Vec<PathBuf> = self.watched.keys().cloned().collect();
         for directory in dropped.iter().filter(|it| !directories.contains(*it)) {
@@ -70,8 +70,9 @@ impl DirWatch {
         self.renew()
     }
 
-    /// Returns when something has changed in one of them, or may have. Changes within 50 ms are one. Later changes are
-    /// the next call's, so a caller that reads the directories when this returns misses nothing.
+    /// Waits until something in a watched directory has changed, or may have. Changes within 50 ms are reported
+    /// together. Later changes are reported by the next call, so a caller that reads the directories after each call
+    /// misses nothing.
     pub(crate) async fn changed(&mut self) {
         if self.renew() {
             return;
@@ -86,14 +87,14 @@ impl DirWatch {
         self.renew();
     }
 
-    /// Discards the events: the caller reads the directories whatever they say.
+    /// Discards the events: the caller reads the directories whatever the events are.
     fn drain(&self) {
         let mut events = [0_u8; 4096];
         let mut read = |inotify: &OwnedFd| Ok(rustix::io::read(inotify, &mut events)?);
         while let Ok(1..) = self.inotify.try_io(Interest::READABLE, &mut read) {}
     }
 
-    /// Watches what is at each path now. Returns whether there is something new.
+    /// Renews the watches on all paths. Returns whether a new directory is watched.
     fn renew(&mut self) -> bool {
         let directories: Vec<PathBuf> = self.watched.keys().cloned().collect();
         let mut is_new = false;
@@ -127,7 +128,7 @@ impl DirWatch {
         if let Some(number) = number
             && !self.watched.values().any(|it| *it == Some(number))
         {
-            // Fails where the directory is gone: the kernel has removed the watch.
+            // Fails if the directory is gone, because the kernel has removed the watch.
             let _ = inotify::remove_watch(&self.inotify, number);
         }
     }
@@ -135,8 +136,8 @@ impl DirWatch {
 
 fn hint(errno: Errno) -> &'static str {
     match errno {
-        Errno::NOSPC => "; hint: sysctl fs.inotify.max_user_watches",
-        Errno::NOTDIR => "; hint: it has to be a directory",
+        Errno::NOSPC => "; hint: raise fs.inotify.max_user_watches with sysctl",
+        Errno::NOTDIR => "; hint: the path must be a directory",
         _ => "",
     }
 }
@@ -147,9 +148,9 @@ mod tests {
 
     use super::*;
 
-    struct Lab(tempfile::TempDir);
+    struct TestDir(tempfile::TempDir);
 
-    impl Lab {
+    impl TestDir {
         fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
@@ -158,76 +159,85 @@ mod tests {
             self.0.path().join(name)
         }
 
-        fn made(&self, name: &str) -> PathBuf {
+        fn mkdir(&self, name: &str) -> PathBuf {
             fs::create_dir(self.at(name)).unwrap();
             self.at(name)
         }
     }
 
-    /// The clock stands still while there is something to do, and is the rescan's at once where there is
-    /// nothing.
-    async fn tells(watch: &mut DirWatch) -> bool {
+    /// Returns whether a change is reported. The paused clock doesn't advance while an event is ready, and jumps to the
+    /// rescan if there is none.
+    async fn reports_change(watch: &mut DirWatch) -> bool {
         let begun = tokio::time::Instant::now();
         watch.changed().await;
         begun.elapsed() < RETRY
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_of_a_moment_are_told_once() {
-        let lab = Lab::new();
-        let (a, b) = (lab.made("a"), lab.made("b"));
+    async fn simultaneous_changes_are_reported_once() {
+        let dir = TestDir::new();
+        let (a, b) = (dir.mkdir("a"), dir.mkdir("b"));
         let mut watch = DirWatch::new(&[a.clone(), b.clone()]).unwrap();
         fs::write(a.join("x"), "1").unwrap();
         fs::write(b.join("x"), "2").unwrap();
         fs::rename(a.join("x"), b.join("y")).unwrap();
-        assert!(tells(&mut watch).await);
-        assert!(!tells(&mut watch).await, "and that was all");
+        assert!(reports_change(&mut watch).await);
+        assert!(
+            !reports_change(&mut watch).await,
+            "all changes are reported"
+        );
         fs::remove_file(b.join("y")).unwrap();
-        assert!(tells(&mut watch).await);
+        assert!(reports_change(&mut watch).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_directory_that_is_replaced_is_watched_on() {
-        let lab = Lab::new();
-        let a = lab.made("a");
+    async fn a_replaced_directory_is_watched() {
+        let dir = TestDir::new();
+        let a = dir.mkdir("a");
         let mut watch = DirWatch::new(std::slice::from_ref(&a)).unwrap();
-        fs::rename(&a, lab.at("old")).unwrap();
-        assert!(tells(&mut watch).await);
-        assert!(!tells(&mut watch).await, "it isn't there");
-        lab.made("a");
-        assert!(tells(&mut watch).await, "it is there again");
+        fs::rename(&a, dir.at("old")).unwrap();
+        assert!(reports_change(&mut watch).await);
+        assert!(!reports_change(&mut watch).await, "the directory is gone");
+        dir.mkdir("a");
+        assert!(reports_change(&mut watch).await, "the directory is back");
         fs::write(a.join("x"), "").unwrap();
-        assert!(tells(&mut watch).await);
-        fs::write(lab.at("old/x"), "").unwrap();
-        assert!(!tells(&mut watch).await, "another's");
+        assert!(reports_change(&mut watch).await);
+        fs::write(dir.at("old/x"), "").unwrap();
+        assert!(
+            !reports_change(&mut watch).await,
+            "the old directory isn't watched"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn directories_are_taken_in_and_left_out() {
-        let lab = Lab::new();
-        let (a, b) = (lab.made("a"), lab.made("b"));
+    async fn directories_are_added_and_removed() {
+        let dir = TestDir::new();
+        let (a, b) = (dir.mkdir("a"), dir.mkdir("b"));
         let mut watch = DirWatch::new(std::slice::from_ref(&a)).unwrap();
         let both = BTreeSet::from([a.clone(), b.clone()]);
-        assert!(watch.set(&both), "b is new");
+        assert!(watch.set(&both), "b was added");
         assert!(!watch.set(&both));
         fs::write(b.join("x"), "").unwrap();
-        assert!(tells(&mut watch).await);
+        assert!(reports_change(&mut watch).await);
         assert!(!watch.set(&BTreeSet::from([b])));
-        assert!(tells(&mut watch).await, "that one was left out");
+        assert!(
+            reports_change(&mut watch).await,
+            "the removal of the watch on a is an event"
+        );
         fs::write(a.join("x"), "").unwrap();
-        assert!(!tells(&mut watch).await);
+        assert!(!reports_change(&mut watch).await);
     }
 
     #[tokio::test]
-    async fn what_cannot_be_watched_is_named() {
-        let lab = Lab::new();
-        fs::write(lab.at("file"), "").unwrap();
-        for (name, why) in [
+    async fn an_error_names_the_directory() {
+        let dir = TestDir::new();
+        fs::write(dir.at("file"), "").unwrap();
+        for (name, cause) in [
             ("none", "No such file or directory"),
-            ("file", "; hint: it has to be a directory"),
+            ("file", "; hint: the path must be a directory"),
         ] {
-            let error = DirWatch::new(&[lab.at(name)]).unwrap_err().to_string();
-            assert!(error.contains(name) && error.contains(why), "{error}");
+            let error = DirWatch::new(&[dir.at(name)]).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(cause), "{error}");
         }
     }
 }

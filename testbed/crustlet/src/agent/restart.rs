@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::volumes::Volumes;
 use crate::objects::Pod;
 use crate::operations::{self, Broken, Context, Found, FoundPod, OperationError, Publication};
-use crate::settings::Gates;
+use crate::settings::FeatureGates;
 use crate::volumes::actual::Certainty;
 use crate::volumes::desired::Holders;
 use crate::volumes::spec::Lifecycle;
@@ -35,7 +35,7 @@ pub(crate) struct Restart {
 impl Restart {
     /// Marks all volumes on the disk as uncertain, before the desired state is known: the startup of KEP-3756.
     pub(crate) fn new(
-        gates: Gates,
+        gates: FeatureGates,
         context: &Context,
         volumes: &mut Volumes,
     ) -> Result<Self, OperationError> {

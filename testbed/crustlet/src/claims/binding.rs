@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::request::ClaimRequest;
 use super::{Notice, World};
 use crate::csi::Abilities;
-use crate::events::Type;
+use crate::events::EventType;
 use crate::objects::{Name, StorageClass};
 use crate::volumes::claim_ref::{ClaimRef, claim_of, held, volume_of, was_bound};
 use crate::volumes::spec::capacity;
@@ -54,7 +54,7 @@ pub(super) fn decide<'o>(
         Ok(wanted) => wanted,
         Err(error) => {
             let message = format!("resources.requests.storage: {error}");
-            return wait(Type::Warning, "FailedBinding", message);
+            return wait(EventType::Warning, "FailedBinding", message);
         }
     };
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
@@ -67,9 +67,11 @@ pub(super) fn decide<'o>(
     if let Some((volume_name, volume)) = meant.next() {
         // One that it has already may have been made before the claim asked for more.
         return match wanted.mismatch(volume) {
-            Some(why) if held(volume, name, uid) == ClaimRef::Meant => {
-                wait(Type::Warning, "VolumeMismatch", mismatch(volume_name, why))
-            }
+            Some(why) if held(volume, name, uid) == ClaimRef::Meant => wait(
+                EventType::Warning,
+                "VolumeMismatch",
+                mismatch(volume_name, why),
+            ),
             _ => Binding::Bind(volume_name),
         };
     }
@@ -80,11 +82,11 @@ pub(super) fn decide<'o>(
         && !world.is_used(name)
     {
         let message = "waiting for first consumer to be created before binding".to_owned();
-        return wait(Type::Normal, "WaitForFirstConsumer", message);
+        return wait(EventType::Normal, "WaitForFirstConsumer", message);
     }
     if claim.spec.as_ref().is_some_and(|it| it.selector.is_some()) {
         let message = "crustlet looks for no volumes by selector; hint: volumeName".to_owned();
-        return wait(Type::Warning, "FailedBinding", message);
+        return wait(EventType::Warning, "FailedBinding", message);
     }
     if let Some(volume) = best(world, taken, &wanted) {
         return Binding::Bind(volume);
@@ -108,8 +110,9 @@ fn to_named<'o>(
     wanted: &ClaimRequest<'_>,
 ) -> Option<Binding<'o>> {
     let volume = volume_of(claim)?;
-    let warn =
-        |reason, message| Binding::Wait(Notice::of_claim(Type::Warning, name, reason, message));
+    let warn = |reason, message| {
+        Binding::Wait(Notice::of_claim(EventType::Warning, name, reason, message))
+    };
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
     let Some((volume_name, found)) = world.objects.volumes.get_key_value(volume) else {
         return Some(if was_bound(claim) {
@@ -155,7 +158,7 @@ fn best<'o>(
     smallest.map(|(name, _)| name.as_str())
 }
 
-type Refused = (Type, &'static str, String);
+type Refused = (EventType, &'static str, String);
 
 /// Returns the driver that makes volumes of a class.
 fn provisioner<'o>(
@@ -164,9 +167,9 @@ fn provisioner<'o>(
 ) -> Result<(&'o str, &'o StorageClass), Refused> {
     let Some((name, class)) = class else {
         let message = "no persistent volumes available for this claim and no storage class is set";
-        return Err((Type::Normal, "FailedBinding", message.to_owned()));
+        return Err((EventType::Normal, "FailedBinding", message.to_owned()));
     };
-    let failed = |message| (Type::Warning, "ProvisioningFailed", message);
+    let failed = |message| (EventType::Warning, "ProvisioningFailed", message);
     let class = class.ok_or_else(|| {
         failed(format!(
             "storageclass \"{name}\" not found; hint: give its manifest"
@@ -177,13 +180,13 @@ fn provisioner<'o>(
         let message = format!(
             "no persistent volumes available for this claim, and storageclass \"{name}\" makes none"
         );
-        return Err((Type::Normal, "FailedBinding", message));
+        return Err((EventType::Normal, "FailedBinding", message));
     }
     let Some(Abilities { controller, .. }) = world.drivers.get(driver) else {
         let message = format!(
             "Waiting for a volume to be created either by the external provisioner '{driver}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
         );
-        return Err((Type::Normal, "ExternalProvisioning", message));
+        return Err((EventType::Normal, "ExternalProvisioning", message));
     };
     if !controller.has(Rpc::CreateDeleteVolume) {
         return Err(failed(format!(

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Volume;
 use serde_json::json;
 
 use super::{Notice, World, Write};
-use crate::events::{Regarding, Type};
+use crate::events::{EventType, Regarding};
 use crate::objects::Pod;
 use crate::objects::manifest::is_name;
 use crate::volumes::spec::ephemeral_claim;
@@ -23,7 +23,7 @@ pub(super) fn claims(world: &World<'_>) -> Vec<Result<Write, Notice>> {
             {
                 claims.push(claim(pod, volume).map_err(|why| Notice {
                     regarding: Regarding::from(&**pod),
-                    kind: Type::Warning,
+                    kind: EventType::Warning,
                     reason: "FailedBinding",
                     message: format!("ephemeral volume {}: {why}", volume.name),
                 }));

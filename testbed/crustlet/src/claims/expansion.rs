@@ -14,7 +14,7 @@ use super::request::requested;
 use super::status::{ClaimStatus, Progress};
 use super::{Notice, Step, World, Write};
 use crate::csi::{Abilities, mode};
-use crate::events::Type;
+use crate::events::EventType;
 use crate::objects::quantity::Bytes;
 use crate::objects::{Kind, Name};
 use crate::volumes::actual::{Certainty, Mount, Mounter};
@@ -40,7 +40,7 @@ impl Grow {
     /// To be written as the driver is asked.
     pub(crate) fn begun(&self) -> Write {
         let message = format!("resizing volume {} to {}", self.volume, Bytes(self.size));
-        let notice = Notice::of_claim(Type::Normal, &self.claim, "Resizing", message);
+        let notice = Notice::of_claim(EventType::Normal, &self.claim, "Resizing", message);
         self.write(Progress::Controller(self.size)).telling(notice)
     }
 
@@ -62,7 +62,7 @@ impl Grow {
             let message = "Resize volume succeeded";
             (Progress::Done(given), "VolumeResizeSuccessful", message)
         };
-        let notice = Notice::of_claim(Type::Normal, &self.claim, reason, message.to_owned());
+        let notice = Notice::of_claim(EventType::Normal, &self.claim, reason, message.to_owned());
         let status = self.write(progress);
         vec![status, grown(&self.volume, given).telling(notice)]
     }
@@ -74,7 +74,7 @@ impl Grow {
             "resize volume {} by driver {} failed: {why}",
             self.volume, self.driver
         );
-        let notice = Notice::of_claim(Type::Warning, &self.claim, FAILED, message);
+        let notice = Notice::of_claim(EventType::Warning, &self.claim, FAILED, message);
         self.write(progress).telling(notice)
     }
 
@@ -110,7 +110,7 @@ impl GrowOnNode {
     pub(crate) fn done(&self) -> Write {
         let message = format!("NodeExpandVolume succeeded for volume {}", self.id);
         let notice = Notice::of_claim(
-            Type::Normal,
+            EventType::Normal,
             &self.claim,
             "FileSystemResizeSuccessful",
             message,
@@ -129,7 +129,7 @@ impl GrowOnNode {
             Progress::NodeFailed(is_final(code), why)
         });
         let message = format!("NodeExpandVolume failed for volume {}: {why}", self.id);
-        let notice = Notice::of_claim(Type::Warning, &self.claim, FAILED, message);
+        let notice = Notice::of_claim(EventType::Warning, &self.claim, FAILED, message);
         Write::status(&self.claim, &status).telling(notice)
     }
 }
@@ -185,7 +185,7 @@ struct BoundVolume<'o> {
 
 impl<'o> BoundVolume<'o> {
     fn warn(&self, reason: &'static str, message: String) -> Notice {
-        Notice::of_claim(Type::Warning, self.name, reason, message)
+        Notice::of_claim(EventType::Warning, self.name, reason, message)
     }
 
     /// Returns the step that writes a status, unless it is the same.

@@ -14,7 +14,7 @@ use super::parameters::{Parameters, Tokens};
 use super::request::requested;
 use super::{Notice, Write};
 use crate::csi::{ControllerCapabilities, mode};
-use crate::events::Type;
+use crate::events::EventType;
 use crate::objects::manifest::is_name;
 use crate::objects::quantity::{Bytes, NotAQuantity};
 use crate::objects::{Name, StorageClass};
@@ -166,7 +166,7 @@ impl Create {
     /// To be told as the driver is asked.
     pub(crate) fn begun(&self) -> Notice {
         let message = format!("provisioning volume for claim \"{}\"", self.claim);
-        Notice::of_claim(Type::Normal, &self.claim, "Provisioning", message)
+        Notice::of_claim(EventType::Normal, &self.claim, "Provisioning", message)
     }
 
     /// Returns the record of a volume that was made. It has to be written even if the claim is gone by then: a volume
@@ -245,7 +245,12 @@ impl Create {
         }
         let document = json!({"metadata": {"annotations": annotations}, "spec": spec});
         let message = format!("Successfully provisioned volume {name}");
-        let notice = Notice::of_claim(Type::Normal, &self.claim, "ProvisioningSucceeded", message);
+        let notice = Notice::of_claim(
+            EventType::Normal,
+            &self.claim,
+            "ProvisioningSucceeded",
+            message,
+        );
         Ok(Write::volume(name, document).telling(notice))
     }
 
@@ -263,5 +268,5 @@ pub(super) fn failed(claim: &Name, class: &StorageClass, why: &Unprovisionable) 
 
 fn refusal(claim: &Name, class: &str, why: &Unprovisionable) -> Notice {
     let message = format!("failed to provision volume with StorageClass \"{class}\": {why}");
-    Notice::of_claim(Type::Warning, claim, "ProvisioningFailed", message)
+    Notice::of_claim(EventType::Warning, claim, "ProvisioningFailed", message)
 }

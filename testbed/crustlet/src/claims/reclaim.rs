@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::provision::DELETION_SECRET;
 use super::{Notice, Records, Step, World, Write};
-use crate::events::Type;
+use crate::events::EventType;
 use crate::objects::{Kind, Name};
 use crate::volumes::claim_ref::{RELEASED, claim_of, was_released};
 use crate::volumes::spec::VolumeId;
@@ -46,7 +46,7 @@ impl Delete {
     pub(crate) fn failed(&self, why: &str) -> Notice {
         let volume = Name::new("", &self.volume);
         let of = (Kind::PersistentVolume, &volume);
-        Notice::new(Type::Warning, of, FAILED, why.to_owned())
+        Notice::new(EventType::Warning, of, FAILED, why.to_owned())
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
             let message = format!(
                 "it goes when persistentvolumeclaim {claim}, which has it, has gone; hint: delete that"
             );
-            Reclaim::Blocked(notice(Type::Normal, "VolumeInUse", message))
+            Reclaim::Blocked(notice(EventType::Normal, "VolumeInUse", message))
         });
     }
     if !was_released(volume) {
@@ -119,22 +119,22 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
         return Reclaim::Keep;
     }
     if let Some(why) = held(world, name, &id) {
-        return Reclaim::Blocked(notice(Type::Warning, FAILED, why));
+        return Reclaim::Blocked(notice(EventType::Warning, FAILED, why));
     }
     let VolumeId { driver, handle } = &id;
     if !is_to_go || is_anothers {
         let message = format!("it is forgotten; driver {driver} keeps what is stored, as {handle}");
-        return Reclaim::Forget(notice(Type::Normal, "VolumeKept", message));
+        return Reclaim::Forget(notice(EventType::Normal, "VolumeKept", message));
     }
     let Some(abilities) = world.drivers.get(driver) else {
         let why = format!("waiting for driver {driver}, which has it");
-        return Reclaim::Wait(notice(Type::Warning, FAILED, why));
+        return Reclaim::Wait(notice(EventType::Warning, FAILED, why));
     };
     if !abilities.controller.has(Rpc::CreateDeleteVolume) {
         let why = format!(
             "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, and has the volume as {handle}; hint: a driver that has it, or persistentVolumeReclaimPolicy: Retain"
         );
-        return Reclaim::Wait(notice(Type::Warning, FAILED, why));
+        return Reclaim::Wait(notice(EventType::Warning, FAILED, why));
     }
     Reclaim::Delete(delete(name, volume, id))
 }

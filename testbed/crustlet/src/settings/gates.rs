@@ -1,17 +1,17 @@
-//! Feature gates, as Kubernetes' components have them.
+//! Feature gates, in the syntax of Kubernetes' components.
 
 use std::str::FromStr;
 
-/// The feature gates.
+/// The feature gates of crustlet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gates {
-    /// KEP-2857: without it `deferFSMount` is ignored.
+pub(crate) struct FeatureGates {
+    /// KEP-2857. If disabled, `deferFSMount` is ignored.
     pub(crate) runtime_assisted_mount: bool,
-    /// KEP-3756: without it the disk is searched for volumes only after the desired state is known.
+    /// KEP-3756. If disabled, volumes are reconstructed from disk only after the desired state is known.
     pub(crate) new_volume_manager_reconstruction: bool,
 }
 
-impl Default for Gates {
+impl Default for FeatureGates {
     fn default() -> Self {
         Self {
             runtime_assisted_mount: true,
@@ -20,8 +20,8 @@ impl Default for Gates {
     }
 }
 
-/// `Name=true,Other=false`
-impl FromStr for Gates {
+/// Parses `Name=true,Other=false`.
+impl FromStr for FeatureGates {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -29,7 +29,7 @@ impl FromStr for Gates {
         for gate in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             let (name, value) = gate
                 .split_once('=')
-                .ok_or_else(|| format!("{gate:?} has to be NAME=true or NAME=false"))?;
+                .ok_or_else(|| format!("{gate:?}: expected NAME=true or NAME=false"))?;
             let value = value
                 .parse()
                 .map_err(|_| format!("{gate:?}: {value:?} is neither true nor false"))?;
@@ -40,7 +40,7 @@ impl FromStr for Gates {
                 }
                 _ => {
                     return Err(format!(
-                        "{name:?} is no gate of crustlet's: RuntimeAssistedMount, NewVolumeManagerReconstruction"
+                        "unrecognized feature gate {name:?}; hint: crustlet has RuntimeAssistedMount, NewVolumeManagerReconstruction"
                     ));
                 }
             }
@@ -54,18 +54,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gates_are_open_but_where_they_are_said_to_be_closed() {
-        let open = Gates::default();
-        assert_eq!("".parse(), Ok(open));
-        let closed = Gates {
+    fn gates_are_enabled_unless_disabled() {
+        let enabled = FeatureGates::default();
+        assert_eq!("".parse(), Ok(enabled));
+        let disabled = FeatureGates {
             runtime_assisted_mount: false,
-            ..open
+            ..enabled
         };
         let text = "RuntimeAssistedMount=false,NewVolumeManagerReconstruction=true";
-        assert_eq!(text.parse(), Ok(closed));
-        for wrong in ["RuntimeAssistedMount", "RuntimeAssistedMount=yes", "X=true"] {
-            let refused = wrong.parse::<Gates>();
-            assert!(refused.is_err(), "{wrong}");
+        assert_eq!(text.parse(), Ok(disabled));
+        for invalid in ["RuntimeAssistedMount", "RuntimeAssistedMount=yes", "X=true"] {
+            assert!(invalid.parse::<FeatureGates>().is_err(), "{invalid}");
         }
     }
 }

@@ -26,8 +26,9 @@ fn a_root_directory_is_one_agents_and_no_kubelets() {
     let root = scene.crustlet.root().display();
     let run = beside(&scene, &[&other, metrics]);
     assert!(
-        run.stderr
-            .contains(&format!("--root-dir {root}: another crustlet has it")),
+        run.stderr.contains(&format!(
+            "--root-dir {root}: another crustlet is using the directory"
+        )),
         "{run}"
     );
 
@@ -36,14 +37,14 @@ fn a_root_directory_is_one_agents_and_no_kubelets() {
     let at = format!("--root-dir={}", utf8(&kubelets));
     let run = beside(&scene, &[&at, &other, metrics]);
     let expected = format!(
-        "--root-dir {}: it has pods, volumes or claims, and no crustlet.lock that says whose; hint: ",
+        "--root-dir {}: the directory contains pods, volumes or claims but no crustlet.lock, so their owner is unknown; hint: ",
         utf8(&kubelets)
     );
     assert!(run.stderr.contains(&expected), "{run}");
     fs::write(kubelets.join("cpu_manager_state"), "{}").unwrap();
     let run = beside(&scene, &[&at, &other, metrics]);
     let expected = format!(
-        "--root-dir {}: it is a kubelet's, which has cpu_manager_state, and what crustlet doesn't know there it would take away; hint: a directory of its own, among runcrust's kubelet_dirs",
+        "--root-dir {}: the directory belongs to a kubelet (it contains cpu_manager_state), whose files crustlet would remove; hint: use a directory of crustlet's own and list it in runcrust's kubelet_dirs",
         utf8(&kubelets)
     );
     assert!(run.stderr.contains(&expected), "{run}");
@@ -60,15 +61,15 @@ fn a_root_directory_is_one_agents_and_no_kubelets() {
 fn a_command_line_that_means_nothing_starts_nothing() {
     let scene = scene();
     for (argument, told) in [
-        ("--metrics-address=0.0.0.0:9100", "it isn't on the loopback"),
-        ("--metrics-address=[::]:9100", "it isn't on the loopback"),
-        ("--csi=nobody", "it has to be NAME=unix:///PATH"),
+        ("--metrics-address=0.0.0.0:9100", "not a loopback address"),
+        ("--metrics-address=[::]:9100", "not a loopback address"),
+        ("--csi=nobody", "expected NAME=unix:///PATH"),
         (
             "--feature-gates=Unknown=true",
-            "\"Unknown\" is no gate of crustlet's: RuntimeAssistedMount, NewVolumeManagerReconstruction",
+            "unrecognized feature gate \"Unknown\"; hint: crustlet has RuntimeAssistedMount, NewVolumeManagerReconstruction",
         ),
         ("--root-dir=here", "it isn't an absolute path"),
-        ("--volume-stats-agg-period=0", "it has to be 1 or more"),
+        ("--volume-stats-agg-period=0", "the value must be 1 or more"),
     ] {
         let run = beside(&scene, &[argument]);
         assert_eq!(run.status.code(), Some(2), "{run}");
