@@ -1,14 +1,13 @@
-//! The command line, and the commands that ask a running agent over its interface.
+//! The command line, and the commands that call a running agent.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `args` | the arguments of the commands |
 //! | `get`, `run`, `events`, `container`, `delete`, `admit` | the commands; `container` has `logs` and `exec` |
-//! | `client` | the agent, over its socket |
+//! | `client` | the client of the agent's API |
 //! | `print`, `table`, `age` | objects as kubectl prints them |
-//! | `resource`, `selection` | kinds and objects as people type them |
+//! | `resource`, `selection` | resource types, and the objects that the arguments select |
 //! | `io` | manifests, standard output, standard error |
-
 mod admit;
 mod age;
 mod args;
@@ -42,42 +41,42 @@ use io::OutputError;
 #[derive(Debug, Parser)]
 #[command(name = "crustlet", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// The socket of a running agent; where one is to listen is said by serve's --listen
+    /// Socket of the running agent. `serve --listen` sets where the agent listens
     #[arg(long, value_name = "PATH", value_parser = socket, default_value = SOCKET, global = true)]
     pub(crate) socket: PathBuf,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the agent
     Serve(Box<Settings>),
-    /// Show which volumes of pods a policy has deferred, without an agent
+    /// Show which volumes a policy would defer, without an agent
     Admit(admit::Admit),
     #[command(flatten)]
-    Ask(AgentCommand),
+    Agent(AgentCommand),
 }
 
-/// Runs a command that asks the agent at a socket.
-pub(crate) fn ask(asked: AgentCommand, socket: &Path) -> ExitCode {
-    let ended = match runtime() {
-        Ok(runtime) => runtime.block_on(answer(asked, socket)),
+/// Runs a command of the agent that listens on a socket.
+pub(crate) fn run_agent_command(command: AgentCommand, socket: &Path) -> ExitCode {
+    let result = match runtime() {
+        Ok(runtime) => runtime.block_on(execute(command, socket)),
         Err(error) => Err(error.into()),
     };
-    match ended {
+    match result {
         Ok(code) => code,
-        Err(error) if is_unread(&error) => ExitCode::SUCCESS,
+        Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            io::tell(format!("crustlet: {}\n", sentence(error.as_ref())));
+            io::eprint(format!("crustlet: {}\n", sentence(error.as_ref())));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Returns a runtime with a thread for the connection. A command waits for whoever reads its output, a pager or a
-/// terminal (Ctrl-S), on the main thread; the agent closes connections whose clients don't answer HTTP/2's pings.
+/// Returns a runtime with a thread for the connection. The main thread blocks while the reader of the output, such as
+/// a pager or a terminal (Ctrl-S), doesn't read. Meanwhile the thread answers HTTP/2 pings: the agent closes
+/// connections that don't.
 fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
@@ -85,26 +84,26 @@ fn runtime() -> std::io::Result<Runtime> {
         .build()
 }
 
-/// Returns whether an error is the end of the output's reader, which has read what it wanted.
-fn is_unread(error: &anyhow::Error) -> bool {
+/// Returns whether an error means that the reader of the output has ended, which is not a failure.
+fn is_reader_gone(error: &anyhow::Error) -> bool {
     let output = error.downcast_ref::<OutputError>();
-    output.is_some_and(OutputError::is_unread)
+    output.is_some_and(OutputError::is_reader_gone)
 }
 
-async fn answer(asked: AgentCommand, socket: &Path) -> Result<ExitCode> {
-    if let AgentCommand::Exec(asked) = &asked
-        && (asked.stdin || asked.tty)
+async fn execute(command: AgentCommand, socket: &Path) -> Result<ExitCode> {
+    if let AgentCommand::Exec(args) = &command
+        && (args.stdin || args.tty)
     {
-        return Err(container::Interactive.into());
+        return Err(container::InteractiveExec.into());
     }
     let client = Client::connect(socket).await?;
-    match asked {
-        AgentCommand::Get(asked) => get::get(&asked, &client).await?,
-        AgentCommand::Run(asked) => run::run(&asked, &client).await?,
-        AgentCommand::Events(asked) => events::events(&asked, &client).await?,
-        AgentCommand::Logs(asked) => container::logs(asked, &client).await?,
-        AgentCommand::Exec(asked) => return container::exec(asked, &client).await,
-        AgentCommand::Delete(asked) => delete::delete(&asked, &client).await?,
+    match command {
+        AgentCommand::Get(args) => get::get(&args, &client).await?,
+        AgentCommand::Run(args) => run::run(&args, &client).await?,
+        AgentCommand::Events(args) => events::events(&args, &client).await?,
+        AgentCommand::Logs(args) => container::logs(args, &client).await?,
+        AgentCommand::Exec(args) => return container::exec(args, &client).await,
+        AgentCommand::Delete(args) => delete::delete(&args, &client).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,20 +119,20 @@ mod tests {
     use super::*;
 
     /// Longer than an acknowledgement takes.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const ACK_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// Types and flags of HTTP/2 frames (RFC 9113, section 6).
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
-    const ACKNOWLEDGES: u8 = 1;
+    const ACK: u8 = 1;
 
-    /// Serves one connection as far as a PING, which is sent when `due` says so, and its acknowledgement.
-    fn ping(listener: &UnixListener, due: &mpsc::Receiver<()>) -> std::io::Result<()> {
+    /// Serves one connection: sends a PING when `start` receives a message, and waits for its acknowledgement.
+    fn serve_ping(listener: &UnixListener, start: &mpsc::Receiver<()>) -> std::io::Result<()> {
         let (mut stream, _) = listener.accept()?;
         stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])?;
-        // The preface (RFC 9113, section 3.4).
+        // The connection preface (RFC 9113, section 3.4).
         stream.read_exact(&mut [0; 24])?;
-        due.recv().map_err(std::io::Error::other)?;
+        start.recv().map_err(std::io::Error::other)?;
         stream.write_all(&[0, 0, 8, PING, 0, 0, 0, 0, 0])?;
         stream.write_all(b"anything")?;
         loop {
@@ -141,26 +140,26 @@ mod tests {
             stream.read_exact(&mut header)?;
             let length = usize::from(header[1]) << 8 | usize::from(header[2]);
             stream.read_exact(&mut vec![0; length])?;
-            if header[3] == PING && header[4] == ACKNOWLEDGES {
+            if header[3] == PING && header[4] == ACK {
                 return Ok(());
             }
         }
     }
 
     #[test]
-    fn a_command_blocked_on_its_reader_answers_pings() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("s");
+    fn a_command_with_blocked_output_answers_pings() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
-        let (send, due) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
-        thread::spawn(move || tell.send(ping(&listener, &due)));
+        let (start_ping, start) = mpsc::channel();
+        let (finish, finished) = mpsc::channel();
+        thread::spawn(move || finish.send(serve_ping(&listener, &start)));
         runtime().unwrap().block_on(async {
             let _client = Client::connect(&socket).await.unwrap();
-            send.send(()).unwrap();
+            start_ping.send(()).unwrap();
             // Blocks the thread, as a write to a full pipe does.
-            let pinged = told.recv_timeout(PATIENCE);
-            pinged.expect("the PING is acknowledged").unwrap();
+            let result = finished.recv_timeout(ACK_TIMEOUT);
+            result.expect("the PING is acknowledged").unwrap();
         });
     }
 }

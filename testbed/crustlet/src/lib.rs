@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
             crust_serve::process::main(NAME, settings.log_level, server::serve(*settings))
         }
         Command::Admit(admit) => admit.run(),
-        Command::Ask(asked) => cli::ask(asked, &socket),
+        Command::Agent(command) => cli::run_agent_command(command, &socket),
     }
 }
 

@@ -14,21 +14,21 @@ use crate::admission::{Policy, admit};
 use crate::objects::manifest::{Manifest, Object, read};
 use crate::objects::{Kind, Objects};
 
-/// In bytes, of a file of manifests.
-const LARGEST: u64 = 16 << 20;
+/// The largest size of a file of manifests, in bytes.
+const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// The arguments of `crustlet admit`.
 #[derive(Debug, Args)]
 pub(crate) struct Admit {
-    /// Manifests, YAML; `-` is standard input. Claims and classes that the pods need may be among them
+    /// YAML manifests; `-` for standard input. They may include the claims and classes that the pods use
     file: PathBuf,
-    /// The policy, as `crustlet serve` has it; without it volumes are left as they are
+    /// Policy file, as for `crustlet serve`. Without it, no volume is deferred
     #[arg(long, value_name = "FILE")]
     admission_policy: Option<PathBuf>,
-    /// A directory of manifests that the pods need; more than once
+    /// Directory of manifests that the pods use; repeatable
     #[arg(long, value_name = "DIR")]
     manifests: Vec<PathBuf>,
-    /// How the manifests are printed
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
 }
@@ -40,28 +40,28 @@ enum Format {
 }
 
 impl Admit {
-    /// The manifests on stdout, and on stderr what was decided about each volume.
+    /// Prints the admitted manifests to stdout, and the decision about each volume to stderr.
     pub(crate) fn run(&self) -> ExitCode {
-        match self.answer() {
-            Ok(Answer { text, decisions }) => {
+        match self.admit() {
+            Ok(Output { text, decisions }) => {
                 let _ = io::stderr().write_all(decisions.as_bytes());
                 if let Err(error) = io::stdout().write_all(text.as_bytes()) {
-                    return failed(&anyhow::Error::new(error).context("write to stdout"));
+                    return fail(&anyhow::Error::new(error).context("write to stdout"));
                 }
                 ExitCode::SUCCESS
             }
-            Err(error) => failed(&error),
+            Err(error) => fail(&error),
         }
     }
 
-    fn answer(&self) -> anyhow::Result<Answer> {
+    fn admit(&self) -> anyhow::Result<Output> {
         let policy = self.admission_policy.as_deref().map(Policy::load);
         let policy = policy.transpose()?.unwrap_or_default();
         let mut objects = Objects::default();
         for directory in &self.manifests {
-            for file in files(directory)? {
-                let text = bounded::read_to_string(&file, LARGEST);
-                let manifests = manifests(&file, text)?;
+            for file in manifest_files(directory)? {
+                let text = bounded::read_to_string(&file, MAX_FILE_SIZE);
+                let manifests = parse(&file, text)?;
                 for manifest in manifests {
                     objects.insert(manifest);
                 }
@@ -72,56 +72,56 @@ impl Admit {
         } else {
             &self.file
         };
-        let text = bounded::read_to_string(file, LARGEST);
-        let manifests = manifests(&self.file, text)?;
+        let text = bounded::read_to_string(file, MAX_FILE_SIZE);
+        let manifests = parse(&self.file, text)?;
         if !manifests.iter().any(|it| it.kind == Kind::Pod) {
-            bail!("{}: there is no Pod in it", self.file.display());
+            bail!("{}: no Pod found", self.file.display());
         }
-        answer(&policy, objects, manifests, self.output)
+        admit_manifests(&policy, objects, manifests, self.output)
     }
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
+fn fail(error: &anyhow::Error) -> ExitCode {
     let sentence = crust_state::sentence(error.as_ref());
     let _ = writeln!(io::stderr(), "{sentence}");
     ExitCode::FAILURE
 }
 
-fn manifests(file: &Path, text: io::Result<String>) -> anyhow::Result<Vec<Manifest>> {
+fn parse(file: &Path, text: io::Result<String>) -> anyhow::Result<Vec<Manifest>> {
     let text = text.with_context(|| format!("read {}", file.display()))?;
     read(&text).with_context(|| file.display().to_string())
 }
 
-/// Those of a directory that are manifests by their names, in their order.
-fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns the manifest files of a directory, sorted by name.
+fn manifest_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory)
         .and_then(|entries| entries.map(|it| Ok(it?.path())).collect::<io::Result<_>>());
     let mut files: Vec<PathBuf> =
         entries.with_context(|| format!("read {}", directory.display()))?;
     files.retain(|file| {
-        let hidden = file
+        let is_hidden = file
             .file_name()
             .is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
         let extension = file.extension().and_then(|it| it.to_str());
-        !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
+        !is_hidden && matches!(extension, Some("yaml" | "yml" | "json"))
     });
     files.sort();
     Ok(files)
 }
 
 #[derive(Debug, PartialEq)]
-struct Answer {
+struct Output {
     text: String,
     decisions: String,
 }
 
-/// All the manifests in their order, pods as they are admitted.
-fn answer(
+/// Applies the policy to the pods among the manifests, and formats all manifests in their order.
+fn admit_manifests(
     policy: &Policy,
     mut objects: Objects,
     manifests: Vec<Manifest>,
     format: Format,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<Output> {
     let order: Vec<_> = manifests
         .iter()
         .map(|it| (it.kind, it.name.clone()))
@@ -152,14 +152,14 @@ fn answer(
     let text = match format {
         Format::Yaml => serde_saphyr::to_string_multiple(&documents).context("write YAML")?,
         Format::Json => {
-            let whole = match <[Value; 1]>::try_from(documents) {
+            let document = match <[Value; 1]>::try_from(documents) {
                 Ok([document]) => document,
                 Err(items) => json!({"apiVersion": "v1", "kind": "List", "items": items}),
             };
-            format!("{whole:#}\n")
+            format!("{document:#}\n")
         }
     };
-    Ok(Answer {
+    Ok(Output {
         text,
         decisions: decisions.concat(),
     })
@@ -202,9 +202,9 @@ metadata: {name: data}
 spec: {}
 ";
 
-    fn answered(text: &str, format: Format) -> Answer {
+    fn admitted(text: &str, format: Format) -> Output {
         let policy = Policy::read(POLICY).unwrap();
-        answer(&policy, Objects::default(), read(text).unwrap(), format).unwrap()
+        admit_manifests(&policy, Objects::default(), read(text).unwrap(), format).unwrap()
     }
 
     fn documents(text: &str) -> Vec<Value> {
@@ -217,7 +217,7 @@ spec: {}
         let text = format!("{CLAIM}---\n{POD}");
         let mut expected = documents(&text);
         expected[1]["spec"]["volumes"][0]["csi"]["deferFSMount"] = Value::Bool(true);
-        let yaml = answered(&text, Format::Yaml);
+        let yaml = admitted(&text, Format::Yaml);
         assert_eq!(
             yaml.decisions,
             "pod default/web: volume v: deferred: driver csi.example with runtime class crust\n"
@@ -230,17 +230,17 @@ spec: {}
             yaml.text
         );
         assert_eq!(found[0], expected[0]);
-        let list: Value = serde_json::from_str(&answered(&text, Format::Json).text).unwrap();
+        let list: Value = serde_json::from_str(&admitted(&text, Format::Json).text).unwrap();
         assert_eq!(list["items"], Value::Array(expected.clone()));
-        let one: Value = serde_json::from_str(&answered(POD, Format::Json).text).unwrap();
+        let one: Value = serde_json::from_str(&admitted(POD, Format::Json).text).unwrap();
         assert_eq!(one, expected[1]);
     }
 
     #[test]
-    fn directories_give_what_the_pods_need() {
-        let place = tempfile::tempdir().unwrap();
+    fn directories_provide_what_the_pods_use() {
+        let dir = tempfile::tempdir().unwrap();
         let at = |name: &str, text: &str| {
-            let path = place.path().join(name);
+            let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
             path
         };
@@ -255,22 +255,25 @@ spec: {}
             manifests: Vec::new(),
             output: Format::Yaml,
         };
-        let told = admit.answer().unwrap().decisions;
+        let decisions = admit.admit().unwrap().decisions;
         assert!(
-            told.contains("persistentvolumeclaim default/data not found"),
-            "{told}"
+            decisions.contains("persistentvolumeclaim default/data not found"),
+            "{decisions}"
         );
         at(".half.yaml", "kind: [");
         at("claim.yaml", CLAIM);
-        admit.manifests.push(place.path().to_owned());
-        let told = admit.answer().unwrap().decisions;
-        assert!(told.contains("default/data has no storage class"), "{told}");
+        admit.manifests.push(dir.path().to_owned());
+        let decisions = admit.admit().unwrap().decisions;
+        assert!(
+            decisions.contains("default/data has no storage class"),
+            "{decisions}"
+        );
         at("wrong.yml", "kind: Pod");
-        let error = crust_state::sentence(admit.answer().unwrap_err().as_ref());
+        let error = crust_state::sentence(admit.admit().unwrap_err().as_ref());
         assert!(error.contains("wrong.yml: document 1: "), "{error}");
         admit.manifests.clear();
         admit.file = at("claim.yaml", CLAIM);
-        let error = admit.answer().unwrap_err().to_string();
-        assert!(error.contains("there is no Pod in it"), "{error}");
+        let error = admit.admit().unwrap_err().to_string();
+        assert!(error.contains("no Pod found"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Ages as kubectl prints them, with two or three digits.
+//! The age of objects in kubectl's format, with two or three digits.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,34 +9,34 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Clocks may differ by less than this.
-const AHEAD: Duration = Duration::from_secs(2);
+/// The allowed clock skew: a time that is less than this in the future counts as now.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(2);
 
-/// Since a moment that an object tells, or doesn't.
+/// Formats the time since a timestamp of an object. A missing timestamp is `<unknown>`.
 pub(super) fn since(now: SystemTime, then: Option<&Time>) -> String {
-    let age = |then: &Time| of(now, moment(then.0.as_millisecond()));
+    let age = |then: &Time| between(now, from_millis(then.0.as_millisecond()));
     then.map_or_else(|| "<unknown>".to_owned(), age)
 }
 
-/// Returns the time that is this many milliseconds after 1970 began.
-pub(super) fn moment(ms: i64) -> SystemTime {
+/// Converts milliseconds since the Unix epoch.
+pub(super) fn from_millis(ms: i64) -> SystemTime {
     let since = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
     SystemTime::UNIX_EPOCH + since
 }
 
-/// From one moment to another.
-pub(super) fn of(now: SystemTime, then: SystemTime) -> String {
+/// Formats the time from `then` to `now`.
+pub(super) fn between(now: SystemTime, then: SystemTime) -> String {
     match now.duration_since(then) {
         Ok(age) => human(age),
-        Err(ahead) if ahead.duration() < AHEAD => "0s".to_owned(),
+        Err(ahead) if ahead.duration() < MAX_CLOCK_SKEW => "0s".to_owned(),
         Err(_) => "<invalid>".to_owned(),
     }
 }
 
-/// Writes an age as `duration.HumanDuration` of Kubernetes' libraries does.
+/// Formats an age as `duration.HumanDuration` of k8s.io/apimachinery does.
 fn human(age: Duration) -> String {
     let seconds = age.as_secs();
-    // A unit, and while there are few of it the next smaller one.
+    // A unit and the next smaller one, which is left out if it is zero.
     let two = |unit: u64, letter: char, smaller: u64, smaller_letter: char| {
         let (count, rest) = (seconds / unit, seconds % unit / smaller);
         match rest {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_said_as_kubectl_says_it() {
+    fn an_age_has_kubectls_format() {
         for (seconds, expected) in [
             (0, "0s"),
             (70, "70s"),
@@ -103,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_now_for_a_moment() {
+    fn a_time_slightly_in_the_future_counts_as_now() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
-        let ahead = |millis| of(now, now + Duration::from_millis(millis));
+        let ahead = |millis| between(now, now + Duration::from_millis(millis));
         assert_eq!(ahead(1), "0s");
         assert_eq!(ahead(1999), "0s");
         assert_eq!(ahead(2000), "<invalid>");

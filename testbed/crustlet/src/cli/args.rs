@@ -1,4 +1,4 @@
-//! The arguments of the commands that ask a running agent.
+//! The arguments of the commands that call a running agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,44 +7,43 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
-/// The commands that ask a running agent.
+/// The commands that call a running agent.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Show objects: pods, claims, volumes on this node, and others
+    /// Show pods, claims, volumes on this node and other objects
     Get(Get),
-    /// Apply manifests, and wait until their pods run
+    /// Apply manifests and wait until their pods are running
     Run(Run),
-    /// Show what happened
+    /// Show events
     Events(Events),
-    /// Show what a container has written
+    /// Print the logs of a container
     Logs(Logs),
-    /// Run a command in a container; it has neither standard input nor a terminal, what it writes is shown once
-    /// it has ended, and its exit code is passed on
+    /// Run a command in a container, without standard input or a terminal. Its output is shown when it has ended. Its
+    /// exit code is the exit code of crustlet
     Exec(Exec),
-    /// Delete objects, and wait until they are gone
+    /// Delete objects and wait until they are gone
     Delete(Delete),
 }
 
-/// In which namespace.
 #[derive(Debug, Args)]
 pub(super) struct Namespace {
-    /// In which namespace
+    /// Namespace of the objects
     #[arg(short, long, value_name = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     pub(super) namespace: String,
 }
 
-/// In which namespaces.
+/// One namespace, or all of them.
 #[derive(Debug, Args)]
 pub(super) struct Scope {
     #[command(flatten)]
     namespace: Namespace,
-    /// In all namespaces
+    /// All namespaces
     #[arg(short = 'A', long)]
     pub(super) all_namespaces: bool,
 }
 
 impl Scope {
-    /// Empty is all.
+    /// Returns the namespace; empty for all.
     pub(super) fn namespace(&self) -> &str {
         if self.all_namespaces {
             ""
@@ -54,85 +53,82 @@ impl Scope {
     }
 }
 
-/// The arguments of `crustlet get`.
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// pods (po), persistentvolumeclaims (pvc), persistentvolumes (pv), volumes, storageclasses (sc),
-    /// runtimeclasses, csidrivers, secrets or events (ev); of all of them, or of those that are named
+    /// Objects to show: all of a kind, or the named ones. Kinds: pods (po), persistentvolumeclaims (pvc),
+    /// persistentvolumes (pv), volumes, storageclasses (sc), runtimeclasses, csidrivers, secrets, events (ev)
     #[arg(value_name = "KIND [NAME]|KIND/NAME", required = true)]
     pub(super) objects: Vec<String>,
     #[command(flatten)]
     pub(super) scope: Scope,
-    /// How to show them; without it, a table
+    /// Output format. Without it, a table
     #[arg(short, long, value_name = "FORM")]
     pub(super) output: Option<Output>,
-    /// Without the line above the table
+    /// Don't print the header of the table
     #[arg(long)]
     pub(super) no_headers: bool,
 }
 
-/// How objects are shown.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// The table, with more columns
+    /// A table with more columns
     Wide,
     /// YAML
     Yaml,
     /// JSON
     Json,
-    /// KIND/NAME, as other commands take it
+    /// KIND/NAME, which other commands accept
     Name,
 }
 
-/// The arguments of `crustlet run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Manifests, YAML; - is standard input
+    /// YAML manifests; - for standard input
     #[arg(value_name = "FILE|-", required = true)]
     pub(super) files: Vec<PathBuf>,
-    /// Don't wait
+    /// Don't wait for the pods to run
     #[arg(long, conflicts_with = "timeout")]
     pub(super) no_wait: bool,
-    /// How long to wait: 30s, 2m; without it, as long as it takes
+    /// How long to wait, for example 30s or 2m. Without it, until the pods run or have ended
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
 }
 
-/// The arguments of `crustlet events`.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// Of one object; without it, of all
+    /// Object that the events are about. Without it, events of all objects
     #[arg(value_name = "KIND/NAME")]
     pub(super) object: Option<String>,
     #[command(flatten)]
     pub(super) scope: Scope,
-    /// What happens from now on, too, until interrupted
+    /// Also show new events, until interrupted
     #[arg(short, long)]
     pub(super) watch: bool,
-    /// How to show them; without it, a table
+    /// Output format. Without it, a table
     #[arg(short, long, value_name = "FORM")]
     pub(super) output: Option<EventOutput>,
-    /// Without the line above the table
+    /// Don't print the header of the table
     #[arg(long)]
     pub(super) no_headers: bool,
 }
 
-/// How events are shown.
+/// An output format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum EventOutput {
-    /// JSON, a line each
+    /// JSON, one event per line
     Json,
 }
 
 /// A container of a pod.
 #[derive(Debug, Args)]
 pub(crate) struct PodContainer {
-    /// The pod
+    /// Name of the pod
     #[arg(value_name = "POD")]
     pub(super) pod: String,
     #[command(flatten)]
     pub(super) namespace: Namespace,
-    /// Container of the pod; default: the first one
+    /// Name of the container. Without it, the first container of the pod
     #[arg(
         short,
         long,
@@ -143,60 +139,57 @@ pub(crate) struct PodContainer {
     pub(super) container: String,
 }
 
-/// The arguments of `crustlet logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     #[command(flatten)]
-    pub(super) of: PodContainer,
-    /// What it will write, too, until it ends
+    pub(super) target: PodContainer,
+    /// Print new output until the container ends
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// Of the container's run before this one
+    /// Print the logs of the container's previous run
     #[arg(short, long)]
     pub(super) previous: bool,
 }
 
-/// The arguments of `crustlet exec`.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     #[command(flatten)]
-    pub(super) of: PodContainer,
-    /// How long the command may take: 30s, 2m; without it, as long as it takes
+    pub(super) target: PodContainer,
+    /// How long the command may run, for example 30s or 2m. Without it, there is no limit
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
-    /// Refused in words: people's fingers write it
+    /// Always refused, with a message: users of kubectl exec type it out of habit
     #[arg(short = 'i', long, hide = true)]
     pub(super) stdin: bool,
-    /// The same
+    /// Refused like --stdin
     #[arg(short, long, hide = true)]
     pub(super) tty: bool,
-    /// The command, with its arguments
+    /// The command and its arguments
     #[arg(value_name = "COMMAND", last = true, required = true)]
     pub(super) command: Vec<String>,
 }
 
-/// The arguments of `crustlet delete`.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
-    /// Which objects; their kinds are those of get
+    /// Objects to delete. See `get` for the kinds
     #[arg(
         value_name = "KIND NAME|KIND/NAME",
         required_unless_present = "files",
         conflicts_with = "files"
     )]
     pub(super) objects: Vec<String>,
-    /// Those of a manifest; - is standard input
+    /// Delete the objects of this manifest; - for standard input; repeatable
     #[arg(short, long = "filename", value_name = "FILE|-")]
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) namespace: Namespace,
-    /// Forget it at once; what is left of a pod is ended then, without any grace
+    /// Delete the object immediately, and kill the containers of a pod without a grace period
     #[arg(long)]
     pub(super) force: bool,
-    /// What a pod's containers are given to end; without it, what the pod says
+    /// How long the containers of a pod have to end, in seconds. Without it, the pod's own grace period
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub(super) grace_period: Option<i64>,
-    /// Whether to wait until they are gone
+    /// Wait until the objects are gone
     #[arg(
         long,
         value_name = "true|false",
@@ -207,7 +200,7 @@ pub(crate) struct Delete {
         default_missing_value = "true"
     )]
     pub(super) wait: bool,
-    /// How long to wait: 30s, 2m; without it, as long as it takes
+    /// How long to wait, for example 30s or 2m. Without it, until the objects are gone
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
 }
@@ -215,7 +208,7 @@ pub(crate) struct Delete {
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if duration.is_zero() {
-        return Err("it has to be more than nothing".to_owned());
+        return Err("the duration must be greater than zero".to_owned());
     }
     Ok(duration)
 }
@@ -227,25 +220,25 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct TestCli {
         #[command(subcommand)]
-        asked: AgentCommand,
+        command: AgentCommand,
     }
 
     fn parse(line: &str) -> Result<AgentCommand, String> {
         let words = ["crustlet"].into_iter().chain(line.split_whitespace());
-        let line = Line::try_parse_from(words);
-        line.map(|line| line.asked)
+        let cli = TestCli::try_parse_from(words);
+        cli.map(|cli| cli.command)
             .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_command_line_is_one() {
-        Line::command().debug_assert();
+    fn the_arguments_are_consistent() {
+        TestCli::command().debug_assert();
     }
 
     #[test]
-    fn all_namespaces_count_before_one() {
+    fn all_namespaces_override_the_namespace() {
         let namespace = |line: &str| match parse(line) {
             Ok(AgentCommand::Get(get)) => get.scope.namespace().to_owned(),
             other => panic!("{other:?}"),
@@ -256,17 +249,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_run_in_a_container_comes_after_two_dashes() {
+    fn the_command_to_run_follows_two_dashes() {
         let Ok(AgentCommand::Exec(exec)) = parse("exec -it web -c app -- sh -c true -i") else {
             panic!();
         };
         assert!(exec.stdin && exec.tty);
-        assert_eq!(exec.of.container, "app");
+        assert_eq!(exec.target.container, "app");
         assert_eq!(exec.command, ["sh", "-c", "true", "-i"]);
     }
 
     #[test]
-    fn a_deletion_is_waited_for_unless_it_is_said_otherwise() {
+    fn delete_waits_by_default() {
         for (line, expected) in [
             ("delete pod web", true),
             ("delete pod/web --wait", true),
@@ -281,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_mean_nothing_are_refused() {
-        for (line, told) in [
+    fn invalid_command_lines_are_refused() {
+        for (line, expected) in [
             ("get", "KIND [NAME]|KIND/NAME"),
             ("delete", "KIND NAME|KIND/NAME"),
             ("delete -f a.yaml pod", "cannot be used with"),
             ("delete pod web --grace-period=-1", "-1 is not in 0.."),
             ("run --no-wait --timeout 3s a.yaml", "cannot be used with"),
-            ("run --timeout 0s a.yaml", "more than nothing"),
+            ("run --timeout 0s a.yaml", "greater than zero"),
             ("run --timeout soon a.yaml", "expected number"),
             ("exec web", "COMMAND"),
             ("events -o yaml", "possible values: json"),
         ] {
             let error = parse(line).unwrap_err();
-            assert!(error.contains(told), "{line}: {error}");
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 }

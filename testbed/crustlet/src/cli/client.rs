@@ -1,4 +1,4 @@
-//! The client of a running agent.
+//! The client of the agent's API.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -13,34 +13,31 @@ use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status, Streaming};
 
-/// In bytes: what a command has written is one answer, and containerd takes 16 MiB of it on each stream.
-const LARGEST: usize = 64 * 1024 * 1024;
+/// The largest response, in bytes. The output of a command is one response: containerd returns up to 16 MiB of each
+/// stream.
+const MAX_RESPONSE_SIZE: usize = 64 * 1024 * 1024;
 
-/// An error of a call.
+/// A call of the agent failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
-    /// Nobody listens.
-    #[error("no agent answers at {}: {reason}; hint: does `crustlet serve` run, and by this socket (--socket)?", socket.display())]
-    Absent { socket: PathBuf, reason: String },
-    /// The agent's own words.
+    /// No connection could be made.
+    #[error("cannot connect to the agent at {}: {cause}; hint: check that `crustlet serve` is running and listens on this socket (--socket)", socket.display())]
+    Connect { socket: PathBuf, cause: String },
+    /// The agent returned an error. Its message is complete.
     #[error("{0}")]
     Refused(String),
-    /// The connection ended before the answer.
-    #[error("the agent at {} went away: {reason}; hint: its log says why", socket.display())]
-    Lost {
-        socket: PathBuf,
-        /// How it was noticed.
-        reason: String,
-    },
-    /// The stream of events has ended before it was interrupted: the agent is about to end.
-    #[error("the agent tells no more events; hint: its log says why")]
-    Ended,
-    /// The agent is another version.
-    #[error("the agent told of an object that is no JSON: {0}")]
+    /// The connection was lost before the response.
+    #[error("lost the connection to the agent at {}: {cause}; hint: see the agent's log", socket.display())]
+    ConnectionLost { socket: PathBuf, cause: String },
+    /// The agent ended the stream of events, because it is shutting down.
+    #[error("the agent ended the stream of events; hint: see the agent's log")]
+    EventsEnded,
+    /// The agent has another version.
+    #[error("the agent sent an object that is not valid JSON: {0}")]
     Document(#[from] serde_json::Error),
 }
 
-/// The agent.
+/// A connection to the agent.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     socket: PathBuf,
@@ -48,21 +45,21 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The one that listens there.
+    /// Connects to the agent that listens on a socket.
     pub(super) async fn connect(socket: &Path) -> Result<Self, ClientError> {
-        let absent = |error: tonic::transport::Error| ClientError::Absent {
+        let failed = |error: tonic::transport::Error| ClientError::Connect {
             socket: socket.to_owned(),
-            reason: error.source().map_or_else(|| sentence(&error), sentence),
+            cause: error.source().map_or_else(|| sentence(&error), sentence),
         };
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
-        let channel = endpoint.map_err(absent)?.connect().await.map_err(absent)?;
+        let channel = endpoint.map_err(failed)?.connect().await.map_err(failed)?;
         Ok(Self {
             socket: socket.to_owned(),
-            node: NodeClient::new(channel).max_decoding_message_size(LARGEST),
+            node: NodeClient::new(channel).max_decoding_message_size(MAX_RESPONSE_SIZE),
         })
     }
 
-    /// Lists objects by their names. Empty if there is none by the name that was asked for.
+    /// Lists objects, sorted by name. The list is empty if there is no object with the requested name.
     pub(super) async fn list(
         &self,
         kind: &str,
@@ -76,89 +73,89 @@ impl Client {
         };
         let documents = match self.node.clone().list(request).await {
             Err(status) if status.code() == Code::NotFound => Vec::new(),
-            answer => self.answer(answer)?.documents,
+            response => self.unwrap(response)?.documents,
         };
         let documents = documents.iter().map(|it| serde_json::from_str(it));
         Ok(documents.collect::<Result<_, _>>()?)
     }
 
-    /// Events, and with `watch` those that come.
+    /// Returns the recorded events. With `watch`, the stream goes on with new events.
     pub(super) async fn events(
         &self,
         request: EventsRequest,
     ) -> Result<Stream<Event>, ClientError> {
-        let answer = self.node.clone().events(request).await;
-        Ok(self.stream(self.answer(answer)?))
+        let response = self.node.clone().events(request).await;
+        Ok(self.stream(self.unwrap(response)?))
     }
 
-    /// Writes manifests.
+    /// Applies manifests.
     pub(super) async fn apply(&self, manifest: String) -> Result<ApplyResponse, ClientError> {
-        let answer = self.node.clone().apply(ApplyRequest { manifest }).await;
-        self.answer(answer)
+        let response = self.node.clone().apply(ApplyRequest { manifest }).await;
+        self.unwrap(response)
     }
 
-    /// Takes an object away.
+    /// Starts the deletion of an object.
     pub(super) async fn delete(&self, request: DeleteRequest) -> Result<(), ClientError> {
-        let answer = self.node.clone().delete(request).await;
-        self.answer(answer).map(drop)
+        let response = self.node.clone().delete(request).await;
+        self.unwrap(response).map(drop)
     }
 
     /// Runs a command in a container.
     pub(super) async fn exec(&self, request: ExecRequest) -> Result<ExecResponse, ClientError> {
-        let answer = self.node.clone().exec(request).await;
-        self.answer(answer)
+        let response = self.node.clone().exec(request).await;
+        self.unwrap(response)
     }
 
-    /// Returns the stream of what a container writes.
+    /// Returns the logs of a container as a stream.
     pub(super) async fn logs(
         &self,
         request: LogsRequest,
     ) -> Result<Stream<LogsResponse>, ClientError> {
-        let answer = self.node.clone().logs(request).await;
-        Ok(self.stream(self.answer(answer)?))
+        let response = self.node.clone().logs(request).await;
+        Ok(self.stream(self.unwrap(response)?))
     }
 
-    fn answer<T>(&self, answer: Result<Response<T>, Status>) -> Result<T, ClientError> {
-        let answer = answer.map_err(|status| failure(&self.socket, &status));
-        answer.map(Response::into_inner)
+    fn unwrap<T>(&self, response: Result<Response<T>, Status>) -> Result<T, ClientError> {
+        let response = response.map_err(|status| client_error(&self.socket, &status));
+        response.map(Response::into_inner)
     }
 
-    fn stream<T>(&self, parts: Streaming<T>) -> Stream<T> {
+    fn stream<T>(&self, messages: Streaming<T>) -> Stream<T> {
         Stream {
             socket: self.socket.clone(),
-            parts,
+            messages,
         }
     }
 }
 
-/// An answer in parts.
+/// A streamed response.
 #[derive(Debug)]
 pub(super) struct Stream<T> {
     socket: PathBuf,
-    parts: Streaming<T>,
+    messages: Streaming<T>,
 }
 
 impl<T> Stream<T> {
-    /// The next part; `None` at the end.
+    /// Returns the next message; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<T>, ClientError> {
-        let next = self.parts.message().await;
-        next.map_err(|status| failure(&self.socket, &status))
+        let next = self.messages.message().await;
+        next.map_err(|status| client_error(&self.socket, &status))
     }
 }
 
-fn failure(socket: &Path, status: &Status) -> ClientError {
-    // Of those that came over the wire nothing is the cause here.
+fn client_error(socket: &Path, status: &Status) -> ClientError {
+    // A status that the agent sent has no source.
     if let Some(cause) = status.source() {
-        return ClientError::Lost {
+        return ClientError::ConnectionLost {
             socket: socket.to_owned(),
-            reason: sentence(cause),
+            cause: sentence(cause),
         };
     }
-    let words = match status.message() {
+    let message = match status.message() {
         "" => status.code().description(),
         message => message,
     };
-    ClientError::Refused(words.to_owned())
+    ClientError::Refused(message.to_owned())
 }
 
 #[cfg(test)]
@@ -166,27 +163,27 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn where_nobody_listens_it_is_said_what_to_start() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("crustlet.sock");
+    async fn a_failed_connection_has_a_hint() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("crustlet.sock");
         let error = Client::connect(&socket).await.unwrap_err().to_string();
-        let start = format!("no agent answers at {}: ", socket.display());
+        let start = format!("cannot connect to the agent at {}: ", socket.display());
         assert!(error.starts_with(&start), "{error}");
         assert!(error.contains("No such file or directory"), "{error}");
         assert!(
-            error.contains("; hint: does `crustlet serve` run"),
+            error.contains("; hint: check that `crustlet serve` is running"),
             "{error}"
         );
     }
 
     #[test]
-    fn the_agents_words_are_told_as_they_are() {
-        let failure = |status| failure(Path::new("/s"), &status).to_string();
+    fn the_agents_message_is_passed_on() {
+        let failure = |status| client_error(Path::new("/s"), &status).to_string();
         let refused = Status::invalid_argument("Pod default/web: it has no spec");
         assert_eq!(failure(refused), "Pod default/web: it has no spec");
-        let wordless = Status::new(Code::Unimplemented, "");
-        assert!(!failure(wordless).is_empty());
+        let without_message = Status::new(Code::Unimplemented, "");
+        assert!(!failure(without_message).is_empty());
         let lost = Status::from_error(Box::new(std::io::Error::other("broken")));
-        assert!(failure(lost).starts_with("the agent at /s went away: "));
+        assert!(failure(lost).starts_with("lost the connection to the agent at /s: "));
     }
 }

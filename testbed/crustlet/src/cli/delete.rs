@@ -9,86 +9,81 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::args::Delete;
 use super::client::{Client, ClientError};
-use super::get::missing;
+use super::get::not_found;
 use super::io::{print, read_manifest};
 use super::resource::Resource;
 use super::selection::{Selection, select};
 use crate::objects::manifest;
 use crate::objects::{Kind, Name};
 
-/// How often it is looked whether they are gone.
-const EVERY: Duration = Duration::from_millis(200);
+/// The interval at which the objects are listed while the command waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Objects that can't be deleted.
+/// Objects could not be deleted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeleteError {
-    /// A kind alone.
-    #[error("which {}? hint: {} NAME", .0.many(), .0.one())]
-    Which(Resource),
-    /// The object has no manifest.
-    #[error("{} are the agent's own to delete", .0.many())]
-    Own(Resource),
-    /// A manifest that can't be read.
+    /// A kind without names.
+    #[error("no {} were named; hint: crustlet delete {} NAME", .0.plural_name(), .0.singular_name())]
+    NoNames(Resource),
+    /// Objects that don't come from a manifest.
+    #[error("{} cannot be deleted by a command; the agent removes them itself", .0.plural_name())]
+    NotDeletable(Resource),
+    /// The manifest is invalid.
     #[error("{path}: {source}")]
     Manifest {
-        /// The file.
         path: String,
-        /// The error.
         source: manifest::ManifestError,
     },
-    /// There is no such object.
-    #[error("{}", missing(*.0, std::slice::from_ref(.1)))]
-    Missing(Resource, String),
-    /// The agent's error.
+    #[error("{}", not_found(*.0, std::slice::from_ref(.1)))]
+    NotFound(Resource, String),
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Each with its reason.
+    /// Some objects could not be deleted. Has the error of each.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// There still.
+    /// The objects still existed when the timeout passed.
     #[error(
-        "still there after {}: {}; hint: crustlet events tells what keeps them",
-        humantime::format_duration(*after),
-        there.join(", ")
+        "not deleted after {}: {}; hint: `crustlet events` shows what they wait for",
+        humantime::format_duration(*timeout),
+        remaining.join(", ")
     )]
-    Waited {
-        /// The objects that are left.
-        there: Vec<String>,
-        /// How long was waited.
-        after: Duration,
+    Timeout {
+        remaining: Vec<String>,
+        timeout: Duration,
     },
 }
 
-/// An object that is to go, and which one it was then.
-struct Going {
+/// An object that is being deleted.
+struct DeletingObject {
     kind: Kind,
     name: Name,
+    /// Tells the object from a later one with the same name. Empty if the object has no UID.
     uid: String,
 }
 
-impl Going {
+impl DeletingObject {
     fn resource(&self) -> Resource {
         Resource::Object(self.kind)
     }
 }
 
-/// Deletes objects. One that can't be deleted doesn't keep the others.
-pub(super) async fn delete(asked: &Delete, client: &Client) -> Result<()> {
-    let mut going = Vec::new();
+/// Deletes objects. If one can't be deleted, the others still are.
+pub(super) async fn delete(args: &Delete, client: &Client) -> Result<()> {
+    let mut deleting = Vec::new();
     let mut failed = Vec::new();
-    for (kind, name) in named(asked)? {
-        match start(asked, client, kind, name).await {
-            Ok(one) => {
-                let (what, name) = (one.resource().one(), &one.name.name);
-                let how = if asked.force { "force " } else { "" };
-                print(format!("{what} {name:?} {how}deleted\n"))?;
-                going.push(one);
+    for (kind, name) in selected(args)? {
+        match start(args, client, kind, name).await {
+            Ok(object) => {
+                let (kind, name) = (object.resource().singular_name(), &object.name.name);
+                let force = if args.force { "force " } else { "" };
+                print(format!("{kind} {name:?} {force}deleted\n"))?;
+                deleting.push(object);
             }
             Err(error) => failed.push(error.to_string()),
         }
     }
-    if asked.wait
-        && let Err(error) = wait(client, going, asked.timeout).await
+    if args.wait
+        && let Err(error) = wait(client, deleting, args.timeout).await
     {
         failed.push(error.to_string());
     }
@@ -99,30 +94,31 @@ pub(super) async fn delete(asked: &Delete, client: &Client) -> Result<()> {
     }
 }
 
-fn named(asked: &Delete) -> Result<Vec<(Kind, Name)>> {
+/// Returns the objects that the arguments select.
+fn selected(args: &Delete) -> Result<Vec<(Kind, Name)>> {
     let mut objects = Vec::new();
-    for path in &asked.files {
+    for path in &args.files {
         let text = read_manifest(path)?;
-        let read = manifest::read(&text).map_err(|source| DeleteError::Manifest {
+        let manifests = manifest::read(&text).map_err(|source| DeleteError::Manifest {
             path: path.display().to_string(),
             source,
         })?;
-        objects.extend(read.into_iter().map(|it| (it.kind, it.name)));
+        objects.extend(manifests.into_iter().map(|it| (it.kind, it.name)));
     }
-    if !asked.files.is_empty() {
+    if !args.files.is_empty() {
         return Ok(objects);
     }
-    let named = match select(&asked.objects)? {
-        Selection::All(resource) => return Err(DeleteError::Which(resource).into()),
+    let named = match select(&args.objects)? {
+        Selection::All(resource) => return Err(DeleteError::NoNames(resource).into()),
         Selection::Named(resource, names) => names.into_iter().map(|it| (resource, it)).collect(),
         Selection::Mixed(named) => named,
     };
     for (resource, name) in named {
         let Resource::Object(kind) = resource else {
-            return Err(DeleteError::Own(resource).into());
+            return Err(DeleteError::NotDeletable(resource).into());
         };
         let namespace = if kind.is_namespaced() {
-            asked.namespace.namespace.as_str()
+            args.namespace.namespace.as_str()
         } else {
             ""
         };
@@ -131,60 +127,62 @@ fn named(asked: &Delete) -> Result<Vec<(Kind, Name)>> {
     Ok(objects)
 }
 
+/// Starts the deletion of an object.
 async fn start(
-    asked: &Delete,
+    args: &Delete,
     client: &Client,
     kind: Kind,
     name: Name,
-) -> Result<Going, DeleteError> {
-    let Some(uid) = find(client, kind, &name).await? else {
-        return Err(DeleteError::Missing(Resource::Object(kind), name.name));
+) -> Result<DeletingObject, DeleteError> {
+    let Some(uid) = find_uid(client, kind, &name).await? else {
+        return Err(DeleteError::NotFound(Resource::Object(kind), name.name));
     };
     let request = DeleteRequest {
         kind: kind.as_str().to_owned(),
         namespace: name.namespace.clone(),
         name: name.name.clone(),
-        force: asked.force,
-        grace_period_seconds: asked.grace_period,
+        force: args.force,
+        grace_period_seconds: args.grace_period,
     };
     client.delete(request).await?;
-    Ok(Going { kind, name, uid })
+    Ok(DeletingObject { kind, name, uid })
 }
 
-/// The uid, empty where it has none, of the object that is there by the name.
-async fn find(client: &Client, kind: Kind, name: &Name) -> Result<Option<String>, ClientError> {
+/// Returns the UID of the object with a name; empty if the object has none. Returns `None` if there is no such object.
+async fn find_uid(client: &Client, kind: Kind, name: &Name) -> Result<Option<String>, ClientError> {
     let found = client.list(kind.as_str(), &name.namespace, &name.name);
     let found = found.await?;
     let uid = |it: &Value| it["metadata"]["uid"].as_str().map(str::to_owned);
     Ok(found.first().map(|it| uid(it).unwrap_or_default()))
 }
 
+/// Waits until the objects are gone.
 async fn wait(
     client: &Client,
-    mut going: Vec<Going>,
+    mut deleting: Vec<DeletingObject>,
     timeout: Option<Duration>,
 ) -> Result<(), DeleteError> {
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = tokio::time::Instant::now();
-    while !going.is_empty() {
+    while !deleting.is_empty() {
         ticks.tick().await;
-        let mut there = Vec::new();
-        for object in going {
-            // Another one by its name is none of those.
-            let found = find(client, object.kind, &object.name).await?;
+        let mut remaining = Vec::new();
+        for object in deleting {
+            // A new object with the same name has another UID.
+            let found = find_uid(client, object.kind, &object.name).await?;
             if found.as_ref() == Some(&object.uid) {
-                there.push(object);
+                remaining.push(object);
             }
         }
-        going = there;
+        deleting = remaining;
         match timeout {
-            Some(after) if !going.is_empty() && started.elapsed() >= after => {
-                let there = going
+            Some(timeout) if !deleting.is_empty() && started.elapsed() >= timeout => {
+                let remaining = deleting
                     .iter()
-                    .map(|it| format!("{}/{}", it.resource().one(), it.name.name));
-                let there = there.collect();
-                return Err(DeleteError::Waited { there, after });
+                    .map(|it| format!("{}/{}", it.resource().singular_name(), it.name.name));
+                let remaining = remaining.collect();
+                return Err(DeleteError::Timeout { remaining, timeout });
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! `crustlet events`, and the agent's events as objects of Kubernetes.
+//! `crustlet events`, and the conversion of the agent's events to Kubernetes objects.
 
 use std::time::SystemTime;
 
@@ -7,51 +7,51 @@ use crust_proto::crustlet::v1::event::Type;
 use crust_proto::crustlet::v1::{Event, EventsRequest};
 use serde_json::{Value, json};
 
-use super::age::moment;
+use super::age::from_millis;
 use super::args::{EventOutput, Events};
 use super::client::{Client, ClientError};
-use super::io::{print, tell};
+use super::io::{eprint, print};
 use super::print::{documents, events};
 use super::resource::Resource;
 use super::table::Table;
 use crate::objects::Kind;
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
-/// Prints events; with `--watch` as they come.
-pub(super) async fn events(asked: &Events, client: &Client) -> Result<()> {
-    let namespaces = asked.scope.all_namespaces;
-    let mut told = client.events(request(asked)?).await?;
+/// Prints events. With `--watch`, prints new ones as they happen.
+pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
+    let namespaces = args.scope.all_namespaces;
+    let mut stream = client.events(request(args)?).await?;
     let mut table = Table::default();
-    let mut is_headed = asked.no_headers;
+    let mut has_headers = args.no_headers;
     let mut rows = Vec::new();
-    while let Some(event) = told.next().await? {
+    while let Some(event) = stream.next().await? {
         let object = document(&event);
-        if asked.output == Some(EventOutput::Json) {
+        if args.output == Some(EventOutput::Json) {
             print(documents::json_line(&object))?;
             continue;
         }
-        if !is_headed {
+        if !has_headers {
             rows.push(events::headers(namespaces));
-            is_headed = true;
+            has_headers = true;
         }
         rows.push(events::row(&object, namespaces, SystemTime::now())?);
-        if asked.watch {
+        if args.watch {
             print(table.lines(&rows))?;
             rows.clear();
         }
     }
-    if asked.watch {
-        return Err(ClientError::Ended.into());
+    if args.watch {
+        return Err(ClientError::EventsEnded.into());
     }
-    if rows.is_empty() && asked.output.is_none() {
-        tell(nothing(asked.scope.namespace()));
+    if rows.is_empty() && args.output.is_none() {
+        eprint(none_found(args.scope.namespace()));
     }
     print(table.lines(&rows))?;
     Ok(())
 }
 
-fn request(asked: &Events) -> Result<EventsRequest> {
-    let (kind, name) = match &asked.object {
+fn request(args: &Events) -> Result<EventsRequest> {
+    let (kind, name) = match &args.object {
         Some(object) => {
             let (kind, name) = object.split_once('/').unwrap_or((object, ""));
             (Some(kind.parse::<Resource>()?), name)
@@ -60,24 +60,24 @@ fn request(asked: &Events) -> Result<EventsRequest> {
     };
     let namespace = match kind {
         Some(kind) if !kind.is_namespaced() => "",
-        _ => asked.scope.namespace(),
+        _ => args.scope.namespace(),
     };
     Ok(EventsRequest {
-        watch: asked.watch,
+        watch: args.watch,
         kind: kind.map_or("", Resource::kind).to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
 }
 
-fn nothing(namespace: &str) -> String {
+fn none_found(namespace: &str) -> String {
     match namespace {
         "" => "No events found.\n".to_owned(),
         namespace => format!("No events found in {namespace} namespace.\n"),
     }
 }
 
-/// Returns `Normal` or `Warning`.
+/// Returns the event's type, `Normal` or `Warning`.
 pub(super) fn type_of(event: &Event) -> &'static str {
     match event.r#type() {
         Type::Normal => "Normal",
@@ -85,15 +85,15 @@ pub(super) fn type_of(event: &Event) -> &'static str {
     }
 }
 
-/// Returns an event as a `v1 Event`. That of an object without a namespace is in `default`, as in Kubernetes.
+/// Converts an event to a `v1 Event`. As in Kubernetes, the event of a cluster-scoped object is in `default`.
 pub(super) fn document(event: &Event) -> Value {
-    let of = Kind::ALL.into_iter().find(|it| it.as_str() == event.kind);
+    let kind = Kind::ALL.into_iter().find(|it| it.as_str() == event.kind);
     let namespace = match event.namespace.as_str() {
         "" => DEFAULT_NAMESPACE,
         namespace => namespace,
     };
     let mut object = json!({
-        "apiVersion": of.map_or("", Kind::api_version),
+        "apiVersion": kind.map_or("", Kind::api_version),
         "kind": event.kind,
         "name": event.name,
     });
@@ -102,7 +102,7 @@ pub(super) fn document(event: &Event) -> Value {
             object[key] = json!(value);
         }
     }
-    let first = time(event.first_ms);
+    let first = rfc3339(event.first_ms);
     json!({
         "apiVersion": "v1",
         "kind": "Event",
@@ -116,7 +116,7 @@ pub(super) fn document(event: &Event) -> Value {
         "reason": event.reason,
         "message": event.message,
         "firstTimestamp": first,
-        "lastTimestamp": time(event.last_ms),
+        "lastTimestamp": rfc3339(event.last_ms),
         "count": event.count,
         "reportingComponent": "crustlet",
         "reportingInstance": "",
@@ -124,8 +124,8 @@ pub(super) fn document(event: &Event) -> Value {
     })
 }
 
-fn time(ms: i64) -> String {
-    humantime::format_rfc3339_seconds(moment(ms)).to_string()
+fn rfc3339(ms: i64) -> String {
+    humantime::format_rfc3339_seconds(from_millis(ms)).to_string()
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_kubernetes_own() {
+    fn an_event_becomes_a_kubernetes_event() {
         let event = Event {
             r#type: Type::Warning.into(),
             reason: "FailedMount".to_owned(),
@@ -160,13 +160,13 @@ mod tests {
             (Some(3), Some("Warning"))
         );
 
-        let of_a_class = Event {
+        let cluster_scoped = Event {
             kind: "StorageClass".to_owned(),
             namespace: String::new(),
             uid: String::new(),
             ..event
         };
-        let found = document(&of_a_class);
+        let found = document(&cluster_scoped);
         assert_eq!(found["metadata"]["namespace"], "default");
         assert_eq!(
             found["involvedObject"],

@@ -9,64 +9,64 @@ use serde_json::Value;
 use super::args::{Get, Output, Scope};
 use super::client::Client;
 use super::events::document;
-use super::io::{print, tell};
-use super::print::{self, Form, documents};
+use super::io::{eprint, print};
+use super::print::{self, TableOptions, documents};
 use super::resource::Resource;
 use super::selection::{Selection, select};
 use super::table::Table;
 
-/// Objects that can't be shown.
+/// Objects could not be shown.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum GetError {
-    /// A table is of one kind.
-    #[error("{} aren't shown together; hint: one kind after the other", .0.join(" and "))]
-    Kinds(Vec<String>),
-    /// A name may be in several namespaces.
-    #[error("names are looked for in one namespace; hint: --namespace for --all-namespaces")]
+    /// A table shows one kind.
+    #[error("cannot get {} together; hint: get one kind at a time", .0.join(" and "))]
+    SeveralKinds(Vec<String>),
+    /// The same name can exist in several namespaces.
+    #[error(
+        "cannot get objects by name in all namespaces; hint: use --namespace instead of --all-namespaces"
+    )]
     AllNamespaces,
-    /// There are no such objects.
-    #[error("{}", missing(*.resource, names))]
-    Missing {
-        /// The kind.
+    #[error("{}", not_found(*.resource, names))]
+    NotFound {
         resource: Resource,
         names: Vec<String>,
     },
 }
 
-/// Returns the error of an API server for missing objects.
-pub(super) fn missing(resource: Resource, names: &[String]) -> String {
+/// Returns the API server's error for missing objects.
+pub(super) fn not_found(resource: Resource, names: &[String]) -> String {
     let names = names.iter().map(|name| format!("{name:?}"));
     let names = names.collect::<Vec<_>>().join(", ");
-    format!("{} {names} not found", resource.many())
+    format!("{} {names} not found", resource.plural_name())
 }
 
 /// Shows objects.
-pub(super) async fn get(asked: &Get, client: &Client) -> Result<()> {
-    let (resource, names) = one_kind(select(&asked.objects)?)?;
-    if asked.scope.all_namespaces && !names.is_empty() && resource.is_namespaced() {
+pub(super) async fn get(args: &Get, client: &Client) -> Result<()> {
+    let (resource, names) = one_kind(select(&args.objects)?)?;
+    if args.scope.all_namespaces && !names.is_empty() && resource.is_namespaced() {
         return Err(GetError::AllNamespaces.into());
     }
-    let namespace = namespace(resource, &asked.scope);
+    let namespace = namespace(resource, &args.scope);
     let mut found = Vec::new();
     let mut missing = Vec::new();
     if names.is_empty() {
         found = list(client, resource, namespace, "").await?;
     }
     for name in &names {
-        let there = list(client, resource, namespace, name).await?;
-        if there.is_empty() {
+        let named = list(client, resource, namespace, name).await?;
+        if named.is_empty() {
             missing.push(name.clone());
         }
-        found.extend(there);
+        found.extend(named);
     }
     if names.is_empty() || !found.is_empty() {
-        show(asked, resource, names.len() == 1, found)?;
+        show(args, resource, names.len() == 1, found)?;
     }
     if missing.is_empty() {
         Ok(())
     } else {
         let names = missing;
-        Err(GetError::Missing { resource, names }.into())
+        Err(GetError::NotFound { resource, names }.into())
     }
 }
 
@@ -75,16 +75,18 @@ fn one_kind(selection: Selection) -> Result<(Resource, Vec<String>), GetError> {
         Selection::All(resource) => Ok((resource, Vec::new())),
         Selection::Named(resource, names) => Ok((resource, names)),
         Selection::Mixed(named) => {
-            let kinds = named.into_iter().map(|(resource, _)| resource.many());
+            let kinds = named
+                .into_iter()
+                .map(|(resource, _)| resource.plural_name());
             let mut kinds: Vec<String> = kinds.collect();
             kinds.sort();
             kinds.dedup();
-            Err(GetError::Kinds(kinds))
+            Err(GetError::SeveralKinds(kinds))
         }
     }
 }
 
-/// Returns the namespace of a request. Empty stands for all, and for kinds without namespaces.
+/// Returns the namespace of a request; empty for all namespaces and for cluster-scoped kinds.
 fn namespace(resource: Resource, scope: &Scope) -> &str {
     if resource.is_namespaced() {
         scope.namespace()
@@ -117,28 +119,28 @@ async fn list(
     Ok(found)
 }
 
-fn show(asked: &Get, resource: Resource, is_one: bool, mut found: Vec<Value>) -> Result<()> {
+fn show(args: &Get, resource: Resource, is_one: bool, mut found: Vec<Value>) -> Result<()> {
     let document = |found: &mut Vec<Value>| match found.pop() {
-        Some(one) if is_one && found.is_empty() => one,
+        Some(object) if is_one && found.is_empty() => object,
         last => {
             found.extend(last);
             documents::list(std::mem::take(found))
         }
     };
-    match asked.output {
+    match args.output {
         Some(Output::Yaml) => print(documents::yaml(&document(&mut found))?)?,
         Some(Output::Json) => print(documents::json(&document(&mut found)))?,
         Some(Output::Name) => print(names(resource, &found))?,
         None | Some(Output::Wide) if found.is_empty() => {
-            tell(nothing(namespace(resource, &asked.scope)));
+            eprint(none_found(namespace(resource, &args.scope)));
         }
         None | Some(Output::Wide) => {
-            let form = Form {
-                wide: asked.output.is_some(),
-                namespaces: asked.scope.all_namespaces,
-                headers: !asked.no_headers,
+            let options = TableOptions {
+                is_wide: args.output.is_some(),
+                has_namespaces: args.scope.all_namespaces,
+                has_headers: !args.no_headers,
             };
-            let rows = print::rows(resource, &found, form, SystemTime::now())?;
+            let rows = print::rows(resource, &found, options, SystemTime::now())?;
             print(Table::default().lines(&rows))?;
         }
     }
@@ -148,12 +150,12 @@ fn show(asked: &Get, resource: Resource, is_one: bool, mut found: Vec<Value>) ->
 fn names(resource: Resource, found: &[Value]) -> String {
     let names = found.iter().map(|document| {
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
-        format!("{}/{name}\n", resource.one())
+        format!("{}/{name}\n", resource.singular_name())
     });
     names.collect()
 }
 
-fn nothing(namespace: &str) -> String {
+fn none_found(namespace: &str) -> String {
     match namespace {
         "" => "No resources found\n".to_owned(),
         namespace => format!("No resources found in {namespace} namespace.\n"),

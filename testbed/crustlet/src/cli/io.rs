@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::bounded;
 
-/// Standard output can't be written to.
+/// Standard output could not be written to.
 #[derive(Debug, thiserror::Error)]
 #[error("write to standard output")]
 pub(super) struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Returns whether the reader has ended, as after `| head`.
-    pub(super) fn is_unread(&self) -> bool {
+    /// Returns whether the reader of the output has ended, as after `| head`.
+    pub(super) fn is_reader_gone(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
-/// Writes to standard output, and flushes it: somebody may be watching.
+/// Writes to standard output and flushes it, so that output appears at once.
 pub(super) fn print(text: impl AsRef<[u8]>) -> Result<(), OutputError> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_ref())?;
     Ok(stdout.flush()?)
 }
 
-/// Writes a message to standard error. A failure is ignored: there is nobody to report it to.
-pub(super) fn tell(text: impl AsRef<[u8]>) {
+/// Writes to standard error. Errors are ignored, because they could not be reported.
+pub(super) fn eprint(text: impl AsRef<[u8]>) {
     let _ = io::stderr().lock().write_all(text.as_ref());
 }
 
-/// The most bytes of a manifest: a message of gRPC has 4 MiB at most, with what is around it.
-const LARGEST: u64 = 4 * 1024 * 1024 - 4096;
+/// The largest manifest, in bytes. A gRPC message may have 4 MiB, including the fields around the manifest.
+const MAX_MANIFEST_SIZE: u64 = 4 * 1024 * 1024 - 4096;
 
-/// A file that can't be read.
+/// A file could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("read {}", path.display())]
 pub(super) struct FileError {
@@ -43,12 +43,12 @@ pub(super) struct FileError {
     source: io::Error,
 }
 
-/// Returns the text of a file with manifests. `-` is standard input.
+/// Reads a manifest. The path `-` is standard input.
 pub(super) fn read_manifest(path: &Path) -> Result<String, FileError> {
     let text = if path == Path::new("-") {
-        standard_input()
+        read_standard_input()
     } else {
-        bounded::read_to_string(path, LARGEST)
+        bounded::read_to_string(path, MAX_MANIFEST_SIZE)
     };
     text.map_err(|source| FileError {
         path: path.to_owned(),
@@ -56,8 +56,8 @@ pub(super) fn read_manifest(path: &Path) -> Result<String, FileError> {
     })
 }
 
-fn standard_input() -> io::Result<String> {
+fn read_standard_input() -> io::Result<String> {
     let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let text = String::from_utf8(bounded::read_open(&stdin, LARGEST)?);
+    let text = String::from_utf8(bounded::read_open(&stdin, MAX_MANIFEST_SIZE)?);
     text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

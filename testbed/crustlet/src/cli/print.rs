@@ -1,4 +1,4 @@
-//! Objects as kubectl prints them. The input is the agent's documents; the agent itself isn't asked.
+//! Tables and documents of objects, in kubectl's formats. The objects are the documents that the agent has sent.
 
 mod cells;
 mod classes;
@@ -15,25 +15,25 @@ use serde_json::Value;
 use super::resource::Resource;
 use crate::objects::Kind;
 
-/// An object that isn't what its kind is like.
+/// A document doesn't have the structure of its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("the agent told of a {kind} that can't be read: {source}")]
+#[error("the agent sent a {kind} that cannot be decoded: {source}")]
 pub(super) struct PrintError {
     kind: String,
     source: serde_json::Error,
 }
 
-/// Whether a column is always shown, or only with `-o wide`.
+/// When a column is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Always,
+    /// With `-o wide`.
     Wide,
 }
 
-/// A row of cells.
 type Row = Vec<String>;
 
-/// The table of a kind.
+/// The columns of a kind, and the function that returns the rows of an object.
 struct KindTable {
     columns: &'static [(&'static str, Column)],
     rows: fn(&Value, SystemTime) -> Result<Vec<Row>, serde_json::Error>,
@@ -44,8 +44,8 @@ const fn table_of(resource: Resource) -> KindTable {
         Resource::Object(Kind::Pod) => pods::PODS,
         Resource::Object(Kind::PersistentVolumeClaim) => storage::CLAIMS,
         Resource::Object(Kind::PersistentVolume) => storage::PERSISTENT_VOLUMES,
-        Resource::Object(Kind::StorageClass) => classes::STORAGE,
-        Resource::Object(Kind::RuntimeClass) => classes::RUNTIME,
+        Resource::Object(Kind::StorageClass) => classes::STORAGE_CLASSES,
+        Resource::Object(Kind::RuntimeClass) => classes::RUNTIME_CLASSES,
         Resource::Object(Kind::CSIDriver) => classes::DRIVERS,
         Resource::Object(Kind::Secret) => classes::SECRETS,
         Resource::Volume => storage::NODE_VOLUMES,
@@ -53,45 +53,44 @@ const fn table_of(resource: Resource) -> KindTable {
     }
 }
 
-/// How objects are shown.
+/// The parts of a table that are shown.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
-    /// Whether with the columns of `-o wide`.
-    pub(super) wide: bool,
-    /// Whether with a column for the namespace.
-    pub(super) namespaces: bool,
-    /// Whether with a line of headers.
-    pub(super) headers: bool,
+pub(super) struct TableOptions {
+    /// Whether the columns of `-o wide` are shown.
+    pub(super) is_wide: bool,
+    /// Whether there is a column for the namespace.
+    pub(super) has_namespaces: bool,
+    pub(super) has_headers: bool,
 }
 
-/// Returns the rows of objects of a kind at a moment.
+/// Returns the rows of a table of objects. Ages are relative to `now`.
 pub(super) fn rows(
     resource: Resource,
     documents: &[Value],
-    form: Form,
+    options: TableOptions,
     now: SystemTime,
 ) -> Result<Vec<Row>, PrintError> {
     let KindTable { columns, rows } = table_of(resource);
-    let is_shown = |shown: Column| form.wide || shown == Column::Always;
-    let namespaces = form.namespaces && resource.is_namespaced();
+    let is_shown = |column: Column| options.is_wide || column == Column::Always;
+    let has_namespaces = options.has_namespaces && resource.is_namespaced();
     let mut table = Vec::new();
-    if form.headers {
-        let namespace = namespaces.then(|| "NAMESPACE".to_owned());
+    if options.has_headers {
+        let namespace = has_namespaces.then(|| "NAMESPACE".to_owned());
         let columns = columns.iter().filter(|(_, shown)| is_shown(*shown));
         let columns = columns.map(|(name, _)| (*name).to_owned());
         table.push(namespace.into_iter().chain(columns).collect());
     }
     for document in documents {
-        let unreadable = |source| PrintError {
-            kind: resource.one(),
+        let print_error = |source| PrintError {
+            kind: resource.singular_name(),
             source,
         };
-        for row in rows(document, now).map_err(unreadable)? {
+        for row in rows(document, now).map_err(print_error)? {
             let namespace = &document["metadata"]["namespace"];
             let namespace = namespace.as_str().unwrap_or_default().to_owned();
             let cells = row.into_iter().zip(columns);
             let cells = cells.filter(|(_, (_, shown))| is_shown(*shown));
-            let namespace = namespaces.then_some(namespace);
+            let namespace = has_namespaces.then_some(namespace);
             table.push(
                 namespace
                     .into_iter()
@@ -103,7 +102,7 @@ pub(super) fn rows(
     Ok(table)
 }
 
-/// Returns a document as Kubernetes' own type.
+/// Converts a document to the type of k8s-openapi.
 fn typed<T: DeserializeOwned>(document: &Value) -> Result<T, serde_json::Error> {
     T::deserialize(document)
 }

@@ -1,31 +1,32 @@
-//! The names of kinds, as people type and read them.
+//! Resource types, as they are written on the command line.
 
 use std::str::FromStr;
 
 use crate::objects::Kind;
 use crate::volumes::view;
 
-/// A kind of the command line.
+/// A resource type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource {
-    /// A kind of manifests.
+    /// A kind that manifests have.
     Object(Kind),
     /// A volume on this node.
+    /// A volume on this node.
     Volume,
-    /// Events.
     Event,
 }
 
-/// A word that is no kind's name.
+/// The name of a resource type is unknown.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{word:?} is nothing that crustlet knows; hint: it knows {}", known())]
+#[error("unknown resource type {name:?}; hint: crustlet has {}", names())]
 pub(super) struct UnknownResource {
-    word: String,
+    name: String,
 }
 
-fn known() -> String {
+/// Returns the plural names of all resource types, with the short names in parentheses.
+fn names() -> String {
     Resource::all()
-        .map(|it| match it.short() {
+        .map(|it| match it.short_name() {
             "" => it.plural(),
             short => format!("{} ({short})", it.plural()),
         })
@@ -39,7 +40,7 @@ impl Resource {
         objects.chain([Self::Volume, Self::Event])
     }
 
-    /// `kind` of its objects.
+    /// Returns the `kind` of the objects.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Object(kind) => kind.as_str(),
@@ -48,7 +49,7 @@ impl Resource {
         }
     }
 
-    /// Whether its objects are in namespaces.
+    /// Returns whether the objects have a namespace.
     pub(super) const fn is_namespaced(self) -> bool {
         match self {
             Self::Object(kind) => kind.is_namespaced(),
@@ -65,7 +66,7 @@ impl Resource {
         }
     }
 
-    /// Empty for those of Kubernetes' core.
+    /// Returns the API group; empty for the core group.
     fn group(self) -> &'static str {
         let parts = self.api_version().split_once('/');
         parts.map_or("", |(group, _)| group)
@@ -81,7 +82,7 @@ impl Resource {
         singular + ending
     }
 
-    const fn short(self) -> &'static str {
+    const fn short_name(self) -> &'static str {
         match self {
             Self::Object(Kind::Pod) => "po",
             Self::Object(Kind::PersistentVolumeClaim) => "pvc",
@@ -99,13 +100,13 @@ impl Resource {
         }
     }
 
-    /// Returns the name of one: `pod`, `storageclass.storage.k8s.io`.
-    pub(super) fn one(self) -> String {
+    /// Returns the singular name, with the group if it isn't the core group: `pod`, `storageclass.storage.k8s.io`.
+    pub(super) fn singular_name(self) -> String {
         self.in_group(self.singular())
     }
 
-    /// Returns the name of several: `pods`, `storageclasses.storage.k8s.io`.
-    pub(super) fn many(self) -> String {
+    /// Returns the plural name, with the group if it isn't the core group: `pods`, `storageclasses.storage.k8s.io`.
+    pub(super) fn plural_name(self) -> String {
         self.in_group(self.plural())
     }
 }
@@ -114,18 +115,18 @@ impl Resource {
 impl FromStr for Resource {
     type Err = UnknownResource;
 
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        let lower = word.to_ascii_lowercase();
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let lower = text.to_ascii_lowercase();
         let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
-        let is = |it: &Self| {
-            let names = [it.singular(), it.plural(), it.short().to_owned()];
+        let is_match = |it: &Self| {
+            let names = [it.singular(), it.plural(), it.short_name().to_owned()];
             let is_group = group.is_empty() || group == it.group();
             is_group && !name.is_empty() && names.iter().any(|it| it == name)
         };
         let unknown = || UnknownResource {
-            word: word.to_owned(),
+            name: text.to_owned(),
         };
-        Self::all().find(is).ok_or_else(unknown)
+        Self::all().find(is_match).ok_or_else(unknown)
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_have_kubectls_names() {
+    fn resource_types_have_kubectls_names() {
         for (words, kind) in [
             (&["po", "pod", "pods", "Pod"][..], Kind::Pod),
             (
@@ -166,15 +167,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_prints_of_an_object_another_one_takes() {
+    fn printed_names_can_be_parsed() {
         for resource in Resource::all() {
-            assert_eq!(resource.one().parse(), Ok(resource));
-            assert_eq!(resource.many().parse(), Ok(resource));
+            assert_eq!(resource.singular_name().parse(), Ok(resource));
+            assert_eq!(resource.plural_name().parse(), Ok(resource));
         }
     }
 
     #[test]
-    fn what_is_none_is_told_with_those_that_there_are() {
+    fn an_unknown_type_lists_the_known_ones() {
         for word in ["", "node", ".storage.k8s.io", "sc.node.k8s.io"] {
             let error = word.parse::<Resource>().unwrap_err().to_string();
             assert!(error.contains("persistentvolumeclaims (pvc)"), "{error}");

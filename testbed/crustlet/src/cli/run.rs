@@ -15,31 +15,31 @@ use super::io::{print, read_manifest};
 use super::resource::Resource;
 use crate::objects::{Kind, Name};
 
-/// Applies manifests, and waits until their pods run or have ended.
-pub(super) async fn run(asked: &Run, client: &Client) -> Result<()> {
+/// Applies manifests, and waits until their pods are running or have ended.
+pub(super) async fn run(args: &Run, client: &Client) -> Result<()> {
     let since = SystemTime::now();
-    // All are read before anything is changed.
-    let texts = asked.files.iter().map(|path| read_manifest(path));
+    // All manifests are read before anything is applied.
+    let texts = args.files.iter().map(|path| read_manifest(path));
     let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
     let mut pods = Vec::new();
-    for (path, text) in asked.files.iter().zip(texts) {
-        let answer = client.apply(text).await;
-        let answer = answer.with_context(|| path.display().to_string())?;
-        for applied in answer.objects {
-            print(line(&applied))?;
+    for (path, text) in args.files.iter().zip(texts) {
+        let response = client.apply(text).await;
+        let response = response.with_context(|| path.display().to_string())?;
+        for applied in response.objects {
+            print(result_line(&applied))?;
             if applied.kind == Kind::Pod.as_str() {
                 pods.push(Name::new(&applied.namespace, &applied.name));
             }
         }
     }
-    if asked.no_wait || pods.is_empty() {
+    if args.no_wait || pods.is_empty() {
         return Ok(());
     }
-    follow::follow(client, pods, since, asked.timeout).await
+    follow::follow(client, pods, since, args.timeout).await
 }
 
-/// Returns kubectl's line about an object.
-fn line(applied: &Applied) -> String {
+/// Returns the line that kubectl prints for an applied object.
+fn result_line(applied: &Applied) -> String {
     let outcome = match applied.outcome() {
         Outcome::Created => "created",
         Outcome::Configured => "configured",
@@ -47,7 +47,7 @@ fn line(applied: &Applied) -> String {
     };
     let kind = applied.kind.parse().map_or_else(
         |_| applied.kind.to_ascii_lowercase(),
-        |it: Resource| it.one(),
+        |it: Resource| it.singular_name(),
     );
     format!("{kind}/{} {outcome}\n", applied.name)
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_became_of_an_object_is_told_as_kubectl_tells_it() {
+    fn an_applied_object_is_reported_as_by_kubectl() {
         let applied = |kind: &str, outcome: Outcome| Applied {
             kind: kind.to_owned(),
             namespace: String::new(),
@@ -78,7 +78,7 @@ mod tests {
             ),
             ("Later", Outcome::Created, "later/a created\n"),
         ] {
-            assert_eq!(line(&applied(kind, outcome)), expected);
+            assert_eq!(result_line(&applied(kind, outcome)), expected);
         }
     }
 }

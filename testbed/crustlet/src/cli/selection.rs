@@ -1,40 +1,40 @@
-//! The objects that a command line selects: `KIND`, `KIND NAME…` or `KIND/NAME…`.
+//! The objects that the arguments select: `KIND`, `KIND NAME…` or `KIND/NAME…`.
 
 use super::resource::{Resource, UnknownResource};
 
-/// Objects of a command line.
+/// The selected objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Selection {
-    /// All of a kind.
+    /// All objects of a kind.
     All(Resource),
-    /// Some of a kind, by name.
+    /// Objects of one kind, by name.
     Named(Resource, Vec<String>),
-    /// Some of several kinds.
+    /// Objects of several kinds, by name.
     Mixed(Vec<(Resource, String)>),
 }
 
-/// Words that name no objects.
+/// The arguments select no objects.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum SelectionError {
-    /// There is no such kind.
     #[error(transparent)]
     Unknown(#[from] UnknownResource),
-    /// Some words have a kind before a slash, and others don't.
-    #[error("{0:?} isn't as the other words are; hint: KIND NAME..., or KIND/NAME...")]
+    /// Some arguments are `KIND/NAME`, and others aren't.
+    #[error(
+        "{0:?}: KIND NAME and KIND/NAME cannot be mixed; hint: use either KIND NAME... or KIND/NAME..."
+    )]
     Mixed(String),
-    /// More or less around a slash than two words.
-    #[error("{0:?} isn't KIND/NAME")]
-    Slash(String),
+    #[error("{0:?} is not KIND/NAME")]
+    InvalidReference(String),
 }
 
-/// Returns the objects that words select. There must be one word at least.
+/// Parses the arguments, of which there must be one at least.
 pub(super) fn select(words: &[String]) -> Result<Selection, SelectionError> {
     let (first, rest) = words.split_first().map_or(("", words), |(a, b)| (a, b));
     if first.contains('/') {
-        let (resource, _) = one(first)?;
+        let (resource, _) = parse_reference(first)?;
         let named: Vec<_> = words
             .iter()
-            .map(|word| one(word))
+            .map(|word| parse_reference(word))
             .collect::<Result<_, _>>()?;
         if named.iter().any(|(other, _)| *other != resource) {
             return Ok(Selection::Mixed(named));
@@ -52,12 +52,13 @@ pub(super) fn select(words: &[String]) -> Result<Selection, SelectionError> {
     })
 }
 
-fn one(word: &str) -> Result<(Resource, String), SelectionError> {
+/// Parses `KIND/NAME`.
+fn parse_reference(word: &str) -> Result<(Resource, String), SelectionError> {
     let Some((kind, name)) = word.split_once('/') else {
         return Err(SelectionError::Mixed(word.to_owned()));
     };
     if name.is_empty() || name.contains('/') {
-        return Err(SelectionError::Slash(word.to_owned()));
+        return Err(SelectionError::InvalidReference(word.to_owned()));
     }
     Ok((kind.parse()?, name.to_owned()))
 }
@@ -70,38 +71,41 @@ mod tests {
     const POD: Resource = Resource::Object(Kind::Pod);
     const CLAIM: Resource = Resource::Object(Kind::PersistentVolumeClaim);
 
-    fn of(line: &str) -> Result<Selection, SelectionError> {
+    fn parse(line: &str) -> Result<Selection, SelectionError> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         select(&words)
     }
 
     #[test]
-    fn a_line_names_all_of_a_kind_or_some_objects() {
+    fn arguments_select_a_kind_or_objects() {
         let pods = |names: &[&str]| {
             let names = names.iter().map(|&it| it.to_owned());
             Ok(Selection::Named(POD, names.collect()))
         };
-        assert_eq!(of("pods"), Ok(Selection::All(POD)));
-        assert_eq!(of("pod web"), pods(&["web"]));
-        assert_eq!(of("po a b"), pods(&["a", "b"]));
-        assert_eq!(of("pod/a pods/b"), pods(&["a", "b"]));
+        assert_eq!(parse("pods"), Ok(Selection::All(POD)));
+        assert_eq!(parse("pod web"), pods(&["web"]));
+        assert_eq!(parse("po a b"), pods(&["a", "b"]));
+        assert_eq!(parse("pod/a pods/b"), pods(&["a", "b"]));
         let mixed = vec![(POD, "a".to_owned()), (CLAIM, "b".to_owned())];
-        assert_eq!(of("pod/a pvc/b"), Ok(Selection::Mixed(mixed)));
+        assert_eq!(parse("pod/a pvc/b"), Ok(Selection::Mixed(mixed)));
     }
 
     #[test]
-    fn a_line_that_names_none_says_why() {
-        for (line, told) in [
-            ("", "\"\" is nothing that crustlet knows"),
-            ("node", "\"node\" is nothing"),
-            ("node/a", "\"node\" is nothing"),
-            ("pod a pvc/b", "\"pvc/b\" isn't as the other words are"),
-            ("pod/a b", "\"b\" isn't as the other words are"),
-            ("pod/", "\"pod/\" isn't KIND/NAME"),
-            ("pod/a/b", "\"pod/a/b\" isn't KIND/NAME"),
+    fn an_invalid_selection_is_refused() {
+        for (line, expected) in [
+            ("", "unknown resource type \"\""),
+            ("node", "unknown resource type \"node\""),
+            ("node/a", "unknown resource type \"node\""),
+            (
+                "pod a pvc/b",
+                "\"pvc/b\": KIND NAME and KIND/NAME cannot be mixed",
+            ),
+            ("pod/a b", "\"b\": KIND NAME and KIND/NAME cannot be mixed"),
+            ("pod/", "\"pod/\" is not KIND/NAME"),
+            ("pod/a/b", "\"pod/a/b\" is not KIND/NAME"),
         ] {
-            let error = of(line).unwrap_err().to_string();
-            assert!(error.contains(told), "{line}: {error}");
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 }

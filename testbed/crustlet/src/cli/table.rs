@@ -1,48 +1,48 @@
-//! Tables, laid out as kubectl lays them out.
+//! Tables in kubectl's layout.
 
 use crust_state::printable::{Columns, printable};
 
-/// Blanks between two columns.
-const GAP: usize = 3;
+/// The number of spaces between two columns.
+const COLUMN_GAP: usize = 3;
 
-/// Least width of a column with its gap.
-const LEAST: usize = 6;
+/// The least width of a column, with its gap.
+const MIN_COLUMN_WIDTH: usize = 6;
 
-/// A table that rows come to one after the other.
+/// A table whose rows are printed as they come. Columns never get narrower.
 #[derive(Debug)]
 pub(super) struct Table(Columns);
 
 impl Default for Table {
     fn default() -> Self {
-        Self(Columns::new(GAP, LEAST))
+        Self(Columns::new(COLUMN_GAP, MIN_COLUMN_WIDTH))
     }
 }
 
 impl Table {
-    /// Returns the rows as lines.
+    /// Formats rows as lines.
     pub(super) fn lines(&mut self, rows: &[Vec<String>]) -> String {
         let rows: Vec<Vec<String>> = rows
             .iter()
-            .map(|row| row.iter().map(|cell| plain(cell)).collect())
+            .map(|row| row.iter().map(|cell| escape(cell)).collect())
             .collect();
         self.0.lines(&rows)
     }
 }
 
-/// Returns the first line of a text, with controls as kubectl prints them and format characters,
-/// which it prints raw, escaped.
-fn plain(cell: &str) -> String {
+/// Returns the first line of a cell. Control characters are shown as kubectl shows them. Format characters, which
+/// kubectl prints unchanged, are escaped.
+fn escape(cell: &str) -> String {
     let end = cell.find(['\n', '\r', '\x0c']);
-    let (line, more) = end.map_or((cell, ""), |end| (&cell[..end], "..."));
-    let mut plain = String::with_capacity(cell.len());
+    let (line, ellipsis) = end.map_or((cell, ""), |end| (&cell[..end], "..."));
+    let mut escaped = String::with_capacity(cell.len());
     for letter in line.chars() {
         match letter {
-            '\x1b' => plain.push_str("^["),
-            letter if letter.is_control() => plain.push(' '),
-            letter => plain.push(letter),
+            '\x1b' => escaped.push_str("^["),
+            letter if letter.is_control() => escaped.push(' '),
+            letter => escaped.push(letter),
         }
     }
-    printable(&plain).into_owned() + more
+    printable(&escaped).into_owned() + ellipsis
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_three_blanks_apart_and_six_wide_at_least() {
+    fn columns_have_a_gap_and_a_minimum_width() {
         let rows = [
             row(&["NAME", "N", "AGE"]),
             row(&["a-long-name", "1", "5s"]),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_is_below_what_was_wider() {
+    fn later_rows_keep_the_widths_of_earlier_ones() {
         let mut table = Table::default();
         assert_eq!(table.lines(&[row(&["long-name", "x"])]), "long-name   x\n");
         assert_eq!(table.lines(&[row(&["a", "x"])]), "a           x\n");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_one_line_and_no_escape() {
+    fn a_cell_is_one_line_without_escape_sequences() {
         let rows = [row(&["one\ntwo", "\x1b[31mred\tand\u{202e}"])];
         let expected = "one...   ^[[31mred and\\u{202e}\n";
         assert_eq!(Table::default().lines(&rows), expected);

@@ -38,7 +38,7 @@ fn a_pod_is_waited_for_until_nothing_is_left_of_it() {
     let told = complaint(&scene, &["delete", "pod", "slow", "--timeout=1s"]);
     assert_eq!(
         told,
-        "still there after 1s: pod/slow; hint: crustlet events tells what keeps them"
+        "not deleted after 1s: pod/slow; hint: `crustlet events` shows what they wait for"
     );
     let shown = scene
         .crustlet
@@ -89,12 +89,15 @@ fn what_cannot_be_deleted_is_told_and_the_others_are() {
     assert!(!shared.exists());
 
     let refused = |arguments: &[&str]| complaint(&scene, &[&["delete"], arguments].concat());
-    assert_eq!(refused(&["pod"]), "which pods? hint: pod NAME");
+    assert_eq!(
+        refused(&["pod"]),
+        "no pods were named; hint: crustlet delete pod NAME"
+    );
     assert_eq!(
         refused(&["volume", "a"]),
-        "volumes.crustlet.crust.dev are the agent's own to delete"
+        "volumes.crustlet.crust.dev cannot be deleted by a command; the agent removes them itself"
     );
-    assert!(refused(&["node", "a"]).starts_with("\"node\" is nothing that crustlet knows; hint: "));
+    assert!(refused(&["node", "a"]).starts_with("unknown resource type \"node\"; hint: "));
     let wrong = file(&scene, "wrong.yaml", "kind: Pod\n");
     assert!(refused(&["-f", &wrong]).starts_with(&format!("{wrong}: document 1: ")));
 }

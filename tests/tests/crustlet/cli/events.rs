@@ -59,7 +59,7 @@ fn they_are_those_of_an_object_or_of_all() {
     assert_eq!(none.stderr, "No events found in shop namespace.\n");
     let unknown = complaint(&scene, &["events", "node/a"]);
     assert!(
-        unknown.starts_with("\"node\" is nothing that crustlet knows; hint: "),
+        unknown.starts_with("unknown resource type \"node\"; hint: "),
         "{unknown}"
     );
 }

@@ -40,7 +40,7 @@ fn a_command_has_its_output_and_its_exit_code() {
         refused(&["web", "-c", "nope", "--", "true"]),
         "Pod default/web has no container \"nope\""
     );
-    let interactive = "a command has neither standard input nor a terminal here, for CRI's ExecSync has none; hint: without -i and -t";
+    let interactive = "exec has neither standard input nor a terminal, because CRI's ExecSync has none; hint: leave out -i and -t";
     assert_eq!(refused(&["-it", "web", "--", "sh"]), interactive);
     let told = refused(&["web", "--timeout=1s", "--", "sleep", "1000"]);
     assert!(told.starts_with("Pod default/web: ExecSync"), "{told}");

@@ -259,15 +259,15 @@ fn what_is_not_there_is_told() {
         refused(&["sc/nope"]),
         "storageclasses.storage.k8s.io \"nope\" not found"
     );
-    let unknown = "\"nodes\" is nothing that crustlet knows; hint: it knows pods (po), persistentvolumeclaims (pvc), ";
+    let unknown = "unknown resource type \"nodes\"; hint: crustlet has pods (po), persistentvolumeclaims (pvc), ";
     assert!(refused(&["nodes"]).starts_with(unknown));
     assert_eq!(
         refused(&["pod/web", "pvc/data"]),
-        "persistentvolumeclaims and pods aren't shown together; hint: one kind after the other"
+        "cannot get persistentvolumeclaims and pods together; hint: get one kind at a time"
     );
     assert_eq!(
         refused(&["pod", "web", "-A"]),
-        "names are looked for in one namespace; hint: --namespace for --all-namespaces"
+        "cannot get objects by name in all namespaces; hint: use --namespace instead of --all-namespaces"
     );
     // What is there is shown nevertheless.
     let some = scene

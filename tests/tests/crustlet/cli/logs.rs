@@ -61,7 +61,7 @@ fn the_run_before_has_its_own() {
     assert_eq!(refused(&["web", "-n", "shop"]), "Pod shop/web not found");
     assert_eq!(
         refused(&["pvc/web"]),
-        "\"pvc/web\" isn't a pod, and nothing else has containers"
+        "\"pvc/web\" is not a pod; only pods have containers"
     );
     scene.end(&pod);
     let waits = microvm("waits").claim("missing").mount("missing", "/data");

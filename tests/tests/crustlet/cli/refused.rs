@@ -126,8 +126,9 @@ fn without_an_agent_it_is_said_what_to_start() {
         &["run", "/dev/null"],
     ] {
         let told = complaint(&scene, arguments);
-        let start = format!("no agent answers at {socket}: ");
-        let hint = "; hint: does `crustlet serve` run, and by this socket (--socket)?";
+        let start = format!("cannot connect to the agent at {socket}: ");
+        let hint =
+            "; hint: check that `crustlet serve` is running and listens on this socket (--socket)";
         assert!(told.starts_with(&start) && told.ends_with(hint), "{told}");
     }
 }

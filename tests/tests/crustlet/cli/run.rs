@@ -102,7 +102,7 @@ fn it_waits_as_long_as_it_is_told_and_says_what_for() {
     assert_eq!(run.stderr, "");
     scene.crustlet.wait_event("pod/web", "FailedMount");
     let run = scene.crustlet.cli(&["run", &web, "--timeout=1s"]).failure();
-    let expected = "crustlet: after 1s: pod/web still waits: FailedMount: MountVolume.SetUp failed for volume \
+    let expected = "crustlet: timed out after 1s: pod/web is not running yet: FailedMount: MountVolume.SetUp failed for volume \
         \"missing\" : persistentvolumeclaim default/missing not found";
     let last = run.stderr.lines().next_back().unwrap_or_default();
     assert!(last.starts_with(expected), "{run}");

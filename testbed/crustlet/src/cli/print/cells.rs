@@ -1,4 +1,4 @@
-//! The cells that several tables have.
+//! Cells that several tables share.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::objects::quantity::canonical;
 
-/// The cell of a value that doesn't exist.
+/// kubectl's cell for a missing value.
 pub(super) const NONE: &str = "<none>";
 
-/// The cell of a value that isn't set.
+/// kubectl's cell for a value that isn't set.
 pub(super) const UNSET: &str = "<unset>";
 
-/// `volumeMode`, which an API server fills in.
-pub(super) const MODE: &str = "Filesystem";
+/// The default of `volumeMode`, which an API server would fill in.
+pub(super) const DEFAULT_VOLUME_MODE: &str = "Filesystem";
 
-/// A text, or what stands where it is empty.
-pub(super) fn or<'t>(text: Option<&'t str>, otherwise: &'t str) -> String {
+/// Returns a text, or a default if it is missing or empty.
+pub(super) fn text_or<'t>(text: Option<&'t str>, default: &'t str) -> String {
     let text = text.filter(|it| !it.is_empty());
-    text.unwrap_or(otherwise).to_owned()
+    text.unwrap_or(default).to_owned()
 }
 
-/// Its name.
 pub(super) fn name(metadata: &ObjectMeta) -> String {
     metadata.name.clone().unwrap_or_default()
 }
 
-/// `RWO,ROX`, each once and in Kubernetes' order.
+/// Abbreviates access modes: `RWO,ROX`. Each is listed once, in Kubernetes' order.
 pub(super) fn access_modes(modes: Option<&[String]>) -> String {
     let known = [
         ("ReadWriteOnce", "RWO"),
@@ -36,20 +35,23 @@ pub(super) fn access_modes(modes: Option<&[String]>) -> String {
         ("ReadWriteOncePod", "RWOP"),
     ];
     let modes = modes.unwrap_or_default();
-    let there = known
+    let listed = known
         .iter()
         .filter(|(it, _)| modes.iter().any(|mode| mode == it));
-    there.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
+    listed
+        .map(|(_, short)| *short)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
-/// Returns the storage class. The annotation of the beta of storage classes counts before the field.
+/// Returns the storage class. The beta annotation takes precedence over the field.
 pub(super) fn storage_class(metadata: &ObjectMeta, field: Option<&str>) -> String {
     let annotations = metadata.annotations.as_ref();
     let beta = annotations.and_then(|it| it.get("volume.beta.kubernetes.io/storage-class"));
-    or(beta.map(String::as_str).or(field), "")
+    text_or(beta.map(String::as_str).or(field), "")
 }
 
-/// Returns the amount of storage among `amounts`.
+/// Returns the amount of `storage` in canonical form.
 pub(super) fn capacity(amounts: Option<&BTreeMap<String, Quantity>>) -> String {
     let amount = amounts.and_then(|it| it.get("storage"));
     amount.map_or_else(|| "0".to_owned(), |Quantity(text)| canonical(text))
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_short_and_in_their_order() {
+    fn access_modes_are_abbreviated_and_sorted() {
         let modes = |modes: &[&str]| {
             let modes: Vec<String> = modes.iter().map(|&it| it.to_owned()).collect();
             access_modes(Some(&modes))
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn no_capacity_is_shown_as_zero() {
+    fn a_missing_capacity_is_zero() {
         assert_eq!(capacity(None), "0");
     }
 }

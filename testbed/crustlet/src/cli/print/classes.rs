@@ -1,4 +1,4 @@
-//! The tables of objects that an administrator writes: classes, drivers, secrets.
+//! The tables of storage classes, runtime classes, drivers and secrets. The columns are kubectl's.
 
 use std::time::SystemTime;
 
@@ -8,12 +8,11 @@ use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::cells::{UNSET, name, or};
+use super::cells::{UNSET, name, text_or};
 use super::{Column, KindTable, Row, typed};
 use crate::cli::age;
 
-/// kubectl's columns.
-pub(super) const STORAGE: KindTable = KindTable {
+pub(super) const STORAGE_CLASSES: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
         ("PROVISIONER", Column::Always),
@@ -22,20 +21,18 @@ pub(super) const STORAGE: KindTable = KindTable {
         ("ALLOWVOLUMEEXPANSION", Column::Always),
         ("AGE", Column::Always),
     ],
-    rows: storage,
+    rows: storage_class,
 };
 
-/// kubectl's columns.
-pub(super) const RUNTIME: KindTable = KindTable {
+pub(super) const RUNTIME_CLASSES: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
         ("HANDLER", Column::Always),
         ("AGE", Column::Always),
     ],
-    rows: runtime,
+    rows: runtime_class,
 };
 
-/// kubectl's columns.
 pub(super) const DRIVERS: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
@@ -50,7 +47,6 @@ pub(super) const DRIVERS: KindTable = KindTable {
     rows: driver,
 };
 
-/// kubectl's columns.
 pub(super) const SECRETS: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
@@ -61,37 +57,37 @@ pub(super) const SECRETS: KindTable = KindTable {
     rows: secret,
 };
 
-fn since(now: SystemTime, metadata: &ObjectMeta) -> String {
+fn age(now: SystemTime, metadata: &ObjectMeta) -> String {
     age::since(now, metadata.creation_timestamp.as_ref())
 }
 
-fn is(value: Option<bool>, otherwise: bool) -> String {
-    value.unwrap_or(otherwise).to_string()
+fn bool_or(value: Option<bool>, default: bool) -> String {
+    value.unwrap_or(default).to_string()
 }
 
-fn storage(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
+fn storage_class(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
     let class: StorageClass = typed(document)?;
     let annotations = class.metadata.annotations.as_ref();
-    let says = |key: &str| {
+    let is_true = |key: &str| {
         let value = annotations.and_then(|it| it.get(key));
         value.is_some_and(|value| value == "true")
     };
-    let is_default = says("storageclass.kubernetes.io/is-default-class")
-        || says("storageclass.beta.kubernetes.io/is-default-class");
-    let mark = if is_default { " (default)" } else { "" };
+    let is_default = is_true("storageclass.kubernetes.io/is-default-class")
+        || is_true("storageclass.beta.kubernetes.io/is-default-class");
+    let suffix = if is_default { " (default)" } else { "" };
     Ok(vec![vec![
-        name(&class.metadata) + mark,
+        name(&class.metadata) + suffix,
         class.provisioner.clone(),
-        or(class.reclaim_policy.as_deref(), "Delete"),
-        or(class.volume_binding_mode.as_deref(), "Immediate"),
-        is(class.allow_volume_expansion, false),
-        since(now, &class.metadata),
+        text_or(class.reclaim_policy.as_deref(), "Delete"),
+        text_or(class.volume_binding_mode.as_deref(), "Immediate"),
+        bool_or(class.allow_volume_expansion, false),
+        age(now, &class.metadata),
     ]])
 }
 
-fn runtime(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
+fn runtime_class(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
     let class: RuntimeClass = typed(document)?;
-    let age = since(now, &class.metadata);
+    let age = age(now, &class.metadata);
     Ok(vec![vec![name(&class.metadata), class.handler, age]])
 }
 
@@ -105,28 +101,28 @@ fn driver(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Err
     let modes = spec.volume_lifecycle_modes.unwrap_or_default().join(",");
     Ok(vec![vec![
         name(&driver.metadata),
-        is(spec.attach_required, true),
-        is(spec.pod_info_on_mount, false),
-        is(spec.storage_capacity, false),
+        bool_or(spec.attach_required, true),
+        bool_or(spec.pod_info_on_mount, false),
+        bool_or(spec.storage_capacity, false),
         audiences.unwrap_or_else(|| UNSET.to_owned()),
-        is(spec.requires_republish, false),
-        or(Some(&modes), "Persistent"),
-        since(now, &driver.metadata),
+        bool_or(spec.requires_republish, false),
+        text_or(Some(&modes), "Persistent"),
+        age(now, &driver.metadata),
     ]])
 }
 
 fn secret(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error> {
     let secret: Secret = typed(document)?;
-    // An API server moves the one into the other.
-    let (data, texts) = (secret.data, secret.string_data);
+    // An API server moves `stringData` into `data`.
+    let (data, string_data) = (secret.data, secret.string_data);
     let mut keys: Vec<String> = data.unwrap_or_default().into_keys().collect();
-    keys.extend(texts.unwrap_or_default().into_keys());
+    keys.extend(string_data.unwrap_or_default().into_keys());
     keys.sort();
     keys.dedup();
     Ok(vec![vec![
         name(&secret.metadata),
-        or(secret.type_.as_deref(), "Opaque"),
+        text_or(secret.type_.as_deref(), "Opaque"),
         keys.len().to_string(),
-        since(now, &secret.metadata),
+        age(now, &secret.metadata),
     ]])
 }

@@ -1,10 +1,10 @@
-//! Objects as YAML and JSON: keys in their alphabet, as kubectl has them.
+//! Objects as YAML and JSON. Keys are sorted, as kubectl sorts them.
 
 use crust_state::printable::{printable, printable_json};
 use serde::Serialize as _;
 use serde_json::{Value, json};
 
-/// Several objects as one.
+/// Returns a `v1 List` of the documents.
 pub(in crate::cli) fn list(documents: Vec<Value>) -> Value {
     let items = Value::Array(documents);
     json!({
@@ -15,12 +15,12 @@ pub(in crate::cli) fn list(documents: Vec<Value>) -> Value {
     })
 }
 
-/// Indented by four.
+/// Formats a document as JSON, indented by four spaces.
 pub(in crate::cli) fn json(document: &Value) -> String {
     let mut text = Vec::new();
     let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, indent);
-    // Memory takes it, and keys are texts.
+    // Cannot fail: the output is in memory, and all keys are strings.
     let _ = sorted(document).serialize(&mut serializer);
     let text = String::from_utf8_lossy(&text);
     text.lines()
@@ -28,19 +28,19 @@ pub(in crate::cli) fn json(document: &Value) -> String {
         .collect()
 }
 
-/// In one line.
+/// Formats a document as one line of JSON.
 pub(in crate::cli) fn json_line(document: &Value) -> String {
     printable_json(&sorted(document).to_string()).into_owned() + "\n"
 }
 
-/// A text that isn't YAML's to write.
+/// The object has a value that YAML cannot represent.
 #[derive(Debug, thiserror::Error)]
-#[error("an object can't be written as YAML: {0}; hint: -o json")]
+#[error("cannot write an object as YAML: {0}; hint: use -o json")]
 pub(in crate::cli) struct YamlError(#[from] serde_saphyr::ser_error::Error);
 
-/// One document, without its mark.
+/// Formats a document as YAML, without the `---` marker.
 pub(in crate::cli) fn yaml(document: &Value) -> Result<String, YamlError> {
-    // Texts stay in one line, as they can be looked for.
+    // Long strings aren't wrapped, so that they can be searched for.
     let options = serde_saphyr::ser_options! {
         folded_wrap_chars: usize::MAX,
     };
@@ -48,7 +48,7 @@ pub(in crate::cli) fn yaml(document: &Value) -> Result<String, YamlError> {
     if text.lines().all(|line| printable(line) == line) {
         return Ok(text);
     }
-    // Plain and block scalars have no escapes. JSON has, and is YAML.
+    // Plain and block scalars can't escape unprintable characters. JSON strings can, and JSON is valid YAML.
     Ok(json(document))
 }
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_what_kubectl_writes() {
+    fn yaml_has_kubectls_format() {
         let text = yaml(&pod()).unwrap();
         let expected = "\
 apiVersion: v1
@@ -110,12 +110,12 @@ spec:
       deferFSMount: true
 ";
         assert!(text.starts_with(expected), "{text}");
-        let again: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(again, pod());
+        let parsed: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(parsed, pod());
     }
 
     #[test]
-    fn several_are_a_list() {
+    fn several_objects_are_a_list() {
         let text = yaml(&list(vec![json!({"kind": "Pod"})])).unwrap();
         let expected =
             "apiVersion: v1\nitems:\n- kind: Pod\nkind: List\nmetadata:\n  resourceVersion: \"\"\n";
@@ -124,7 +124,7 @@ spec:
     }
 
     #[test]
-    fn json_is_indented_by_four_or_one_line() {
+    fn json_is_indented_or_one_line() {
         let document = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"a": [1]}});
         let expected = r#"{
     "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! Events' tables: that of `kubectl get events`, and that of `kubectl events`.
+//! The tables of `kubectl get events` and of `kubectl events`.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use super::{Column, KindTable, PrintError, Row, typed};
 use crate::cli::age;
 use crate::cli::resource::Resource;
 
-/// kubectl's columns of `get`.
+/// The columns of `kubectl get events`.
 pub(super) const EVENTS: KindTable = KindTable {
     columns: &[
         ("LAST SEEN", Column::Always),
@@ -45,25 +45,25 @@ fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error
     ]])
 }
 
-/// The line above, of `kubectl events`.
+/// Returns the headers of `kubectl events`.
 pub(in crate::cli) fn headers(namespaces: bool) -> Row {
     let namespace = namespaces.then_some("NAMESPACE");
     let columns = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
-    let all = namespace.into_iter().chain(columns);
-    all.map(str::to_owned).collect()
+    let headers = namespace.into_iter().chain(columns);
+    headers.map(str::to_owned).collect()
 }
 
-/// An event, as `kubectl events` tells it.
+/// Returns an event's row in the table of `kubectl events`.
 pub(in crate::cli) fn row(
     document: &Value,
     namespaces: bool,
     now: SystemTime,
 ) -> Result<Row, PrintError> {
-    let unreadable = |source| PrintError {
-        kind: Resource::Event.one(),
+    let print_error = |source| PrintError {
+        kind: Resource::Event.singular_name(),
         source,
     };
-    let event: Event = typed(document).map_err(unreadable)?;
+    let event: Event = typed(document).map_err(print_error)?;
     let text = |text: Option<String>| text.unwrap_or_default();
     let first = age::since(now, event.first_timestamp.as_ref());
     let last = age::since(now, event.last_timestamp.as_ref());

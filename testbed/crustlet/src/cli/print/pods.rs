@@ -1,4 +1,4 @@
-//! The table of pods, and a pod in a few words by kubectl's rules.
+//! The table of pods, and the summary of a pod by kubectl's rules.
 
 use std::time::SystemTime;
 
@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::cells::{NONE, name, or};
+use super::cells::{NONE, name, text_or};
 use super::{Column, KindTable, Row, typed};
 use crate::cli::age;
 
-/// kubectl's columns; but the runtime class is there where nodes that were nominated and gates would be: what
-/// schedules and what waits for these is no part of a node.
+/// kubectl's columns, except that RUNTIMECLASS replaces NOMINATED NODE and READINESS GATES: there is no scheduler, and
+/// crustlet ignores readiness gates.
 pub(super) const PODS: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
@@ -41,9 +41,9 @@ fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error
         summary.status,
         summary.restarts,
         age::since(now, pod.metadata.creation_timestamp.as_ref()),
-        or(ip, NONE),
-        or(spec.and_then(|it| it.node_name.as_deref()), NONE),
-        or(spec.and_then(|it| it.runtime_class_name.as_deref()), NONE),
+        text_or(ip, NONE),
+        text_or(spec.and_then(|it| it.node_name.as_deref()), NONE),
+        text_or(spec.and_then(|it| it.runtime_class_name.as_deref()), NONE),
     ]])
 }
 
@@ -58,16 +58,16 @@ pub(in crate::cli) struct Summary {
     pub(in crate::cli) restarts: String,
 }
 
-/// Returns the summary of a pod at a moment.
+/// Summarises a pod. Ages are relative to `now`.
 pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
     let (no_spec, no_status) = (PodSpec::default(), PodStatus::default());
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let status = pod.status.as_ref().unwrap_or(&no_status);
-    let init = Init::of(spec, status);
-    let is_begun = init.unfinished.is_none() || has_condition(status, "Initialized");
+    let init = InitSummary::of(spec, status);
+    let is_initialized = init.unfinished.is_none() || has_condition(status, "Initialized");
     let containers = || status.container_statuses.iter().flatten();
-    let (ready, restarts) = if is_begun {
-        let mut restarts = init.sidecars;
+    let (ready, restarts) = if is_initialized {
+        let mut restarts = init.sidecar_restarts;
         containers().for_each(|it| restarts.add(it));
         (
             init.ready + containers().filter(|it| is_ready(it)).count(),
@@ -76,34 +76,38 @@ pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
     } else {
         (init.ready, init.restarts)
     };
-    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    let words = if pod.metadata.deletion_timestamp.is_some() && !is_over {
+    let is_terminal = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let status_text = if pod.metadata.deletion_timestamp.is_some() && !is_terminal {
         "Terminating".to_owned()
     } else {
-        let phase = said(status.reason.as_deref()).or(status.phase.as_deref());
-        let before = init.unfinished;
-        let before = before.unwrap_or_else(|| phase.unwrap_or_default().to_owned());
-        if is_begun {
-            words_of(status, before)
+        let phase = non_empty(status.reason.as_deref()).or(status.phase.as_deref());
+        let text = init.unfinished;
+        let text = text.unwrap_or_else(|| phase.unwrap_or_default().to_owned());
+        if is_initialized {
+            container_reason(status, text)
         } else {
-            before
+            text
         }
     };
     let sidecars = spec.init_containers.iter().flatten();
-    let all = spec.containers.len() + sidecars.filter(|it| is_sidecar(it)).count();
+    let total = spec.containers.len() + sidecars.filter(|it| is_sidecar(it)).count();
     Summary {
-        ready: format!("{ready}/{all}"),
-        status: words,
-        restarts: restarts.told(now),
+        ready: format!("{ready}/{total}"),
+        status: status_text,
+        restarts: restarts.format(now),
     }
 }
 
-/// Returns the words of the first container that has any. That one has completed doesn't count while others run.
-fn words_of(status: &PodStatus, before: String) -> String {
+/// Returns the reason of the first container that has one, or the default. `Completed` is replaced while another
+/// container is running.
+fn container_reason(status: &PodStatus, default: String) -> String {
     let mut containers = status.container_statuses.iter().flatten();
-    let words = containers.clone().find_map(word_of).unwrap_or(before);
-    if words != "Completed" || !containers.any(is_ready) {
-        words
+    let reason = containers
+        .clone()
+        .find_map(not_running_reason)
+        .unwrap_or(default);
+    if reason != "Completed" || !containers.any(is_ready) {
+        reason
     } else if has_condition(status, "Ready") {
         "Running".to_owned()
     } else {
@@ -113,38 +117,38 @@ fn words_of(status: &PodStatus, before: String) -> String {
 
 /// A summary of the init containers.
 #[derive(Debug, Default)]
-struct Init {
-    /// The words of the first one that isn't done.
+struct InitSummary {
+    /// The status text of the first container that hasn't finished; `None` if all have.
     unfinished: Option<String>,
-    /// Sidecars that are.
+    /// The number of sidecars that are ready.
     ready: usize,
-    /// The restarts of all, up to the one that isn't done.
+    /// The restarts of all containers up to and including the unfinished one.
     restarts: Restarts,
-    /// The restarts of those that run as long as the pod.
-    sidecars: Restarts,
+    /// The restarts of sidecars.
+    sidecar_restarts: Restarts,
 }
 
-impl Init {
+impl InitSummary {
     fn of(spec: &PodSpec, status: &PodStatus) -> Self {
         let specs = || spec.init_containers.iter().flatten();
         let mut init = Self::default();
         for (at, container) in status.init_container_statuses.iter().flatten().enumerate() {
-            let sidecar = specs().any(|it| it.name == container.name && is_sidecar(it));
+            let is_sidecar = specs().any(|it| it.name == container.name && is_sidecar(it));
             init.restarts.add(container);
-            if sidecar {
-                init.sidecars.add(container);
+            if is_sidecar {
+                init.sidecar_restarts.add(container);
             }
             let state = container.state.as_ref();
             let terminated = state.and_then(|it| it.terminated.as_ref());
             let waiting = state.and_then(|it| it.waiting.as_ref());
-            let waits = said(waiting.and_then(|it| it.reason.as_deref()));
-            match (terminated, waits) {
+            let reason = non_empty(waiting.and_then(|it| it.reason.as_deref()));
+            match (terminated, reason) {
                 (Some(it), _) if it.exit_code == 0 => continue,
-                _ if sidecar && container.started == Some(true) => {
+                _ if is_sidecar && container.started == Some(true) => {
                     init.ready += usize::from(container.ready);
                     continue;
                 }
-                (Some(it), _) => init.unfinished = Some(format!("Init:{}", ended(it))),
+                (Some(it), _) => init.unfinished = Some(format!("Init:{}", termination_reason(it))),
                 (None, Some(reason)) if reason != "PodInitializing" => {
                     init.unfinished = Some(format!("Init:{reason}"));
                 }
@@ -156,7 +160,7 @@ impl Init {
     }
 }
 
-/// How often containers have been started again, and when the last one ended.
+/// The number of restarts of containers, and the time when the last one ended.
 #[derive(Debug, Default, Clone)]
 struct Restarts {
     count: i32,
@@ -165,15 +169,15 @@ struct Restarts {
 
 impl Restarts {
     fn add(&mut self, container: &ContainerStatus) {
-        let before = container.last_state.as_ref();
-        let before = before.and_then(|it| it.terminated.as_ref());
+        let last_run = container.last_state.as_ref();
+        let last_run = last_run.and_then(|it| it.terminated.as_ref());
         self.count = self.count.saturating_add(container.restart_count);
-        self.last = before
+        self.last = last_run
             .and_then(|it| it.finished_at.clone())
             .max(self.last.take());
     }
 
-    fn told(&self, now: SystemTime) -> String {
+    fn format(&self, now: SystemTime) -> String {
         match &self.last {
             Some(last) if self.count > 0 => {
                 format!("{} ({} ago)", self.count, age::since(now, Some(last)))
@@ -183,21 +187,21 @@ impl Restarts {
     }
 }
 
-/// Returns the reason for which a container doesn't run, if it has one.
-fn word_of(container: &ContainerStatus) -> Option<String> {
+/// Returns the reason why a container isn't running, if it has one.
+fn not_running_reason(container: &ContainerStatus) -> Option<String> {
     let ContainerState {
         terminated,
         waiting,
         ..
     } = container.state.as_ref()?;
-    let waits = said(waiting.as_ref().and_then(|it| it.reason.as_deref()));
-    let waits = waits.map(str::to_owned);
-    waits.or_else(|| terminated.as_ref().map(ended))
+    let reason = non_empty(waiting.as_ref().and_then(|it| it.reason.as_deref()));
+    let reason = reason.map(str::to_owned);
+    reason.or_else(|| terminated.as_ref().map(termination_reason))
 }
 
-fn ended(container: &ContainerStateTerminated) -> String {
+fn termination_reason(container: &ContainerStateTerminated) -> String {
     let signal = container.signal.filter(|it| *it != 0);
-    match (said(container.reason.as_deref()), signal) {
+    match (non_empty(container.reason.as_deref()), signal) {
         (Some(reason), _) => reason.to_owned(),
         (None, Some(signal)) => format!("Signal:{signal}"),
         (None, None) => format!("ExitCode:{}", container.exit_code),
@@ -213,13 +217,13 @@ fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Whether a condition is told of, and true.
+/// Returns whether the pod has a condition whose status is `True`.
 fn has_condition(status: &PodStatus, name: &str) -> bool {
     let mut conditions = status.conditions.iter().flatten();
     conditions.any(|it| it.type_ == name && it.status == "True")
 }
 
-fn said(text: Option<&str>) -> Option<&str> {
+fn non_empty(text: Option<&str>) -> Option<&str> {
     text.filter(|it| !it.is_empty())
 }
 

@@ -1,4 +1,4 @@
-//! The tables of claims, persistent volumes, and a node's volumes.
+//! The tables of claims, persistent volumes and the node's volumes.
 
 use std::time::SystemTime;
 
@@ -6,12 +6,14 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::cells::{MODE, NONE, UNSET, access_modes, capacity, name, or, storage_class};
+use super::cells::{
+    DEFAULT_VOLUME_MODE, NONE, UNSET, access_modes, capacity, name, storage_class, text_or,
+};
 use super::{Column, KindTable, Row, typed};
 use crate::cli::age;
 use crate::volumes::view::{MountView, VolumeView};
 
-/// kubectl's columns of claims.
+/// kubectl's columns.
 pub(super) const CLAIMS: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
@@ -37,8 +39,8 @@ fn claims(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Err
         .deletion_timestamp
         .as_ref()
         .map_or(phase, |_| Some("Terminating"));
-    let volume = or(spec.volume_name.as_deref(), "");
-    // The size of the volume, and not the size that is asked for.
+    let volume = text_or(spec.volume_name.as_deref(), "");
+    // The capacity of the volume, not the requested size.
     let (size, modes) = if volume.is_empty() {
         (String::new(), String::new())
     } else {
@@ -47,18 +49,18 @@ fn claims(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Err
     };
     Ok(vec![vec![
         name(metadata),
-        or(phase, ""),
+        text_or(phase, ""),
         volume,
         size,
         modes,
         storage_class(metadata, spec.storage_class_name.as_deref()),
-        or(spec.volume_attributes_class_name.as_deref(), UNSET),
+        text_or(spec.volume_attributes_class_name.as_deref(), UNSET),
         age::since(now, metadata.creation_timestamp.as_ref()),
-        or(spec.volume_mode.as_deref(), MODE),
+        text_or(spec.volume_mode.as_deref(), DEFAULT_VOLUME_MODE),
     ]])
 }
 
-/// kubectl's columns of persistent volumes.
+/// kubectl's columns.
 pub(super) const PERSISTENT_VOLUMES: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
@@ -95,20 +97,19 @@ fn persistent_volumes(document: &Value, now: SystemTime) -> Result<Vec<Row>, ser
         name(metadata),
         capacity(spec.capacity.as_ref()),
         access_modes(spec.access_modes.as_deref()),
-        // What it is where a manifest doesn't say.
-        or(policy, "Retain"),
-        or(phase, ""),
+        // The default for a volume from a manifest.
+        text_or(policy, "Retain"),
+        text_or(phase, ""),
         claim.unwrap_or_default(),
         storage_class(metadata, spec.storage_class_name.as_deref()),
-        or(spec.volume_attributes_class_name.as_deref(), UNSET),
-        or(status.reason.as_deref(), ""),
+        text_or(spec.volume_attributes_class_name.as_deref(), UNSET),
+        text_or(status.reason.as_deref(), ""),
         age::since(now, metadata.creation_timestamp.as_ref()),
-        or(spec.volume_mode.as_deref(), MODE),
+        text_or(spec.volume_mode.as_deref(), DEFAULT_VOLUME_MODE),
     ]])
 }
 
-/// The columns of a node's volumes, a kind that kubectl doesn't know. Each mount has a row, and so has a volume without
-/// any.
+/// The columns of `Volume`, crustlet's own kind. Each mount has a row. A volume without mounts has one row.
 pub(super) const NODE_VOLUMES: KindTable = KindTable {
     columns: &[
         ("NAME", Column::Always),
@@ -139,26 +140,26 @@ fn node_volumes(document: &Value, _: SystemTime) -> Result<Vec<Row>, serde_json:
 fn node_volume(volume: &VolumeView, mount: Option<&MountView>) -> Row {
     let status = &volume.status;
     let pod = mount.map(|it| it.pod.as_deref().unwrap_or(&it.pod_uid));
-    let mounter = mount.and_then(|it| it.mounter).map(word);
-    let state = mount.map(|it| word(it.state));
-    let of_mount = mount.and_then(|it| it.message.as_deref());
-    let message = of_mount.or(status.message.as_deref());
+    let mounter = mount.and_then(|it| it.mounter).map(serialized);
+    let state = mount.map(|it| serialized(it.state));
+    let mount_message = mount.and_then(|it| it.message.as_deref());
+    let message = mount_message.or(status.message.as_deref());
     vec![
         volume.metadata.name.clone(),
         volume.spec.driver.clone(),
-        word(status.staged),
-        or(pod, NONE),
-        or(mounter.as_deref(), NONE),
-        or(state.as_deref(), NONE),
-        or(status.operation.as_deref(), NONE),
+        serialized(status.staged),
+        text_or(pod, NONE),
+        text_or(mounter.as_deref(), NONE),
+        text_or(state.as_deref(), NONE),
+        text_or(status.operation.as_deref(), NONE),
         volume.spec.volume_handle.clone(),
-        or(mount.map(|it| it.target_path.as_str()), NONE),
-        or(message, NONE),
+        text_or(mount.map(|it| it.target_path.as_str()), NONE),
+        text_or(message, NONE),
     ]
 }
 
-/// Returns a value's text in the document.
-fn word(value: impl Serialize) -> String {
+/// Returns the string that a value is serialized as.
+fn serialized(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }

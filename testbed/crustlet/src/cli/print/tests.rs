@@ -1,4 +1,4 @@
-//! Tables, to the letter as kubectl prints them of such objects.
+//! The expected tables are kubectl's output, character for character.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::cli::table::Table;
 
 const POD: Resource = Resource::Object(Kind::Pod);
 
-/// Five minutes after all objects here were made.
+/// Returns a time five minutes after the creation of the objects.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_mins(5)
 }
@@ -18,22 +18,22 @@ fn metadata(name: &str) -> Value {
     json!({"name": name, "creationTimestamp": "1970-01-01T00:00:00Z"})
 }
 
-fn form(wide: bool) -> Form {
-    Form {
-        wide,
-        namespaces: false,
-        headers: true,
+fn options(is_wide: bool) -> TableOptions {
+    TableOptions {
+        is_wide,
+        has_namespaces: false,
+        has_headers: true,
     }
 }
 
-fn table(resource: Resource, documents: &[Value], form: Form) -> String {
-    let rows = rows(resource, documents, form, now()).unwrap();
+fn table(resource: Resource, documents: &[Value], options: TableOptions) -> String {
+    let rows = rows(resource, documents, options, now()).unwrap();
     Table::default().lines(&rows)
 }
 
 #[track_caller]
-fn check(resource: Resource, document: &Value, wide: bool, expected: &[&str]) {
-    let found = table(resource, std::slice::from_ref(document), form(wide));
+fn check(resource: Resource, document: &Value, is_wide: bool, expected: &[&str]) {
+    let found = table(resource, std::slice::from_ref(document), options(is_wide));
     assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{found}");
 }
 
@@ -105,10 +105,10 @@ fn pods() {
 }
 
 #[test]
-fn all_namespaces_come_first_and_headers_can_be_left_out() {
-    let namespaces = Form {
-        namespaces: true,
-        ..form(false)
+fn the_namespace_is_the_first_column_and_headers_can_be_omitted() {
+    let namespaces = TableOptions {
+        has_namespaces: true,
+        ..options(false)
     };
     let found = table(POD, &[pod()], namespaces);
     assert_eq!(
@@ -116,11 +116,11 @@ fn all_namespaces_come_first_and_headers_can_be_left_out() {
         "NAMESPACE   NAME   READY   STATUS             RESTARTS      AGE\n\
          shop        web    1/2     CrashLoopBackOff   3 (60s ago)   5m\n"
     );
-    let without = Form {
-        headers: false,
-        ..form(false)
+    let without_headers = TableOptions {
+        has_headers: false,
+        ..options(false)
     };
-    let found = table(POD, &[pod(), pod()], without);
+    let found = table(POD, &[pod(), pod()], without_headers);
     assert_eq!(
         found,
         "web   1/2   CrashLoopBackOff   3 (60s ago)   5m\n".repeat(2)
@@ -128,8 +128,11 @@ fn all_namespaces_come_first_and_headers_can_be_left_out() {
     let class = json!({
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata("crust"), "handler": "crust",
     });
-    let of_none = table(Resource::Object(Kind::RuntimeClass), &[class], namespaces);
-    assert_eq!(of_none, "NAME    HANDLER   AGE\ncrust   crust     5m\n");
+    let cluster_scoped = table(Resource::Object(Kind::RuntimeClass), &[class], namespaces);
+    assert_eq!(
+        cluster_scoped,
+        "NAME    HANDLER   AGE\ncrust   crust     5m\n"
+    );
 }
 
 #[test]
@@ -250,7 +253,7 @@ fn classes_drivers_and_secrets() {
 }
 
 #[test]
-fn volumes_have_a_row_a_mount() {
+fn each_mount_of_a_volume_has_a_row() {
     let volume = json!({
         "apiVersion": "crustlet.crust.dev/v1alpha1",
         "kind": "Volume",
@@ -309,7 +312,7 @@ fn event() -> Value {
 }
 
 #[test]
-fn events_among_other_objects() {
+fn events_of_kubectl_get() {
     check(
         Resource::Event,
         &event(),
@@ -331,7 +334,7 @@ fn events_among_other_objects() {
 }
 
 #[test]
-fn events_by_themselves() {
+fn events_of_kubectl_events() {
     let mut once = event();
     once["count"] = json!(1);
     let rows = [
@@ -348,12 +351,12 @@ fn events_by_themselves() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_that_says_what_it_was() {
-    let wrong = json!({"apiVersion": "v1", "kind": "Pod", "metadata": 7});
-    let error = rows(POD, &[wrong], form(false), now()).unwrap_err();
+fn an_invalid_document_is_an_error_with_its_kind() {
+    let invalid = json!({"apiVersion": "v1", "kind": "Pod", "metadata": 7});
+    let error = rows(POD, &[invalid], options(false), now()).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.starts_with("the agent told of a pod that can't be read: "),
+        error.starts_with("the agent sent a pod that cannot be decoded: "),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! Waits for pods to run, and prints their events meanwhile.
+//! Waits until pods are running, and prints their events meanwhile.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,110 +9,109 @@ use serde::Deserialize as _;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::progress::Progress;
-use crate::cli::age::moment;
+use crate::cli::age::from_millis;
 use crate::cli::client::{Client, ClientError};
 use crate::cli::events::type_of;
-use crate::cli::io::{print, tell};
+use crate::cli::io::{eprint, print};
 use crate::cli::print::pods;
 use crate::cli::table::Table;
 use crate::objects::{Kind, Name};
 
-/// How often it is looked how far pods are. Events tell what they tell; what a pod is says its status.
-const EVERY: Duration = Duration::from_millis(200);
+/// The interval at which the pods are listed. Events are only printed; the status of a pod decides its progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Pods that don't run.
+/// Pods are not running.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum FollowError {
-    /// They never will.
+    /// At least one pod has failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// They may yet.
-    #[error("after {}: {}", humantime::format_duration(*after), waits.join("; "))]
-    Waited {
-        /// The reason of each.
-        waits: Vec<String>,
-        /// How long was waited.
-        after: Duration,
+    /// The timeout passed. The pods may run later.
+    #[error("timed out after {}: {}", humantime::format_duration(*timeout), waiting.join("; "))]
+    Timeout {
+        /// The reason why each pod isn't running.
+        waiting: Vec<String>,
+        timeout: Duration,
     },
 }
 
-/// A pod that is waited for.
+/// A pod that the command waits for.
 #[derive(Debug)]
-struct Followed {
+struct FollowedPod {
     name: Name,
-    /// The UID of the pod that was last seen.
+    /// The UID of the pod when it was last seen; `None` if it never was.
     uid: Option<String>,
     progress: Progress,
-    /// STATUS in its table.
+    /// The column STATUS in the table of pods.
     status: String,
-    /// The last warning.
+    /// The last warning, with its reason.
     warning: Option<String>,
 }
 
-impl Followed {
+impl FollowedPod {
     fn new(name: Name) -> Self {
         Self {
             name,
             uid: None,
-            progress: Progress::Waits,
+            progress: Progress::Waiting,
             status: "Pending".to_owned(),
             warning: None,
         }
     }
 
-    /// Takes the state of the pod. `None` is a pod that doesn't exist.
-    fn see(&mut self, pod: Option<&Pod>, now: SystemTime) {
+    /// Updates the progress. `None` is a pod that doesn't exist.
+    fn update(&mut self, pod: Option<&Pod>, now: SystemTime) {
         match pod {
             Some(pod) => {
                 self.uid = Some(pod.metadata.uid.clone().unwrap_or_default());
                 self.progress = Progress::of(pod);
                 self.status = pods::summary(pod, now).status;
             }
-            // One that was never seen is still to come.
+            // A pod that was never seen may not have been created yet.
             None if self.uid.is_none() => {}
             None => self.progress = Progress::Failed("it was deleted".to_owned()),
         }
     }
 
-    fn is_about(&self, event: &Event) -> bool {
+    fn is_regarding(&self, event: &Event) -> bool {
         let uid = self.uid.as_deref().unwrap_or_default();
         let is_same = uid.is_empty() || event.uid.is_empty() || event.uid == uid;
         event.namespace == self.name.namespace && event.name == self.name.name && is_same
     }
 
-    fn waits(&self) -> String {
-        let why = self.warning.as_deref().unwrap_or(&self.status);
-        format!("pod/{} still waits: {why}", self.name.name)
+    fn why_waiting(&self) -> String {
+        let cause = self.warning.as_deref().unwrap_or(&self.status);
+        format!("pod/{} is not running yet: {cause}", self.name.name)
     }
 }
 
-/// Until each runs or has ended. Events since a moment are told.
+/// Waits until each pod is running or has ended. Prints events that happened after `since`.
 pub(super) async fn follow(
     client: &Client,
     pods: Vec<Name>,
     since: SystemTime,
     timeout: Option<Duration>,
 ) -> Result<()> {
-    let mut pods: Vec<Followed> = pods.into_iter().map(Followed::new).collect();
-    look(client, &mut pods).await?;
+    let mut pods: Vec<FollowedPod> = pods.into_iter().map(FollowedPod::new).collect();
+    poll(client, &mut pods).await?;
     let mut events = client.events(request()).await?;
     let mut table = Table::default();
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = Instant::now();
-    while pods.iter().any(|it| it.progress == Progress::Waits) {
+    while pods.iter().any(|it| it.progress == Progress::Waiting) {
         tokio::select! {
-            // What happened is told before what came of it.
+            // Events are printed before the progress that they caused.
             biased;
             event = events.next() => {
-                let event = event?.ok_or(ClientError::Ended)?;
-                note(&mut pods, &event, since, &mut table);
+                let event = event?.ok_or(ClientError::EventsEnded)?;
+                record_event(&mut pods, &event, since, &mut table);
             }
-            _ = ticks.tick() => look(client, &mut pods).await?,
-            () = until(started, timeout) => break,
+            _ = ticks.tick() => poll(client, &mut pods).await?,
+            () = timed_out(started, timeout) => break,
         }
     }
-    Ok(outcome(&pods, timeout)?)
+    Ok(result(&pods, timeout)?)
 }
 
 fn request() -> EventsRequest {
@@ -123,44 +122,47 @@ fn request() -> EventsRequest {
     }
 }
 
-async fn until(started: Instant, timeout: Option<Duration>) {
+/// Returns when the timeout has passed since `started`. Never returns without a timeout.
+async fn timed_out(started: Instant, timeout: Option<Duration>) {
     match timeout {
         Some(timeout) => sleep_until(started + timeout).await,
         None => std::future::pending().await,
     }
 }
 
-async fn look(client: &Client, pods: &mut [Followed]) -> Result<()> {
+/// Updates the pods that aren't running yet, and prints which ones are running now.
+async fn poll(client: &Client, pods: &mut [FollowedPod]) -> Result<()> {
     for pod in pods {
-        if pod.progress != Progress::Waits {
+        if pod.progress != Progress::Waiting {
             continue;
         }
         let Name { namespace, name } = &pod.name;
         let found = client.list(Kind::Pod.as_str(), namespace, name).await?;
         let found = found.first().map(Pod::deserialize).transpose();
         let found = found.map_err(ClientError::Document)?;
-        pod.see(found.as_ref(), SystemTime::now());
+        pod.update(found.as_ref(), SystemTime::now());
         match pod.progress {
-            Progress::Runs => print(format!("pod/{} running\n", pod.name.name))?,
+            Progress::Running => print(format!("pod/{} running\n", pod.name.name))?,
             Progress::Succeeded => print(format!("pod/{} succeeded\n", pod.name.name))?,
-            Progress::Waits | Progress::Failed(_) => {}
+            Progress::Waiting | Progress::Failed(_) => {}
         }
     }
     Ok(())
 }
 
-fn note(pods: &mut [Followed], event: &Event, since: SystemTime, table: &mut Table) {
-    let Some(pod) = pods.iter_mut().find(|it| it.is_about(event)) else {
+/// Prints an event of one of the pods, and remembers it if it is a warning.
+fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, table: &mut Table) {
+    let Some(pod) = pods.iter_mut().find(|it| it.is_regarding(event)) else {
         return;
     };
     let kind = type_of(event);
     if kind == "Warning" {
         pod.warning = Some(format!("{}: {}", event.reason, event.message));
     }
-    if moment(event.last_ms) < since {
+    if from_millis(event.last_ms) < since {
         return;
     }
-    let again = match event.count {
+    let repeated = match event.count {
         0 | 1 => String::new(),
         count => format!(" (x{count})"),
     };
@@ -168,26 +170,26 @@ fn note(pods: &mut [Followed], event: &Event, since: SystemTime, table: &mut Tab
         kind.to_owned(),
         event.reason.clone(),
         format!("pod/{}", event.name),
-        event.message.trim().to_owned() + &again,
+        event.message.trim().to_owned() + &repeated,
     ];
-    tell(table.lines(&[row.to_vec()]));
+    eprint(table.lines(&[row.to_vec()]));
 }
 
-fn outcome(pods: &[Followed], timeout: Option<Duration>) -> Result<(), FollowError> {
-    let waits = pods.iter().filter(|it| it.progress == Progress::Waits);
-    let waits: Vec<String> = waits.map(Followed::waits).collect();
+fn result(pods: &[FollowedPod], timeout: Option<Duration>) -> Result<(), FollowError> {
+    let waiting = pods.iter().filter(|it| it.progress == Progress::Waiting);
+    let waiting: Vec<String> = waiting.map(FollowedPod::why_waiting).collect();
     let failed = pods.iter().filter_map(|pod| match &pod.progress {
-        Progress::Failed(why) => Some(format!("pod/{} failed: {why}", pod.name.name)),
+        Progress::Failed(cause) => Some(format!("pod/{} failed: {cause}", pod.name.name)),
         _ => None,
     });
     let mut failed: Vec<String> = failed.collect();
     match timeout {
-        Some(after) if !waits.is_empty() && failed.is_empty() => {
-            Err(FollowError::Waited { waits, after })
+        Some(timeout) if !waiting.is_empty() && failed.is_empty() => {
+            Err(FollowError::Timeout { waiting, timeout })
         }
         _ if failed.is_empty() => Ok(()),
         _ => {
-            failed.extend(waits);
+            failed.extend(waiting);
             Err(FollowError::Failed(failed))
         }
     }
@@ -200,11 +202,11 @@ mod tests {
 
     use super::*;
 
-    fn followed(uid: &str, progress: Progress) -> Followed {
-        Followed {
+    fn followed(uid: &str, progress: Progress) -> FollowedPod {
+        FollowedPod {
             uid: Some(uid.to_owned()),
             progress,
-            ..Followed::new(Name::new("default", "web"))
+            ..FollowedPod::new(Name::new("default", "web"))
         }
     }
 
@@ -222,54 +224,58 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_still_waits_tells_its_own_last_warning() {
-        let mut pods = [followed("uid-1", Progress::Waits)];
+    fn a_timeout_reports_the_last_warning_of_the_pod() {
+        let mut pods = [followed("uid-1", Progress::Waiting)];
         pods[0].status = "ContainerCreating".to_owned();
-        let after = Duration::from_secs(90);
-        let told = |pods: &[Followed]| outcome(pods, Some(after)).unwrap_err().to_string();
+        let timeout = Duration::from_secs(90);
+        let error = |pods: &[FollowedPod]| result(pods, Some(timeout)).unwrap_err().to_string();
         assert_eq!(
-            told(&pods),
-            "after 1m 30s: pod/web still waits: ContainerCreating"
+            error(&pods),
+            "timed out after 1m 30s: pod/web is not running yet: ContainerCreating"
         );
         let now = SystemTime::now();
-        let mut note = |event: &Event| note(&mut pods, event, now, &mut Table::default());
-        note(&event("uid-1", Type::Warning));
-        note(&event("uid-1", Type::Normal));
-        let other = Event {
-            message: "of another".to_owned(),
+        let mut record = |event: &Event| record_event(&mut pods, event, now, &mut Table::default());
+        record(&event("uid-1", Type::Warning));
+        record(&event("uid-1", Type::Normal));
+        let of_another_pod = Event {
+            message: "of another pod".to_owned(),
             ..event("uid-2", Type::Warning)
         };
-        note(&other);
+        record(&of_another_pod);
         assert_eq!(
-            told(&pods),
-            "after 1m 30s: pod/web still waits: FailedMount: no driver"
+            error(&pods),
+            "timed out after 1m 30s: pod/web is not running yet: FailedMount: no driver"
         );
     }
 
     #[test]
-    fn one_that_failed_fails_all() {
+    fn one_failed_pod_is_a_failure() {
         let pods = [
-            followed("a", Progress::Runs),
+            followed("a", Progress::Running),
             followed("b", Progress::Failed("it was deleted".to_owned())),
         ];
-        let error = outcome(&pods, None).unwrap_err().to_string();
+        let error = result(&pods, None).unwrap_err().to_string();
         assert_eq!(error, "pod/web failed: it was deleted");
-        assert_eq!(outcome(&pods[..1], None), Ok(()));
+        assert_eq!(result(&pods[..1], None), Ok(()));
     }
 
     #[test]
-    fn a_pod_that_was_seen_and_is_gone_was_deleted() {
+    fn a_pod_that_disappears_was_deleted() {
         let now = SystemTime::now();
-        let mut pod = Followed::new(Name::new("default", "web"));
-        pod.see(None, now);
-        assert_eq!(pod.progress, Progress::Waits, "it may be still to come");
+        let mut pod = FollowedPod::new(Name::new("default", "web"));
+        pod.update(None, now);
+        assert_eq!(
+            pod.progress,
+            Progress::Waiting,
+            "it may not have been created yet"
+        );
         let document = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "uid": "uid-1"},
         });
-        let there = Pod::deserialize(document).unwrap();
-        pod.see(Some(&there), now);
-        assert_eq!(pod.progress, Progress::Waits);
-        pod.see(None, now);
+        let existing = Pod::deserialize(document).unwrap();
+        pod.update(Some(&existing), now);
+        assert_eq!(pod.progress, Progress::Waiting);
+        pod.update(None, now);
         let deleted = Progress::Failed("it was deleted".to_owned());
         assert_eq!(pod.progress, deleted);
     }

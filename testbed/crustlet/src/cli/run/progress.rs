@@ -1,17 +1,17 @@
-//! The progress of a pod that is waited for.
+//! The progress of a pod that `crustlet run` waits for.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-/// How far a pod is.
+/// The progress of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It will run, or be started again.
-    Waits,
-    /// All its containers have been started, and none has failed since.
-    Runs,
-    /// It has ended well.
+    /// Not all containers are running. They will be started, or restarted.
+    Waiting,
+    /// All containers have been started, and none has failed since.
+    Running,
+    /// The pod has ended successfully.
     Succeeded,
-    /// It won't run any more, and why.
+    /// The pod has failed and won't be restarted. Has the cause.
     Failed(String),
 }
 
@@ -28,30 +28,31 @@ impl Progress {
             Some("Succeeded") => return Self::Succeeded,
             Some("Failed") => {
                 let init = status.and_then(|it| it.init_container_statuses.as_ref());
-                let mut ended = init.into_iter().flatten().chain(containers());
-                let told = text(status.and_then(|it| it.message.as_ref()))
-                    .or_else(|| ended.find_map(failure))
+                let mut statuses = init.into_iter().flatten().chain(containers());
+                let cause = text(status.and_then(|it| it.message.as_ref()))
+                    .or_else(|| statuses.find_map(failure))
                     .or_else(|| text(status.and_then(|it| it.reason.as_ref())));
-                return Self::Failed(told.unwrap_or_else(|| "it doesn't say why".to_owned()));
+                return Self::Failed(cause.unwrap_or_else(|| "no reason given".to_owned()));
             }
             Some("Running") => {}
-            _ => return Self::Waits,
+            _ => return Self::Waiting,
         }
         let spec = pod.spec.as_ref();
-        let never = spec.is_some_and(|it| it.restart_policy.as_deref() == Some("Never"));
+        let is_never_restarted =
+            spec.is_some_and(|it| it.restart_policy.as_deref() == Some("Never"));
         if let Some(failure) = containers().find_map(failure) {
-            // The others go on for as long as they like.
-            return if never {
+            // The other containers may run on for any time.
+            return if is_never_restarted {
                 Self::Failed(failure)
             } else {
-                Self::Waits
+                Self::Waiting
             };
         }
-        let wanted = spec.map_or(0, |it| it.containers.len());
-        if containers().filter(|it| was_started(it)).count() < wanted {
-            Self::Waits
+        let expected = spec.map_or(0, |it| it.containers.len());
+        if containers().filter(|it| was_started(it)).count() < expected {
+            Self::Waiting
         } else {
-            Self::Runs
+            Self::Running
         }
     }
 }
@@ -60,21 +61,21 @@ fn terminated(container: &ContainerStatus) -> Option<&ContainerStateTerminated> 
     container.state.as_ref()?.terminated.as_ref()
 }
 
-/// It runs, by its startup probe too where it has one; or it was done before anybody looked.
+/// Returns whether a container has been started: it is running, and its startup probe has succeeded, or it has ended.
 fn was_started(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
     let runs = state.is_some_and(|it| it.running.is_some()) && container.started != Some(false);
     runs || terminated(container).is_some()
 }
 
-/// Returns the reason for which a container has ended, unless that was a success.
+/// Returns how a container failed. `None` if it hasn't ended, or has succeeded.
 fn failure(container: &ContainerStatus) -> Option<String> {
     let ended = terminated(container).filter(|it| it.exit_code != 0)?;
-    let said = [&ended.message, &ended.reason];
-    let said = said.into_iter().flatten().find(|it| !it.is_empty());
-    let why = said.map(|it| format!(": {it}")).unwrap_or_default();
+    let details = [&ended.message, &ended.reason];
+    let details = details.into_iter().flatten().find(|it| !it.is_empty());
+    let details = details.map(|it| format!(": {it}")).unwrap_or_default();
     Some(format!(
-        "container {} ended with exit code {}{why}",
+        "container {} ended with exit code {}{details}",
         container.name, ended.exit_code
     ))
 }
@@ -85,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// A pod of two containers, in such states.
+    /// Returns a pod with two containers in these states.
     fn pod(phase: &str, policy: &str, one: &serde_json::Value, two: &serde_json::Value) -> Pod {
         let status = |name: &str, state: &serde_json::Value| {
             json!({
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_runs_when_all_its_containers_have_been_started() {
+    fn a_pod_is_running_when_all_its_containers_have_been_started() {
         let running = json!({"running": {}});
         let creating = json!({"waiting": {"reason": "ContainerCreating"}});
         let crashing = json!({"waiting": {"reason": "CrashLoopBackOff"}});
@@ -109,13 +110,13 @@ mod tests {
         let failed = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
         let ended = || Progress::Failed("container two ended with exit code 3: Error".to_owned());
         for (phase, policy, one, two, expected) in [
-            ("Pending", "Always", &creating, &creating, Progress::Waits),
-            ("Running", "Always", &running, &creating, Progress::Waits),
-            ("Running", "Always", &running, &running, Progress::Runs),
-            ("Running", "Never", &running, &done, Progress::Runs),
-            ("Running", "Always", &running, &crashing, Progress::Waits),
-            ("Running", "Always", &running, &failed, Progress::Waits),
-            ("Running", "OnFailure", &running, &failed, Progress::Waits),
+            ("Pending", "Always", &creating, &creating, Progress::Waiting),
+            ("Running", "Always", &running, &creating, Progress::Waiting),
+            ("Running", "Always", &running, &running, Progress::Running),
+            ("Running", "Never", &running, &done, Progress::Running),
+            ("Running", "Always", &running, &crashing, Progress::Waiting),
+            ("Running", "Always", &running, &failed, Progress::Waiting),
+            ("Running", "OnFailure", &running, &failed, Progress::Waiting),
             ("Running", "Never", &running, &failed, ended()),
             ("Failed", "Never", &done, &failed, ended()),
             ("Succeeded", "Never", &done, &done, Progress::Succeeded),
@@ -126,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn a_startup_probe_is_waited_for() {
+    fn a_pod_is_waiting_until_its_startup_probe_succeeds() {
         let running = json!({"running": {}});
         let mut pod = pod("Running", "Always", &running, &running);
         let containers = pod.status.as_mut().unwrap().container_statuses.as_mut();
         containers.unwrap()[1].started = Some(false);
-        assert_eq!(Progress::of(&pod), Progress::Waits);
+        assert_eq!(Progress::of(&pod), Progress::Waiting);
     }
 
     #[test]
-    fn a_pod_without_a_status_waits_and_one_that_failed_says_why() {
+    fn a_failed_pod_has_its_reason_and_a_pod_without_status_is_waiting() {
         let mut pod = pod("Failed", "Always", &json!({}), &json!({}));
         let status = pod.status.as_mut().unwrap();
         status.reason = Some("Evicted".to_owned());
@@ -144,6 +145,6 @@ mod tests {
         status.message = Some("no room".to_owned());
         assert_eq!(Progress::of(&pod), Progress::Failed("no room".to_owned()));
         pod.status = None;
-        assert_eq!(Progress::of(&pod), Progress::Waits);
+        assert_eq!(Progress::of(&pod), Progress::Waiting);
     }
 }

@@ -1,4 +1,4 @@
-//! Each row is what kubectl says of such a pod.
+//! The expected summaries are kubectl's.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Ten minutes after what the pods tell of.
+/// Returns a time ten minutes after the epoch, in which the pods' timestamps are.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_mins(10)
 }
@@ -57,43 +57,48 @@ fn check(pod: &Value, ready: &str, status: &str) {
     );
 }
 
-fn waits(reason: &str) -> Value {
+fn waiting(reason: &str) -> Value {
     json!({"waiting": {"reason": reason}})
 }
 
-fn ended(code: i32, reason: &str) -> Value {
+fn terminated(code: i32, reason: &str) -> Value {
     json!({"terminated": {"exitCode": code, "reason": reason}})
 }
 
 #[test]
-fn containers_say_how_a_pod_is() {
+fn the_status_is_the_reason_of_a_container() {
     let runs = json!({"running": {}});
-    let creating = waits("ContainerCreating");
+    let creating = waiting("ContainerCreating");
     for (containers, phase, ready, status) in [
         (&[][..], "Pending", "0/0", "Pending"),
         (&[&creating], "Pending", "0/1", "ContainerCreating"),
         (&[&runs], "Running", "1/1", "Running"),
         (
-            &[&runs, &waits("CrashLoopBackOff")],
+            &[&runs, &waiting("CrashLoopBackOff")],
             "Running",
             "1/2",
             "CrashLoopBackOff",
         ),
         (
-            &[&waits("ImagePullBackOff")],
+            &[&waiting("ImagePullBackOff")],
             "Pending",
             "0/1",
             "ImagePullBackOff",
         ),
-        (&[&ended(0, "Completed")], "Succeeded", "0/1", "Completed"),
-        (&[&ended(1, "Error")], "Failed", "0/1", "Error"),
         (
-            &[&ended(137, "OOMKilled"), &ended(0, "Completed")],
+            &[&terminated(0, "Completed")],
+            "Succeeded",
+            "0/1",
+            "Completed",
+        ),
+        (&[&terminated(1, "Error")], "Failed", "0/1", "Error"),
+        (
+            &[&terminated(137, "OOMKilled"), &terminated(0, "Completed")],
             "Failed",
             "0/2",
             "OOMKilled",
         ),
-        (&[&ended(3, "")], "Failed", "0/1", "ExitCode:3"),
+        (&[&terminated(3, "")], "Failed", "0/1", "ExitCode:3"),
         (
             &[&json!({"terminated": {"exitCode": 137, "signal": 9}})],
             "Failed",
@@ -107,26 +112,26 @@ fn containers_say_how_a_pod_is() {
 }
 
 #[test]
-fn a_container_that_is_done_is_no_news_while_others_run() {
+fn completed_is_not_the_status_while_a_container_is_running() {
     let runs = json!({"running": {}});
-    let mut one_runs = pod(&[], &[&ended(0, "Completed"), &runs], "Running");
+    let mut one_runs = pod(&[], &[&terminated(0, "Completed"), &runs], "Running");
     check(&one_runs, "1/2", "NotReady");
     one_runs["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     check(&one_runs, "1/2", "Running");
 }
 
 #[test]
-fn the_first_init_container_that_is_not_done_says_how_a_pod_is() {
-    let done = ended(0, "Completed");
-    let initializing = waits("PodInitializing");
+fn the_status_is_that_of_the_first_unfinished_init_container() {
+    let done = terminated(0, "Completed");
+    let initializing = waiting("PodInitializing");
     for (init, status) in [
         (&[&json!({"running": {}}), &initializing][..], "Init:0/2"),
         (&[&done, &initializing], "Init:1/2"),
         (&[&initializing, &initializing], "Init:0/2"),
-        (&[&ended(1, "Error"), &initializing], "Init:Error"),
-        (&[&ended(1, ""), &initializing], "Init:ExitCode:1"),
+        (&[&terminated(1, "Error"), &initializing], "Init:Error"),
+        (&[&terminated(1, ""), &initializing], "Init:ExitCode:1"),
         (
-            &[&waits("CrashLoopBackOff"), &initializing],
+            &[&waiting("CrashLoopBackOff"), &initializing],
             "Init:CrashLoopBackOff",
         ),
         (&[&done, &done], "PodInitializing"),
@@ -136,9 +141,9 @@ fn the_first_init_container_that_is_not_done_says_how_a_pod_is() {
 }
 
 #[test]
-fn a_sidecar_that_was_started_is_ready_with_the_pod() {
+fn a_started_sidecar_counts_as_ready() {
     let runs = json!({"running": {}});
-    let mut with = pod(&[&runs], &[&waits("PodInitializing")], "Pending");
+    let mut with = pod(&[&runs], &[&waiting("PodInitializing")], "Pending");
     with["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
     check(&with, "1/2", "PodInitializing");
     with["status"]["initContainerStatuses"][0]["started"] = json!(false);
@@ -146,9 +151,9 @@ fn a_sidecar_that_was_started_is_ready_with_the_pod() {
 }
 
 #[test]
-fn a_sidecar_that_ends_later_hides_no_container() {
+fn a_failed_sidecar_does_not_change_the_number_of_ready_containers() {
     let mut with = pod(
-        &[&waits("CrashLoopBackOff")],
+        &[&waiting("CrashLoopBackOff")],
         &[&json!({"running": {}})],
         "Running",
     );
@@ -158,27 +163,27 @@ fn a_sidecar_that_ends_later_hides_no_container() {
 }
 
 #[test]
-fn a_pod_that_is_deleted_ends_until_it_is_over() {
+fn a_deleted_pod_is_terminating_until_it_has_ended() {
     let runs = json!({"running": {}});
     let mut deleted = pod(&[], &[&runs], "Running");
     deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
     check(&deleted, "1/1", "Terminating");
-    let mut over = pod(&[], &[&ended(0, "Completed")], "Succeeded");
+    let mut over = pod(&[], &[&terminated(0, "Completed")], "Succeeded");
     over["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
     check(&over, "0/1", "Completed");
 }
 
 #[test]
-fn a_reason_of_the_pod_itself_counts_before_its_phase() {
+fn the_reason_of_the_pod_takes_precedence_over_its_phase() {
     let mut evicted = pod(&[], &[], "Failed");
     evicted["status"]["reason"] = json!("Evicted");
     check(&evicted, "0/0", "Evicted");
 }
 
 #[test]
-fn restarts_are_counted_with_the_last_ones_age() {
+fn restarts_have_the_age_of_the_last_one() {
     let runs = json!({"running": {}});
-    let mut restarted = pod(&[&ended(0, "Completed")], &[&runs, &runs], "Running");
+    let mut restarted = pod(&[&terminated(0, "Completed")], &[&runs, &runs], "Running");
     assert_eq!(summary(&restarted).restarts, "0");
     let ended_at = |time: &str| json!({"terminated": {"exitCode": 1, "finishedAt": time}});
     let containers = &mut restarted["status"]["containerStatuses"];
@@ -188,9 +193,9 @@ fn restarts_are_counted_with_the_last_ones_age() {
     containers[0]["lastState"] = ended_at("1970-01-01T00:05:00Z");
     containers[1]["restartCount"] = json!(1);
     containers[1]["lastState"] = ended_at("1970-01-01T00:02:00Z");
-    // Of init containers that are done nobody wants to know any more.
+    // The restarts of init containers don't count once they have finished.
     restarted["status"]["initContainerStatuses"][0]["restartCount"] = json!(7);
     assert_eq!(summary(&restarted).restarts, "3 (5m ago)");
-    restarted["status"]["initContainerStatuses"][0]["state"] = waits("CrashLoopBackOff");
+    restarted["status"]["initContainerStatuses"][0]["state"] = waiting("CrashLoopBackOff");
     assert_eq!(summary(&restarted).restarts, "7");
 }
