@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, Volume};
 use serde_json::Value;
 
 use crate::claims::request::class_of;
-use crate::objects::{Kind, Name, Objects, Pod, defer, manifest};
+use crate::objects::{Kind, Name, Objects, Pod, manifest, set_deferred};
 
 pub(crate) use policy::Policy;
 use policy::{Rule, Storage};
@@ -152,7 +152,7 @@ pub(crate) fn admit(policy: &Policy, objects: &Objects, pod: &Pod, document: &Va
                 judge(policy, objects, pod, volume).map_or_else(Verdict::Left, Verdict::Deferred)
             };
             if matches!(verdict, Verdict::Deferred(DeferredBy::Rule { .. })) {
-                defer(&mut document, &volume.name);
+                set_deferred(&mut document, &volume.name);
             }
             Decision {
                 volume: volume.name.clone(),
@@ -176,7 +176,7 @@ pub(crate) fn admit_all(policy: &Policy, objects: &mut Objects) {
         };
         let admitted = admit(policy, objects, &pod, document).document;
         if **document != admitted
-            && let Ok(manifest) = manifest::of(admitted)
+            && let Ok(manifest) = manifest::from_document(admitted)
         {
             objects.insert(manifest);
         }

@@ -29,11 +29,11 @@ use crate::cri::{Cri, CriError};
 use crate::metrics::VolumeStats;
 use crate::objects::{Objects, Pod};
 use crate::operations::Context;
-use crate::plugins::Changed;
+use crate::plugins::DriverChanges;
 use crate::pods::observed::Observed;
 use crate::settings::{FeatureGates, Settings};
-use crate::sources::{self, Directories, Loaded, SourceError};
-use crate::volumes::plan::Allowed;
+use crate::sources::{self, LoadedManifests, ManifestDirectories, SourceError};
+use crate::volumes::plan::AllowedSteps;
 use crate::watch::DirWatch;
 
 use claims::{ClaimDone, Claims};
@@ -79,9 +79,9 @@ pub(crate) struct Agent {
     /// Its name, which is part of containers' ids; empty until it is known.
     runtime: String,
     directories: Vec<PathBuf>,
-    sources: Directories,
+    sources: ManifestDirectories,
     /// What is written.
-    loaded: Loaded,
+    loaded: LoadedManifests,
     /// The same, with what was decided laid over it.
     objects: Arc<Objects>,
     policy: Policy,
@@ -115,17 +115,17 @@ impl Agent {
         pods.found(restart.pods());
         let directories = settings.manifests();
         for directory in &directories {
-            if let Err(error) = sources::tidy(directory) {
+            if let Err(error) = sources::remove_temporary_files(directory) {
                 tracing::warn!("manifests: {}", crust_state::sentence(&error));
             }
         }
         let policy = settings.admission_policy.as_deref().map(Policy::load);
         Ok(Self {
             gates: settings.feature_gates,
-            sources: Directories::new(&directories),
+            sources: ManifestDirectories::new(&directories),
             pods,
             directories,
-            loaded: Loaded::default(),
+            loaded: LoadedManifests::default(),
             objects: Arc::default(),
             policy: policy.transpose()?.unwrap_or_default(),
             claims: Claims::open(&context, done.0.clone())?,
@@ -150,8 +150,8 @@ impl Agent {
         // Whoever asks first is told what is written, and not that there is nothing.
         self.load(&[]);
         let mut manifests = watched(&self.directories);
-        let mut drivers = self.context.drivers.changed();
-        let mut known = Changed::default();
+        let mut drivers = self.context.drivers.subscribe();
+        let mut known = DriverChanges::default();
         let mut relist = every(RELIST);
         let mut measure = every(self.period);
         // The first tick is at once, and there is nothing to measure yet.
@@ -185,7 +185,7 @@ impl Agent {
     fn load(&mut self, gone: &[PathBuf]) {
         let now = Instant::now();
         self.loaded = self.sources.read(gone, now);
-        self.again = self.loaded.again.map(|pause| now + pause);
+        self.again = self.loaded.retry_after.map(|pause| now + pause);
         self.compose();
         for error in &self.loaded.errors {
             if !self.told.contains(error) {
@@ -308,10 +308,10 @@ impl Agent {
                 .go_on(&self.context, &mut self.volumes, &running);
             self.pods.found(self.restart.pods());
         }
-        let allowed = Allowed {
-            unmounts: is_known,
+        let allowed = AllowedSteps {
+            may_unmount: is_known,
             running: &running,
-            begun: &self.pods.begun(),
+            started: &self.pods.begun(),
         };
         let volumes = self
             .volumes

@@ -30,7 +30,7 @@ use crate::events::{self, Events};
 use crate::objects::manifest::{DEFAULT_NAMESPACE, is_name};
 use crate::objects::name::new_uid;
 use crate::objects::{Kind, Name};
-use crate::sources::{self, Directories, Outcome, WriteError, Written};
+use crate::sources::{self, ApplyOutcome, CurrentState, ManifestDirectories, WriteError};
 
 /// What the agent is asked.
 #[derive(Debug)]
@@ -107,17 +107,17 @@ impl From<WriteError> for Status {
             WriteError::Manifest(_) | WriteError::Document(_) | WriteError::Empty => {
                 (Code::InvalidArgument, "INVALID")
             }
-            WriteError::None(..) => (Code::NotFound, "NOT_FOUND"),
-            WriteError::Changed(_)
-            | WriteError::Begun(_)
-            | WriteError::Deleted(..)
-            | WriteError::Rewritten { .. }
-            | WriteError::Shared { .. } => (Code::FailedPrecondition, "CONFLICT"),
-            WriteError::Text(..)
+            WriteError::NotFound(..) => (Code::NotFound, "NOT_FOUND"),
+            WriteError::PodChanged(_)
+            | WriteError::PodStarted(_)
+            | WriteError::BeingDeleted(..)
+            | WriteError::FileChanged { .. }
+            | WriteError::SharedFile { .. } => (Code::FailedPrecondition, "CONFLICT"),
+            WriteError::Yaml(..)
             | WriteError::Uid(_)
             | WriteError::File(_)
             | WriteError::Untrusted(_)
-            | WriteError::Partly { .. } => (Code::Internal, "WRITE"),
+            | WriteError::PartiallyWritten { .. } => (Code::Internal, "WRITE"),
         };
         refused(code, reason, &crust_state::sentence(&error))
     }
@@ -159,7 +159,10 @@ impl Api {
     /// was taken away.
     async fn write<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&[PathBuf], &sources::Loaded) -> Result<(T, Option<PathBuf>), WriteError>
+        write: impl FnOnce(
+            &[PathBuf],
+            &sources::LoadedManifests,
+        ) -> Result<(T, Option<PathBuf>), WriteError>
         + Send
         + 'static,
     ) -> Result<T, Status> {
@@ -168,7 +171,7 @@ impl Api {
         let directories = self.directories.clone();
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let loaded = Directories::new(&directories).read(&[], Instant::now());
+            let loaded = ManifestDirectories::new(&directories).read(&[], Instant::now());
             write(&directories, &loaded)
         });
         let (written, gone) = match written.await.map_err(ended)? {
@@ -268,11 +271,11 @@ impl Node for Api {
         let now = now();
         let applied = self.write(move |directories, loaded| {
             let directory = directories.first().map_or(Path::new("/"), PathBuf::as_path);
-            let standing = Written {
+            let current = CurrentState {
                 loaded,
-                begun: &begun,
+                started: &begun,
             };
-            let applied = sources::apply(directory, standing, &text, &now, &mut new_uid);
+            let applied = sources::apply(directory, current, &text, &now, &mut new_uid);
             applied.map(|applied| (applied, None))
         });
         let objects = applied.await?.into_iter().map(|it| Applied {
@@ -280,9 +283,9 @@ impl Node for Api {
             namespace: it.name.namespace,
             name: it.name.name,
             outcome: match it.outcome {
-                Outcome::Created => applied::Outcome::Created,
-                Outcome::Configured => applied::Outcome::Configured,
-                Outcome::Unchanged => applied::Outcome::Unchanged,
+                ApplyOutcome::Created => applied::Outcome::Created,
+                ApplyOutcome::Configured => applied::Outcome::Configured,
+                ApplyOutcome::Unchanged => applied::Outcome::Unchanged,
             }
             .into(),
         });
@@ -324,7 +327,7 @@ impl Node for Api {
                 self.write(
                     move |_, loaded| match sources::remove(loaded, kind, &which) {
                         // The pod has ended since, and its file has gone with it.
-                        Err(WriteError::None(..)) if is_forced => Ok(((), None)),
+                        Err(WriteError::NotFound(..)) if is_forced => Ok(((), None)),
                         removed => removed.map(|gone| ((), Some(gone))),
                     },
                 );

@@ -33,12 +33,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
-use crate::csi::Abilities;
+use crate::csi::DriverCapabilities;
 use crate::events::{EventType, Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
-use crate::volumes::actual::Actual;
-use crate::volumes::claim_ref::{BIND_COMPLETED, ClaimRef, held, is_deleted, was_bound};
-use crate::volumes::layout::Layout;
+use crate::volumes::actual::ActualState;
+use crate::volumes::claim_ref::{
+    BIND_COMPLETED, ClaimRef, compare_claim_ref, is_deleted, was_bound,
+};
+use crate::volumes::layout::RootDirLayout;
 use crate::volumes::spec::{capacity, ephemeral_claim};
 use binding::Binding;
 use reclaim::Reclaim;
@@ -62,11 +64,11 @@ pub(crate) struct World<'w> {
     /// Pods that are to run, or haven't ended yet.
     pub(crate) pods: &'w [Arc<Pod>],
     /// What there is of volumes on this node.
-    pub(crate) actual: &'w Actual,
+    pub(crate) actual: &'w ActualState,
     /// Drivers that answer, by their names.
-    pub(crate) drivers: &'w BTreeMap<String, Abilities>,
+    pub(crate) drivers: &'w BTreeMap<String, DriverCapabilities>,
     /// Where those are, and their directories.
-    pub(crate) layout: &'w Layout,
+    pub(crate) layout: &'w RootDirLayout,
     /// Directories there that can't be told whose they are.
     pub(crate) broken: &'w [PathBuf],
     /// Whether all that is wanted was known once. Until then nothing is done: a claim that isn't there yet isn't gone,
@@ -395,7 +397,7 @@ fn bind(
     volume: &PersistentVolume,
 ) -> impl Iterator<Item = Write> {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let to = (held(volume, name, uid) != ClaimRef::This).then(|| {
+    let to = (compare_claim_ref(volume, name, uid) != ClaimRef::Claimed).then(|| {
         let patch = json!({"spec": {"claimRef": binding::reference(name, uid)}});
         Write::volume(volume_name, patch)
     });

@@ -1,4 +1,4 @@
-//! The client of the container runtime (CRI).
+//! The client of the container runtime's CRI.
 
 mod calls;
 mod listing;
@@ -13,109 +13,110 @@ use crust_serve::client::CallFailure;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
-use listing::SeenBefore;
+use listing::StatusCache;
 
-/// kubelet's `--runtime-request-timeout`.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// The timeout of a call, which is the default of kubelet's `--runtime-request-timeout`.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// For what may take long: sandboxes, in whose hooks volumes are mounted, and images.
-const LONG: Duration = Duration::from_secs(240);
+/// The timeout of calls that can take longer: images are pulled, and a sandbox's hooks mount volumes.
+const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// As kubelet's client has it; a node's list of containers, or what a command writes, may be long.
-const MESSAGE: usize = 16 << 20;
+/// The largest response, in bytes, as in kubelet's client. Lists of containers and the output of commands can be long.
+const MAX_RESPONSE_SIZE: usize = 16 << 20;
 
-/// A call failed.
+/// A call of the container runtime failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} ({}): {code:?}: {message}{}", socket.display(), hint(*code))]
 pub(crate) struct CriError {
-    /// By the interface's name.
+    /// The name of the call, such as `RunPodSandbox`.
     pub(crate) call: &'static str,
-    /// Where it was asked.
     pub(crate) socket: PathBuf,
-    /// gRPC's.
     pub(crate) code: Code,
-    /// The runtime's own words.
+    /// The runtime's message.
     pub(crate) message: String,
 }
 
 const fn hint(code: Code) -> &'static str {
     match code {
         Code::Unavailable => {
-            "; hint: is the container runtime running? --container-runtime-endpoint says where it answers"
+            "; hint: check that the container runtime is running and listens on this socket (--container-runtime-endpoint)"
         }
-        Code::Unimplemented => "; hint: the container runtime has to serve the CRI's runtime.v1",
+        Code::Unimplemented => {
+            "; hint: crustlet needs a container runtime that serves CRI runtime.v1"
+        }
         _ => "",
     }
 }
 
-/// A container runtime, connected to when it is first asked, and again after it was restarted. Whoever clones it
-/// has the same connection.
+/// The client of a container runtime. It connects with the first call, and again after the runtime was restarted. Clones
+/// share the connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Cri {
     socket: PathBuf,
-    /// Whose pods are asked for.
+    /// The owner's label of the pods that are listed.
     owner: String,
     channel: Result<Channel, CallFailure>,
-    seen: Arc<Mutex<SeenBefore>>,
+    cache: Arc<Mutex<StatusCache>>,
 }
 
 impl Cri {
-    /// That on a socket. Of its pods only those with this owner's label are seen. In a tokio runtime's context alone.
+    /// Returns the client of the runtime on a socket. It only sees pods with the owner's label. Must be called in the
+    /// context of a tokio runtime.
     pub(crate) fn new(socket: &Path, owner: &str) -> Self {
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
         let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
-        // A path that is no URL is told with the first call, as one that nobody listens on is.
+        // An invalid path fails with the first call, like one on which nothing listens.
         let channel = channel.map_err(|error| CallFailure::Absent(crust_state::sentence(&error)));
         Self {
             socket: socket.to_owned(),
             owner: owner.to_owned(),
             channel,
-            seen: Arc::default(),
+            cache: Arc::default(),
         }
     }
 
-    /// Whose pods are asked for.
+    /// Returns the value of the owner's label.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Asks the runtime service. Whoever doesn't wait for the answer any more takes the question back.
-    async fn ask<T, F>(
+    /// Calls the runtime service. A call is cancelled if its future is dropped.
+    async fn call_runtime<T, F>(
         &self,
         call: &'static str,
-        deadline: impl Into<Option<Duration>>,
-        work: impl FnOnce(RuntimeServiceClient<Channel>) -> F,
+        timeout: impl Into<Option<Duration>>,
+        send: impl FnOnce(RuntimeServiceClient<Channel>) -> F,
     ) -> Result<T, CriError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let client = |channel| {
             let client = RuntimeServiceClient::new(channel);
-            client.max_decoding_message_size(MESSAGE)
+            client.max_decoding_message_size(MAX_RESPONSE_SIZE)
         };
-        let work = |channel| work(client(channel));
-        self.answer(call, deadline.into(), work).await
+        let send = |channel| send(client(channel));
+        self.call(call, timeout.into(), send).await
     }
 
-    /// Asks the image service.
-    async fn ask_images<T, F>(
+    /// Calls the image service.
+    async fn call_images<T, F>(
         &self,
         call: &'static str,
-        deadline: Duration,
-        work: impl FnOnce(ImageServiceClient<Channel>) -> F,
+        timeout: Duration,
+        send: impl FnOnce(ImageServiceClient<Channel>) -> F,
     ) -> Result<T, CriError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let work = |channel| work(ImageServiceClient::new(channel));
-        self.answer(call, Some(deadline), work).await
+        let send = |channel| send(ImageServiceClient::new(channel));
+        self.call(call, Some(timeout), send).await
     }
 
-    async fn answer<T, F>(
+    async fn call<T, F>(
         &self,
         call: &'static str,
-        deadline: Option<Duration>,
-        work: impl FnOnce(Channel) -> F,
+        timeout: Option<Duration>,
+        send: impl FnOnce(Channel) -> F,
     ) -> Result<T, CriError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -127,15 +128,15 @@ impl Cri {
             message: failure.message().into_owned(),
         };
         let channel = self.channel.clone().map_err(failed)?;
-        let answer = match deadline {
-            None => work(channel).await,
-            Some(deadline) => {
-                let answer = tokio::time::timeout(deadline, work(channel)).await;
-                answer.map_err(|_| failed(CallFailure::Late(deadline)))?
+        let result = match timeout {
+            None => send(channel).await,
+            Some(timeout) => {
+                let result = tokio::time::timeout(timeout, send(channel)).await;
+                result.map_err(|_| failed(CallFailure::Late(timeout)))?
             }
         };
-        let answer = answer.map_err(|status| failed(CallFailure::of(&status)))?;
-        Ok(answer.into_inner())
+        let response = result.map_err(|status| failed(CallFailure::of(&status)))?;
+        Ok(response.into_inner())
     }
 }
 
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_missing_runtime_is_named_with_call_and_socket() {
+    async fn the_error_of_a_missing_runtime_has_a_hint() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s");
         let cri = Cri::new(&socket, "id-1");
@@ -153,13 +154,13 @@ mod tests {
             (error.call, error.code),
             ("ListPodSandbox", Code::Unavailable)
         );
-        let told = error.to_string();
+        let message = error.to_string();
         let start = format!("ListPodSandbox ({}): Unavailable: ", socket.display());
-        assert!(told.starts_with(&start), "{told}");
-        assert!(told.contains("No such file"), "{told}");
+        assert!(message.starts_with(&start), "{message}");
+        assert!(message.contains("No such file"), "{message}");
         assert!(
-            told.contains("hint: is the container runtime running?"),
-            "{told}"
+            message.contains("hint: check that the container runtime is running"),
+            "{message}"
         );
     }
 

@@ -1,4 +1,4 @@
-//! CSI drivers: their capabilities, and the calls of them.
+//! CSI drivers: their capabilities, and the client that calls them.
 
 mod call;
 mod client;
@@ -10,23 +10,23 @@ use crust_proto::csi::v1::node_service_capability::Type;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{ControllerGetCapabilitiesResponse, NodeGetCapabilitiesResponse};
 
-pub(crate) use call::Call;
+pub(crate) use call::CsiRequest;
 pub(crate) use client::{CallError, Driver};
-pub(crate) use request::{LacksCapability, Publish, capability, context, mode};
+pub(crate) use request::{
+    LacksCapability, PublishOptions, access_mode, volume_capability, volume_context,
+};
 
-/// The capabilities of a service of a driver. The driver is asked each time, for it may have been replaced meanwhile.
+/// The capabilities of a service of a driver. They are requested each time, because the driver may have been replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Capabilities<R = Rpc>(Vec<R>);
 
-/// The capabilities of a driver's controller service. A driver without one has none.
+/// The capabilities of a driver's controller service; empty if it has none.
 pub(crate) type ControllerCapabilities = Capabilities<ControllerRpc>;
 
-/// The capabilities of both services.
+/// The capabilities of both services of a driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Abilities {
-    /// For volumes' storage.
+pub(crate) struct DriverCapabilities {
     pub(crate) controller: ControllerCapabilities,
-    /// For volumes on a node.
     pub(crate) node: Capabilities,
 }
 
@@ -43,7 +43,7 @@ impl<R> Default for Capabilities<R> {
     }
 }
 
-/// Sorts the capabilities, and drops those that a driver gives twice.
+/// Sorts the capabilities and removes duplicates.
 impl<R: Copy + Into<i32>> FromIterator<R> for Capabilities<R> {
     fn from_iter<T: IntoIterator<Item = R>>(capabilities: T) -> Self {
         let mut capabilities: Vec<R> = capabilities.into_iter().collect();
@@ -53,7 +53,7 @@ impl<R: Copy + Into<i32>> FromIterator<R> for Capabilities<R> {
     }
 }
 
-/// Leaves out the capabilities that crustlet doesn't know.
+/// Skips capabilities that crustlet doesn't know.
 impl From<NodeGetCapabilitiesResponse> for Capabilities {
     fn from(response: NodeGetCapabilitiesResponse) -> Self {
         let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
@@ -64,7 +64,7 @@ impl From<NodeGetCapabilitiesResponse> for Capabilities {
     }
 }
 
-/// Leaves out the capabilities that crustlet doesn't know.
+/// Skips capabilities that crustlet doesn't know.
 impl From<ControllerGetCapabilitiesResponse> for ControllerCapabilities {
     fn from(response: ControllerGetCapabilitiesResponse) -> Self {
         let types = response.capabilities.into_iter().filter_map(|it| it.r#type);

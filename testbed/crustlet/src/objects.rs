@@ -1,6 +1,6 @@
-//! The objects of manifests: pods, claims, volumes, classes, drivers, secrets.
+//! The objects that manifests can contain: pods, claims, volumes, classes, drivers and secrets.
 //!
-//! The types are Kubernetes' own, with the fields that the KEPs add beside them.
+//! The types are Kubernetes' own, with the additional fields of the KEPs.
 
 pub(crate) mod manifest;
 pub(crate) mod name;
@@ -20,12 +20,11 @@ use serde_json::Value;
 use manifest::{Manifest, Object};
 
 pub(crate) use name::{Kind, Name};
-pub(crate) use pod::{Pod, defer};
+pub(crate) use pod::{Pod, set_deferred};
 
 /// A storage class.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StorageClass {
-    /// As Kubernetes has it.
     pub(crate) object: StorageClassObject,
     /// `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
     pub(crate) allow_runtime_assisted_mount: bool,
@@ -34,35 +33,27 @@ pub(crate) struct StorageClass {
 /// A runtime class.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RuntimeClass {
-    /// As Kubernetes has it.
     pub(crate) object: RuntimeClassObject,
-    /// `fsMgmtSocket` (KEP-2857's earlier draft): where the handler answers.
+    /// `fsMgmtSocket` (KEP-2857's earlier draft): the socket of the runtime handler.
     pub(crate) fs_mgmt_socket: Option<PathBuf>,
 }
 
-/// All that is wanted, at one moment.
+/// The objects of all manifests.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Objects {
-    /// By their names, as all below.
     pub(crate) pods: BTreeMap<Name, Arc<Pod>>,
-    /// Requests for storage.
     pub(crate) claims: BTreeMap<Name, Arc<PersistentVolumeClaim>>,
-    /// Storage.
     pub(crate) volumes: BTreeMap<String, Arc<PersistentVolume>>,
-    /// How storage is made.
     pub(crate) storage_classes: BTreeMap<String, Arc<StorageClass>>,
-    /// Which handler runs a pod.
     pub(crate) runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
-    /// What kubelet has to know of drivers.
     pub(crate) drivers: BTreeMap<String, Arc<CSIDriver>>,
-    /// What drivers are given besides.
     pub(crate) secrets: BTreeMap<Name, Arc<Secret>>,
-    /// Each as it was written.
+    /// The document of each object, as it is in its manifest.
     pub(crate) documents: BTreeMap<(Kind, Name), Arc<Value>>,
 }
 
 impl Objects {
-    /// As if nobody had asked for `deferFSMount`.
+    /// Clears `deferFSMount` of all volumes.
     pub(crate) fn ignore_deferral(&mut self) {
         for pod in self.pods.values_mut() {
             if !pod.deferred.is_empty() {
@@ -71,7 +62,7 @@ impl Objects {
         }
     }
 
-    /// Takes an object in; one that is there by its name is replaced.
+    /// Adds an object, or replaces the one with its name.
     pub(crate) fn insert(&mut self, manifest: Manifest) {
         let Manifest {
             kind,

@@ -1,14 +1,14 @@
-//! Operations on volumes: a driver's calls, and the directories and records around them.
+//! Operations on volumes: the calls of the driver, and the directories and records around them.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `stage`, `publish` | staging and publishing a volume, and the other way |
-//! | `published` | usage, health and growth of a published volume |
-//! | `controller` | the driver's controller service: volumes are made, grown and deleted |
-//! | `runtime` | a runtime handler that mounts volumes after the sandbox exists |
+//! | `stage`, `publish` | stages, publishes, unpublishes and unstages volumes |
+//! | `published` | usage, health and expansion of a published volume |
+//! | `controller` | the driver's controller service: creates, expands and deletes volumes |
+//! | `runtime` | a runtime handler that mounts volumes once the sandbox exists |
 //! | `directories`, `pod_directory` | the directories and records of volumes and pods |
-//! | `reconstruct`, `tree` | what is found on the disk after a restart, and removed |
-//! | `paths` | the paths that containers get |
+//! | `reconstruct`, `tree` | reads the disk after a restart, and removes what is left over |
+//! | `paths` | the host paths of containers' mounts |
 //! | `group`, `subpath` | kubelet's part for a file system that the driver has mounted |
 
 mod controller;
@@ -33,32 +33,31 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::objects::{Name, Objects};
 use crate::plugins::Drivers;
-use crate::volumes::layout::Layout;
+use crate::volumes::layout::RootDirLayout;
 use crate::volumes::spec::VolumeId;
 
-pub(crate) use controller::{abilities, create, delete, grow};
-pub(crate) use directories::directory as make_directory;
-pub(crate) use error::{Attempt, OperationError};
-pub(crate) use paths::{PathRequest, VolumeKind, paths};
-pub(crate) use pod_directory::{record, remove_pod};
+pub(crate) use controller::{controller_expand, create_volume, delete_volume, driver_capabilities};
+pub(crate) use directories::create_directory;
+pub(crate) use error::{FailedOperation, OperationError};
+pub(crate) use paths::{PathRequest, VolumeKind, mount_sources};
+pub(crate) use pod_directory::{remove_pod, write_pod_record};
 pub(crate) use publish::{Publication, Published, publish, unpublish};
-pub(crate) use published::{Expansion, expand, stats};
-pub(crate) use reconstruct::{Broken, Found, FoundPod, clean, reconstruct};
-pub(crate) use runtime::{LateMount, MountingRuntime, tell};
+pub(crate) use published::{Expansion, node_expand, stats};
+pub(crate) use reconstruct::{
+    ReconstructedPod, ReconstructedState, UnreadableVolume, force_cleanup, reconstruct,
+};
+pub(crate) use runtime::{MountingRuntime, RuntimeMount, publish_to_runtime};
 pub(crate) use stage::{stage, unstage};
 
 /// The state that operations share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
-    /// Where things are.
-    pub(crate) layout: Layout,
-    /// What the node is called.
+    pub(crate) layout: RootDirLayout,
+    /// The node's name.
     pub(crate) node: Arc<str>,
-    /// Those that are there.
+    /// The registered drivers.
     pub(crate) drivers: Drivers,
-    /// What happens.
     pub(crate) events: Events,
-    /// How often, and how long it takes.
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -73,7 +72,7 @@ impl Context {
     }
 }
 
-/// A secret's values, which go to the driver and nowhere else.
+/// Returns the values of a secret. They are only passed to the driver.
 fn secret(
     objects: &Objects,
     name: Option<&Name>,
@@ -86,18 +85,18 @@ fn secret(
     let mut values = HashMap::new();
     for (key, value) in secret.data.iter().flatten() {
         let text = String::from_utf8(value.0.clone());
-        let text = text.map_err(|_| OperationError::Secret(name.clone(), key.clone()))?;
+        let text = text.map_err(|_| OperationError::SecretNotUtf8(name.clone(), key.clone()))?;
         values.insert(key.clone(), text);
     }
-    let plain = secret.string_data.iter().flatten();
-    values.extend(plain.map(|(key, value)| (key.clone(), value.clone())));
+    let string_data = secret.string_data.iter().flatten();
+    values.extend(string_data.map(|(key, value)| (key.clone(), value.clone())));
     Ok(values)
 }
 
-/// Runs what blocks.
+/// Runs a blocking function on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperationError> + Send + 'static,
 ) -> Result<T, OperationError> {
-    let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| OperationError::Task(error.to_string()))?
+    let result = tokio::task::spawn_blocking(work).await;
+    result.map_err(|error| OperationError::Other(error.to_string()))?
 }

@@ -1,11 +1,11 @@
-//! The drivers: those of the command line, and those that register as with a kubelet.
+//! The registered CSI drivers: those of `--csi`, and those that register in a directory, as with kubelet.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `registry` | the sockets in the directory where plugins register |
-//! | `registration` | a plugin's registration, and its check |
-//! | `names` | the drivers by their names |
-//! | `watcher` | attends to each socket as long as it exists |
+//! | `registry` | lists the sockets in the registration directory |
+//! | `registration` | gets and checks the registration of a plugin |
+//! | `names` | the drivers by name |
+//! | `watcher` | registers the driver of each socket |
 
 mod names;
 mod registration;
@@ -21,95 +21,95 @@ use tokio::sync::watch;
 use crate::csi::Driver;
 use crate::metrics::Metrics;
 
-use names::{Changes, DriverNames, Refused};
+use names::{DriverNames, RegistrationRefused, SocketChanges};
 use registration::Registration;
-use registry::{Identity, Sockets};
+use registry::{SocketIdentity, Sockets};
 use watcher::Watcher;
 
-/// The drivers that there are at a moment.
+/// The registered drivers. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Drivers(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    known: Mutex<DriverNames>,
-    changes: watch::Sender<Changed>,
+    names: Mutex<DriverNames>,
+    changes: watch::Sender<DriverChanges>,
     metrics: Arc<Metrics>,
 }
 
-/// How often each driver has come or gone.
+/// How often each driver has been registered or unregistered.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Changed(BTreeMap<String, u64>);
+pub(crate) struct DriverChanges(BTreeMap<String, u64>);
 
-impl Changed {
-    /// Those that have since.
+impl DriverChanges {
+    /// Returns the names of the drivers that have changed since an earlier state.
     pub(crate) fn since(&self, before: &Self) -> BTreeSet<String> {
-        let now = self.0.iter();
-        let changed = now.filter(|(name, times)| before.0.get(*name) != Some(times));
+        let counts = self.0.iter();
+        let changed = counts.filter(|(name, count)| before.0.get(*name) != Some(count));
         changed.map(|(name, _)| name.clone()).collect()
     }
 }
 
 impl Drivers {
-    /// Those that are there always, by their names and sockets.
+    /// Returns the drivers of the command line, by name and socket. They are always registered.
     pub(crate) fn new(given: &[(String, PathBuf)], metrics: Arc<Metrics>) -> Self {
         let driver = |(name, socket): &(String, PathBuf)| {
             let driver = Driver::new(name, socket, Arc::clone(&metrics));
             (name.clone(), driver)
         };
         Self(Arc::new(Inner {
-            known: Mutex::new(DriverNames::new(given.iter().map(driver).collect())),
+            names: Mutex::new(DriverNames::new(given.iter().map(driver).collect())),
             changes: watch::Sender::default(),
             metrics,
         }))
     }
 
-    /// The one by a name.
+    /// Returns the driver with a name, if it is registered.
     pub(crate) fn get(&self, name: &str) -> Option<Driver> {
-        self.with(|known| known.get(name).cloned())
+        self.with_names(|names| names.get(name).cloned())
     }
 
-    /// Changes whenever [`Self::get`] may have another answer.
-    pub(crate) fn changed(&self) -> watch::Receiver<Changed> {
+    /// Returns a receiver that is notified when a driver is registered or unregistered.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<DriverChanges> {
         self.0.changes.subscribe()
     }
 
-    /// Has drivers register by the sockets in a directory, as long as they are there: kubelet's plugin watcher.
-    /// It has no end.
+    /// Registers and unregisters drivers as their sockets appear and disappear in a directory, as kubelet's plugin watcher
+    /// does. Never returns.
     pub(crate) async fn watch(self, registry: PathBuf) {
         Watcher::new(self, registry).run().await;
     }
 
-    /// These are the sockets that there are now.
-    fn see(&self, sockets: &Sockets) -> Changes {
-        let changes = self.with(|known| known.see(sockets));
-        for driver in changes.gone.iter().filter_map(|it| it.driver.as_ref()) {
-            self.bump(driver.name());
+    /// Updates the known sockets. Unregisters the drivers of sockets that are gone.
+    fn update(&self, sockets: &Sockets) -> SocketChanges {
+        let changes = self.with_names(|names| names.update(sockets));
+        for driver in changes.removed.iter().filter_map(|it| it.driver.as_ref()) {
+            self.notify(driver.name());
         }
         changes
     }
 
-    /// Takes a driver in that has registered by a socket.
-    fn take(
+    /// Registers the driver of a socket.
+    fn register(
         &self,
         socket: &Path,
-        identity: Identity,
+        identity: SocketIdentity,
         registration: &Registration,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RegistrationRefused> {
         let Registration { name, endpoint } = registration;
         let driver = Driver::new(name, endpoint, Arc::clone(&self.0.metrics));
-        self.with(|known| known.take(socket, identity, driver))?;
-        self.bump(name);
+        self.with_names(|names| names.register(socket, identity, driver))?;
+        self.notify(name);
         Ok(())
     }
 
-    fn bump(&self, name: &str) {
+    fn notify(&self, name: &str) {
         let changes = &self.0.changes;
         changes.send_modify(|it| *it.0.entry(name.to_owned()).or_default() += 1);
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut DriverNames) -> T) -> T {
-        act(&mut self.0.known.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_names<T>(&self, function: impl FnOnce(&mut DriverNames) -> T) -> T {
+        function(&mut self.0.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -85,7 +85,7 @@ impl Root {
     /// Creates the directory if it doesn't exist, and locks it.
     pub(crate) fn acquire(root: &Path) -> Result<Self, RootError> {
         refuse_foreign(root)?;
-        super::operations::make_directory(root).map_err(|error| RootError::Call {
+        super::operations::create_directory(root).map_err(|error| RootError::Call {
             call: "mkdir",
             path: root.to_owned(),
             source: io::Error::other(error),

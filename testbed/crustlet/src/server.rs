@@ -21,7 +21,7 @@ use crate::operations::Context;
 use crate::plugins::Drivers;
 use crate::root::Root;
 use crate::settings::{MANIFESTS, Settings};
-use crate::volumes::layout::Layout;
+use crate::volumes::layout::RootDirLayout;
 
 /// Calls under way on the socket: people's.
 const CALLS: usize = 256;
@@ -53,14 +53,14 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     let metrics = Arc::new(Metrics::new());
     let drivers = Drivers::new(&settings.csi, Arc::clone(&metrics));
     let context = Context {
-        layout: Layout::new(&settings.root_dir),
+        layout: RootDirLayout::new(&settings.root_dir),
         node: Arc::clone(&node),
         drivers: drivers.clone(),
         events: Events::default(),
         metrics: Arc::clone(&metrics),
     };
     // Its own directory is there from the start; others' come when they come.
-    crate::operations::make_directory(&settings.root_dir.join(MANIFESTS))?;
+    crate::operations::create_directory(&settings.root_dir.join(MANIFESTS))?;
     let cri = Cri::new(&settings.container_runtime_endpoint, root.id());
     let (questions, asked) = mpsc::unbounded_channel();
     let api = Api::new(
@@ -72,7 +72,7 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     // Before anything else, and by nothing but the disk (KEP-3756).
     let agent = Agent::new(&settings, context.clone(), cri, asked)?;
     let registry = context.layout.registry();
-    crate::operations::make_directory(&registry)?;
+    crate::operations::create_directory(&registry)?;
     tokio::spawn(drivers.watch(registry));
     let limits = Limits {
         connections: CONNECTIONS,

@@ -10,7 +10,7 @@ use clap::Args;
 use crust_serve::flags::{absolute, host_name, socket};
 use crust_serve::log::LogLevel;
 
-use crate::objects::manifest::{is_driver, is_name};
+use crate::objects::manifest::{is_driver_name, is_name};
 
 pub(crate) use gates::FeatureGates;
 
@@ -92,7 +92,7 @@ impl Settings {
 
 fn driver(text: &str) -> Result<(String, PathBuf), String> {
     let (name, path) = text.split_once('=').ok_or("expected NAME=unix:///PATH")?;
-    if !is_driver(name) {
+    if !is_driver_name(name) {
         return Err(format!("{name:?} is not a valid driver name"));
     }
     Ok((name.to_owned(), socket(path)?))

@@ -1,4 +1,4 @@
-//! The directories of manifests, which say what is desired, as for kubelet's static pods.
+//! The manifest directories. They define the desired state, as kubelet's static pods do.
 
 mod file;
 mod trusted;
@@ -16,12 +16,14 @@ use crate::objects::{Kind, Name, Objects};
 
 use file::ManifestFile;
 
-pub(crate) use write::{Outcome, WriteError, Written, apply, delete, remove, tidy};
+pub(crate) use write::{
+    ApplyOutcome, CurrentState, WriteError, apply, delete, remove, remove_temporary_files,
+};
 
-/// In bytes: the API server's own limit is 1.5 MiB an object.
-const LARGEST: u64 = 3 << 20;
+/// The largest manifest file, in bytes. The API server's limit is 1.5 MiB for one object.
+const MAX_FILE_SIZE: u64 = 3 << 20;
 
-/// A directory or a file of it that can't be used.
+/// A manifest directory, or a file in one, can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub(crate) struct SourceError {
@@ -29,56 +31,53 @@ pub(crate) struct SourceError {
     pub(crate) reason: String,
 }
 
-/// Where an object is written down.
+/// The file that an object comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The file.
     pub(crate) path: PathBuf,
-    /// Whether it has no other object.
-    pub(crate) is_alone: bool,
-    /// When it was written last.
-    pub(crate) written: SystemTime,
+    /// Whether the file contains no other object.
+    pub(crate) is_only_object: bool,
+    /// The file's modification time.
+    pub(crate) modified: SystemTime,
 }
 
-/// All that is written down, at one moment.
+/// The manifests of all directories.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Loaded {
-    /// It.
+pub(crate) struct LoadedManifests {
     pub(crate) objects: Arc<Objects>,
-    /// Where each is.
+    /// The file of each object.
     pub(crate) origins: BTreeMap<(Kind, Name), Origin>,
-    /// Whether every directory was there and each of its files could be read, at least once: until then there may
-    /// be more.
+    /// Whether every directory and every file in it could be read at least once. Until then there may be more objects.
     pub(crate) is_complete: bool,
-    /// What couldn't be used.
+    /// The directories and files that can't be used now.
     pub(crate) errors: Vec<SourceError>,
-    /// When to look again, though nobody tells of a change: something is less than it was.
-    pub(crate) again: Option<Duration>,
+    /// When to read again without a notification: objects have disappeared, which is accepted after a delay.
+    pub(crate) retry_after: Option<Duration>,
 }
 
-/// Directories, and what was read there.
+/// The manifest directories, and the last readable contents of their files.
 #[derive(Debug)]
-pub(crate) struct Directories {
+pub(crate) struct ManifestDirectories {
     directories: Vec<Directory>,
 }
 
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// Whether it was ever read whole.
-    is_known: bool,
-    /// Its device's number and its own.
-    place: Option<(u64, u64)>,
+    /// Whether all files could be read at least once.
+    was_read: bool,
+    /// The numbers of the device and the inode.
+    identity: Option<(u64, u64)>,
     files: BTreeMap<PathBuf, ManifestFile>,
 }
 
-impl Directories {
-    /// Not read yet.
+impl ManifestDirectories {
+    /// Returns the directories, which are not read yet.
     pub(crate) fn new(paths: &[PathBuf]) -> Self {
         let directory = |path: &PathBuf| Directory {
             path: path.clone(),
-            is_known: false,
-            place: None,
+            was_read: false,
+            identity: None,
             files: BTreeMap::new(),
         };
         Self {
@@ -86,44 +85,45 @@ impl Directories {
         }
     }
 
-    /// What is there now; `gone` are files that were taken away here.
+    /// Reads the directories. `removed` are files that crustlet has removed itself.
     ///
-    /// A file that can't be read any more counts as it was: whoever wrote it half will write it whole, and no pod is
-    /// ended meanwhile. So does one that is gone, empty, or has lost an object, until it has stayed so for a moment:
-    /// editors write that way.
-    pub(crate) fn read(&mut self, gone: &[PathBuf], now: Instant) -> Loaded {
-        let mut loaded = Loaded::default();
+    /// A file that can't be read any more keeps its last contents, so that no pod ends while a file is being written. So
+    /// does a file that is gone, is empty or has lost an object, until it has been so for a while, because editors write
+    /// files in this way.
+    pub(crate) fn read(&mut self, removed: &[PathBuf], now: Instant) -> LoadedManifests {
+        let mut loaded = LoadedManifests::default();
         for directory in &mut self.directories {
-            directory.files.retain(|path, _| !gone.contains(path));
+            directory.files.retain(|path, _| !removed.contains(path));
             directory.read(&mut loaded, now);
         }
-        loaded.is_complete = self.directories.iter().all(|it| it.is_known);
+        loaded.is_complete = self.directories.iter().all(|it| it.was_read);
         let mut objects = Objects::default();
         let files = || self.directories.iter().flat_map(|it| &it.files);
-        let all = files().flat_map(|(path, known)| {
-            let manifests = known.manifests().iter();
-            manifests.map(move |it| (path, known, it))
+        let all = files().flat_map(|(path, file)| {
+            let manifests = file.manifests().iter();
+            manifests.map(move |it| (path, file, it))
         });
-        // Who was moved from one file to another is where nobody doubts it.
-        let (doubted, sure): (Vec<_>, Vec<_>) =
-            all.partition(|(_, known, it)| known.doubts(it.kind, &it.name));
-        let doubted = doubted.into_iter().map(|it| (it, true));
-        for ((path, known, manifest), is_doubted) in
-            sure.into_iter().map(|it| (it, false)).chain(doubted)
+        // An object that was moved to another file is taken from the file that certainly contains it.
+        let (uncertain, certain): (Vec<_>, Vec<_>) =
+            all.partition(|(_, file, it)| file.may_have_lost(it.kind, &it.name));
+        let uncertain = uncertain.into_iter().map(|it| (it, true));
+        for ((path, file, manifest), is_uncertain) in
+            certain.into_iter().map(|it| (it, false)).chain(uncertain)
         {
             let key = (manifest.kind, manifest.name.clone());
             match loaded.origins.get(&key) {
-                Some(_) if is_doubted => {}
+                Some(_) if is_uncertain => {}
                 Some(origin) => {
                     let (kind, name, other) = (key.0, key.1, origin.path.display());
-                    let reason = format!("{kind} {name} is in {other} too, and that counts");
+                    let reason =
+                        format!("{kind} {name} is also in {other}, which takes precedence");
                     loaded.errors.push(error(path, reason));
                 }
                 None => {
                     let origin = Origin {
                         path: path.clone(),
-                        is_alone: known.manifests().len() == 1,
-                        written: known.written(),
+                        is_only_object: file.manifests().len() == 1,
+                        modified: file.modified(),
                     };
                     loaded.origins.insert(key, origin);
                     objects.insert(manifest.clone());
@@ -136,39 +136,40 @@ impl Directories {
 }
 
 impl Directory {
-    fn read(&mut self, loaded: &mut Loaded, now: Instant) {
-        let names = match self.names() {
+    fn read(&mut self, loaded: &mut LoadedManifests, now: Instant) {
+        let names = match self.list() {
             Ok(names) => names,
-            // Those that were known still count: a directory that is gone was replaced, or unmounted.
+            // The known files still count: the directory may be being replaced, or may have been unmounted.
             Err(reason) => return loaded.errors.push(error(&self.path, reason)),
         };
         for path in names {
             self.files.entry(path).or_default();
         }
-        let mut again = loaded.again;
-        self.files.retain(|path, known| {
-            let pause = known.look(path, now);
-            again = [again, pause].into_iter().flatten().min();
-            if let Some(reason) = known.error() {
+        let mut retry_after = loaded.retry_after;
+        self.files.retain(|path, file| {
+            let delay = file.refresh(path, now);
+            retry_after = [retry_after, delay].into_iter().flatten().min();
+            if let Some(reason) = file.error() {
                 loaded.errors.push(error(path, reason.to_owned()));
             }
-            !known.is_gone()
+            !file.is_gone()
         });
-        loaded.again = again;
-        self.is_known |= self.files.values().all(ManifestFile::was_read);
+        loaded.retry_after = retry_after;
+        self.was_read |= self.files.values().all(ManifestFile::was_read);
     }
 
-    fn names(&mut self) -> Result<Vec<PathBuf>, String> {
-        trusted::directory(&self.path)?;
-        let listed = list(&self.path).map_err(|failed| failed.to_string())?;
-        let place = fs::metadata(&self.path).map_err(|failed| failed.to_string())?;
-        let place = (place.dev(), place.ino());
-        let is_other = self.place.is_some_and(|before| before != place);
-        if is_other && listed.is_empty() && !self.files.is_empty() {
-            return Err("it is another directory than before, with nothing in it, and what was there still counts; hint: is something to be mounted there? Delete what is not wanted any more by `crustlet delete`, or restart crustlet".to_owned());
+    /// Returns the manifest files. Fails if the directory was replaced by an empty one.
+    fn list(&mut self) -> Result<Vec<PathBuf>, String> {
+        trusted::check_directory(&self.path)?;
+        let files = list(&self.path).map_err(|failed| failed.to_string())?;
+        let metadata = fs::metadata(&self.path).map_err(|failed| failed.to_string())?;
+        let identity = (metadata.dev(), metadata.ino());
+        let is_replaced = self.identity.is_some_and(|before| before != identity);
+        if is_replaced && files.is_empty() && !self.files.is_empty() {
+            return Err("the directory was replaced by an empty one, and its previous manifests are still in use; hint: mount the file system if one is missing; otherwise delete the objects with `crustlet delete`, or restart crustlet".to_owned());
         }
-        self.place = Some(place);
-        Ok(listed)
+        self.identity = Some(identity);
+        Ok(files)
     }
 }
 
@@ -179,7 +180,7 @@ fn error(path: &Path, reason: String) -> SourceError {
     }
 }
 
-/// Manifests by their names; editors' and kubelet's own dot-files are none.
+/// Returns the manifest files of a directory, sorted. Hidden files are skipped: editors and kubelet use them.
 fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {

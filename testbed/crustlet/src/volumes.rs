@@ -1,14 +1,14 @@
-//! Volumes, from what pods want of them to what exists.
+//! The desired and the actual state of volumes, and the steps from one to the other.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `spec` | a pod's volume, resolved |
+//! | `spec` | resolves a pod's volume |
 //! | `claim_ref` | the references between claims and volumes |
-//! | `desired`, `actual` | the desired and the actual volumes (KEP-3756) |
-//! | `plan`, `backoff` | the next step of each volume, and the delay after a failure |
+//! | `desired`, `actual` | the desired and the actual state (KEP-3756) |
+//! | `plan`, `backoff` | the next steps of each volume, and the delay after a failure |
 //! | `stats` | usage and health |
 //! | `view` | the documents of `crustlet get volumes` |
-//! | `layout`, `data` | the paths on the disk, and the files beside volumes |
+//! | `layout`, `data` | the paths in the root directory, and the records of volumes |
 
 pub(crate) mod actual;
 pub(crate) mod backoff;

@@ -34,7 +34,7 @@ on_each_delegate! {
         // Neither of the agents that come has another mind.
         scene.crustlet.restart(&[]);
         let told = scene.crustlet.wait_event("pod/web", "FailedMount");
-        assert!(told.contains("is there; hint:"), "{told:?}");
+        assert!(told.contains("the directory is used by volume "), "{told:?}");
         assert_eq!(scene.sh(&pod, "cat /data/file /logs/file"), "kept\nkept");
         assert_eq!(scene.relay.heard::<NodePublishVolumeRequest>(), []);
         scene.assert_deferred(&pod, &data);

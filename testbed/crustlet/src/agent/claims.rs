@@ -14,11 +14,11 @@ use super::Done;
 use super::pods::Pods;
 use super::volumes::Volumes;
 use crate::claims::{Notice, Records, Step, Store, StoreError, World, Write, plan};
-use crate::csi::Abilities;
+use crate::csi::DriverCapabilities;
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
 use crate::operations::Context;
-use crate::sources::{self, Loaded};
+use crate::sources::{self, LoadedManifests};
 use crate::volumes::backoff::Backoff;
 use crate::volumes::spec::VolumeId;
 
@@ -53,7 +53,7 @@ pub(crate) struct Claims {
 #[derive(Debug)]
 pub(crate) enum ClaimDone {
     /// A driver has said what it can do, or doesn't answer.
-    Asked(String, Option<Abilities>),
+    Asked(String, Option<DriverCapabilities>),
     /// A step.
     Step {
         key: Key,
@@ -66,16 +66,16 @@ pub(crate) enum ClaimDone {
         notice: Option<Notice>,
     },
     /// The driver can do something else than it could: nothing was done.
-    Other(Key, String, Abilities),
+    Other(Key, String, DriverCapabilities),
 }
 
 /// The state by which steps are decided.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClaimInputs<'a> {
-    pub(super) loaded: &'a Loaded,
+    pub(super) loaded: &'a LoadedManifests,
     pub(super) objects: &'a Arc<Objects>,
     pub(super) pods: &'a Pods,
-    /// Directories of volumes that can't be told which they are.
+    /// ManifestDirectories of volumes that can't be told which they are.
     pub(super) broken: &'a [PathBuf],
     pub(super) is_known: bool,
 }
@@ -204,7 +204,7 @@ impl Claims {
     }
 
     /// A claim that was deleted, and that no pod has any more.
-    fn remove(&mut self, loaded: &Loaded, name: &Name) {
+    fn remove(&mut self, loaded: &LoadedManifests, name: &Name) {
         let kind = Kind::PersistentVolumeClaim;
         let deleted = Write::deleted(kind, name, &now());
         if !self.store.records().is_deleted(kind, name) && self.store_write(&deleted).is_none() {

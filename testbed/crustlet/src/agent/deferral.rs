@@ -7,14 +7,14 @@ use super::pods::Pods;
 use super::volumes::Volumes;
 use crate::objects::{Name, Objects, Pod};
 use crate::volumes::actual::Mounter;
-use crate::volumes::spec::{Resolved, resolve};
+use crate::volumes::spec::{ResolvedVolume, resolve};
 
 /// Those of a pod, by their names in it.
 pub(super) fn of(objects: &Objects, volumes: &Volumes, pod: &Pod) -> BTreeSet<String> {
     let all = pod.spec.volumes.iter().flatten();
-    let is_deferred = |name: &str, resolved: Option<Resolved>| {
+    let is_deferred = |name: &str, resolved: Option<ResolvedVolume>| {
         let there = match resolved {
-            Some(Resolved::Csi(mount)) => volumes.actual().mount(&mount.volume.id, &pod.uid),
+            Some(ResolvedVolume::Csi(mount)) => volumes.actual().mount(&mount.volume.id, &pod.uid),
             _ => None,
         };
         there.map_or_else(

@@ -14,10 +14,10 @@ use crate::claims::status::document;
 use crate::objects::{Kind, Name, Objects};
 use crate::operations::Context;
 use crate::pods::Subject;
-use crate::sources::Loaded;
-use crate::volumes::plan::Step;
+use crate::sources::LoadedManifests;
+use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::VolumeId;
-use crate::volumes::view::{MountView, Spec, State, Status, VolumeView};
+use crate::volumes::view::{MountState, MountView, Spec, Status, VolumeView};
 
 /// 9999-12-31T23:59:59Z, in seconds since 1970.
 const LAST: u64 = 253_402_300_799;
@@ -25,7 +25,7 @@ const LAST: u64 = 253_402_300_799;
 /// The state that is listed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListingInputs<'a> {
-    pub(super) loaded: &'a Loaded,
+    pub(super) loaded: &'a LoadedManifests,
     pub(super) objects: &'a Objects,
     pub(super) records: &'a Records,
     pub(super) pods: &'a Pods,
@@ -61,7 +61,7 @@ fn date(look: ListingInputs<'_>, key: &(Kind, Name), document: &mut Value) {
     let metadata = &mut document["metadata"];
     let origin = look.loaded.origins.get(key);
     if let Some(origin) = origin.filter(|_| metadata["creationTimestamp"].is_null()) {
-        metadata["creationTimestamp"] = json!(rfc3339(origin.written));
+        metadata["creationTimestamp"] = json!(rfc3339(origin.modified));
     }
 }
 
@@ -176,7 +176,7 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
         let wanted = wanted.map(|(_, mount)| mount.volume.directory.clone());
         there.or(wanted).unwrap_or_default()
     };
-    let failed = |step: &Step| {
+    let failed = |step: &VolumeStep| {
         look.volumes
             .failed()
             .get(&(id.clone(), step.clone()))
@@ -187,7 +187,7 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
         .map(|uid| {
             let mount = there.clone().find(|(pod, _)| pod == uid).map(|(_, it)| it);
             let name = look.pods.known().get(*uid).and_then(KnownPod::name);
-            let pod = |step: fn(String) -> Step| failed(&step((*uid).clone()));
+            let pod = |step: fn(String) -> VolumeStep| failed(&step((*uid).clone()));
             MountView {
                 pod: name.map(|name| name.to_string()),
                 pod_uid: (*uid).clone(),
@@ -198,8 +198,8 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
                     .display()
                     .to_string(),
                 mounter: mount.map(|it| it.mounter),
-                state: mount.map_or(State::Pending, |it| it.certainty.into()),
-                message: pod(Step::Publish).or_else(|| pod(Step::Unpublish)),
+                state: mount.map_or(MountState::Pending, |it| it.certainty.into()),
+                message: pod(VolumeStep::Publish).or_else(|| pod(VolumeStep::Unpublish)),
             }
         })
         .collect();
@@ -224,7 +224,7 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
     let status = Status {
         staged: actual.and_then(|it| it.staged).into(),
         operation,
-        message: failed(&Step::Stage).or_else(|| failed(&Step::Unstage)),
+        message: failed(&VolumeStep::Stage).or_else(|| failed(&VolumeStep::Unstage)),
         mounts,
     };
     // One that is staged and no pod's is known by its handle alone.
@@ -235,10 +235,10 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
 
 const fn call(busy: &Busy) -> &'static str {
     match busy {
-        Busy::Step(Step::Stage) => "NodeStageVolume",
-        Busy::Step(Step::Publish(_)) => "NodePublishVolume",
-        Busy::Step(Step::Unpublish(_)) => "NodeUnpublishVolume",
-        Busy::Step(Step::Unstage) => "NodeUnstageVolume",
+        Busy::Step(VolumeStep::Stage) => "NodeStageVolume",
+        Busy::Step(VolumeStep::Publish(_)) => "NodePublishVolume",
+        Busy::Step(VolumeStep::Unpublish(_)) => "NodeUnpublishVolume",
+        Busy::Step(VolumeStep::Unstage) => "NodeUnstageVolume",
         Busy::Claim(call) => call,
     }
 }

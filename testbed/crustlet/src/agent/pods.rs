@@ -23,7 +23,7 @@ use crate::pods::observed::{Container as Observable, Observed};
 use crate::pods::status::{StatusInputs, status};
 use crate::pods::{End, PodStep, Subject};
 use crate::settings::Settings;
-use crate::sources::Loaded;
+use crate::sources::LoadedManifests;
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::worker::Worker;
@@ -275,7 +275,7 @@ impl Pods {
     /// then. When to look again though nothing happens.
     pub(crate) fn step(
         &mut self,
-        loaded: &Loaded,
+        loaded: &LoadedManifests,
         objects: &Arc<Objects>,
         volumes: &Volumes,
         is_known: bool,

@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::volumes::Volumes;
 use crate::objects::Pod;
-use crate::operations::{self, Broken, Context, Found, FoundPod, OperationError, Publication};
+use crate::operations::{
+    self, Context, OperationError, Publication, ReconstructedPod, ReconstructedState,
+    UnreadableVolume,
+};
 use crate::settings::FeatureGates;
 use crate::volumes::actual::Certainty;
-use crate::volumes::desired::Holders;
+use crate::volumes::desired::VolumeHolders;
 use crate::volumes::spec::Lifecycle;
 
 /// How long a driver has to register, and to unpublish a volume without a readable record.
@@ -54,12 +57,12 @@ impl Restart {
         Ok(restart)
     }
 
-    fn take(&mut self, context: &Context, volumes: &mut Volumes, found: Found) {
+    fn take(&mut self, context: &Context, volumes: &mut Volumes, found: ReconstructedState) {
         let whole = found.published.len() + found.staged.len();
         for _ in 0..whole {
             context.metrics.reconstructed(true);
         }
-        for broken in &found.broken {
+        for broken in &found.unreadable {
             context.metrics.reconstructed(false);
             let (path, reason) = (broken.path.display(), &broken.reason);
             tracing::warn!("{path}: the volume can't be reconstructed: {reason}");
@@ -71,7 +74,7 @@ impl Restart {
         volumes.suspect(self.suspected());
         let pods = found.pods.into_iter();
         self.pods
-            .extend(pods.map(|FoundPod { uid, begun }| (uid, begun.map(Arc::new))));
+            .extend(pods.map(|ReconstructedPod { uid, recorded }| (uid, recorded.map(Arc::new))));
         if whole > 0 {
             tracing::info!("{whole} volumes were found on the disk, and may be there");
         }
@@ -84,8 +87,8 @@ impl Restart {
 
     /// Returns the pods that may have a volume by an unreadable record: no other pod gets a volume that only one may
     /// have.
-    fn suspected(&self) -> Holders {
-        let mut suspected = Holders::new();
+    fn suspected(&self) -> VolumeHolders {
+        let mut suspected = VolumeHolders::new();
         let publications = self
             .left
             .iter()
@@ -101,7 +104,7 @@ impl Restart {
         !self.is_late
     }
 
-    /// Directories of volumes that can't be told which they are.
+    /// ManifestDirectories of volumes that can't be told which they are.
     pub(crate) fn broken(&self) -> Vec<PathBuf> {
         let left = self.left.iter().map(|it| &it.broken.path);
         let stuck = self.stuck.iter();
@@ -162,7 +165,7 @@ impl Restart {
 /// A volume that can't be told what it is.
 #[derive(Debug)]
 struct Left {
-    broken: Broken,
+    broken: UnreadableVolume,
     /// Since when what it seems to be counts as what may be there.
     told: Option<Instant>,
 }
@@ -200,7 +203,7 @@ impl Left {
     /// Once: what can't be cleaned now can't be at any other time. Whether it could.
     fn clean(&self, context: &Context) -> bool {
         let path = self.broken.path.display();
-        let cleaned = operations::clean(&context.layout, &self.broken);
+        let cleaned = operations::force_cleanup(&context.layout, &self.broken);
         context.metrics.force_cleaned(cleaned.is_ok());
         match &cleaned {
             Ok(()) => tracing::warn!("{path}: cleaned by force"),

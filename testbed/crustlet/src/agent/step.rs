@@ -9,13 +9,13 @@ use super::Done;
 use crate::cri::{Cri, CriError};
 use crate::events::Regarding;
 use crate::objects::{Objects, Pod};
-use crate::operations::{self, Context, LateMount, OperationError, PathRequest, VolumeKind};
+use crate::operations::{self, Context, OperationError, PathRequest, RuntimeMount, VolumeKind};
 use crate::pods::config::{self, NodeFacts, Source};
 use crate::pods::failures::Failure;
 use crate::pods::observed::Observed;
 use crate::pods::{PodStep, Subject};
-use crate::volumes::actual::{Mount, Mounter};
-use crate::volumes::spec::{Resolved, VolumeId, resolve};
+use crate::volumes::actual::{ActualMount, Mounter};
+use crate::volumes::spec::{ResolvedVolume, VolumeId, resolve};
 use crate::worker::Worker;
 
 /// A step of a pod that has started, with the values that it works on.
@@ -27,9 +27,9 @@ pub(super) struct StartedStep {
     pub(super) node: Arc<NodeFacts>,
     pub(super) step: PodStep,
     /// The volumes that the runtime handler is to mount.
-    pub(super) late: Vec<LateMount>,
+    pub(super) late: Vec<RuntimeMount>,
     /// The pod's volumes that are there.
-    pub(super) mounted: BTreeMap<VolumeId, Mount>,
+    pub(super) mounted: BTreeMap<VolumeId, ActualMount>,
 }
 
 /// A step has ended.
@@ -84,7 +84,8 @@ async fn carry_out(context: &Context, worker: &Worker, begun: &StartedStep) -> R
         (PodStep::RunSandbox(sandbox), Some(pod)) => {
             // By it the next agent knows of the pod, whatever becomes of this one.
             let (layout, begun) = (context.layout.clone(), Arc::clone(pod));
-            let recorded = operations::blocking(move || operations::record(&layout, &begun));
+            let recorded =
+                operations::blocking(move || operations::write_pod_record(&layout, &begun));
             recorded.await.map_err(|error| {
                 let reason = "FailedToMakePodDataDirectories";
                 failed(context, regarding, reason, &error)
@@ -93,7 +94,7 @@ async fn carry_out(context: &Context, worker: &Worker, begun: &StartedStep) -> R
             made.map(|_id| ())
         }
         (PodStep::PublishToRuntime { sandbox }, Some(_)) => {
-            let told = operations::tell(sandbox, &begun.late).await;
+            let told = operations::publish_to_runtime(sandbox, &begun.late).await;
             return told.map_err(|error| failed(context, regarding, "FailedMount", &error));
         }
         (PodStep::StartContainer(start), Some(pod)) => {
@@ -133,27 +134,27 @@ async fn sources(
     begun: &StartedStep,
 ) -> Result<Vec<Source>, OperationError> {
     let container = pod.containers().find(|it| it.name == name);
-    let missing = || OperationError::Task(format!("there is no container {name:?}"));
+    let missing = || OperationError::Other(format!("there is no container {name:?}"));
     let container = container.ok_or_else(missing)?;
     let mut wanted = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let mut volumes = pod.spec.volumes.iter().flatten();
         let volume = volumes.find(|it| it.name == mount.name);
         let resolved = volume.map(|volume| resolve(objects, pod, volume));
-        let place = match resolved.transpose()? {
-            Some(Resolved::Csi(spec)) => {
+        let kind = match resolved.transpose()? {
+            Some(ResolvedVolume::Csi(spec)) => {
                 // Where it isn't the runtime would make a directory, and the workload write to the host's disk.
                 let id = &spec.volume.id;
                 let there = begun.mounted.get(id);
                 let there = there.filter(|it| it.directory == spec.volume.directory);
-                let there = there.ok_or_else(|| OperationError::NotThere(id.clone()))?;
+                let there = there.ok_or_else(|| OperationError::NotPublished(id.clone()))?;
                 VolumeKind::Csi {
                     by_runtime: there.mounter != Mounter::Driver,
                     read_only: spec.read_only || spec.volume.read_only,
                     directory: spec.volume.directory,
                 }
             }
-            Some(Resolved::EmptyDir) => VolumeKind::EmptyDir {
+            Some(ResolvedVolume::EmptyDir) => VolumeKind::EmptyDir {
                 name: mount.name.clone(),
                 group: pod
                     .spec
@@ -161,7 +162,7 @@ async fn sources(
                     .as_ref()
                     .and_then(|it| it.fs_group),
             },
-            Some(Resolved::HostPath(path)) => VolumeKind::HostPath {
+            Some(ResolvedVolume::HostPath(path)) => VolumeKind::HostPath {
                 path,
                 kind: volume
                     .and_then(|it| it.host_path.as_ref()?.type_.clone())
@@ -171,10 +172,14 @@ async fn sources(
             None => continue,
         };
         let subpath = config::subpath(pod, &begun.node, container, mount)?;
-        wanted.push(PathRequest { place, subpath });
+        wanted.push(PathRequest {
+            volume: kind,
+            subpath,
+        });
     }
     let (layout, uid, name) = (context.layout.clone(), pod.uid.clone(), name.to_owned());
-    let given = operations::blocking(move || operations::paths(&layout, &uid, &name, &wanted));
+    let given =
+        operations::blocking(move || operations::mount_sources(&layout, &uid, &name, &wanted));
     let given = given.await?.into_iter().map(|it| Source {
         host_path: it.path,
         read_only: it.read_only,

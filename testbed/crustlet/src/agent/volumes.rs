@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 
 use super::Done;
 use crate::objects::{Objects, Pod};
-use crate::operations::{Broken, Context, Found, Publication};
-use crate::volumes::actual::{Actual, Certainty, Mount};
+use crate::operations::{Context, Publication, ReconstructedState, UnreadableVolume};
+use crate::volumes::actual::{ActualMount, ActualState, Certainty};
 use crate::volumes::backoff::Backoff;
-use crate::volumes::desired::{Desired, Holders, Problem};
-use crate::volumes::plan::{Allowed, Step, plan};
-use crate::volumes::spec::{Lifecycle, Unresolved, VolumeId};
+use crate::volumes::desired::{DesiredState, VolumeHolders, VolumeProblem};
+use crate::volumes::plan::{AllowedSteps, VolumeStep, plan};
+use crate::volumes::spec::{Lifecycle, ResolveError, VolumeId};
 
 pub(crate) use begin::VolumeDone;
 
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Busy {
     /// A step from what there is to what is wanted.
-    Step(Step),
+    Step(VolumeStep),
     /// For its claim, or because that is gone: CSI's call.
     Claim(&'static str),
 }
@@ -38,28 +38,28 @@ pub(crate) enum Busy {
 pub(crate) struct Volumes {
     context: Context,
     done: mpsc::UnboundedSender<Done>,
-    desired: Desired,
-    actual: Actual,
-    backoff: Backoff<(VolumeId, Step)>,
+    desired: DesiredState,
+    actual: ActualState,
+    backoff: Backoff<(VolumeId, VolumeStep)>,
     under_way: BTreeMap<VolumeId, Busy>,
     /// The errors of the last operations that failed.
-    failed: BTreeMap<(VolumeId, Step), String>,
+    failed: BTreeMap<(VolumeId, VolumeStep), String>,
     /// The problems that were reported to pods.
     told: BTreeMap<(String, String), ReportedProblem>,
     /// Pods that may have a volume, which isn't known for certain.
-    suspected: Holders,
+    suspected: VolumeHolders,
 }
 
 /// A problem of a pod's volume, and whether it was reported.
 #[derive(Debug)]
 struct ReportedProblem {
-    problem: Problem,
+    problem: VolumeProblem,
     since: Instant,
     is_done: bool,
 }
 
 impl ReportedProblem {
-    fn new(problem: &Problem, since: Instant) -> Self {
+    fn new(problem: &VolumeProblem, since: Instant) -> Self {
         Self {
             problem: problem.clone(),
             since,
@@ -69,7 +69,10 @@ impl ReportedProblem {
 
     /// Whether the pod is to be told now, once. A claim that was just written is bound in a moment.
     fn is_due(&mut self, now: Instant) -> bool {
-        let is_unbound = matches!(self.problem, Problem::Unresolved(Unresolved::Unbound(_)));
+        let is_unbound = matches!(
+            self.problem,
+            VolumeProblem::Unresolved(ResolveError::ClaimNotBound(_))
+        );
         let is_early = is_unbound && now.duration_since(self.since) < SOON;
         !is_early && !std::mem::replace(&mut self.is_done, true)
     }
@@ -81,23 +84,23 @@ impl Volumes {
         Self {
             context,
             done,
-            desired: Desired::default(),
-            actual: Actual::default(),
+            desired: DesiredState::default(),
+            actual: ActualState::default(),
             backoff: Backoff::default(),
             under_way: BTreeMap::new(),
             failed: BTreeMap::new(),
             told: BTreeMap::new(),
-            suspected: Holders::new(),
+            suspected: VolumeHolders::new(),
         }
     }
 
     /// Returns the desired volumes.
-    pub(crate) const fn desired(&self) -> &Desired {
+    pub(crate) const fn desired(&self) -> &DesiredState {
         &self.desired
     }
 
     /// Returns the actual volumes.
-    pub(crate) const fn actual(&self) -> &Actual {
+    pub(crate) const fn actual(&self) -> &ActualState {
         &self.actual
     }
 
@@ -121,17 +124,17 @@ impl Volumes {
     }
 
     /// Returns the errors of the last operations that failed.
-    pub(crate) const fn failed(&self) -> &BTreeMap<(VolumeId, Step), String> {
+    pub(crate) const fn failed(&self) -> &BTreeMap<(VolumeId, VolumeStep), String> {
         &self.failed
     }
 
     /// Sets the pods that may have a volume besides.
-    pub(crate) fn suspect(&mut self, suspected: Holders) {
+    pub(crate) fn suspect(&mut self, suspected: VolumeHolders) {
         self.suspected = suspected;
     }
 
     /// Takes in what was found on the disk: each may be there (KEP-3756). What is known already counts.
-    pub(crate) fn found(&mut self, found: &Found) {
+    pub(crate) fn found(&mut self, found: &ReconstructedState) {
         for id in &found.staged {
             let volume = self.actual.entry(id, Lifecycle::Persistent);
             volume.staged = volume.staged.or(Some(Certainty::Uncertain));
@@ -147,28 +150,29 @@ impl Volumes {
         let mounts = &mut volume.mounts;
         mounts
             .entry(publication.pod.clone())
-            .or_insert_with(|| Mount {
+            .or_insert_with(|| ActualMount {
                 certainty: Certainty::Uncertain,
                 directory: publication.directory.clone(),
                 mounter: publication.mounter,
-                late: None,
+                runtime_mount: None,
             });
     }
 
     /// Returns what is known of a directory without a readable record.
-    pub(crate) fn has(&self, broken: &Broken) -> Option<Certainty> {
+    pub(crate) fn has(&self, broken: &UnreadableVolume) -> Option<Certainty> {
         let layout = &self.context.layout;
         self.actual.volumes.iter().find_map(|(id, volume)| {
             let staged = volume.staged.filter(|_| layout.staged(id) == broken.path);
             let mut mounts = volume.mounts.iter();
-            let is_it =
-                |(pod, it): &(&String, &Mount)| layout.volume(pod, &it.directory) == broken.path;
+            let is_it = |(pod, it): &(&String, &ActualMount)| {
+                layout.volume(pod, &it.directory) == broken.path
+            };
             staged.or_else(|| mounts.find(is_it).map(|(_, it)| it.certainty))
         })
     }
 
     /// Whether a directory that can't be told what it is will be a volume's again.
-    pub(crate) fn wants(&self, broken: &Broken) -> bool {
+    pub(crate) fn wants(&self, broken: &UnreadableVolume) -> bool {
         let layout = &self.context.layout;
         let mut volumes = self.desired.volumes.iter();
         volumes.any(|(id, volume)| {
@@ -187,7 +191,7 @@ impl Volumes {
                 .or_default()
                 .extend(pods.iter().cloned());
         }
-        self.desired = Desired::of(objects, pods, &holders, &self.desired);
+        self.desired = DesiredState::new(objects, pods, &holders, &self.desired);
         for pod in pods {
             let problems = self.desired.problems.get(&pod.uid);
             for (volume, problem) in problems.into_iter().flatten() {
@@ -216,7 +220,7 @@ impl Volumes {
         &mut self,
         objects: &Arc<Objects>,
         pods: &BTreeMap<String, Arc<Pod>>,
-        allowed: Allowed<'_>,
+        allowed: AllowedSteps<'_>,
         now: Instant,
     ) -> Option<Duration> {
         let plan = plan(&self.desired, &self.actual, allowed);
@@ -237,7 +241,7 @@ impl Volumes {
                 kept.insert(key);
             }
             if let Some(step) = first.filter(|_| is_free) {
-                self.begin(objects, pods, (id, step), allowed.begun);
+                self.begin(objects, pods, (id, step), allowed.started);
             }
         }
         self.backoff.retain(|key| kept.contains(key));
@@ -253,6 +257,6 @@ impl Volumes {
     }
 }
 
-fn is_at(busy: Option<&Busy>, step: &Step) -> bool {
+fn is_at(busy: Option<&Busy>, step: &VolumeStep) -> bool {
     matches!(busy, Some(Busy::Step(it)) if it == step)
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::request::ClaimRequest;
 use super::{Notice, World};
-use crate::csi::Abilities;
+use crate::csi::DriverCapabilities;
 use crate::events::EventType;
 use crate::objects::{Name, StorageClass};
-use crate::volumes::claim_ref::{ClaimRef, claim_of, held, volume_of, was_bound};
+use crate::volumes::claim_ref::{ClaimRef, claim_of, compare_claim_ref, volume_of, was_bound};
 use crate::volumes::spec::capacity;
 
 /// The provisioner of classes whose volumes are made by hand.
@@ -62,12 +62,16 @@ pub(super) fn decide<'o>(
         return binding;
     }
     let volumes = world.objects.volumes.iter();
-    let mut meant =
-        volumes.filter(|(_, it)| matches!(held(it, name, uid), ClaimRef::Meant | ClaimRef::This));
+    let mut meant = volumes.filter(|(_, it)| {
+        matches!(
+            compare_claim_ref(it, name, uid),
+            ClaimRef::Prebound | ClaimRef::Claimed
+        )
+    });
     if let Some((volume_name, volume)) = meant.next() {
         // One that it has already may have been made before the claim asked for more.
         return match wanted.mismatch(volume) {
-            Some(why) if held(volume, name, uid) == ClaimRef::Meant => wait(
+            Some(why) if compare_claim_ref(volume, name, uid) == ClaimRef::Prebound => wait(
                 EventType::Warning,
                 "VolumeMismatch",
                 mismatch(volume_name, why),
@@ -123,14 +127,15 @@ fn to_named<'o>(
             warn("FailedBinding", message)
         });
     };
-    Some(match held(found, name, uid) {
-        ClaimRef::This if was_bound(claim) => Binding::Bound(volume_name),
-        ClaimRef::This => Binding::Bind(volume_name),
-        ClaimRef::Free | ClaimRef::Meant if !taken.contains(volume) => match wanted.mismatch(found)
-        {
-            None => Binding::Bind(volume_name),
-            Some(why) => warn("VolumeMismatch", mismatch(volume_name, why)),
-        },
+    Some(match compare_claim_ref(found, name, uid) {
+        ClaimRef::Claimed if was_bound(claim) => Binding::Bound(volume_name),
+        ClaimRef::Claimed => Binding::Bind(volume_name),
+        ClaimRef::Unclaimed | ClaimRef::Prebound if !taken.contains(volume) => {
+            match wanted.mismatch(found) {
+                None => Binding::Bind(volume_name),
+                Some(why) => warn("VolumeMismatch", mismatch(volume_name, why)),
+            }
+        }
         _ if was_bound(claim) => {
             let message = "Two claims are bound to the same volume, this one is bound incorrectly";
             warn("ClaimMisbound", message.to_owned())
@@ -182,7 +187,7 @@ fn provisioner<'o>(
         );
         return Err((EventType::Normal, "FailedBinding", message));
     }
-    let Some(Abilities { controller, .. }) = world.drivers.get(driver) else {
+    let Some(DriverCapabilities { controller, .. }) = world.drivers.get(driver) else {
         let message = format!(
             "Waiting for a volume to be created either by the external provisioner '{driver}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
         );

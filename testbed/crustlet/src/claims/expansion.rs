@@ -13,11 +13,11 @@ use tonic::Code;
 use super::request::requested;
 use super::status::{ClaimStatus, Progress};
 use super::{Notice, Step, World, Write};
-use crate::csi::{Abilities, mode};
+use crate::csi::{DriverCapabilities, access_mode};
 use crate::events::EventType;
 use crate::objects::quantity::Bytes;
 use crate::objects::{Kind, Name};
-use crate::volumes::actual::{Certainty, Mount, Mounter};
+use crate::volumes::actual::{ActualMount, Certainty, Mounter};
 use crate::volumes::spec::{VolumeId, capacity, secret, storage_class};
 
 const FAILED: &str = "VolumeResizeFailed";
@@ -193,7 +193,7 @@ impl<'o> BoundVolume<'o> {
         (*status != self.status).then(|| Write::status(self.name, status).into())
     }
 
-    fn driver(&self) -> Result<(VolumeId, &'o Abilities), Notice> {
+    fn driver(&self) -> Result<(VolumeId, &'o DriverCapabilities), Notice> {
         let source = self.volume.spec.as_ref().and_then(|it| it.csi.as_ref());
         let volume = self.volume_name;
         let Some(source) = source else {
@@ -250,7 +250,7 @@ impl<'o> BoundVolume<'o> {
         let knows = abilities
             .controller
             .has(ControllerRpc::SingleNodeMultiWriter);
-        let access_mode = mode(&spec.access_modes.unwrap_or_default(), knows);
+        let access_mode = access_mode(&spec.access_modes.unwrap_or_default(), knows);
         let capability = VolumeCapability {
             access_mode: Some(AccessMode {
                 mode: access_mode.into(),
@@ -322,7 +322,7 @@ impl<'o> BoundVolume<'o> {
     /// One is enough: it is one file system.
     fn mount(&self, id: &VolumeId) -> Option<(String, Mounter)> {
         let mounts = self.world.actual.volumes.get(id)?.mounts.iter();
-        let is_there = |mount: &Mount| mount.certainty == Certainty::Certain;
+        let is_there = |mount: &ActualMount| mount.certainty == Certainty::Certain;
         let mut there = mounts.filter(|(_, mount)| is_there(mount));
         let (pod, mount) = there.next()?;
         Some((pod.clone(), mount.mounter))

@@ -13,10 +13,10 @@ use super::binding::reference;
 use super::parameters::{Parameters, Tokens};
 use super::request::requested;
 use super::{Notice, Write};
-use crate::csi::{ControllerCapabilities, mode};
+use crate::csi::{ControllerCapabilities, access_mode};
 use crate::events::EventType;
 use crate::objects::manifest::is_name;
-use crate::objects::quantity::{Bytes, NotAQuantity};
+use crate::objects::quantity::{Bytes, QuantityError};
 use crate::objects::{Name, StorageClass};
 
 /// The annotation of volumes that were made here, with the driver. Others aren't deleted.
@@ -42,7 +42,7 @@ pub(crate) enum Unprovisionable {
     Uid(String),
     /// The amount can't be parsed.
     #[error("resources.requests.storage: {0}")]
-    Amount(#[from] NotAQuantity),
+    Amount(#[from] QuantityError),
     /// A parameter of the class is wrong.
     #[error("parameter {0}")]
     Parameter(String),
@@ -120,7 +120,7 @@ impl Create {
         // One for each, as external-provisioner has it: the driver has to be able to do all of them.
         let capability = |access: &[String]| VolumeCapability {
             access_mode: Some(AccessMode {
-                mode: mode(access, knows).into(),
+                mode: access_mode(access, knows).into(),
             }),
             access_type: Some(AccessType::Mount(MountVolume {
                 fs_type: parameters.fs_type.clone(),

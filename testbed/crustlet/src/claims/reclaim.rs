@@ -118,7 +118,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
     if world.actual.volumes.contains_key(&id) || !(is_deleted || is_to_go && !is_anothers) {
         return Reclaim::Keep;
     }
-    if let Some(why) = held(world, name, &id) {
+    if let Some(why) = compare_claim_ref(world, name, &id) {
         return Reclaim::Blocked(notice(EventType::Warning, FAILED, why));
     }
     let VolumeId { driver, handle } = &id;
@@ -140,7 +140,7 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
 }
 
 /// Returns why a volume must be neither deleted nor forgotten now.
-fn held(world: &World<'_>, name: &str, id: &VolumeId) -> Option<String> {
+fn compare_claim_ref(world: &World<'_>, name: &str, id: &VolumeId) -> Option<String> {
     if let Some(unread) = world.unread {
         return Some(unread.to_owned());
     }

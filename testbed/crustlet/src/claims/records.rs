@@ -53,7 +53,7 @@ impl Records {
                 None => continue,
             };
             // Each of the two can be read, and so can they together: what one says of a field is read as it was.
-            if let Ok(manifest) = manifest::of(document) {
+            if let Ok(manifest) = manifest::from_document(document) {
                 objects.insert(manifest);
             }
         }

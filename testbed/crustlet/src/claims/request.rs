@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
 };
 
-use crate::objects::quantity::{NotAQuantity, bytes};
+use crate::objects::quantity::{QuantityError, bytes};
 use crate::objects::{Objects, StorageClass};
 use crate::volumes::spec::{capacity, storage_class};
 
@@ -26,7 +26,7 @@ impl<'c> ClaimRequest<'c> {
     pub(super) fn of(
         objects: &'c Objects,
         claim: &'c PersistentVolumeClaim,
-    ) -> Result<Self, NotAQuantity> {
+    ) -> Result<Self, QuantityError> {
         let spec = claim.spec.as_ref();
         Ok(Self {
             bytes: requested(claim)?,
@@ -59,7 +59,7 @@ impl<'c> ClaimRequest<'c> {
 }
 
 /// Returns `resources.requests.storage` of a claim in bytes, and 0 if it doesn't say.
-pub(super) fn requested(claim: &PersistentVolumeClaim) -> Result<i64, NotAQuantity> {
+pub(super) fn requested(claim: &PersistentVolumeClaim) -> Result<i64, QuantityError> {
     let resources = claim.spec.as_ref().and_then(|it| it.resources.as_ref());
     let storage = resources.and_then(|it| it.requests.as_ref()?.get("storage"));
     storage.map_or(Ok(0), |it| bytes(&it.0))

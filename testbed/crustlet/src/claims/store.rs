@@ -71,7 +71,7 @@ impl Store {
                     path: path.clone(),
                     reason: error.to_string(),
                 })?;
-            let read = manifest::of(document).map_err(|error| (path, error))?;
+            let read = manifest::from_document(document).map_err(|error| (path, error))?;
             records.insert(read.kind, read.name, read.document);
         }
         Ok(Self { directory, records })

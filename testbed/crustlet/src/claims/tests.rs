@@ -12,7 +12,7 @@ use crust_proto::csi::v1::{CreateVolumeResponse, Volume};
 
 use super::*;
 use crate::objects::manifest::read;
-use crate::volumes::actual::{Certainty, Mount, Mounter};
+use crate::volumes::actual::{ActualMount, Certainty, Mounter};
 use crate::volumes::spec::{Lifecycle, VolumeId};
 
 /// When all is made.
@@ -103,8 +103,8 @@ const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 struct Bench {
     written: Objects,
     records: Records,
-    actual: Actual,
-    drivers: BTreeMap<String, Abilities>,
+    actual: ActualState,
+    drivers: BTreeMap<String, DriverCapabilities>,
     is_known: bool,
     unread: Option<&'static str>,
     broken: Vec<PathBuf>,
@@ -117,7 +117,7 @@ impl Bench {
         let mut bench = Self {
             written: Objects::default(),
             records: Records::default(),
-            actual: Actual::default(),
+            actual: ActualState::default(),
             drivers: BTreeMap::new(),
             is_known: true,
             unread: None,
@@ -125,7 +125,7 @@ impl Bench {
             uids: 0,
             told: Vec::new(),
         };
-        let all = Abilities {
+        let all = DriverCapabilities {
             controller: [
                 ControllerRpc::CreateDeleteVolume,
                 ControllerRpc::ExpandVolume,
@@ -298,11 +298,11 @@ impl Bench {
 
     fn mount(&mut self, mounter: Mounter) {
         let entry = self.actual.entry(&id(), Lifecycle::Persistent);
-        let mount = Mount {
+        let mount = ActualMount {
             certainty: Certainty::Certain,
             directory: "pv".to_owned(),
             mounter,
-            late: None,
+            runtime_mount: None,
         };
         entry.mounts.insert("web-uid".to_owned(), mount);
     }
@@ -331,8 +331,8 @@ impl Bench {
     }
 }
 
-fn layout() -> Layout {
-    Layout::new("/root-dir".as_ref())
+fn layout() -> RootDirLayout {
+    RootDirLayout::new("/root-dir".as_ref())
 }
 
 fn id() -> VolumeId {

@@ -10,19 +10,19 @@ use crust_proto::cri::v1::{
 };
 use tonic::Code;
 
-use super::{Cri, CriError, DEADLINE, LONG};
+use super::{CALL_TIMEOUT, Cri, CriError, LONG_CALL_TIMEOUT};
 
 impl Cri {
-    /// `Version`
+    /// Calls `Version`.
     pub(crate) async fn version(&self) -> Result<VersionResponse, CriError> {
         let request = VersionRequest::default();
-        let answer = self.ask("Version", DEADLINE, |mut to| async move {
-            to.version(request).await
+        let response = self.call_runtime("Version", CALL_TIMEOUT, |mut client| async move {
+            client.version(request).await
         });
-        answer.await
+        response.await
     }
 
-    /// `RunPodSandbox` under a handler; the sandbox's id.
+    /// Calls `RunPodSandbox` with a runtime handler. Returns the ID of the sandbox.
     pub(crate) async fn run_sandbox(
         &self,
         config: PodSandboxConfig,
@@ -32,35 +32,38 @@ impl Cri {
             config: Some(config),
             runtime_handler: handler.to_owned(),
         };
-        let answer = self.ask("RunPodSandbox", LONG, |mut to| async move {
-            to.run_pod_sandbox(request).await
-        });
-        Ok(answer.await?.pod_sandbox_id)
+        let response = self.call_runtime(
+            "RunPodSandbox",
+            LONG_CALL_TIMEOUT,
+            |mut client| async move { client.run_pod_sandbox(request).await },
+        );
+        Ok(response.await?.pod_sandbox_id)
     }
 
-    /// `StopPodSandbox`; one that is gone is stopped.
+    /// Calls `StopPodSandbox`. Succeeds if the sandbox doesn't exist.
     pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        let answer = self.ask("StopPodSandbox", DEADLINE, |mut to| async move {
-            to.stop_pod_sandbox(request).await
+        let response = self.call_runtime("StopPodSandbox", CALL_TIMEOUT, |mut client| async move {
+            client.stop_pod_sandbox(request).await
         });
-        gone_is_done(answer.await)
+        ignore_not_found(response.await)
     }
 
-    /// `RemovePodSandbox`, with all containers in it; one that is gone is removed.
+    /// Calls `RemovePodSandbox`, which also removes the containers. Succeeds if the sandbox doesn't exist.
     pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
-        let answer = self.ask("RemovePodSandbox", DEADLINE, |mut to| async move {
-            to.remove_pod_sandbox(request).await
-        });
-        gone_is_done(answer.await)
+        let response =
+            self.call_runtime("RemovePodSandbox", CALL_TIMEOUT, |mut client| async move {
+                client.remove_pod_sandbox(request).await
+            });
+        ignore_not_found(response.await)
     }
 
-    /// `CreateContainer` in a sandbox that was run with `pod`; the container's id.
+    /// Calls `CreateContainer` in a sandbox whose config is `pod`. Returns the ID of the container.
     pub(crate) async fn create_container(
         &self,
         sandbox: &str,
@@ -72,101 +75,104 @@ impl Cri {
             config: Some(config),
             sandbox_config: Some(pod),
         };
-        let answer = self.ask("CreateContainer", DEADLINE, |mut to| async move {
-            to.create_container(request).await
-        });
-        Ok(answer.await?.container_id)
+        let response =
+            self.call_runtime("CreateContainer", CALL_TIMEOUT, |mut client| async move {
+                client.create_container(request).await
+            });
+        Ok(response.await?.container_id)
     }
 
-    /// `StartContainer`, which is when containerd has the handler make it.
+    /// Calls `StartContainer`. containerd creates the container with the runtime handler at this time.
     pub(crate) async fn start_container(&self, id: &str) -> Result<(), CriError> {
         let request = StartContainerRequest {
             container_id: id.to_owned(),
         };
-        let answer = self.ask("StartContainer", DEADLINE, |mut to| async move {
-            to.start_container(request).await
+        let response = self.call_runtime("StartContainer", CALL_TIMEOUT, |mut client| async move {
+            client.start_container(request).await
         });
-        answer.await.map(drop)
+        response.await.map(drop)
     }
 
-    /// `StopContainer`: what is left of it after the grace is killed. One that is gone is stopped.
+    /// Calls `StopContainer`. The container is killed after the grace period. Succeeds if it doesn't exist.
     pub(crate) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
         let request = StopContainerRequest {
             container_id: id.to_owned(),
             timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
         };
-        let deadline = grace.saturating_add(DEADLINE);
-        let answer = self.ask("StopContainer", deadline, |mut to| async move {
-            to.stop_container(request).await
+        let timeout = grace.saturating_add(CALL_TIMEOUT);
+        let response = self.call_runtime("StopContainer", timeout, |mut client| async move {
+            client.stop_container(request).await
         });
-        gone_is_done(answer.await)
+        ignore_not_found(response.await)
     }
 
-    /// `RemoveContainer`; one that is gone is removed.
+    /// Calls `RemoveContainer`. Succeeds if the container doesn't exist.
     pub(crate) async fn remove_container(&self, id: &str) -> Result<(), CriError> {
         let request = RemoveContainerRequest {
             container_id: id.to_owned(),
         };
-        let answer = self.ask("RemoveContainer", DEADLINE, |mut to| async move {
-            to.remove_container(request).await
-        });
-        gone_is_done(answer.await)
+        let response =
+            self.call_runtime("RemoveContainer", CALL_TIMEOUT, |mut client| async move {
+                client.remove_container(request).await
+            });
+        ignore_not_found(response.await)
     }
 
-    /// `ExecSync`: runs a command in a container to its end, which is within `timeout` where there is one.
+    /// Calls `ExecSync`, which runs a command in a container and returns when it has ended. There is no limit without a
+    /// `timeout`.
     pub(crate) async fn exec(
         &self,
         id: &str,
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecSyncResponse, CriError> {
-        // The runtime counts whole seconds, and 0 are for ever.
+        // The runtime's timeout is in whole seconds, and 0 means none.
         let seconds = timeout.map_or(0, |it| it.as_millis().div_ceil(1000).max(1));
         let request = ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command.to_vec(),
             timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
         };
-        let deadline = timeout.map(|timeout| timeout.saturating_add(DEADLINE));
-        let answer = self.ask("ExecSync", deadline, |mut to| async move {
-            to.exec_sync(request).await
+        let call_timeout = timeout.map(|timeout| timeout.saturating_add(CALL_TIMEOUT));
+        let response = self.call_runtime("ExecSync", call_timeout, |mut client| async move {
+            client.exec_sync(request).await
         });
-        answer.await
+        response.await
     }
 
-    /// `ImageStatus`: the image, where it is there.
+    /// Calls `ImageStatus`. Returns `None` if the image isn't present.
     pub(crate) async fn image(&self, name: &str) -> Result<Option<Image>, CriError> {
         let request = ImageStatusRequest {
-            image: Some(spec(name)),
+            image: Some(image_spec(name)),
         };
-        let answer = self.ask_images("ImageStatus", DEADLINE, |mut to| async move {
-            to.image_status(request).await
+        let response = self.call_images("ImageStatus", CALL_TIMEOUT, |mut client| async move {
+            client.image_status(request).await
         });
-        Ok(answer.await?.image)
+        Ok(response.await?.image)
     }
 
-    /// `PullImage`
+    /// Calls `PullImage`.
     pub(crate) async fn pull_image(&self, name: &str) -> Result<(), CriError> {
         let request = PullImageRequest {
-            image: Some(spec(name)),
+            image: Some(image_spec(name)),
         };
-        let answer = self.ask_images("PullImage", LONG, |mut to| async move {
-            to.pull_image(request).await
+        let response = self.call_images("PullImage", LONG_CALL_TIMEOUT, |mut client| async move {
+            client.pull_image(request).await
         });
-        answer.await.map(drop)
+        response.await.map(drop)
     }
 }
 
-fn spec(name: &str) -> ImageSpec {
+fn image_spec(name: &str) -> ImageSpec {
     ImageSpec {
         image: name.to_owned(),
         ..ImageSpec::default()
     }
 }
 
-/// Not every runtime says that it has done what was done before.
-fn gone_is_done<T>(answer: Result<T, CriError>) -> Result<(), CriError> {
-    match answer {
+/// Turns `NotFound` into success. The CRI requires that from the runtime, but not every runtime does it.
+fn ignore_not_found<T>(response: Result<T, CriError>) -> Result<(), CriError> {
+    match response {
         Err(error) if error.code != Code::NotFound => Err(error),
         _ => Ok(()),
     }

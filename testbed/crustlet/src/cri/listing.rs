@@ -1,4 +1,4 @@
-//! Lists pods, with their sandboxes and containers.
+//! Lists the pods of the container runtime, with their sandboxes and containers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::PoisonError;
@@ -10,43 +10,44 @@ use crust_proto::cri::v1::{
 };
 use tonic::Code;
 
-use super::{Cri, CriError, DEADLINE};
+use super::{CALL_TIMEOUT, Cri, CriError};
 use crate::pods::labels;
 use crate::pods::observed::{Observed, gather};
 
-/// Answers of earlier calls that don't change: a list doesn't have them, and each takes a call of its own.
+/// Responses of earlier calls that are still valid. Lists don't contain these data, and each takes a call.
 #[derive(Debug, Default)]
-pub(super) struct SeenBefore {
-    /// The status of containers that ran, or had ended. It holds as long as they are listed in that state.
+pub(super) struct StatusCache {
+    /// The status of running and exited containers. It is valid while a container is listed in the same state.
     containers: HashMap<String, ContainerStatus>,
-    /// The addresses of sandboxes that are ready, or none.
+    /// The IP addresses of ready sandboxes; `None` if a sandbox has none.
     addresses: HashMap<String, Option<String>>,
 }
 
 impl Cri {
-    /// All pods of the owner's, by their uids.
+    /// Returns all pods of the owner, by their UIDs.
     pub(crate) async fn pods(&self) -> Result<BTreeMap<String, Observed>, CriError> {
-        let (sandboxes, containers) = self.listed(BTreeMap::new()).await?;
-        self.forget_others(&sandboxes, &containers);
-        self.observed(sandboxes, containers).await
+        let (sandboxes, containers) = self.list(BTreeMap::new()).await?;
+        self.retain_cached(&sandboxes, &containers);
+        self.observe(sandboxes, containers).await
     }
 
-    /// One of the owner's pods, if there is anything of it.
+    /// Returns one of the owner's pods; `None` if it has neither a sandbox nor a container.
     pub(crate) async fn pod(&self, uid: &str) -> Result<Option<Observed>, CriError> {
-        let one = BTreeMap::from([(labels::POD_UID, uid)]);
-        let (sandboxes, containers) = self.listed(one).await?;
-        let mut pods = self.observed(sandboxes, containers).await?;
+        let labels = BTreeMap::from([(labels::POD_UID, uid)]);
+        let (sandboxes, containers) = self.list(labels).await?;
+        let mut pods = self.observe(sandboxes, containers).await?;
         Ok(pods.remove(uid))
     }
 
-    async fn listed(
+    /// Lists the owner's sandboxes and containers that have these labels.
+    async fn list(
         &self,
-        of: BTreeMap<&str, &str>,
+        required: BTreeMap<&str, &str>,
     ) -> Result<(Vec<PodSandbox>, Vec<Container>), CriError> {
-        let owners = (labels::OWNER, self.owner.as_str());
-        let selector: HashMap<String, String> = of
+        let owner = (labels::OWNER, self.owner.as_str());
+        let selector: HashMap<String, String> = required
             .into_iter()
-            .chain([owners])
+            .chain([owner])
             .map(|(label, value)| (label.to_owned(), value.to_owned()))
             .collect();
         let request = ListPodSandboxRequest {
@@ -55,9 +56,10 @@ impl Cri {
                 ..PodSandboxFilter::default()
             }),
         };
-        let sandboxes = self.ask("ListPodSandbox", DEADLINE, |mut to| async move {
-            to.list_pod_sandbox(request).await
-        });
+        let sandboxes =
+            self.call_runtime("ListPodSandbox", CALL_TIMEOUT, |mut client| async move {
+                client.list_pod_sandbox(request).await
+            });
         let sandboxes = sandboxes.await?.items;
         let request = ListContainersRequest {
             filter: Some(ContainerFilter {
@@ -65,98 +67,105 @@ impl Cri {
                 ..ContainerFilter::default()
             }),
         };
-        let containers = self.ask("ListContainers", DEADLINE, |mut to| async move {
-            to.list_containers(request).await
-        });
+        let containers =
+            self.call_runtime("ListContainers", CALL_TIMEOUT, |mut client| async move {
+                client.list_containers(request).await
+            });
         Ok((sandboxes, containers.await?.containers))
     }
 
-    async fn observed(
+    /// Adds the addresses of sandboxes and the status of containers.
+    async fn observe(
         &self,
         sandboxes: Vec<PodSandbox>,
         containers: Vec<Container>,
     ) -> Result<BTreeMap<String, Observed>, CriError> {
-        let mut addressed = Vec::new();
+        let mut with_addresses = Vec::new();
         for sandbox in sandboxes {
             let address = if sandbox.state() == PodSandboxState::SandboxReady {
                 self.address(&sandbox.id).await?
             } else {
                 None
             };
-            addressed.push((sandbox, address));
+            with_addresses.push((sandbox, address));
         }
-        let mut known = Vec::new();
+        let mut with_status = Vec::new();
         for container in containers {
             let status = match container.state() {
                 ContainerState::ContainerRunning | ContainerState::ContainerExited => {
                     match self.status(&container).await? {
                         Some(status) => Some(status),
-                        // Removed since it was listed.
+                        // The container was removed since it was listed.
                         None => continue,
                     }
                 }
                 _ => None,
             };
-            known.push((container, status));
+            with_status.push((container, status));
         }
-        Ok(gather(addressed, known))
+        Ok(gather(with_addresses, with_status))
     }
 
     async fn status(&self, container: &Container) -> Result<Option<ContainerStatus>, CriError> {
         let id = &container.id;
-        let seen = self.seen(|seen| seen.containers.get(id).cloned());
-        if let Some(status) = seen.filter(|seen| seen.state == container.state) {
+        let cached = self.with_cache(|cache| cache.containers.get(id).cloned());
+        if let Some(status) = cached.filter(|cached| cached.state == container.state) {
             return Ok(Some(status));
         }
         let request = ContainerStatusRequest {
             container_id: id.clone(),
             verbose: false,
         };
-        let answer = self.ask("ContainerStatus", DEADLINE, |mut to| async move {
-            to.container_status(request).await
-        });
-        let status = match answer.await {
-            Ok(answer) => answer.status.unwrap_or_default(),
+        let response =
+            self.call_runtime("ContainerStatus", CALL_TIMEOUT, |mut client| async move {
+                client.container_status(request).await
+            });
+        let status = match response.await {
+            Ok(response) => response.status.unwrap_or_default(),
             Err(error) if error.code == Code::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        self.seen(|seen| seen.containers.insert(id.clone(), status.clone()));
+        self.with_cache(|cache| cache.containers.insert(id.clone(), status.clone()));
         Ok(Some(status))
     }
 
     async fn address(&self, sandbox: &str) -> Result<Option<String>, CriError> {
-        if let Some(address) = self.seen(|seen| seen.addresses.get(sandbox).cloned()) {
+        if let Some(address) = self.with_cache(|cache| cache.addresses.get(sandbox).cloned()) {
             return Ok(address);
         }
         let request = PodSandboxStatusRequest {
             pod_sandbox_id: sandbox.to_owned(),
             verbose: false,
         };
-        let answer = self.ask("PodSandboxStatus", DEADLINE, |mut to| async move {
-            to.pod_sandbox_status(request).await
-        });
-        let network = match answer.await {
-            Ok(answer) => answer.status.unwrap_or_default().network,
+        let response =
+            self.call_runtime("PodSandboxStatus", CALL_TIMEOUT, |mut client| async move {
+                client.pod_sandbox_status(request).await
+            });
+        let network = match response.await {
+            Ok(response) => response.status.unwrap_or_default().network,
             Err(error) if error.code == Code::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let address = network.map(|it| it.ip).filter(|ip| !ip.is_empty());
-        self.seen(|seen| seen.addresses.insert(sandbox.to_owned(), address.clone()));
+        self.with_cache(|cache| cache.addresses.insert(sandbox.to_owned(), address.clone()));
         Ok(address)
     }
 
-    fn forget_others(&self, sandboxes: &[PodSandbox], containers: &[Container]) {
+    /// Removes sandboxes and containers from the cache that aren't listed any more.
+    fn retain_cached(&self, sandboxes: &[PodSandbox], containers: &[Container]) {
         let sandboxes: HashSet<&str> = sandboxes.iter().map(|it| it.id.as_str()).collect();
         let containers: HashSet<&str> = containers.iter().map(|it| it.id.as_str()).collect();
-        self.seen(|seen| {
-            seen.addresses
+        self.with_cache(|cache| {
+            cache
+                .addresses
                 .retain(|id, _| sandboxes.contains(id.as_str()));
-            seen.containers
+            cache
+                .containers
                 .retain(|id, _| containers.contains(id.as_str()));
         });
     }
 
-    fn seen<T>(&self, look: impl FnOnce(&mut SeenBefore) -> T) -> T {
-        look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_cache<T>(&self, function: impl FnOnce(&mut StatusCache) -> T) -> T {
+        function(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

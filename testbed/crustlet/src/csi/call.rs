@@ -1,4 +1,4 @@
-//! The calls of CSI that crustlet makes.
+//! The CSI calls that crustlet makes.
 
 use crust_proto::csi::v1::controller_client::ControllerClient;
 use crust_proto::csi::v1::identity_client::IdentityClient;
@@ -19,29 +19,28 @@ use crust_proto::csi::v1::{
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-/// A request, whose type determines the call. It may have secrets, so it is never printed.
-pub(crate) trait Call: Send + Sized {
-    /// The answer.
-    type Answer: Send;
+/// A request of CSI. Its type determines the call. It can contain secrets, so that it must not be logged.
+pub(crate) trait CsiRequest: Send + Sized {
+    type Response: Send;
 
-    /// `/csi.v1.Node/NodeStageVolume`
+    /// The method's path, such as `/csi.v1.Node/NodeStageVolume`.
     const METHOD: &'static str;
 
-    /// Calls.
-    fn on(
+    /// Sends the request on a channel.
+    fn send(
         channel: Channel,
         request: Request<Self>,
-    ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
+    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 }
 
 macro_rules! calls {
-    ($($service:literal $client:ident { $($method:ident $name:literal $request:ident $answer:ident),+ $(,)? })+) => {$($(
-        impl Call for $request {
-            type Answer = $answer;
+    ($($service:literal $client:ident { $($method:ident $name:literal $request:ident $response:ident),+ $(,)? })+) => {$($(
+        impl CsiRequest for $request {
+            type Response = $response;
 
             const METHOD: &'static str = concat!("/csi.v1.", $service, "/", $name);
 
-            async fn on(channel: Channel, request: Request<Self>) -> Result<Response<$answer>, Status> {
+            async fn send(channel: Channel, request: Request<Self>) -> Result<Response<$response>, Status> {
                 $client::new(channel).$method(request).await
             }
         }

@@ -1,4 +1,4 @@
-//! The client of a driver.
+//! The client of a CSI driver.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use crust_proto::csi::v1::{ControllerGetCapabilitiesRequest, NodeGetCapabilities
 use crust_serve::client::{self, CallFailure};
 use tonic::Code;
 
-use super::{Call, Capabilities, ControllerCapabilities};
+use super::{Capabilities, ControllerCapabilities, CsiRequest};
 use crate::metrics::Metrics;
 
-/// The time limit of a call, which is kubelet's.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// The timeout of a call, which is kubelet's.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A driver by its socket. Nothing is connected between calls: it may be replaced at any time.
+/// A driver that listens on a socket. Each call makes a new connection, because the driver can be replaced at any time.
 #[derive(Clone)]
 pub(crate) struct Driver(Arc<Inner>);
 
@@ -32,28 +32,28 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A driver's refusal, or that nothing is known of what became of a call.
+/// A call failed. [`is_final`](Self::is_final) tells whether it may still have an effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("driver {driver}: {}: {failure}", short(method))]
+#[error("driver {driver}: {}: {failure}", method_name(method))]
 pub(crate) struct CallError {
     driver: String,
     method: &'static str,
     failure: CallFailure,
 }
 
-/// `NodeStageVolume`
-fn short(method: &'static str) -> &'static str {
+/// Returns the name of a method without its service.
+fn method_name(method: &'static str) -> &'static str {
     method.rsplit('/').next().unwrap_or(method)
 }
 
 impl CallError {
-    /// Returns the code of the driver's answer. Without an answer it is that of [`CallFailure`].
+    /// Returns the code of the driver's response. Without a response, it is that of [`CallFailure`].
     pub(crate) fn code(&self) -> Code {
         self.failure.code()
     }
 
-    /// Whether the driver is surely not doing it any more, and hasn't done it. kubelet's `isFinalError`
-    /// (`pkg/volume/csi/csi_client.go`); what isn't leaves a volume uncertain.
+    /// Returns whether the driver has certainly not done what was requested, and won't do it. The rule is kubelet's
+    /// `isFinalError` (`pkg/volume/csi/csi_client.go`). Any other error leaves the volume in an uncertain state.
     pub(crate) fn is_final(&self) -> bool {
         is_final(self.failure.code())
     }
@@ -61,18 +61,18 @@ impl CallError {
 
 const fn is_final(code: Code) -> bool {
     match code {
-        // The caller has given up, or the connection was lost: the call may still be under way.
+        // The call was given up, or the connection was lost. The driver may still be working on it.
         Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable
-        // Too much is under way; this may be among it.
+        // Too many operations are in progress, and this may be one of them.
         | Code::ResourceExhausted
-        // CSI: something is under way for the volume.
+        // An operation on the volume is in progress (CSI specification).
         | Code::Aborted => false,
         _ => true,
     }
 }
 
 impl Driver {
-    /// Whoever listens there by then.
+    /// Returns the driver that listens on a socket. No connection is made.
     pub(crate) fn new(name: &str, socket: &Path, metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner {
             name: name.to_owned(),
@@ -81,46 +81,45 @@ impl Driver {
         }))
     }
 
-    /// `csi.example.com`
+    /// Returns the driver's name, such as `csi.example.com`.
     pub(crate) fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Returns its socket.
     pub(crate) fn socket(&self) -> &Path {
         &self.0.socket
     }
 
-    /// One call.
-    pub(crate) async fn call<C: Call>(&self, request: C) -> Result<C::Answer, CallError> {
+    /// Calls the driver, and records the duration in the metrics.
+    pub(crate) async fn call<R: CsiRequest>(&self, request: R) -> Result<R::Response, CallError> {
         let Inner {
             name,
             socket,
             metrics,
         } = &*self.0;
-        let begun = Instant::now();
-        let answer = client::call(socket, DEADLINE, request, C::on).await;
-        let code = answer.as_ref().err().map_or(Code::Ok, CallFailure::code);
-        metrics.csi_call(name, C::METHOD, code, begun.elapsed());
-        answer.map_err(|failure| CallError {
+        let start = Instant::now();
+        let result = client::call(socket, CALL_TIMEOUT, request, R::send).await;
+        let code = result.as_ref().err().map_or(Code::Ok, CallFailure::code);
+        metrics.csi_call(name, R::METHOD, code, start.elapsed());
+        result.map_err(|failure| CallError {
             driver: name.clone(),
-            method: C::METHOD,
+            method: R::METHOD,
             failure,
         })
     }
 
-    /// Asks for its capabilities on a node. It is asked each time, for it may have been replaced.
+    /// Calls `NodeGetCapabilities`.
     pub(crate) async fn node_capabilities(&self) -> Result<Capabilities, CallError> {
-        let answer = self.call(NodeGetCapabilitiesRequest {}).await?;
-        Ok(answer.into())
+        let response = self.call(NodeGetCapabilitiesRequest {}).await?;
+        Ok(response.into())
     }
 
-    /// Asks for the capabilities of its controller service.
+    /// Calls `ControllerGetCapabilities`.
     pub(crate) async fn controller_capabilities(
         &self,
     ) -> Result<ControllerCapabilities, CallError> {
-        let answer = self.call(ControllerGetCapabilitiesRequest {}).await?;
-        Ok(answer.into())
+        let response = self.call(ControllerGetCapabilitiesRequest {}).await?;
+        Ok(response.into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The fields of requests that depend on a driver's capabilities (KEP-2857, 2485, 2317).
+//! The fields of requests that depend on the driver's capabilities (KEP-2857, KEP-2485, KEP-2317).
 
 use std::collections::HashMap;
 
@@ -10,27 +10,28 @@ use crust_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolum
 use super::Capabilities;
 use crate::volumes::spec::{MountSpec, VolumeSpec};
 
-/// KEP-2485, "CSI Specification Changes, Volume Capabilities": by Kubernetes' modes, and by whether the driver
-/// knows the newer ones of CSI.
-pub(crate) fn access_mode(modes: &[String], capabilities: &Capabilities) -> Mode {
-    mode(modes, capabilities.has(Rpc::SingleNodeMultiWriter))
+/// Returns CSI's access mode for the node service of a driver.
+pub(crate) fn node_access_mode(modes: &[String], capabilities: &Capabilities) -> Mode {
+    access_mode(modes, capabilities.has(Rpc::SingleNodeMultiWriter))
 }
 
-/// The same, by whether the service that is asked knows them: a driver's controller tells it apart from its node.
-pub(crate) fn mode(modes: &[String], knows: bool) -> Mode {
-    // The first alone counts, and none is ReadWriteOnce: as for kubelet, which asks with one mode a call.
+/// Converts Kubernetes' access modes to one of CSI (KEP-2485, "CSI Specification Changes, Volume Capabilities").
+/// `has_multi_writer` tells whether the service has `SINGLE_NODE_MULTI_WRITER`, and so knows the newer modes. The
+/// controller and the node service of a driver can differ.
+pub(crate) fn access_mode(modes: &[String], has_multi_writer: bool) -> Mode {
+    // As in kubelet, only the first mode counts, and the default is ReadWriteOnce.
     match modes.first().map(String::as_str) {
         Some("ReadWriteMany") => Mode::MultiNodeMultiWriter,
         Some("ReadOnlyMany") => Mode::MultiNodeReaderOnly,
-        Some("ReadWriteOncePod") if knows => Mode::SingleNodeSingleWriter,
-        _ if knows => Mode::SingleNodeMultiWriter,
+        Some("ReadWriteOncePod") if has_multi_writer => Mode::SingleNodeSingleWriter,
+        _ if has_multi_writer => Mode::SingleNodeMultiWriter,
         _ => Mode::SingleNodeWriter,
     }
 }
 
-/// The fields of a publication for a pod.
+/// The options of a publication that depend on the pod and on the driver's capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Publish {
+pub(crate) struct PublishOptions {
     /// `defer_fs_ops`
     pub(crate) defer_fs_ops: bool,
     /// `volume_mount_group` (KEP-2317).
@@ -41,19 +42,20 @@ pub(crate) struct Publish {
     pub(crate) change_policy: Option<String>,
 }
 
-/// A capability that the driver of a deferred volume lacks (KEP-2857, "Enhancements to Kubelet").
+/// The driver of a deferred volume lacks a capability (KEP-2857, "Enhancements to Kubelet").
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "driver {driver} lacks the capability {capability}, and the pod asks for deferFSMount{with}; hint: upgrade the driver, or take deferFSMount out of the pod"
+    "driver {driver} lacks the capability {capability}, which the pod needs for deferFSMount{with}; hint: upgrade the driver, or remove deferFSMount from the pod"
 )]
 pub(crate) struct LacksCapability {
     driver: String,
     capability: &'static str,
+    /// The other field of the pod that needs the capability, such as ` and fsGroup`.
     with: &'static str,
 }
 
 impl LacksCapability {
-    /// Returns the error for a volume that is deferred already, whose driver was replaced by one that can't defer
+    /// Returns the error for a volume that is already deferred, whose driver was replaced by one that can't defer
     /// (KEP-2857, story 5).
     pub(crate) fn deferral(driver: &str) -> Self {
         Self {
@@ -64,9 +66,9 @@ impl LacksCapability {
     }
 }
 
-impl Publish {
-    /// Returns the fields for a mount, by its driver's capabilities.
-    pub(crate) fn of(
+impl PublishOptions {
+    /// Returns the options for a mount. Fails if the driver lacks a capability that the mount needs.
+    pub(crate) fn new(
         mount: &MountSpec,
         capabilities: &Capabilities,
     ) -> Result<Self, LacksCapability> {
@@ -77,17 +79,17 @@ impl Publish {
             with,
         };
         let group = mount.fs_group;
-        let mut publish = Self {
+        let mut options = Self {
             mount_group: group.filter(|_| has(Rpc::VolumeMountGroup)),
             ..Self::default()
         };
         if !mount.deferred {
-            return Ok(publish);
+            return Ok(options);
         }
         if !has(Rpc::DeferFsOps) {
             return Err(lacks("DEFER_FS_OPS", ""));
         }
-        publish.defer_fs_ops = true;
+        options.defer_fs_ops = true;
         if group.is_some() {
             if !has(Rpc::DeferFsOpsWithSupplementalGroup) {
                 return Err(lacks(
@@ -95,42 +97,42 @@ impl Publish {
                     " and fsGroup",
                 ));
             }
-            publish.supplemental_group = group;
+            options.supplemental_group = group;
             if mount.change_policy.is_some() {
                 if !has(Rpc::DeferFsOpsWithSupplementalGroupChangePolicy) {
                     let capability = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP_CHANGE_POLICY";
                     return Err(lacks(capability, " and fsGroupChangePolicy"));
                 }
-                publish.change_policy.clone_from(&mount.change_policy);
+                options.change_policy.clone_from(&mount.change_policy);
             }
         }
-        Ok(publish)
+        Ok(options)
     }
 }
 
-/// How a volume is used. At stage there is no pod yet.
-pub(crate) fn capability(
+/// Returns the `VolumeCapability` of a volume.
+pub(crate) fn volume_capability(
     volume: &VolumeSpec,
     capabilities: &Capabilities,
-    publish: &Publish,
+    options: &PublishOptions,
 ) -> VolumeCapability {
     let group = |gid: Option<i64>| gid.map(|gid| gid.to_string()).unwrap_or_default();
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
         mount_flags: volume.mount_options.clone(),
-        volume_mount_group: group(publish.mount_group),
-        volume_supplemental_group: group(publish.supplemental_group),
-        volume_supplemental_group_change_policy: publish.change_policy.clone().unwrap_or_default(),
+        volume_mount_group: group(options.mount_group),
+        volume_supplemental_group: group(options.supplemental_group),
+        volume_supplemental_group_change_policy: options.change_policy.clone().unwrap_or_default(),
     };
-    let mode = access_mode(&volume.access_modes, capabilities);
+    let mode = node_access_mode(&volume.access_modes, capabilities);
     VolumeCapability {
         access_mode: Some(AccessMode { mode: mode.into() }),
         access_type: Some(AccessType::Mount(mount)),
     }
 }
 
-/// Returns the context of a volume, which each call repeats.
-pub(crate) fn context(volume: &VolumeSpec) -> HashMap<String, String> {
+/// Returns the `volume_context` of a volume.
+pub(crate) fn volume_context(volume: &VolumeSpec) -> HashMap<String, String> {
     let attributes = volume.attributes.iter();
     attributes
         .map(|(key, value)| (key.clone(), value.clone()))
@@ -174,15 +176,15 @@ mod tests {
         }
     }
 
-    fn able(capabilities: &[Rpc]) -> Capabilities {
+    fn with(capabilities: &[Rpc]) -> Capabilities {
         capabilities.iter().copied().collect()
     }
 
     /// The table of KEP-2485, "CSI Specification Changes, Volume Capabilities".
     #[test]
-    fn access_modes_have_the_names_that_the_driver_knows() {
-        let new = able(&[Rpc::SingleNodeMultiWriter]);
-        let old = able(&[]);
+    fn the_access_mode_depends_on_the_driver() {
+        let new = with(&[Rpc::SingleNodeMultiWriter]);
+        let old = with(&[]);
         let cases = [
             (
                 &["ReadWriteOncePod"][..],
@@ -194,7 +196,7 @@ mod tests {
             (&["ReadWriteOnce"], &old, Mode::SingleNodeWriter),
             (&["ReadOnlyMany"], &new, Mode::MultiNodeReaderOnly),
             (&["ReadWriteMany"], &old, Mode::MultiNodeMultiWriter),
-            // The first of several, as kubelet has it.
+            // As in kubelet, the first of several modes counts.
             (
                 &["ReadOnlyMany", "ReadWriteOnce"],
                 &new,
@@ -210,19 +212,23 @@ mod tests {
         ];
         for (modes, capabilities, expected) in cases {
             let modes: Vec<String> = modes.iter().map(|&it| it.to_owned()).collect();
-            assert_eq!(access_mode(&modes, capabilities), expected, "{modes:?}");
+            assert_eq!(
+                node_access_mode(&modes, capabilities),
+                expected,
+                "{modes:?}"
+            );
         }
     }
 
     #[test]
-    fn what_a_deferred_volume_needs_of_its_driver_is_named() {
+    fn a_missing_capability_of_a_deferred_volume_is_named() {
         let defer = Rpc::DeferFsOps;
         let group = Rpc::DeferFsOpsWithSupplementalGroup;
         let policy = Rpc::DeferFsOpsWithSupplementalGroupChangePolicy;
         let cases = [
             (mount(true, None, None), &[][..], Some("DEFER_FS_OPS,")),
             (mount(true, None, None), &[defer], None),
-            // Without fsGroup there is nothing to apply a policy to.
+            // Without fsGroup, the policy has no effect.
             (mount(true, None, Some("Always")), &[defer], None),
             (
                 mount(true, Some(7), None),
@@ -242,36 +248,39 @@ mod tests {
             ),
             (mount(false, Some(7), Some("Always")), &[], None),
         ];
-        for (mount, capabilities, lacks) in cases {
-            let found = Publish::of(&mount, &able(capabilities))
+        for (mount, capabilities, missing) in cases {
+            let error = PublishOptions::new(&mount, &with(capabilities))
                 .err()
                 .map(|it| it.to_string());
-            let is_told = match (&found, lacks) {
-                (Some(found), Some(lacks)) => found.contains(&format!("the capability {lacks}")),
-                (found, lacks) => found.is_none() && lacks.is_none(),
+            let is_expected = match (&error, missing) {
+                (Some(error), Some(missing)) => {
+                    error.contains(&format!("the capability {missing}"))
+                }
+                (error, missing) => error.is_none() && missing.is_none(),
             };
-            assert!(is_told, "{capabilities:?}: {found:?}, not {lacks:?}");
+            assert!(is_expected, "{capabilities:?}: {error:?}, not {missing:?}");
         }
     }
 
-    /// KEP-2317, and KEP-2857's fields beside.
+    /// KEP-2317, and the fields of KEP-2857.
     #[test]
-    fn a_group_goes_by_every_field_that_the_driver_knows() {
-        let all = able(&[
+    fn the_group_is_in_every_field_that_the_driver_supports() {
+        let all = with(&[
             Rpc::VolumeMountGroup,
             Rpc::DeferFsOps,
             Rpc::DeferFsOpsWithSupplementalGroup,
             Rpc::DeferFsOpsWithSupplementalGroupChangePolicy,
         ]);
-        let publish = Publish::of(&mount(true, Some(0), Some("OnRootMismatch")), &all).unwrap();
-        let expected = Publish {
+        let options =
+            PublishOptions::new(&mount(true, Some(0), Some("OnRootMismatch")), &all).unwrap();
+        let expected = PublishOptions {
             defer_fs_ops: true,
             mount_group: Some(0),
             supplemental_group: Some(0),
             change_policy: Some("OnRootMismatch".to_owned()),
         };
-        assert_eq!(publish, expected);
-        let capability = capability(&mount(true, None, None).volume, &all, &publish);
+        assert_eq!(options, expected);
+        let capability = volume_capability(&mount(true, None, None).volume, &all, &options);
         let Some(AccessType::Mount(mounted)) = capability.access_type else {
             panic!("{capability:?}");
         };
@@ -281,11 +290,12 @@ mod tests {
             mounted.volume_supplemental_group_change_policy,
             "OnRootMismatch"
         );
-        let plain = Publish::of(&mount(false, Some(7), Some("Always")), &all).unwrap();
-        let expected = Publish {
+        let not_deferred =
+            PublishOptions::new(&mount(false, Some(7), Some("Always")), &all).unwrap();
+        let expected = PublishOptions {
             mount_group: Some(7),
-            ..Publish::default()
+            ..PublishOptions::default()
         };
-        assert_eq!(plain, expected);
+        assert_eq!(not_deferred, expected);
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::objects::Name;
-use crate::volumes::stats::{Condition, Space, Stats};
+use crate::volumes::stats::{SpaceUsage, Stats, VolumeCondition};
 
 #[track_caller]
 fn assert_told(text: &str, lines: &[&str]) {
@@ -77,13 +77,13 @@ fn told(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
         pod: "uid-1".to_owned(),
         claim: Name::new("default", claim),
         stats: Stats {
-            bytes: Some(Space {
+            bytes: Some(SpaceUsage {
                 total: 100,
                 available: 100 - used,
                 used,
             }),
             inodes: None,
-            condition: abnormal.map(|abnormal| Condition {
+            condition: abnormal.map(|abnormal| VolumeCondition {
                 abnormal,
                 message: String::new(),
             }),
@@ -130,7 +130,7 @@ fn a_volumes_metrics_are_exported_once_while_it_exists() {
 fn inodes_have_kubelets_names() {
     let metrics = Metrics::new();
     let mut stats = told("a", 0, None);
-    stats.stats.inodes = Some(Space {
+    stats.stats.inodes = Some(SpaceUsage {
         total: 10,
         available: 7,
         used: 3,

@@ -1,4 +1,4 @@
-//! Reads the YAML of manifests into objects.
+//! Parses manifests.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,100 +11,86 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::name::{Kind, Name};
-use super::unreadable::unreadable_field;
+use super::unreadable::find_unreadable_field;
 use super::{Pod, RuntimeClass, StorageClass};
 
-/// The namespace of objects that don't say.
+/// The namespace of objects whose manifest has none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// A manifest can't be used.
+/// A manifest is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManifestError {
-    /// It is no YAML.
+    /// The text is not valid YAML.
     #[error("{0}")]
     Yaml(String),
-    /// It is, and no object.
+    /// A document is not a valid object.
     #[error("document {document}: {source}")]
     Document {
         /// The number of the document in the file, from 1.
         document: usize,
-        /// The error.
         source: DocumentError,
     },
 }
 
-/// An error of a document.
+/// A document is not a valid object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
-    /// It has no `kind`, or no name.
-    #[error("{0}; hint: every object has apiVersion, kind and metadata.name")]
-    Head(String),
+    /// `kind` or `metadata` is missing or invalid.
+    #[error("{0}; hint: every object needs apiVersion, kind and metadata.name")]
+    Header(String),
     /// The kind isn't supported.
     #[error(
-        "{api_version} {kind}: crustlet reads no such objects; hint: {}",
-        known()
+        "{api_version} {kind} is not supported; hint: crustlet supports {}",
+        supported_kinds()
     )]
-    Kind {
-        /// `apiVersion`
-        api_version: String,
-        /// `kind`
-        kind: String,
-    },
-    /// A field.
+    UnsupportedKind { api_version: String, kind: String },
+    /// A field is invalid.
     #[error("{kind} {name}: {reason}")]
     Field {
         kind: Kind,
         name: Name,
-        /// The flaw.
         reason: String,
     },
 }
 
-const NO_SECRET: &str = "data and stringData are maps of texts, those of data in base64; hint: a number is no text, put it in quotes";
+const INVALID_SECRET: &str = "data and stringData must be maps of strings, those of data in base64; hint: put numbers in quotes";
 
-fn known() -> String {
+fn supported_kinds() -> String {
     let kinds = Kind::ALL.map(|kind| format!("{} {kind}", kind.api_version()));
-    format!("it reads {}", kinds.join(", "))
+    kinds.join(", ")
 }
 
-/// An object, typed.
+/// An object with the type of its kind.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Object {
-    /// A pod.
     Pod(Box<Pod>),
-    /// A request for storage.
     Claim(Box<PersistentVolumeClaim>),
-    /// Storage.
     Volume(Box<PersistentVolume>),
-    /// How storage is made.
     StorageClass(StorageClass),
-    /// The runtime handler of pods.
     RuntimeClass(RuntimeClass),
-    /// A driver's properties for kubelet.
     Driver(CSIDriver),
-    /// Secrets for drivers.
     Secret(Secret),
 }
 
-/// An object as it was written.
+/// An object of a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Manifest {
     pub(crate) kind: Kind,
     pub(crate) name: Name,
-    /// All of it, with what nobody here knows.
+    /// The whole document, including unknown fields.
     pub(crate) document: Value,
     pub(crate) object: Object,
 }
 
-/// Reads all documents of a text. Empty ones are none.
+/// Parses all documents of a manifest. Empty documents are skipped.
 pub(crate) fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|error| ManifestError::Yaml(told(&error)))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
+        .map_err(|error| ManifestError::Yaml(yaml_message(&error)))?;
     let documents = documents.into_iter().enumerate();
-    let there = documents.filter(|(_, document)| !document.is_null());
-    there
+    let objects = documents.filter(|(_, document)| !document.is_null());
+    objects
         .map(|(at, document)| {
-            of(document).map_err(|source| ManifestError::Document {
+            from_document(document).map_err(|source| ManifestError::Document {
                 document: at + 1,
                 source,
             })
@@ -112,8 +98,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
         .collect()
 }
 
-/// In one line, and without the text: there may be secrets in it.
-fn told(error: &serde_saphyr::Error) -> String {
+/// Returns the first line of an error, without a snippet of the manifest, which may contain secrets.
+fn yaml_message(error: &serde_saphyr::Error) -> String {
     let error = error.without_snippet().to_string();
     error.lines().next().unwrap_or_default().to_owned()
 }
@@ -121,36 +107,36 @@ fn told(error: &serde_saphyr::Error) -> String {
 /// The fields that every object has.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct Header {
     api_version: String,
     kind: String,
     metadata: ObjectMeta,
 }
 
-/// Reads one object.
-pub(crate) fn of(document: Value) -> Result<Manifest, DocumentError> {
-    let head =
-        Head::deserialize(&document).map_err(|error| DocumentError::Head(error.to_string()))?;
+/// Converts a document to an object.
+pub(crate) fn from_document(document: Value) -> Result<Manifest, DocumentError> {
+    let header =
+        Header::deserialize(&document).map_err(|error| DocumentError::Header(error.to_string()))?;
     let kind = Kind::ALL
         .into_iter()
-        .find(|kind| kind.as_str() == head.kind && kind.api_version() == head.api_version)
-        .ok_or(DocumentError::Kind {
-            api_version: head.api_version,
-            kind: head.kind,
+        .find(|kind| kind.as_str() == header.kind && kind.api_version() == header.api_version)
+        .ok_or(DocumentError::UnsupportedKind {
+            api_version: header.api_version,
+            kind: header.kind,
         })?;
-    let missing = || DocumentError::Head(format!("a {kind} without metadata.name"));
-    let name = head
+    let missing = || DocumentError::Header(format!("the {kind} has no metadata.name"));
+    let name = header
         .metadata
         .name
         .filter(|it| !it.is_empty())
         .ok_or_else(missing)?;
-    let namespace = match head.metadata.namespace {
+    let namespace = match header.metadata.namespace {
         _ if !kind.is_namespaced() => String::new(),
         Some(namespace) if !namespace.is_empty() => namespace,
         _ => DEFAULT_NAMESPACE.to_owned(),
     };
     let name = Name { namespace, name };
-    let refused = |reason| DocumentError::Field {
+    let invalid = |reason| DocumentError::Field {
         kind,
         name: name.clone(),
         reason,
@@ -159,11 +145,11 @@ pub(crate) fn of(document: Value) -> Result<Manifest, DocumentError> {
         .into_iter()
         .find(|it| !it.is_empty() && !is_name(it))
     {
-        return Err(refused(format!(
-            "{part:?} is no name: lower-case letters, digits, `-` and `.`, 253 bytes at most"
+        return Err(invalid(format!(
+            "{part:?} is not a valid name: use lower-case letters, digits, `-` and `.`, at most 253 bytes"
         )));
     }
-    let object = typed(kind, &name, &document).map_err(refused)?;
+    let object = typed(kind, &name, &document).map_err(invalid)?;
     Ok(Manifest {
         kind,
         name,
@@ -175,55 +161,60 @@ pub(crate) fn of(document: Value) -> Result<Manifest, DocumentError> {
 fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
     Ok(match kind {
         Kind::Pod => Object::Pod(Box::new(Pod::read(document, name)?)),
-        Kind::PersistentVolumeClaim => Object::Claim(Box::new(plain(document)?)),
-        Kind::PersistentVolume => Object::Volume(Box::new(plain(document)?)),
+        Kind::PersistentVolumeClaim => Object::Claim(Box::new(deserialize(document)?)),
+        Kind::PersistentVolume => Object::Volume(Box::new(deserialize(document)?)),
         Kind::StorageClass => {
             #[derive(Deserialize)]
             #[serde(rename_all = "camelCase")]
-            struct Ours {
+            struct ExtraFields {
                 #[serde(default)]
                 allow_runtime_assisted_mount: Option<bool>,
             }
-            let ours: Ours = plain(document)?;
+            let extra: ExtraFields = deserialize(document)?;
             Object::StorageClass(StorageClass {
-                object: plain(document)?,
-                allow_runtime_assisted_mount: ours.allow_runtime_assisted_mount.unwrap_or_default(),
+                object: deserialize(document)?,
+                allow_runtime_assisted_mount: extra
+                    .allow_runtime_assisted_mount
+                    .unwrap_or_default(),
             })
         }
         Kind::RuntimeClass => {
             #[derive(Deserialize)]
             #[serde(rename_all = "camelCase")]
-            struct Ours {
+            struct ExtraFields {
                 #[serde(default)]
                 fs_mgmt_socket: Option<PathBuf>,
             }
-            let ours: Ours = plain(document)?;
-            let socket = ours.fs_mgmt_socket.filter(|it| !it.as_os_str().is_empty());
+            let extra: ExtraFields = deserialize(document)?;
+            let socket = extra.fs_mgmt_socket.filter(|it| !it.as_os_str().is_empty());
             if let Some(relative) = socket.as_ref().filter(|it| !it.is_absolute()) {
                 let relative = relative.display();
-                return Err(format!("fsMgmtSocket: {relative} is no absolute path"));
+                return Err(format!("fsMgmtSocket: {relative} is not an absolute path"));
             }
             Object::RuntimeClass(RuntimeClass {
-                object: plain(document)?,
+                object: deserialize(document)?,
                 fs_mgmt_socket: socket,
             })
         }
-        Kind::CSIDriver => Object::Driver(plain(document)?),
-        // What is wrong is told with what is there.
+        Kind::CSIDriver => Object::Driver(deserialize(document)?),
+        // The error of serde would contain the invalid value.
         Kind::Secret => {
-            Object::Secret(Secret::deserialize(document).map_err(|_| NO_SECRET.to_owned())?)
+            Object::Secret(Secret::deserialize(document).map_err(|_| INVALID_SECRET.to_owned())?)
         }
     })
 }
 
-pub(super) fn plain<T: DeserializeOwned>(document: &Value) -> Result<T, String> {
-    T::deserialize(document).map_err(|error| match unreadable_field::<T>(document).as_str() {
-        "" => error.to_string(),
-        field => format!("{field}: {error}"),
-    })
+/// Deserializes a document. The error names the invalid field.
+pub(super) fn deserialize<T: DeserializeOwned>(document: &Value) -> Result<T, String> {
+    T::deserialize(document).map_err(
+        |error| match find_unreadable_field::<T>(document).as_str() {
+            "" => error.to_string(),
+            field => format!("{field}: {error}"),
+        },
+    )
 }
 
-/// RFC 1123's subdomains, which Kubernetes' names are: they become parts of paths here.
+/// Returns whether a text is a DNS subdomain (RFC 1123), as Kubernetes' names are. Names become parts of paths.
 pub(crate) fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -235,16 +226,16 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// kubelet's directory for raw block volumes, which is beside those of drivers.
+/// kubelet's directory for raw block volumes, which is next to the directories of drivers.
 pub(crate) const BLOCK_VOLUMES: &str = "volumeDevices";
 
-/// A CSI driver's name, which becomes a part of paths too.
-pub(crate) fn is_driver(text: &str) -> bool {
+/// Returns whether a text is a valid name of a CSI driver. The name becomes part of paths.
+pub(crate) fn is_driver_name(text: &str) -> bool {
     is_name(&text.to_ascii_lowercase()) && text != BLOCK_VOLUMES
 }
 
-/// Names that are given twice where each may be there once.
-pub(super) fn twice<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+/// Returns the first name that occurs twice.
+pub(super) fn find_duplicate<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let mut seen = BTreeSet::new();
     let mut names = names;
     names.find(|name| !seen.insert(*name))

@@ -6,27 +6,20 @@ use std::path::Path;
 
 use crust_blockfs::bounded;
 
-/// The kind of an object. The variants have the names that people type.
+/// The kind of an object. The variants have Kubernetes' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// A pod.
     Pod,
-    /// A request for storage.
     PersistentVolumeClaim,
-    /// Storage.
     PersistentVolume,
-    /// How storage is made.
     StorageClass,
-    /// The runtime handler of pods.
     RuntimeClass,
-    /// A CSI driver's properties for kubelet.
     CSIDriver,
-    /// Secrets for CSI calls.
     Secret,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 7] = [
         Self::Pod,
         Self::PersistentVolumeClaim,
@@ -37,7 +30,7 @@ impl Kind {
         Self::Secret,
     ];
 
-    /// `kind` in a manifest.
+    /// Returns the `kind` in a manifest.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
@@ -50,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// `apiVersion` in a manifest.
+    /// Returns the `apiVersion` in a manifest.
     pub(crate) const fn api_version(self) -> &'static str {
         match self {
             Self::Pod | Self::PersistentVolumeClaim | Self::PersistentVolume | Self::Secret => "v1",
@@ -59,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Whether its objects are in namespaces.
+    /// Returns whether objects of this kind have a namespace.
     pub(crate) const fn is_namespaced(self) -> bool {
         matches!(self, Self::Pod | Self::PersistentVolumeClaim | Self::Secret)
     }
@@ -71,17 +64,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An object's name, and its namespace; that is empty for kinds without.
+/// The namespace and the name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name {
-    /// Empty for kinds without.
+    /// Empty for cluster-scoped kinds.
     pub(crate) namespace: String,
-    /// The name in it.
     pub(crate) name: String,
 }
 
 impl Name {
-    /// In a namespace, or in none.
+    /// Returns a name in a namespace, or a cluster-scoped name if the namespace is empty.
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -90,7 +82,7 @@ impl Name {
     }
 }
 
-/// `default/web`, or the name alone where there is no namespace.
+/// Formats `default/web`, or the name alone for cluster-scoped objects.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
@@ -101,21 +93,21 @@ impl fmt::Display for Name {
     }
 }
 
-/// The kernel's file with a new random UUID at each read (random(4)).
-const SOURCE: &str = "/proc/sys/kernel/random/uuid";
+/// The kernel's file that returns a new random UUID at each read (random(4)).
+const UUID_FILE: &str = "/proc/sys/kernel/random/uuid";
 
-/// The kernel gives no UUID.
+/// No UUID could be generated.
 #[derive(Debug, thiserror::Error)]
-#[error("read {SOURCE}: {0}; hint: is /proc mounted?")]
+#[error("read {UUID_FILE}: {0}; hint: check that /proc is mounted")]
 pub(crate) struct UidError(#[source] io::Error);
 
-/// Returns a new UID.
+/// Generates a UID.
 pub(crate) fn new_uid() -> Result<String, UidError> {
-    let made = bounded::read_to_string(Path::new(SOURCE), bounded::KERNELS_WORD);
-    Ok(made.map_err(UidError)?.trim().to_owned())
+    let uuid = bounded::read_to_string(Path::new(UUID_FILE), bounded::KERNELS_WORD);
+    Ok(uuid.map_err(UidError)?.trim().to_owned())
 }
 
-/// Returns whether a text has the form of a UID that was made here (RFC 9562, section 4).
+/// Returns whether a text has the format of a generated UID (RFC 9562, section 4).
 pub(crate) fn is_uid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
@@ -128,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_gives_is_one_and_no_other() {
+    fn generated_uids_are_valid_and_unique() {
         let (one, other) = (new_uid().unwrap(), new_uid().unwrap());
         assert!(is_uid(&one) && is_uid(&other), "{one} {other}");
         assert_ne!(one, other);

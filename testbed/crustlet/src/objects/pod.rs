@@ -7,73 +7,72 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::manifest::{is_name, plain, twice};
+use super::manifest::{deserialize, find_duplicate, is_name};
 use super::name::Name;
 
-/// A pod as it is wanted.
+/// A pod of a manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pod {
     pub(crate) name: Name,
-    /// `metadata.uid`. A pod that was written by hand mostly has none, and gets one of its name: as a static pod of
-    /// kubelet's it is the same one whenever it is read.
+    /// `metadata.uid`. A pod without one gets a UID that is derived from its name, as a static pod of kubelet does, so
+    /// that it is the same each time the manifest is read.
     pub(crate) uid: String,
     pub(crate) metadata: ObjectMeta,
-    /// The specification.
     pub(crate) spec: PodSpec,
-    /// Its volumes with `deferFSMount: true`, by their names.
+    /// The names of the volumes with `deferFSMount: true`.
     pub(crate) deferred: BTreeSet<String>,
 }
 
-/// The fields that Kubernetes' types don't have.
+/// The fields that the types of k8s-openapi lack.
 #[derive(Deserialize)]
-struct Ours {
+struct ExtraFields {
     #[serde(default)]
-    spec: Spec,
+    spec: ExtraSpec,
 }
 
 #[derive(Default, Deserialize)]
-struct Spec {
+struct ExtraSpec {
     #[serde(default)]
-    volumes: Vec<Volume>,
+    volumes: Vec<ExtraVolume>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Volume {
+struct ExtraVolume {
     name: String,
-    persistent_volume_claim: Option<Source>,
-    ephemeral: Option<Source>,
-    csi: Option<Source>,
+    persistent_volume_claim: Option<ExtraSource>,
+    ephemeral: Option<ExtraSource>,
+    csi: Option<ExtraSource>,
 }
 
 #[derive(Deserialize)]
-struct Source {
+struct ExtraSource {
     #[serde(rename = "deferFSMount", default)]
     defer: Option<bool>,
 }
 
-impl Volume {
+impl ExtraVolume {
     fn is_deferred(&self) -> bool {
         let sources = [&self.persistent_volume_claim, &self.ephemeral, &self.csi];
-        let mut there = sources.into_iter().flatten();
-        there.any(|source| source.defer == Some(true))
+        let mut sources = sources.into_iter().flatten();
+        sources.any(|source| source.defer == Some(true))
     }
 }
 
 impl Pod {
-    /// Reads a pod. What would be part of a path is looked at.
+    /// Converts and checks a pod's document.
     pub(super) fn read(document: &Value, name: &Name) -> Result<Self, String> {
-        let object: Object = plain(document)?;
-        let ours: Ours = plain(document)?;
-        let deferred = ours.spec.volumes.iter().filter(|it| it.is_deferred());
+        let object: Object = deserialize(document)?;
+        let extra: ExtraFields = deserialize(document)?;
+        let deferred = extra.spec.volumes.iter().filter(|it| it.is_deferred());
         let metadata = object.metadata;
-        let mut spec = object.spec.ok_or("it has no spec")?;
-        // It is this one's, which says so when the pod is shown.
+        let mut spec = object.spec.ok_or("the pod has no spec")?;
+        // The pod runs on this node. The node's name is added when the pod is shown.
         spec.node_name = None;
         let uid = metadata.uid.clone().filter(|uid| !uid.is_empty());
         let pod = Self {
             name: name.clone(),
-            uid: uid.unwrap_or_else(|| uid_of(name)),
+            uid: uid.unwrap_or_else(|| uid_from_name(name)),
             metadata,
             spec,
             deferred: deferred.map(|volume| volume.name.clone()).collect(),
@@ -82,29 +81,32 @@ impl Pod {
         Ok(pod)
     }
 
+    /// Checks everything that becomes part of a path, and the references to volumes.
     fn check(&self) -> Result<(), String> {
         let spec = &self.spec;
         if !is_name(&self.uid) {
-            return Err(format!("metadata.uid: {:?} is none", self.uid));
+            return Err(format!("metadata.uid: {:?} is not a valid UID", self.uid));
         }
         if spec.containers.is_empty() {
-            return Err("spec.containers: it has none".to_owned());
+            return Err("spec.containers is empty".to_owned());
         }
         let volumes = || spec.volumes.iter().flatten().map(|it| it.name.as_str());
         let containers = || self.containers().map(|it| it.name.as_str());
-        for (what, name) in volumes()
+        for (field, name) in volumes()
             .map(|it| ("volumes", it))
             .chain(containers().map(|it| ("containers", it)))
         {
             if !is_name(name) || name.contains('.') {
-                return Err(format!("spec.{what}: {name:?} is no name"));
+                return Err(format!("spec.{field}: {name:?} is not a valid name"));
             }
         }
-        if let Some(name) = twice(volumes()) {
-            return Err(format!("spec.volumes: {name:?} is there twice"));
+        if let Some(name) = find_duplicate(volumes()) {
+            return Err(format!("spec.volumes: two volumes have the name {name:?}"));
         }
-        if let Some(name) = twice(containers()) {
-            return Err(format!("spec.containers: {name:?} is there twice"));
+        if let Some(name) = find_duplicate(containers()) {
+            return Err(format!(
+                "spec.containers: two containers have the name {name:?}"
+            ));
         }
         for container in self.containers() {
             for mount in container.volume_mounts.iter().flatten() {
@@ -119,24 +121,24 @@ impl Pod {
         Ok(())
     }
 
-    /// Its containers, those that begin it first.
+    /// Returns the init containers, followed by the app containers.
     pub(crate) fn containers(&self) -> impl Iterator<Item = &Container> {
-        let first = self.spec.init_containers.iter().flatten();
-        first.chain(&self.spec.containers)
+        let init = self.spec.init_containers.iter().flatten();
+        init.chain(&self.spec.containers)
     }
 
-    /// Whether this one is `before`, but for what is about it and who mounts its volumes.
-    pub(crate) fn is_same(&self, before: &Self) -> bool {
-        self.name == before.name && self.spec == before.spec
+    /// Returns whether an existing pod has the same specification, apart from the deferred volumes.
+    pub(crate) fn has_same_spec(&self, existing: &Self) -> bool {
+        self.name == existing.name && self.spec == existing.spec
     }
 
-    /// Returns whether this pod may replace `before`, which has the same UID and hasn't begun: only volumes may become
-    /// deferred (KEP-2857), and the metadata may change.
-    pub(crate) fn may_follow(&self, before: &Self) -> bool {
-        self.is_same(before) && self.deferred.is_superset(&before.deferred)
+    /// Returns whether this pod may replace an existing one that hasn't started: volumes may become deferred (KEP-2857),
+    /// and the metadata may change.
+    pub(crate) fn may_replace(&self, existing: &Self) -> bool {
+        self.has_same_spec(existing) && self.deferred.is_superset(&existing.deferred)
     }
 
-    /// Returns the pod's manifest.
+    /// Returns the pod's document.
     pub(crate) fn document(&self) -> Value {
         let Name { namespace, name } = &self.name;
         let mut document = json!({
@@ -146,28 +148,29 @@ impl Pod {
             "spec": self.spec,
         });
         for volume in &self.deferred {
-            defer(&mut document, volume);
+            set_deferred(&mut document, volume);
         }
         document
     }
 
-    /// Whether it was asked to end.
+    /// Returns whether the pod is being deleted.
     pub(crate) const fn is_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// In seconds: what its containers are given to end.
+    /// Returns the time that the containers have to end, in seconds.
     pub(crate) fn grace(&self) -> i64 {
         const DEFAULT: i64 = 30;
-        let said = self.metadata.deletion_grace_period_seconds;
-        said.or(self.spec.termination_grace_period_seconds)
+        let deletion = self.metadata.deletion_grace_period_seconds;
+        deletion
+            .or(self.spec.termination_grace_period_seconds)
             .unwrap_or(DEFAULT)
             .max(0)
     }
 }
 
-/// Has a pod's document say `deferFSMount: true` of a volume.
-pub(crate) fn defer(document: &mut Value, name: &str) {
+/// Sets `deferFSMount: true` in a volume of a pod's document.
+pub(crate) fn set_deferred(document: &mut Value, name: &str) {
     let volumes = document.pointer_mut("/spec/volumes");
     let volumes = volumes.and_then(Value::as_array_mut).into_iter().flatten();
     for volume in volumes.filter(|it| it["name"] == name) {
@@ -179,7 +182,7 @@ pub(crate) fn defer(document: &mut Value, name: &str) {
     }
 }
 
-fn uid_of(name: &Name) -> String {
+fn uid_from_name(name: &Name) -> String {
     let digest = <sha2::Sha256 as sha2::Digest>::digest(name.to_string());
     let digits = hex::encode(&digest[..16]);
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);

@@ -1,13 +1,13 @@
-//! Kubernetes quantities: `10Gi`, `1.5G`, `1e9`.
+//! Kubernetes' quantities, such as `10Gi`, `1.5G` and `1e9`.
 
 use std::fmt;
 
-/// A text that is no amount of bytes.
+/// A text is not an amount of bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is no amount of bytes, as 10Gi or 1500M is")]
-pub(crate) struct NotAQuantity(String);
+#[error("{0:?} is not an amount of bytes, such as 10Gi or 1500M")]
+pub(crate) struct QuantityError(String);
 
-/// The suffixes of one base, each of which is the base times the one before.
+/// The suffixes of a base, in ascending powers of it.
 struct Suffixes {
     base: i64,
     names: [&'static str; 7],
@@ -24,15 +24,15 @@ const BINARY: Suffixes = Suffixes {
 };
 
 impl Suffixes {
-    /// Returns what a suffix multiplies by.
+    /// Returns the multiplier of a suffix.
     fn multiplier(&self, suffix: &str) -> Option<u128> {
         let power = self.names.iter().position(|name| *name == suffix)?;
         let base = u128::try_from(self.base).ok()?;
         base.checked_pow(u32::try_from(power).ok()?)
     }
 
-    /// Returns a number with the largest suffix that leaves no remainder.
-    fn write(&self, mut number: i64) -> String {
+    /// Formats a number with the largest suffix that leaves no remainder.
+    fn format(&self, mut number: i64) -> String {
         let mut names = self.names.iter().peekable();
         let mut name = names.next().copied().unwrap_or_default();
         while number != 0
@@ -46,68 +46,68 @@ impl Suffixes {
     }
 }
 
-/// Parses an amount of bytes, and rounds it up as Kubernetes does: `1500m` is 2.
-pub(crate) fn bytes(text: &str) -> Result<i64, NotAQuantity> {
-    read(text, 1).ok_or_else(|| NotAQuantity(text.to_owned()))
+/// Parses an amount of bytes, which is rounded up, as in Kubernetes: `1500m` is 2.
+pub(crate) fn bytes(text: &str) -> Result<i64, QuantityError> {
+    parse(text, 1).ok_or_else(|| QuantityError(text.to_owned()))
 }
 
-/// Parses an amount in thousandths, as processors are counted, and rounds it up: `1500m` and `1.5` are 1500.
-pub(crate) fn thousandths(text: &str) -> Option<i64> {
-    read(text, 1000)
+/// Parses a quantity in thousandths, as CPUs are counted. It is rounded up: `1500m` and `1.5` are 1500.
+pub(crate) fn milli_value(text: &str) -> Option<i64> {
+    parse(text, 1000)
 }
 
-fn read(text: &str, scale: u128) -> Option<i64> {
+fn parse(text: &str, scale: u128) -> Option<i64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|it: char| !(it.is_ascii_digit() || it == '.'));
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // What no amount in use has would overflow below.
+    // More digits would overflow below, and no real amount has them.
     if whole.len() + fraction.len() > 19 || (whole.is_empty() && fraction.is_empty()) {
         return None;
     }
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let (times, mut below) = match suffix {
+    let (multiplier, mut divisor) = match suffix {
         "m" => (1, 1000),
         _ => (multiplier(suffix)?, 1),
     };
-    below *= 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    let scaled = digits.checked_mul(times)?.checked_mul(scale)?;
-    i64::try_from(scaled.div_ceil(below)).ok()
+    divisor *= 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let scaled = digits.checked_mul(multiplier)?.checked_mul(scale)?;
+    i64::try_from(scaled.div_ceil(divisor)).ok()
 }
 
 fn multiplier(suffix: &str) -> Option<u128> {
-    let named = DECIMAL.multiplier(suffix);
-    if let Some(times) = named.or_else(|| BINARY.multiplier(suffix)) {
-        return Some(times);
+    let multiplier = DECIMAL.multiplier(suffix);
+    if let Some(multiplier) = multiplier.or_else(|| BINARY.multiplier(suffix)) {
+        return Some(multiplier);
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     let exponent: u32 = exponent.parse().ok()?;
     10_u128.checked_pow(exponent).filter(|_| exponent <= 18)
 }
 
-/// An amount of bytes as Kubernetes writes it, with the largest binary suffix that leaves no remainder.
+/// An amount of bytes. It is formatted as in Kubernetes, with the largest binary suffix that leaves no remainder.
 pub(crate) struct Bytes(pub(crate) i64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&BINARY.write(self.0))
+        f.write_str(&BINARY.format(self.0))
     }
 }
 
-/// Returns an amount of bytes as an API server writes it: with the largest suffix of its own base that leaves no
-/// remainder. Decimal texts with an exponent or a fraction, and those that are no amounts, stay as they are.
+/// Formats an amount of bytes as an API server does, with the largest suffix of its base that leaves no remainder.
+/// Decimal quantities with an exponent or a fraction are returned unchanged, and so are invalid ones.
 pub(crate) fn canonical(text: &str) -> String {
     let Ok(bytes) = bytes(text) else {
         return text.to_owned();
     };
     if text.ends_with('i') {
-        return BINARY.write(bytes);
+        return BINARY.format(bytes);
     }
     let is_decimal = text.ends_with(|last: char| last.is_ascii_digit() || "kMGTPE".contains(last));
     if !is_decimal || text.contains(['e', '.']) {
         return text.to_owned();
     }
-    DECIMAL.write(bytes)
+    DECIMAL.format(bytes)
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_what_kubernetes_says_they_are() {
+    fn amounts_are_parsed_as_in_kubernetes() {
         let cases = [
             ("0", 0),
             ("5", 5),
@@ -146,12 +146,12 @@ mod tests {
             "0x10",
             "99999999999999999999",
         ] {
-            assert_eq!(bytes(text), Err(NotAQuantity(text.to_owned())), "{text}");
+            assert_eq!(bytes(text), Err(QuantityError(text.to_owned())), "{text}");
         }
     }
 
     #[test]
-    fn processors_are_counted_in_thousandths() {
+    fn cpus_are_counted_in_thousandths() {
         let cases = [
             ("2", Some(2000)),
             ("1.5", Some(1500)),
@@ -160,12 +160,12 @@ mod tests {
             ("x", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(thousandths(text), expected, "{text}");
+            assert_eq!(milli_value(text), expected, "{text}");
         }
     }
 
     #[test]
-    fn bytes_are_written_short_and_read_back() {
+    fn bytes_are_formatted_with_a_suffix() {
         for (number, text) in [
             (0, "0"),
             (1, "1"),
@@ -179,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_as_an_api_server_writes_them() {
-        for (written, told) in [
+    fn canonical_amounts_are_an_api_servers() {
+        for (text, expected) in [
             ("1Gi", "1Gi"),
             ("1024Mi", "1Gi"),
             ("1.5Gi", "1536Mi"),
@@ -191,7 +191,7 @@ mod tests {
             ("0", "0"),
             ("much", "much"),
         ] {
-            assert_eq!(canonical(written), told, "{written}");
+            assert_eq!(canonical(text), expected, "{text}");
         }
     }
 }

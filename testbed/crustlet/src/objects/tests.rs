@@ -1,4 +1,4 @@
-//! Manifests as people write them, and as they shouldn't.
+//! Tests of valid and invalid manifests.
 
 use super::manifest::{Object, read};
 use super::{Kind, Name, Objects, Pod};
@@ -9,14 +9,14 @@ fn pod(rest: &str) -> String {
     )
 }
 
-fn one(text: &str) -> Object {
+fn read_one(text: &str) -> Object {
     let mut manifests = read(text).expect("a manifest");
     assert_eq!(manifests.len(), 1);
     manifests.remove(0).object
 }
 
-fn one_pod(text: &str) -> Pod {
-    match one(text) {
+fn read_pod(text: &str) -> Pod {
+    match read_one(text) {
         Object::Pod(pod) => *pod,
         other => panic!("{other:?}"),
     }
@@ -27,7 +27,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_file_may_have_several_and_empty_documents() {
+fn a_manifest_can_have_several_documents_and_empty_ones() {
     let text = "
 ---
 ---
@@ -60,13 +60,13 @@ spec: {}
     let document = &objects.documents[&(Kind::StorageClass, Name::new("", "fast"))];
     assert_eq!(
         document["allowRuntimeAssistedMount"], true,
-        "as it was written"
+        "the document is unchanged"
     );
 }
 
 #[test]
-fn a_volume_is_deferred_by_whichever_source_says_so() {
-    let pod = one_pod(&pod("
+fn any_volume_source_can_be_deferred() {
+    let pod = read_pod(&pod("
   volumes:
   - {name: a, persistentVolumeClaim: {claimName: a, deferFSMount: true}}
   - {name: b, ephemeral: {deferFSMount: true, volumeClaimTemplate: {spec: {}}}}
@@ -79,44 +79,44 @@ fn a_volume_is_deferred_by_whichever_source_says_so() {
 }
 
 #[test]
-fn a_pod_without_a_uid_has_one_of_its_name() {
-    let uid = one_pod(&pod("")).uid;
-    assert_eq!(uid, one_pod(&pod("  hostNetwork: true\n")).uid);
+fn a_pod_without_a_uid_gets_one_from_its_name() {
+    let uid = read_pod(&pod("")).uid;
+    assert_eq!(uid, read_pod(&pod("  hostNetwork: true\n")).uid);
     assert_eq!(uid.len(), 36);
     let other = pod("").replace("name: web", "name: web, namespace: shop");
-    assert_ne!(uid, one_pod(&other).uid);
+    assert_ne!(uid, read_pod(&other).uid);
     let given = pod("").replace("name: web", "name: web, uid: given");
-    assert_eq!(one_pod(&given).uid, "given");
+    assert_eq!(read_pod(&given).uid, "given");
 }
 
 #[test]
-fn the_grace_of_the_deletion_counts_then_the_pods() {
-    assert_eq!(one_pod(&pod("")).grace(), 30);
+fn the_grace_period_of_the_deletion_takes_precedence() {
+    assert_eq!(read_pod(&pod("")).grace(), 30);
     let own = pod("  terminationGracePeriodSeconds: 5\n");
-    assert_eq!(one_pod(&own).grace(), 5);
+    assert_eq!(read_pod(&own).grace(), 5);
     let deletion =
         "name: web, deletionTimestamp: \"2026-01-01T00:00:00Z\", deletionGracePeriodSeconds: 0";
-    let deleted = one_pod(&own.replace("name: web", deletion));
+    let deleted = read_pod(&own.replace("name: web", deletion));
     assert!(deleted.is_deleted());
     assert_eq!(deleted.grace(), 0);
 }
 
 #[test]
-fn what_cannot_be_read_says_where_and_what_to_do() {
+fn an_invalid_manifest_is_refused_with_a_hint() {
     let cases = [
         ("a: [", "line"),
         (
             "kind: Pod",
-            "every object has apiVersion, kind and metadata.name",
+            "every object needs apiVersion, kind and metadata.name",
         ),
         (
             "---\napiVersion: v1\nkind: Node\nmetadata: {name: x}",
-            "it reads v1 Pod, v1 PersistentVolumeClaim",
+            "crustlet supports v1 Pod, v1 PersistentVolumeClaim",
         ),
         ("apiVersion: v2\nkind: Pod\nmetadata: {name: x}", "v2 Pod"),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: x}",
-            "it has no spec",
+            "the pod has no spec",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: 7}",
@@ -129,13 +129,13 @@ fn what_cannot_be_read_says_where_and_what_to_do() {
     }
 }
 
-/// They would be in the log.
+/// Errors are logged.
 #[test]
-fn what_is_wrong_with_a_secret_is_told_without_it() {
+fn an_error_in_a_secret_does_not_contain_its_values() {
     let secret =
         "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: 73219988}";
     let error = refused(secret);
-    assert!(error.contains("put it in quotes"), "{error}");
+    assert!(error.contains("put numbers in quotes"), "{error}");
     for secret in [
         secret.to_owned(),
         secret.replace("{password: ", "{\n  password: \""),
@@ -146,30 +146,27 @@ fn what_is_wrong_with_a_secret_is_told_without_it() {
     }
 }
 
-/// They become parts of paths.
+/// Names become parts of paths.
 #[test]
-fn names_are_names() {
+fn invalid_names_are_refused() {
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: \"NAME\"}\nspec: {}";
     for name in ["..", "a/b", "A", "-a", "a.", "a\\n", &"a".repeat(254)] {
         let error = refused(&claim.replace("NAME", name));
-        assert!(
-            error.contains("is no name") || error.contains("is none"),
-            "{name}: {error}"
-        );
+        assert!(error.contains("is not a valid name"), "{name}: {error}");
     }
     for wrong in ["name: web, uid: ../x", "name: web, namespace: ../x"] {
         let error = refused(&pod("").replace("name: web", wrong));
         assert!(error.contains("../x"), "{error}");
     }
-    for (volumes, told) in [
+    for (volumes, expected) in [
         ("[{name: a.b, emptyDir: {}}]", "spec.volumes: \"a.b\""),
         (
             "[{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]",
-            "\"a\" is there twice",
+            "two volumes have the name \"a\"",
         ),
     ] {
         let error = refused(&pod(&format!("  volumes: {volumes}\n")));
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let mounts = pod("").replace(
         "image: app",
@@ -177,5 +174,5 @@ fn names_are_names() {
     );
     assert!(refused(&mounts).contains("there is no volume \"v\""));
     let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: c}\nhandler: c\nfsMgmtSocket: run/x";
-    assert!(refused(class).contains("run/x is no absolute path"));
+    assert!(refused(class).contains("run/x is not an absolute path"));
 }

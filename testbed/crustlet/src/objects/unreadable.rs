@@ -1,84 +1,87 @@
-//! Finds the field for which a document can't be read: serde says what is wrong, and not where.
+//! Finds the field that can't be deserialized. serde reports what is wrong, but not where.
 
 use std::fmt::Write as _;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The most children of a value that are tried, each by reading the whole document.
-const MOST: usize = 256;
+/// The largest number of children of a value that are tried. Each attempt deserializes the whole document.
+const MAX_CHILDREN: usize = 256;
 
-/// In bytes: what a larger document lacks is told without the field.
-const LARGEST: usize = 64 << 10;
+/// The largest document that is searched, in bytes.
+const MAX_DOCUMENT_SIZE: usize = 64 << 10;
 
-/// A step into a value.
+/// A segment of a field's path.
 #[derive(Clone)]
-enum Step {
+enum PathSegment {
     Field(String),
     Item(usize),
 }
 
-/// Returns the path of the field, `spec.containers[0].ports`: the innermost without which the document could be read,
-/// or is refused for another reason. Empty is the whole.
-pub(super) fn unreadable_field<T: DeserializeOwned>(document: &Value) -> String {
-    // Who looks for it reads the whole again and again.
-    if document.to_string().len() > LARGEST {
+/// Returns the path of the innermost field without which the error is gone or another one, such as
+/// `spec.containers[0].ports`. Empty for the whole document, and for a document that is too large.
+pub(super) fn find_unreadable_field<T: DeserializeOwned>(document: &Value) -> String {
+    // The search deserializes the document many times.
+    if document.to_string().len() > MAX_DOCUMENT_SIZE {
         return String::new();
     }
-    let reason = |document: &Value| T::deserialize(document).err().map(|it| it.to_string());
-    let told = reason(document);
-    let mut steps = Vec::new();
-    let without = |steps: &[Step], child: &Step| {
+    let error_of = |document: &Value| T::deserialize(document).err().map(|it| it.to_string());
+    let error = error_of(document);
+    let mut path = Vec::new();
+    let without = |parents: &[PathSegment], child: &PathSegment| {
         let mut document = document.clone();
-        if let Some(parent) = at(&mut document, steps) {
+        if let Some(parent) = value_at(&mut document, parents) {
             remove(parent, child);
         }
-        reason(&document)
+        error_of(&document)
     };
     let mut document = document.clone();
-    while let Some(value) = at(&mut document, &steps) {
+    while let Some(value) = value_at(&mut document, &path) {
         let mut children = children(value).into_iter();
-        match children.find(|child| without(&steps, child) != told) {
-            Some(child) => steps.push(child),
+        match children.find(|child| without(&path, child) != error) {
+            Some(child) => path.push(child),
             None => break,
         }
     }
-    path(&steps)
+    format_path(&path)
 }
 
-fn at<'v>(document: &'v mut Value, steps: &[Step]) -> Option<&'v mut Value> {
-    steps.iter().try_fold(document, |value, step| match step {
-        Step::Field(name) => value.get_mut(name),
-        Step::Item(index) => value.get_mut(index),
-    })
+fn value_at<'v>(document: &'v mut Value, path: &[PathSegment]) -> Option<&'v mut Value> {
+    path.iter()
+        .try_fold(document, |value, segment| match segment {
+            PathSegment::Field(name) => value.get_mut(name),
+            PathSegment::Item(index) => value.get_mut(index),
+        })
 }
 
-fn children(value: &Value) -> Vec<Step> {
+fn children(value: &Value) -> Vec<PathSegment> {
     match value {
-        Value::Object(fields) if fields.len() <= MOST => {
-            fields.keys().cloned().map(Step::Field).collect()
+        Value::Object(fields) if fields.len() <= MAX_CHILDREN => {
+            fields.keys().cloned().map(PathSegment::Field).collect()
         }
-        Value::Array(items) if items.len() <= MOST => (0..items.len()).map(Step::Item).collect(),
+        Value::Array(items) if items.len() <= MAX_CHILDREN => {
+            (0..items.len()).map(PathSegment::Item).collect()
+        }
         _ => Vec::new(),
     }
 }
 
-fn remove(parent: &mut Value, child: &Step) {
+fn remove(parent: &mut Value, child: &PathSegment) {
     match (parent, child) {
-        (Value::Object(fields), Step::Field(name)) => drop(fields.remove(name)),
-        (Value::Array(items), Step::Item(index)) => drop(items.remove(*index)),
+        (Value::Object(fields), PathSegment::Field(name)) => drop(fields.remove(name)),
+        (Value::Array(items), PathSegment::Item(index)) => drop(items.remove(*index)),
         _ => {}
     }
 }
 
-fn path(steps: &[Step]) -> String {
+fn format_path(segments: &[PathSegment]) -> String {
     let mut path = String::new();
-    for step in steps {
-        // What is written to a text is written.
-        let _ = match step {
-            Step::Field(name) if path.is_empty() => write!(path, "{name}"),
-            Step::Field(name) => write!(path, ".{name}"),
-            Step::Item(index) => write!(path, "[{index}]"),
+    for segment in segments {
+        // Writing to a string can't fail.
+        let _ = match segment {
+            PathSegment::Field(name) if path.is_empty() => write!(path, "{name}"),
+            PathSegment::Field(name) => write!(path, ".{name}"),
+            PathSegment::Item(index) => write!(path, "[{index}]"),
         };
     }
     path
@@ -92,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_found_however_deep_it_is() {
+    fn the_innermost_field_is_found() {
         let app = json!({"name": "app", "env": [{"name": "A"}, {"name": "B", "value": 7}]});
         for (document, expected) in [
             (json!({"spec": {"containers": {}}}), "spec.containers"),
@@ -101,14 +104,18 @@ mod tests {
                 "spec.containers[1].env[1].value",
             ),
             (json!({"metadata": [], "spec": {}}), "metadata"),
-            // Each of two would be told with the other gone.
+            // Of two errors, the first one is found.
             (
                 json!({"spec": {"containers": {}, "hostNetwork": 3}}),
                 "spec.containers",
             ),
             (json!([]), ""),
         ] {
-            assert_eq!(unreadable_field::<Pod>(&document), expected, "{document}");
+            assert_eq!(
+                find_unreadable_field::<Pod>(&document),
+                expected,
+                "{document}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A driver's controller service: makes, grows and deletes volumes.
+//! The driver's controller service: creates, expands and deletes volumes.
 
 use crust_proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, CreateVolumeRequest,
@@ -8,23 +8,25 @@ use tonic::Code;
 
 use super::{Context, OperationError, secret};
 use crate::claims::{Create, Delete, Grow};
-use crate::csi::{Abilities, ControllerCapabilities, Driver};
+use crate::csi::{ControllerCapabilities, Driver, DriverCapabilities};
 use crate::objects::Objects;
 
-/// Asks a driver for its capabilities. Volumes of a driver without a controller service are made by others.
-pub(crate) async fn abilities(driver: &Driver) -> Result<Abilities, OperationError> {
+/// Returns a driver's capabilities. A driver without a controller service doesn't create volumes.
+pub(crate) async fn driver_capabilities(
+    driver: &Driver,
+) -> Result<DriverCapabilities, OperationError> {
     let controller = match driver.controller_capabilities().await {
         Err(error) if error.code() == Code::Unimplemented => ControllerCapabilities::default(),
         controller => controller?,
     };
-    Ok(Abilities {
+    Ok(DriverCapabilities {
         controller,
         node: driver.node_capabilities().await?,
     })
 }
 
-/// `CreateVolume`
-pub(crate) async fn create(
+/// Calls `CreateVolume`.
+pub(crate) async fn create_volume(
     context: &Context,
     objects: &Objects,
     create: &Create,
@@ -36,8 +38,8 @@ pub(crate) async fn create(
     Ok(context.driver_by(&create.driver)?.call(request).await?)
 }
 
-/// `DeleteVolume`
-pub(crate) async fn delete(
+/// Calls `DeleteVolume`.
+pub(crate) async fn delete_volume(
     context: &Context,
     objects: &Objects,
     delete: &Delete,
@@ -50,8 +52,8 @@ pub(crate) async fn delete(
     Ok(())
 }
 
-/// `ControllerExpandVolume`
-pub(crate) async fn grow(
+/// Calls `ControllerExpandVolume`.
+pub(crate) async fn controller_expand(
     context: &Context,
     objects: &Objects,
     grow: &Grow,

@@ -1,4 +1,4 @@
-//! Errors of operations, and whether one may have done something.
+//! Errors of operations, and failed operations that may have had an effect.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,114 +16,109 @@ use crate::pods::config::ConfigError;
 use crate::runtime_assist::RuntimeError;
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::DataError;
-use crate::volumes::spec::{Unresolved, VolumeId};
+use crate::volumes::spec::{ResolveError, VolumeId};
 
-/// An operation failed.
+/// An operation on a volume failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperationError {
-    /// Whoever did has gone since.
-    #[error("nobody wants it any more")]
-    Nobody,
-    /// It hasn't registered, or not any more.
+    /// No pod uses the volume any more.
+    #[error("no pod needs the volume any more")]
+    NotNeeded,
+    /// The driver isn't registered.
     #[error(
-        "driver name {0} not found in the list of registered CSI drivers; hint: is it started? It registers in plugins_registry, or is given by --csi"
+        "driver name {0} not found in the list of registered CSI drivers; hint: check that the driver is running; it registers in plugins_registry or is named with --csi"
     )]
     NoDriver(String),
-    /// The driver answered so, or not at all.
+    /// A call of the driver failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// It can't be deferred.
+    /// The driver lacks a capability that the volume needs.
     #[error(transparent)]
     LacksCapability(#[from] LacksCapability),
-    /// The runtime handler answered so, or not at all.
+    /// A call of the runtime handler failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// It can't be told what it wants to know.
-    #[error("secret {0} not found; hint: give its manifest")]
+    #[error("secret {0} not found; hint: add its manifest")]
     NoSecret(Name),
-    /// CSI's values are texts.
-    #[error("secret {0}: {1}: it is no text")]
-    Secret(Name, String),
-    /// An inline volume of a driver that has none.
+    /// CSI's secrets are UTF-8 strings.
+    #[error("secret {0}: the value of {1} is not valid UTF-8")]
+    SecretNotUtf8(Name, String),
+    /// The driver doesn't support inline volumes.
     #[error(
-        "driver {0} has no inline volumes: its CSIDriver's volumeLifecycleModes lack Ephemeral; hint: a claim instead"
+        "driver {0} doesn't support inline volumes: volumeLifecycleModes of its CSIDriver lacks Ephemeral; hint: use a claim instead"
     )]
-    NotInline(String),
+    NoInlineVolumes(String),
     /// An object that the pod refers to doesn't exist.
     #[error(transparent)]
-    Unresolved(#[from] Unresolved),
-    /// The driver can't do what the pod asks for.
+    Unresolved(#[from] ResolveError),
+    /// The driver can't do what the pod requests.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Another volume has its place: a pod has two by one name, or its `PersistentVolume` is another one since.
-    #[error("{}: {id} is there; hint: a pod's volumes need names of their own, and a PersistentVolume's source doesn't change", path.display())]
-    Occupied {
-        /// The volume's directory.
+    /// Another volume uses the directory: two volumes of a pod have the same name, or the `PersistentVolume` has a new
+    /// source.
+    #[error("{}: the directory is used by volume {id}; hint: give each volume of a pod its own name, and don't change the source of a PersistentVolume", path.display())]
+    DirectoryInUse {
         path: PathBuf,
-        /// The volume that is there.
+        /// The volume that uses the directory.
         id: VolumeId,
     },
-    /// A container's volume isn't published by the name that it is wanted by.
+    /// The volume was published under another directory name than the container's mount has.
     #[error(
-        "{0} isn't where the container wants it; hint: its PersistentVolume is another one since"
+        "volume {0} is not published at the path that the container mounts; hint: its PersistentVolume has been replaced since"
     )]
-    NotThere(VolumeId),
-    /// The driver leaves to the runtime what that wasn't said to mount (KEP-2857's earlier draft).
+    NotPublished(VolumeId),
+    /// The driver leaves a file system to the runtime that was not offered (KEP-2857's earlier draft).
     #[error(
-        "driver {driver} answers NodePublishVolume with runtime_mount_info, file system {kind:?}, which wasn't in runtime_supported_filesystems"
+        "driver {driver}: NodePublishVolume returned runtime_mount_info with file system {kind:?}, which is not in runtime_supported_filesystems"
     )]
     NotOffered {
         driver: String,
-        /// `type`
+        /// The file system's `type`.
         kind: String,
     },
-    /// The container runtime is to mount the volume, and the driver has mounted it on the host.
+    /// The driver has mounted a volume on the host that the container runtime is to mount.
     #[error(
-        "driver {driver} has mounted the volume at {} on the host, though defer_fs_ops or its own answer leaves that \
-         to the container runtime{}; hint: rebuild the driver with the numbers of runcrust's csi.proto (DEFER_FS_OPS is \
-         {}), or take deferFSMount out of the pod",
-        target.display(), after(unpublish.as_deref()), Rpc::DeferFsOps as i32
+        "driver {driver} mounted the volume at {} on the host, although the container runtime is to mount it \
+         (defer_fs_ops, or runtime_mount_info in the driver's response){}; hint: rebuild the driver with the field \
+         numbers of runcrust's csi.proto (DEFER_FS_OPS is {}), or remove deferFSMount from the pod",
+        target.display(), unpublish_failure(unpublish.as_deref()), Rpc::DeferFsOps as i32
     )]
     NotDeferred {
-        /// The driver's name.
         driver: String,
-        /// The target path that is a mount.
+        /// The target path, which is a mount.
         target: PathBuf,
-        /// Error of the `NodeUnpublishVolume` that followed, if it failed.
+        /// The error of the `NodeUnpublishVolume` that followed, if it failed.
         unpublish: Option<Box<CallError>>,
     },
-    /// The pod's runtime class doesn't say any more where its handler answers.
+    /// The runtime class has no socket for a volume that was published for its runtime handler.
     #[error(
-        "volume {0:?}: the pod's runtime class has no fsMgmtSocket any more, and the volume was left to that; hint: give it back to the class, or delete the pod"
+        "volume {0:?} was published for the runtime handler, but the pod's runtime class has no fsMgmtSocket any more; hint: restore it in the class, or delete the pod"
     )]
     NoSocket(String),
-    /// A call of the system's.
+    /// A system call failed.
     #[error("{call} {}: {}", path.display(), ErrorName(*errno))]
     System {
-        /// The system call.
         call: &'static str,
         path: PathBuf,
-        /// The error.
         errno: Errno,
     },
-    /// A record.
+    /// A record could not be read or written.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The mount table.
+    /// The mount table could not be read.
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
-    /// fsGroup.
+    /// The fsGroup could not be applied.
     #[error("applyFSGroup failed: {0}")]
     Group(#[from] FsGroupError),
-    /// It is no gid.
-    #[error("fsGroup {0} is no gid")]
-    NotAGroup(i64),
-    /// subPath.
+    #[error("fsGroup {0} is not a valid group ID")]
+    InvalidFsGroup(i64),
+    /// A subPath could not be resolved.
     #[error(transparent)]
     Subpath(#[from] SubpathError),
-    /// An error of crustlet itself.
+    /// Any other error.
     #[error("{0}")]
-    Task(String),
+    Other(String),
 }
 
 impl OperationError {
@@ -142,56 +137,57 @@ impl OperationError {
     }
 }
 
-fn after(unpublish: Option<&CallError>) -> String {
+fn unpublish_failure(unpublish: Option<&CallError>) -> String {
     unpublish.map_or_else(String::new, |error| {
         format!(", and NodeUnpublishVolume failed: {error}")
     })
 }
 
-/// A failed operation.
+/// A failed operation, and whether it may have had an effect.
 #[derive(Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct FailedOperation {
     pub(crate) error: OperationError,
-    /// Set if the driver was called or something was written, which has to be taken back.
-    pub(crate) has_begun: bool,
-    /// The volume's mounter, if the attempt found another one than requested.
+    /// Set if the driver was called or something was written, so that the volume's state is uncertain, as kubelet calls
+    /// it. The operation has to be undone.
+    pub(crate) is_uncertain: bool,
+    /// The volume's mounter, if it is another one than requested.
     pub(crate) mounter: Option<Mounter>,
 }
 
-impl Attempt {
-    /// Nothing was done yet.
-    pub(crate) fn before(error: impl Into<OperationError>) -> Self {
+impl FailedOperation {
+    /// Returns a failure before anything was done.
+    pub(crate) fn without_effect(error: impl Into<OperationError>) -> Self {
         Self {
             error: error.into(),
-            has_begun: false,
+            is_uncertain: false,
             mounter: None,
         }
     }
 
-    /// The same of what has to be there first: unless another volume has the place, which stays as it is.
+    /// Returns a failure to prepare the directory. It has no effect if the directory belongs to another volume.
     pub(super) fn preparing(error: OperationError) -> Self {
-        let has_begun = !matches!(error, OperationError::Occupied { .. });
+        let is_uncertain = !matches!(error, OperationError::DirectoryInUse { .. });
         Self {
             error,
-            has_begun,
+            is_uncertain,
             mounter: None,
         }
     }
 
-    /// Something may have been done.
-    pub(crate) fn within(error: impl Into<OperationError>) -> Self {
+    /// Returns a failure after which something may have been done.
+    pub(crate) fn uncertain(error: impl Into<OperationError>) -> Self {
         Self {
             error: error.into(),
-            has_begun: true,
+            is_uncertain: true,
             mounter: None,
         }
     }
 
-    /// The volume is, or may be, mounted on the host by its driver.
-    pub(super) fn mounted_by_the_driver(error: OperationError) -> Self {
+    /// Returns a failure after which the driver has the volume mounted on the host, or may have.
+    pub(super) fn mounted_by_driver(error: OperationError) -> Self {
         Self {
             mounter: Some(Mounter::Driver),
-            ..Self::within(error)
+            ..Self::uncertain(error)
         }
     }
 }

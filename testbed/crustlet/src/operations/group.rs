@@ -1,4 +1,4 @@
-//! fsGroup of a file system that the driver has mounted: kubelet's part, where the driver has no
+//! The fsGroup of a file system that the driver has mounted. kubelet applies it if the driver lacks
 //! `VOLUME_MOUNT_GROUP` (KEP-2317).
 
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use crust_blockfs::fsgroup::{self, Order};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::{Context, OperationError, blocking};
-use crate::csi::Publish;
+use crate::csi::PublishOptions;
 use crate::events::Regarding;
 use crate::objects::{Objects, Pod};
 use crate::volumes::spec::MountSpec;
 
-/// For one attempt; what isn't reached goes on at the next.
-const LIMIT: Duration = Duration::from_secs(600);
+/// The timeout of one attempt. The next attempt goes on with the remaining files.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The gid that is to be applied, by kubelet's rule: `CSIDriver`'s `fsGroupPolicy` decides.
-pub(super) fn wanted(
+/// Returns the group that crustlet has to apply. `CSIDriver`'s `fsGroupPolicy` decides, as in kubelet.
+pub(super) fn group_to_apply(
     objects: &Objects,
     mount: &MountSpec,
-    publish: &Publish,
+    publish: &PublishOptions,
 ) -> Result<Option<u32>, OperationError> {
     let Some(group) = mount.fs_group else {
         return Ok(None);
@@ -35,7 +35,7 @@ pub(super) fn wanted(
     let applies = match policy {
         Some("None") => false,
         Some("File") => true,
-        // ReadWriteOnceWithFSType
+        // The default is ReadWriteOnceWithFSType.
         _ => {
             let mut modes = mount.volume.access_modes.iter();
             let is_once = modes.any(|it| it == "ReadWriteOnce" || it == "ReadWriteOncePod");
@@ -45,11 +45,11 @@ pub(super) fn wanted(
     if !applies {
         return Ok(None);
     }
-    let gid = u32::try_from(group).map_err(|_| OperationError::NotAGroup(group))?;
+    let gid = u32::try_from(group).map_err(|_| OperationError::InvalidFsGroup(group))?;
     Ok(Some(gid))
 }
 
-/// Applies it to what is mounted at the target path.
+/// Applies the group to the file system at the target path. Reports the progress as events.
 pub(super) async fn apply(
     context: &Context,
     pod: &Pod,
@@ -67,7 +67,7 @@ pub(super) async fn apply(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = openat(CWD, &target, flags, Mode::empty())
             .map_err(OperationError::system("open", &target))?;
-        let mut told = |progress: &fsgroup::Progress| {
+        let mut report = |progress: &fsgroup::Progress| {
             let message = format!("volume {volume:?}: fsGroup {gid}: {progress}");
             events.normal(
                 regarding.clone(),
@@ -79,10 +79,10 @@ pub(super) async fn apply(
             group: gid,
             policy,
             device: None,
-            // Other pods may have it.
+            // Other pods may use the volume.
             live: true,
         };
-        fsgroup::apply(&root, &order, Deadline::after(LIMIT), &mut told)?;
+        fsgroup::apply(&root, &order, Deadline::after(APPLY_TIMEOUT), &mut report)?;
         Ok(())
     })
     .await
@@ -92,7 +92,7 @@ pub(super) async fn apply(
 mod tests {
     use super::*;
     use crate::objects::manifest::read;
-    use crate::volumes::spec::{Resolved, resolve};
+    use crate::volumes::spec::{ResolvedVolume, resolve};
 
     const POD: &str = "apiVersion: v1
 kind: Pod
@@ -121,22 +121,22 @@ metadata: {name: csi.example}
 spec: {fsGroupPolicy: ReadWriteOnceWithFSType}
 ";
 
-    fn is_wanted(text: &str, publish: &Publish) -> bool {
+    fn is_applied(text: &str, publish: &PublishOptions) -> bool {
         let mut objects = Objects::default();
         for manifest in read(text).unwrap() {
             objects.insert(manifest);
         }
         let pod = objects.pods.values().next().unwrap();
         let volume = &pod.spec.volumes.as_ref().unwrap()[0];
-        let Ok(Resolved::Csi(mount)) = resolve(&objects, pod, volume) else {
+        let Ok(ResolvedVolume::Csi(mount)) = resolve(&objects, pod, volume) else {
             panic!("{volume:?}");
         };
-        wanted(&objects, &mount, publish).unwrap() == Some(7)
+        group_to_apply(&objects, &mount, publish).unwrap() == Some(7)
     }
 
-    /// `CSIDriver`'s `fsGroupPolicy` as kubelet has it, and KEP-2317.
+    /// kubelet's rules for `fsGroupPolicy`, and KEP-2317.
     #[test]
-    fn the_drivers_policy_and_its_capability_decide() {
+    fn the_policy_and_the_capability_of_the_driver_decide() {
         let policy = "ReadWriteOnceWithFSType";
         let cases = [
             ("", "", true),
@@ -149,16 +149,20 @@ spec: {fsGroupPolicy: ReadWriteOnceWithFSType}
             ("claimName: data", "claimName: data, readOnly: true", false),
             ("fsGroup: 7", "runAsUser: 7", false),
         ];
-        let none = Publish::default();
-        for (before, after, is) in cases {
+        let without_mount_group = PublishOptions::default();
+        for (before, after, expected) in cases {
             let text = POD.replace(before, after);
             let text = if before.is_empty() { POD } else { &text };
-            assert_eq!(is_wanted(text, &none), is, "{before} → {after}");
+            assert_eq!(
+                is_applied(text, &without_mount_group),
+                expected,
+                "{before} → {after}"
+            );
         }
-        let mounts = Publish {
+        let with_mount_group = PublishOptions {
             mount_group: Some(7),
-            ..Publish::default()
+            ..PublishOptions::default()
         };
-        assert!(!is_wanted(&POD.replace(policy, "File"), &mounts));
+        assert!(!is_applied(&POD.replace(policy, "File"), &with_mount_group));
     }
 }

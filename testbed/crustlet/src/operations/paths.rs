@@ -1,4 +1,4 @@
-//! The paths of a container's volumes on the host, for the container runtime.
+//! The host paths of a container's volumes, for the container runtime.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -8,91 +8,88 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Gid, Mode, OFlags, fchmod, fchown, openat};
 
 use super::{OperationError, directories, subpath};
-use crate::volumes::layout::Layout;
+use crate::volumes::layout::RootDirLayout;
 
-/// The kind of a pod's volume, by which its path on the host is found.
+/// The kind of a pod's volume, which determines its path on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VolumeKind {
-    /// A CSI volume's target path.
     Csi {
-        /// The volume's directory in the pod's.
+        /// The name of the volume's directory.
         directory: String,
-        /// Whether the runtime mounts it: it resolves subPaths, and nothing is there for us to look at.
+        /// Whether the runtime mounts the volume. It also resolves subPaths; there is nothing on the host to resolve.
         by_runtime: bool,
-        /// For every container.
+        /// Whether the volume is read-only in all containers.
         read_only: bool,
     },
-    /// A directory of the pod's own.
     EmptyDir {
         /// The volume's name.
         name: String,
         /// The pod's fsGroup.
         group: Option<i64>,
     },
-    /// The host's.
     HostPath {
         path: PathBuf,
-        /// `type`
+        /// `type` of the volume.
         kind: String,
     },
 }
 
-/// A request for the path of a container's mount.
+/// A request for the source of a container's mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathRequest {
-    /// The volume.
-    pub(crate) place: VolumeKind,
-    /// The part of the volume, or `None` for all of it.
+    pub(crate) volume: VolumeKind,
+    /// The subPath; `None` for the whole volume.
     pub(crate) subpath: Option<PathBuf>,
 }
 
 /// The source of a container's mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountSource {
-    /// The path on the host.
+    /// The host path.
     pub(crate) path: PathBuf,
-    /// Whether it is mounted read-only whatever the container asks for.
+    /// Whether the mount is read-only even if the container doesn't request that.
     pub(crate) read_only: bool,
 }
 
-/// Returns the sources of a container's mounts in their order. Makes those that have to be made.
-pub(crate) fn paths(
-    layout: &Layout,
+/// Returns the sources of a container's mounts, in the order of the requests. Creates directories and bind mounts as
+/// needed.
+pub(crate) fn mount_sources(
+    layout: &RootDirLayout,
     pod: &str,
     container: &str,
-    wanted: &[PathRequest],
+    requests: &[PathRequest],
 ) -> Result<Vec<MountSource>, OperationError> {
-    let given = wanted.iter().enumerate().map(|(index, wanted)| {
-        let (path, read_only) = base(layout, pod, &wanted.place)?;
-        let path = match (&wanted.subpath, &wanted.place) {
+    let sources = requests.iter().enumerate().map(|(index, request)| {
+        let (path, read_only) = volume_path(layout, pod, &request.volume)?;
+        let path = match (&request.subpath, &request.volume) {
             (None, _) => path,
-            // KEP-2857, "Enhancements to Kubelet": no probing, no bind.
+            // KEP-2857, "Enhancements to Kubelet": kubelet neither resolves nor bind-mounts the subPath.
             (
                 Some(subpath),
                 VolumeKind::Csi {
                     by_runtime: true, ..
                 },
             ) => path.join(subpath),
-            (Some(part), place) => {
-                let name = match place {
+            (Some(subpath), volume) => {
+                let name = match volume {
                     VolumeKind::Csi { directory, .. } => directory.as_str(),
                     VolumeKind::EmptyDir { name, .. } => name,
                     VolumeKind::HostPath { .. } => "hostpath",
                 };
                 let binds = layout.subpaths(pod).join(name).join(container);
-                let place = binds.join(index.to_string());
-                subpath::bind(&real(path, &wanted.place)?, part, &place)?;
-                place
+                let mount_point = binds.join(index.to_string());
+                subpath::bind(&resolve_host_path(path, volume)?, subpath, &mount_point)?;
+                mount_point
             }
         };
         Ok(MountSource { path, read_only })
     });
-    given.collect()
+    sources.collect()
 }
 
-/// A host's path may be a link, as for kubelet, which looks for subPaths where it leads. Ours are none.
-fn real(path: PathBuf, place: &VolumeKind) -> Result<PathBuf, OperationError> {
-    match place {
+/// Resolves symbolic links in a `hostPath`, as kubelet does before it resolves a subPath. Other volumes have none.
+fn resolve_host_path(path: PathBuf, volume: &VolumeKind) -> Result<PathBuf, OperationError> {
+    match volume {
         VolumeKind::HostPath { .. } => {
             fs::canonicalize(&path).map_err(OperationError::io("realpath", &path))
         }
@@ -100,8 +97,13 @@ fn real(path: PathBuf, place: &VolumeKind) -> Result<PathBuf, OperationError> {
     }
 }
 
-fn base(layout: &Layout, pod: &str, place: &VolumeKind) -> Result<(PathBuf, bool), OperationError> {
-    match place {
+/// Returns the host path of a volume, and whether it is read-only.
+fn volume_path(
+    layout: &RootDirLayout,
+    pod: &str,
+    volume: &VolumeKind,
+) -> Result<(PathBuf, bool), OperationError> {
+    match volume {
         VolumeKind::Csi {
             directory,
             read_only,
@@ -109,64 +111,64 @@ fn base(layout: &Layout, pod: &str, place: &VolumeKind) -> Result<(PathBuf, bool
         } => Ok((layout.target(pod, directory), *read_only)),
         VolumeKind::EmptyDir { name, group } => {
             let path = layout.empty_dirs(pod).join(name);
-            empty_dir(&path, *group)?;
+            create_empty_dir(&path, *group)?;
             Ok((path, false))
         }
         VolumeKind::HostPath { path, kind } => {
-            host_path(path, kind)?;
+            prepare_host_path(path, kind)?;
             Ok((path.clone(), false))
         }
     }
 }
 
-/// With kubelet's mode; what is in it already is the pod's. It has its name once it is whole: nobody would look at
-/// its mode and its group again.
-fn empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
+/// Creates an `emptyDir` with kubelet's mode, unless it exists. It is renamed into place when its mode and group are
+/// set, because those of an existing directory aren't checked.
+fn create_empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
     if path
         .try_exists()
         .map_err(OperationError::io("stat", path))?
     {
         return Ok(());
     }
-    // Volumes' names have no dot.
+    // The names of volumes contain no dot, so that this one is free.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let unfinished = path.with_file_name(format!(".{name}"));
-    directories::directory(&unfinished)?;
+    let temporary = path.with_file_name(format!(".{name}"));
+    directories::create_directory(&temporary)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = openat(CWD, &unfinished, flags, Mode::empty())
-        .map_err(OperationError::system("open", &unfinished))?;
+    let directory = openat(CWD, &temporary, flags, Mode::empty())
+        .map_err(OperationError::system("open", &temporary))?;
     let mut mode = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     if let Some(group) = group {
-        let gid = u32::try_from(group).map_err(|_| OperationError::NotAGroup(group))?;
+        let gid = u32::try_from(group).map_err(|_| OperationError::InvalidFsGroup(group))?;
         fchown(&directory, None, Some(Gid::from_raw(gid)))
-            .map_err(OperationError::system("fchown", &unfinished))?;
+            .map_err(OperationError::system("fchown", &temporary))?;
         mode |= Mode::SGID;
     }
-    // Not as our umask would have it.
-    fchmod(&directory, mode).map_err(OperationError::system("fchmod", &unfinished))?;
-    fs::rename(&unfinished, path).map_err(OperationError::io("rename", path))
+    // mkdir(2) has applied the umask.
+    fchmod(&directory, mode).map_err(OperationError::system("fchmod", &temporary))?;
+    fs::rename(&temporary, path).map_err(OperationError::io("rename", path))
 }
 
-/// Checks or makes what `hostPath.type` asks for.
-fn host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
+/// Checks that a `hostPath` has its type, or creates it if the type says so.
+fn prepare_host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
     let failed = OperationError::io("stat", path);
     let metadata = match fs::metadata(path) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
-    let there = metadata.as_ref().map(fs::Metadata::file_type);
-    let is_right = match (kind, there) {
-        // The runtime makes a directory where there is nothing.
+    let file_type = metadata.as_ref().map(fs::Metadata::file_type);
+    let is_valid = match (kind, file_type) {
+        // The runtime creates a missing directory.
         ("", _) => true,
         ("DirectoryOrCreate", None) => {
-            let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-            made.map_err(OperationError::io("mkdir", path))?;
+            let created = DirBuilder::new().recursive(true).mode(0o755).create(path);
+            created.map_err(OperationError::io("mkdir", path))?;
             true
         }
         ("FileOrCreate", None) => {
-            let made = fs::File::options().create(true).append(true).open(path);
-            made.map_err(OperationError::io("open", path))?;
+            let created = fs::File::options().create(true).append(true).open(path);
+            created.map_err(OperationError::io("open", path))?;
             true
         }
         ("Directory" | "DirectoryOrCreate", Some(it)) => it.is_dir(),
@@ -176,11 +178,11 @@ fn host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
         ("BlockDevice", Some(it)) => it.is_block_device(),
         _ => false,
     };
-    if is_right {
+    if is_valid {
         Ok(())
     } else {
         let path = path.display();
-        Err(OperationError::Task(format!(
+        Err(OperationError::Other(format!(
             "hostPath type check failed: {path} is not a {kind}"
         )))
     }
@@ -201,68 +203,70 @@ mod tests {
     }
 
     #[test]
-    fn a_deferred_volumes_subpath_is_its_target_path_and_the_rest() {
-        let layout = Layout::new(Path::new("/nowhere"));
-        let wanted = [None, Some(PathBuf::from("a/b"))].map(|subpath| PathRequest {
-            place: csi(true),
+    fn a_subpath_of_a_deferred_volume_is_appended_to_the_target_path() {
+        let layout = RootDirLayout::new(Path::new("/nowhere"));
+        let requests = [None, Some(PathBuf::from("a/b"))].map(|subpath| PathRequest {
+            volume: csi(true),
             subpath,
         });
-        let given = paths(&layout, "uid", "app", &wanted).unwrap();
+        let sources = mount_sources(&layout, "uid", "app", &requests).unwrap();
         let target = layout.target("uid", "pv-1");
-        assert_eq!(given[0].path, target);
-        assert_eq!(given[1].path, target.join("a/b"));
-        assert!(given[0].read_only);
+        assert_eq!(sources[0].path, target);
+        assert_eq!(sources[1].path, target.join("a/b"));
+        assert!(sources[0].read_only);
     }
 
     #[test]
-    fn an_empty_dir_is_made_once_for_all() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
-        let wanted = PathRequest {
-            place: VolumeKind::EmptyDir {
+    fn an_empty_dir_is_created_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
+        let request = PathRequest {
+            volume: VolumeKind::EmptyDir {
                 name: "scratch".to_owned(),
                 group: Some(77),
             },
             subpath: None,
         };
-        let given = paths(&layout, "uid", "app", std::slice::from_ref(&wanted)).unwrap();
-        let made = fs::metadata(&given[0].path).unwrap();
-        assert_eq!(made.permissions().mode() & 0o7777, 0o2777);
-        assert_eq!(made.gid(), 77);
-        fs::write(given[0].path.join("file"), "kept").unwrap();
-        let again = paths(&layout, "uid", "app", &[wanted]).unwrap();
-        assert!(again[0].path.join("file").exists());
+        let sources = mount_sources(&layout, "uid", "app", std::slice::from_ref(&request)).unwrap();
+        let metadata = fs::metadata(&sources[0].path).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o7777, 0o2777);
+        assert_eq!(metadata.gid(), 77);
+        fs::write(sources[0].path.join("file"), "kept").unwrap();
+        let sources = mount_sources(&layout, "uid", "app", &[request]).unwrap();
+        assert!(sources[0].path.join("file").exists());
     }
 
     #[test]
-    fn an_empty_dir_that_was_made_half_is_made_whole() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
-        let wanted = |group| {
+    fn a_half_created_empty_dir_is_completed() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
+        let request = |group| {
             let name = "scratch".to_owned();
-            let place = VolumeKind::EmptyDir { name, group };
             [PathRequest {
-                place,
+                volume: VolumeKind::EmptyDir { name, group },
                 subpath: None,
             }]
         };
-        // Between its mkdir and its chmod.
-        let error = paths(&layout, "uid", "app", &wanted(Some(-1))).unwrap_err();
-        assert!(matches!(error, OperationError::NotAGroup(-1)), "{error}");
-        let given = paths(&layout, "uid", "app", &wanted(Some(77))).unwrap();
-        let made = fs::metadata(&given[0].path).unwrap();
+        // Fails after mkdir(2), before fchmod(2).
+        let error = mount_sources(&layout, "uid", "app", &request(Some(-1))).unwrap_err();
+        assert!(
+            matches!(error, OperationError::InvalidFsGroup(-1)),
+            "{error}"
+        );
+        let sources = mount_sources(&layout, "uid", "app", &request(Some(77))).unwrap();
+        let metadata = fs::metadata(&sources[0].path).unwrap();
         assert_eq!(
-            (made.permissions().mode() & 0o7777, made.gid()),
+            (metadata.permissions().mode() & 0o7777, metadata.gid()),
             (0o2777, 77)
         );
-        let all = fs::read_dir(layout.empty_dirs("uid")).unwrap();
-        assert_eq!(all.count(), 1);
+        let entries = fs::read_dir(layout.empty_dirs("uid")).unwrap();
+        assert_eq!(entries.count(), 1);
     }
 
     #[test]
-    fn a_host_path_is_what_it_is_said_to_be() {
-        let place = tempfile::tempdir().unwrap();
-        let path = |name: &str| place.path().join(name);
+    fn a_host_path_must_have_its_type() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
         let cases = [
             ("", "nothing", true),
             ("Directory", "nothing", false),
@@ -274,9 +278,9 @@ mod tests {
             ("Socket", "file", false),
             ("Other", "file", false),
         ];
-        for (kind, name, is_right) in cases {
-            let checked = host_path(&path(name), kind);
-            assert_eq!(checked.is_ok(), is_right, "{kind} {name}: {checked:?}");
+        for (kind, name, is_valid) in cases {
+            let result = prepare_host_path(&path(name), kind);
+            assert_eq!(result.is_ok(), is_valid, "{kind} {name}: {result:?}");
         }
     }
 }

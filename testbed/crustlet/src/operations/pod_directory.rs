@@ -1,5 +1,5 @@
-//! The directory of a pod. Its record has the pod as it was when it began, with its volumes and their mounters. A
-//! restarted crustlet goes by that, whatever the manifest says by then.
+//! The directory of a pod. Its record contains the pod as it was when it was started, with its volumes and their
+//! mounters. A restarted crustlet uses the record even if the manifest has changed.
 
 use std::fs;
 
@@ -8,60 +8,62 @@ use crust_state::files::{Directory, FileError};
 use crust_state::sentence;
 use rustix::io::Errno;
 
-use super::directories::{directory, gone, remove_unfinished};
+use super::directories::{create_directory, ignore_missing, remove_unfinished};
 use super::{OperationError, subpath, tree};
 use crate::objects::Pod;
 use crate::objects::manifest::{self, Object};
-use crate::volumes::layout::Layout;
+use crate::volumes::layout::RootDirLayout;
 
-/// In a pod's directory.
-pub(super) const POD: &str = "pod.json";
+/// The file name of a pod's record.
+pub(super) const POD_RECORD: &str = "pod.json";
 
-/// Writes it down, before there is a sandbox.
-pub(crate) fn record(layout: &Layout, pod: &Pod) -> Result<(), OperationError> {
-    let failed = |error: FileError| OperationError::Task(sentence(&error));
-    let place = layout.pod(&pod.uid);
-    directory(&place)?;
-    let place = Directory::create(&place).map_err(failed)?;
+/// Writes a pod's record. Called before the sandbox is created.
+pub(crate) fn write_pod_record(layout: &RootDirLayout, pod: &Pod) -> Result<(), OperationError> {
+    let failed = |error: FileError| OperationError::Other(sentence(&error));
+    let path = layout.pod(&pod.uid);
+    create_directory(&path)?;
+    let directory = Directory::create(&path).map_err(failed)?;
     let document = pod.document().to_string();
-    place.write(POD, document.as_bytes()).map_err(failed)
+    directory
+        .write(POD_RECORD, document.as_bytes())
+        .map_err(failed)
 }
 
-/// Reads it; `None` of a pod that hasn't begun, or whose record can't be read.
-pub(super) fn recorded(layout: &Layout, uid: &str) -> Option<Pod> {
+/// Reads a pod's record. Returns `None` if there is none, or it can't be read.
+pub(super) fn read_pod_record(layout: &RootDirLayout, uid: &str) -> Option<Pod> {
     let path = layout.pod(uid);
     let read = || -> Result<Option<Pod>, String> {
-        let place = Directory::open(&path).map_err(|error| sentence(&error))?;
-        let bytes = place.map(|it| it.read_record(POD)).transpose();
+        let directory = Directory::open(&path).map_err(|error| sentence(&error))?;
+        let bytes = directory.map(|it| it.read_record(POD_RECORD)).transpose();
         let Some(bytes) = bytes.map_err(|error| sentence(&error))?.flatten() else {
             return Ok(None);
         };
         let document = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        let read = manifest::of(document).map_err(|error| error.to_string())?;
-        match read.object {
+        let manifest = manifest::from_document(document).map_err(|error| error.to_string())?;
+        match manifest.object {
             Object::Pod(pod) if pod.uid == uid => Ok(Some(*pod)),
-            _ => Err("it is no record of this pod".to_owned()),
+            _ => Err("not the record of this pod".to_owned()),
         }
     };
     read().unwrap_or_else(|reason| {
-        let path = path.join(POD);
+        let path = path.join(POD_RECORD);
         tracing::warn!(
-            "{}: {reason}; what the pod's manifest says counts",
+            "{}: {reason}; using the pod's manifest instead",
             path.display()
         );
         None
     })
 }
 
-/// Removes a pod's directory, with what was in its `emptyDir`s. A CSI volume that is still there keeps it.
-pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationError> {
+/// Removes a pod's directory and the contents of its `emptyDir`s. Fails if a CSI volume is still in it.
+pub(crate) fn remove_pod(layout: &RootDirLayout, uid: &str) -> Result<(), OperationError> {
     let pod = layout.pod(uid);
     if !pod.try_exists().map_err(OperationError::io("stat", &pod))? {
         return Ok(());
     }
-    // The subPaths of volumes without a driver. The others went with their volumes.
+    // Only subPaths of emptyDir and hostPath are left. Those of CSI volumes were unmounted with the volumes.
     subpath::unbind_all(&layout.subpaths(uid))?;
-    // Data behind a mount must not be removed with the directory.
+    // Data on a mount must not be removed with the directory.
     let mounts = mountinfo::read_own()?;
     if let Some(mount) = mounts.iter().find(|it| it.mount_point.starts_with(&pod)) {
         return Err(OperationError::system("rmdir", &mount.mount_point)(
@@ -69,15 +71,15 @@ pub(crate) fn remove_pod(layout: &Layout, uid: &str) -> Result<(), OperationErro
         ));
     }
     let csi = layout.csi_volumes(uid);
-    gone("rmdir", &csi, fs::remove_dir(&csi))?;
+    ignore_missing("rmdir", &csi, fs::remove_dir(&csi))?;
     let empty_dirs = layout.empty_dirs(uid);
     tree::remove(&empty_dirs)?;
     remove_unfinished(&pod)?;
-    let record = pod.join(POD);
-    gone("unlink", &record, fs::remove_file(&record))?;
+    let record = pod.join(POD_RECORD);
+    ignore_missing("unlink", &record, fs::remove_file(&record))?;
     let volumes = layout.volumes(uid);
     for directory in [&volumes, &pod] {
-        gone("rmdir", directory, fs::remove_dir(directory))?;
+        ignore_missing("rmdir", directory, fs::remove_dir(directory))?;
     }
     Ok(())
 }
@@ -101,19 +103,19 @@ spec:
 ";
 
     #[test]
-    fn what_was_written_down_is_the_pod_that_it_was() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
-        let read = manifest::read(MANIFEST).unwrap().remove(0);
-        let Object::Pod(pod) = read.object else {
-            panic!("{read:?}");
+    fn a_record_contains_the_whole_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
+        let manifest = manifest::read(MANIFEST).unwrap().remove(0);
+        let Object::Pod(pod) = manifest.object else {
+            panic!("{manifest:?}");
         };
-        assert_eq!(recorded(&layout, &pod.uid), None);
-        record(&layout, &pod).unwrap();
-        let again = recorded(&layout, &pod.uid).unwrap();
-        assert_eq!(again, *pod);
-        assert_eq!(again.deferred.len(), 3);
-        let file = layout.pod(&pod.uid).join(POD);
+        assert_eq!(read_pod_record(&layout, &pod.uid), None);
+        write_pod_record(&layout, &pod).unwrap();
+        let recorded = read_pod_record(&layout, &pod.uid).unwrap();
+        assert_eq!(recorded, *pod);
+        assert_eq!(recorded.deferred.len(), 3);
+        let file = layout.pod(&pod.uid).join(POD_RECORD);
         for text in [
             "",
             "{",
@@ -121,7 +123,7 @@ spec:
             &fs::read_to_string(&file).unwrap().replace("1-2", "1-3"),
         ] {
             fs::write(&file, text).unwrap();
-            assert_eq!(recorded(&layout, &pod.uid), None, "{text}");
+            assert_eq!(read_pod_record(&layout, &pod.uid), None, "{text}");
         }
     }
 }

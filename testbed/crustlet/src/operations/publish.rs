@@ -1,4 +1,4 @@
-//! Publishes a volume for a pod, and unpublishes it.
+//! Publishes volumes for pods, and unpublishes them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,9 +10,10 @@ use crust_proto::csi::v1::{
 };
 
 use super::{
-    Attempt, Context, OperationError, blocking, directories, group, runtime, secret, subpath,
+    Context, FailedOperation, OperationError, blocking, directories, group, runtime, secret,
+    subpath,
 };
-use crate::csi::{Driver, Publish, capability, context as volume_context};
+use crate::csi::{Driver, PublishOptions, volume_capability, volume_context};
 use crate::objects::{Objects, Pod};
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
@@ -21,43 +22,49 @@ use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 /// A published volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Published {
-    /// The program that has it mounted, or will.
+    /// The program that has the volume mounted, or will mount it.
     pub(crate) mounter: Mounter,
-    /// The volume for a runtime that mounts on request (KEP-2857's earlier draft).
-    pub(crate) late: Option<FileSystemMountInfo>,
+    /// The volume that the runtime has to be told to mount (KEP-2857's earlier draft).
+    pub(crate) runtime_mount: Option<FileSystemMountInfo>,
 }
 
-/// A publication that is to be unpublished or measured.
+/// A volume that is published for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Publication {
-    /// The volume.
     pub(crate) id: VolumeId,
-    /// The pod, by its uid.
+    /// The pod's UID.
     pub(crate) pod: String,
-    /// The volume's directory in the pod's.
+    /// The name of the volume's directory in the pod's.
     pub(crate) directory: String,
-    /// The program that has it mounted.
+    /// The program that has the volume mounted.
     pub(crate) mounter: Mounter,
 }
 
-/// Publishes a volume by `NodePublishVolume`, and does kubelet's part after that. `there` is the program that has it
-/// mounted already, if that is known.
+/// Calls `NodePublishVolume`, and does kubelet's part for a file system on the host. `current_mounter` is the program
+/// that has the volume mounted already, if that is known.
 pub(crate) async fn publish(
     context: &Context,
     objects: &Objects,
     pod: &Pod,
     mount: &MountSpec,
-    there: Option<Mounter>,
-) -> Result<Published, Attempt> {
+    current_mounter: Option<Mounter>,
+) -> Result<Published, FailedOperation> {
     let volume = &mount.volume;
-    let driver = context.driver(&volume.id).map_err(Attempt::before)?;
-    let capabilities = driver.node_capabilities().await.map_err(Attempt::before)?;
-    let publish = Publish::of(mount, &capabilities).map_err(Attempt::before)?;
-    let runtimes = runtime::file_systems(mount, there)
+    let driver = context
+        .driver(&volume.id)
+        .map_err(FailedOperation::without_effect)?;
+    let capabilities = driver
+        .node_capabilities()
         .await
-        .map_err(Attempt::before)?;
-    let secrets = secret(objects, volume.publish_secret.as_ref()).map_err(Attempt::before)?;
-    let about_pod = about(objects, pod, mount).map_err(Attempt::before)?;
+        .map_err(FailedOperation::without_effect)?;
+    let publish =
+        PublishOptions::new(mount, &capabilities).map_err(FailedOperation::without_effect)?;
+    let file_systems = runtime::file_systems(mount, current_mounter)
+        .await
+        .map_err(FailedOperation::without_effect)?;
+    let secrets =
+        secret(objects, volume.publish_secret.as_ref()).map_err(FailedOperation::without_effect)?;
+    let pod_info = pod_info(objects, pod, mount).map_err(FailedOperation::without_effect)?;
     let layout = &context.layout;
     let directory = layout.volume(&pod.uid, &volume.directory);
     let target = layout.target(&pod.uid, &volume.directory);
@@ -65,20 +72,20 @@ pub(crate) async fn publish(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        // As it was recorded: what the driver answers may be another.
+        // A guess, which is replaced if the driver decides otherwise.
         if publish.defer_fs_ops {
             Mounter::Deferred
         } else {
-            there.unwrap_or(Mounter::Driver)
+            current_mounter.unwrap_or(Mounter::Driver)
         },
         &context.node,
     );
-    let (place, record) = (directory.clone(), data.clone());
+    let (path, record) = (directory.clone(), data.clone());
     let prepared = blocking(move || {
-        directories::check(&place, &record)?;
-        directories::prepare(&place, &record)
+        directories::check_owner(&path, &record)?;
+        directories::prepare(&path, &record)
     });
-    let is_new = prepared.await.map_err(Attempt::preparing)?;
+    let is_new = prepared.await.map_err(FailedOperation::preparing)?;
     let is_staged =
         volume.lifecycle == Lifecycle::Persistent && capabilities.has(Rpc::StageUnstageVolume);
     let staging = is_staged.then(|| layout.staging(&volume.id).display().to_string());
@@ -87,113 +94,118 @@ pub(crate) async fn publish(
         publish_context: HashMap::new(),
         staging_target_path: staging.unwrap_or_default(),
         target_path: target.display().to_string(),
-        volume_capability: Some(capability(volume, &capabilities, &publish)),
+        volume_capability: Some(volume_capability(volume, &capabilities, &publish)),
         readonly: mount.read_only || volume.read_only,
         secrets,
-        volume_context: volume_context(volume)
-            .into_iter()
-            .chain(about_pod)
-            .collect(),
+        volume_context: volume_context(volume).into_iter().chain(pod_info).collect(),
         defer_fs_ops: publish.defer_fs_ops,
-        runtime_supported_filesystems: runtimes.clone(),
+        runtime_supported_filesystems: file_systems.clone(),
     };
-    let answer = match driver.call(request).await {
-        Ok(answer) => answer,
+    let response = match driver.call(request).await {
+        Ok(response) => response,
         Err(error) if is_new && error.is_final() => {
-            // Nothing is there, and nothing needs to say that there may be.
-            let place = target.clone();
-            return match blocking(move || directories::clear(&directory, &place)).await {
-                Ok(()) => Err(Attempt::before(error)),
-                Err(_) => Err(Attempt::within(error)),
+            // The driver has done nothing, so that no record is needed.
+            let mount_point = target.clone();
+            let removed =
+                blocking(move || directories::remove_volume_dir(&directory, &mount_point));
+            return match removed.await {
+                Ok(()) => Err(FailedOperation::without_effect(error)),
+                Err(_) => Err(FailedOperation::uncertain(error)),
             };
         }
-        Err(error) => return Err(Attempt::within(error)),
+        Err(error) => return Err(FailedOperation::uncertain(error)),
     };
-    if publish.defer_fs_ops || answer.runtime_mount_info.is_some() {
-        let place = target.clone();
-        let is_mounted = blocking(move || directories::is_mount_root(&place)).await;
-        if is_mounted.map_err(Attempt::within)? {
-            return Err(take_back(&driver, &data, target, directory, is_new).await);
+    if publish.defer_fs_ops || response.runtime_mount_info.is_some() {
+        let path = target.clone();
+        let is_mounted = blocking(move || directories::is_mount_root(&path)).await;
+        if is_mounted.map_err(FailedOperation::uncertain)? {
+            return Err(undo_host_mount(&driver, &data, target, directory, is_new).await);
         }
     }
     if publish.defer_fs_ops {
         context.metrics.published_deferred();
         return Ok(Published {
             mounter: Mounter::Deferred,
-            late: None,
+            runtime_mount: None,
         });
     }
-    let mounter = match answer.runtime_mount_info {
+    let mounter = match response.runtime_mount_info {
         Some(_) => Mounter::Runtime,
         None => Mounter::Driver,
     };
     if data.mounter() != mounter {
-        // Before anybody acts on it: whoever is started anew does as it says.
-        let written = blocking(move || directories::prepare(&directory, &data.by(mounter)));
-        written.await.map_err(Attempt::within)?;
+        // Written before the volume is used: a restarted crustlet relies on the record.
+        let written =
+            blocking(move || directories::prepare(&directory, &data.with_mounter(mounter)));
+        written.await.map_err(FailedOperation::uncertain)?;
     }
-    if let Some(late) = answer.runtime_mount_info {
-        // Nobody would mount it, and the pod would write to the host's disk.
-        if !runtimes.contains(&late.r#type) {
-            let (driver, kind) = (volume.id.driver.clone(), late.r#type);
-            return Err(Attempt::within(OperationError::NotOffered { driver, kind }));
+    if let Some(runtime_mount) = response.runtime_mount_info {
+        // Otherwise nothing would mount the volume, and the pod would write to the host's disk.
+        if !file_systems.contains(&runtime_mount.r#type) {
+            let (driver, kind) = (volume.id.driver.clone(), runtime_mount.r#type);
+            return Err(FailedOperation::uncertain(OperationError::NotOffered {
+                driver,
+                kind,
+            }));
         }
         return Ok(Published {
             mounter,
-            late: Some(late),
+            runtime_mount: Some(runtime_mount),
         });
     }
-    if let Some(gid) = group::wanted(objects, mount, &publish).map_err(Attempt::within)? {
+    if let Some(gid) =
+        group::group_to_apply(objects, mount, &publish).map_err(FailedOperation::uncertain)?
+    {
         let applied = group::apply(context, pod, mount, gid, target).await;
-        applied.map_err(Attempt::within)?;
+        applied.map_err(FailedOperation::uncertain)?;
     }
     Ok(Published {
         mounter,
-        late: None,
+        runtime_mount: None,
     })
 }
 
-/// Unpublishes what a driver has mounted on the host although the runtime is to mount it: a driver that reports
-/// another capability by the number of `DEFER_FS_OPS`, or that ignores the field.
-async fn take_back(
+/// Unpublishes a volume that the driver has mounted on the host although the runtime is to mount it. Such a driver
+/// reports another capability by the number of `DEFER_FS_OPS`, or ignores `defer_fs_ops`.
+async fn undo_host_mount(
     driver: &Driver,
     data: &VolumeData,
     target: PathBuf,
     directory: PathBuf,
     is_new: bool,
-) -> Attempt {
+) -> FailedOperation {
     let request = NodeUnpublishVolumeRequest {
         volume_id: data.id().handle,
         target_path: target.display().to_string(),
         defer_fs_ops: false,
     };
     let unpublished = driver.call(request).await;
-    let is_gone = unpublished.is_ok() && is_new;
+    let has_no_effect = unpublished.is_ok() && is_new;
     let error = OperationError::NotDeferred {
         driver: data.id().driver,
         target: target.clone(),
         unpublish: unpublished.err().map(Box::new),
     };
-    if is_gone {
+    if has_no_effect {
         let (directory, target) = (directory.clone(), target);
-        if blocking(move || directories::clear(&directory, &target))
+        if blocking(move || directories::remove_volume_dir(&directory, &target))
             .await
             .is_ok()
         {
-            return Attempt::before(error);
+            return FailedOperation::without_effect(error);
         }
     }
-    // Whoever is started anew is not to take it for deferred.
-    let by_the_driver = data.by(Mounter::Driver);
-    let written = blocking(move || directories::prepare(&directory, &by_the_driver)).await;
+    // A restarted crustlet must not take the volume for deferred.
+    let data = data.with_mounter(Mounter::Driver);
+    let written = blocking(move || directories::prepare(&directory, &data)).await;
     if let Err(error) = written {
         tracing::warn!("{}", crust_state::sentence(&error));
     }
-    Attempt::mounted_by_the_driver(error)
+    FailedOperation::mounted_by_driver(error)
 }
 
-/// Returns the pod's info in the volume context, if the driver's `CSIDriver` asks for that.
-fn about(
+/// Returns the pod's entries of the volume context, if `podInfoOnMount` of the driver's `CSIDriver` is set.
+fn pod_info(
     objects: &Objects,
     pod: &Pod,
     mount: &MountSpec,
@@ -206,26 +218,26 @@ fn about(
         .flat_map(|it| &it.volume_lifecycle_modes)
         .flatten();
     if is_inline && !modes.any(|mode| mode == Lifecycle::Ephemeral.as_str()) {
-        return Err(OperationError::NotInline(driver.clone()));
+        return Err(OperationError::NoInlineVolumes(driver.clone()));
     }
     if spec.and_then(|it| it.pod_info_on_mount) != Some(true) {
         return Ok(HashMap::new());
     }
     let account = pod.spec.service_account_name.as_deref();
-    let about = [
+    let entries = [
         ("pod.name", pod.name.name.as_str()),
         ("pod.namespace", &pod.name.namespace),
         ("pod.uid", &pod.uid),
         ("serviceAccount.name", account.unwrap_or("default")),
         ("ephemeral", if is_inline { "true" } else { "false" }),
     ];
-    let about = about.into_iter();
-    Ok(about
+    let entries = entries.into_iter();
+    Ok(entries
         .map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_owned()))
         .collect())
 }
 
-/// `NodeUnpublishVolume`, and what stood around it.
+/// Calls `NodeUnpublishVolume`, and removes the volume's directory and the bind mounts of its subPaths.
 pub(crate) async fn unpublish(
     context: &Context,
     publication: &Publication,
@@ -238,7 +250,7 @@ pub(crate) async fn unpublish(
     let binds = layout.subpaths(pod).join(directory);
     blocking(move || subpath::unbind(&binds)).await?;
     let is_deferred = publication.mounter == Mounter::Deferred;
-    // A driver that lacks it now (KEP-2857, story 5) is asked as ever: the runtime cleans up after the pod.
+    // If the driver lacks the capability now (KEP-2857, story 5), it isn't deferred: the runtime cleans up after the pod.
     let defer_fs_ops = is_deferred && driver.node_capabilities().await?.has(Rpc::DeferFsOps);
     let target = layout.target(pod, directory);
     let request = NodeUnpublishVolumeRequest {
@@ -248,5 +260,5 @@ pub(crate) async fn unpublish(
     };
     driver.call(request).await?;
     let volume = Arc::new(layout.volume(pod, directory));
-    blocking(move || directories::clear(&volume, &target)).await
+    blocking(move || directories::remove_volume_dir(&volume, &target)).await
 }

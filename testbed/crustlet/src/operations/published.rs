@@ -1,4 +1,4 @@
-//! Usage, health and growth of a published volume, by its driver or by the runtime that has it mounted.
+//! Usage, health and expansion of a published volume, by its driver or by the runtime that has it mounted.
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{
@@ -6,14 +6,14 @@ use crust_proto::csi::v1::{
 };
 
 use super::{Context, MountingRuntime, OperationError, Publication, secret};
-use crate::csi::{LacksCapability, Publish, capability};
+use crate::csi::{LacksCapability, PublishOptions, volume_capability};
 use crate::objects::Objects;
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::VolumeSpec;
-use crate::volumes::stats::{Condition, Stats};
+use crate::volumes::stats::{Stats, VolumeCondition};
 
-/// Returns the answer of `NodeGetVolumeStats`, or `None` if the driver doesn't have that call. The condition is
-/// that of `NodeGetVolumeHealth` if the driver reports it there; `None` if that call fails.
+/// Calls `NodeGetVolumeStats`. Returns `None` if the driver doesn't have that call. The condition is that of
+/// `NodeGetVolumeHealth` if the driver reports it there; `None` if that call fails.
 pub(crate) async fn stats(
     context: &Context,
     publication: &Publication,
@@ -32,7 +32,7 @@ pub(crate) async fn stats(
         return Err(LacksCapability::deferral(&id.driver).into());
     }
     let supported = match runtime {
-        Some(runtime) => runtime.tells_stats().await?,
+        Some(runtime) => runtime.supports_stats().await?,
         None => false,
     };
     let request = NodeGetVolumeStatsRequest {
@@ -42,12 +42,12 @@ pub(crate) async fn stats(
         defer_fs_ops,
         runtime_supported_stats: supported,
     };
-    let answer = driver.call(request).await?;
-    if let Some(runtime) = runtime.filter(|_| !answer.source.is_empty()) {
-        return Ok(Some(runtime.stats(&answer.source).await?));
+    let response = driver.call(request).await?;
+    if let Some(runtime) = runtime.filter(|_| !response.source.is_empty()) {
+        return Ok(Some(runtime.stats(&response.source).await?));
     }
-    let mut stats = Stats::from(answer);
-    // CSI 1.13 has a call of its own for what `volume_condition` told.
+    let mut stats = Stats::from(response);
+    // CSI 1.13 replaces `volume_condition` by a call of its own.
     if stats.condition.is_none() && capabilities.has(Rpc::GetVolumeHealth) {
         let request = NodeGetVolumeHealthRequest {
             volume_id: id.handle.clone(),
@@ -55,30 +55,30 @@ pub(crate) async fn stats(
             staging_target_path: context.layout.staging(id).display().to_string(),
         };
         match driver.call(request).await {
-            Ok(answer) => stats.condition = answer.volume_health.map(Condition::from),
-            // The usage is known all the same.
+            Ok(response) => stats.condition = response.volume_health.map(VolumeCondition::from),
+            // The usage is still valid.
             Err(error) => {
                 let error = crust_state::sentence(&error);
-                tracing::warn!("health of {id} in pod {pod}: {error}");
+                tracing::warn!("cannot get the health of volume {id} in pod {pod}: {error}");
             }
         }
     }
     Ok(Some(stats))
 }
 
-/// A published volume whose file system is to grow.
+/// The expansion of the file system of a published volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expansion<'a> {
     pub(crate) publication: &'a Publication,
     pub(crate) volume: &'a VolumeSpec,
     /// The new size in bytes.
     pub(crate) size: i64,
-    /// The runtime handler that has it mounted.
+    /// The runtime handler that has the volume mounted.
     pub(crate) runtime: Option<&'a MountingRuntime>,
 }
 
 /// Calls the driver's `NodeExpandVolume`.
-pub(crate) async fn expand(
+pub(crate) async fn node_expand(
     context: &Context,
     objects: &Objects,
     expansion: Expansion<'_>,
@@ -99,12 +99,12 @@ pub(crate) async fn expand(
         return Err(LacksCapability::deferral(&id.driver).into());
     }
     let runtime_supports_expand = match runtime {
-        Some(runtime) => runtime.expands().await?,
+        Some(runtime) => runtime.supports_expansion().await?,
         None => false,
     };
-    let publish = Publish {
+    let publish = PublishOptions {
         defer_fs_ops,
-        ..Publish::default()
+        ..PublishOptions::default()
     };
     let request = NodeExpandVolumeRequest {
         volume_id: id.handle.clone(),
@@ -114,14 +114,14 @@ pub(crate) async fn expand(
             limit_bytes: 0,
         }),
         staging_target_path: context.layout.staging(id).display().to_string(),
-        volume_capability: Some(capability(volume, &capabilities, &publish)),
+        volume_capability: Some(volume_capability(volume, &capabilities, &publish)),
         secrets: secret(objects, volume.expand_secret.as_ref())?,
         defer_fs_ops,
         runtime_supports_expand,
     };
-    let answer = driver.call(request).await?;
-    if let Some(runtime) = runtime.filter(|_| !answer.source.is_empty()) {
-        runtime.expand(&answer.source, size).await?;
+    let response = driver.call(request).await?;
+    if let Some(runtime) = runtime.filter(|_| !response.source.is_empty()) {
+        runtime.expand(&response.source, size).await?;
     }
     Ok(())
 }

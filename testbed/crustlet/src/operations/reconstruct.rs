@@ -1,5 +1,5 @@
-//! Reads the disk after a restart (KEP-3756): which volumes may be staged and published by their records, and what has
-//! no readable record.
+//! Reconstruction after a restart (KEP-3756): reads from disk which volumes may be staged and published, and which
+//! directories have no readable record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,59 +9,56 @@ use std::path::{Path, PathBuf};
 use crust_blockfs::mountinfo;
 
 use super::OperationError;
-use super::directories::clear;
-use super::pod_directory::recorded;
+use super::directories::remove_volume_dir;
+use super::pod_directory::read_pod_record;
 use super::publish::Publication;
 use super::subpath::{detach, unbind};
 use crate::objects::Pod;
-use crate::objects::manifest::{BLOCK_VOLUMES, is_driver};
+use crate::objects::manifest::{BLOCK_VOLUMES, is_driver_name};
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
-use crate::volumes::layout::Layout;
+use crate::volumes::layout::RootDirLayout;
 use crate::volumes::spec::{Lifecycle, VolumeId};
 
-/// The volumes and pods that were found on the disk.
+/// The volumes and pods that were found on disk.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Published, by the records.
+pub(crate) struct ReconstructedState {
+    /// Published volumes with a record.
     pub(crate) published: Vec<(Publication, Lifecycle)>,
-    /// Staged, by the records.
+    /// Staged volumes with a record.
     pub(crate) staged: Vec<VolumeId>,
-    /// Directories without a readable record.
-    pub(crate) broken: Vec<Broken>,
-    /// Directories of pods, whatever is in them.
-    pub(crate) pods: Vec<FoundPod>,
+    /// Directories of volumes without a readable record.
+    pub(crate) unreadable: Vec<UnreadableVolume>,
+    /// Pods that have a directory.
+    pub(crate) pods: Vec<ReconstructedPod>,
 }
 
-/// A pod's directory.
+/// A pod that has a directory.
 #[derive(Debug)]
-pub(crate) struct FoundPod {
-    /// Its name.
+pub(crate) struct ReconstructedPod {
     pub(crate) uid: String,
-    /// The pod as it was when it began.
-    pub(crate) begun: Option<Pod>,
+    /// The pod as it was when it was started; `None` if it has no readable record.
+    pub(crate) recorded: Option<Pod>,
 }
 
-/// A volume's directory that doesn't say what it is.
+/// A volume's directory without a readable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Broken {
-    /// The pod that it is in, by its uid; none of one that was staged.
+pub(crate) struct UnreadableVolume {
+    /// The UID of the pod whose volume it is; `None` for a staged volume.
     pub(crate) pod: Option<String>,
-    /// The directory.
     pub(crate) path: PathBuf,
-    /// The flaw of its record.
+    /// Why the record can't be used.
     pub(crate) reason: String,
-    /// The publication that it seems to be, of the one volume with its directory's name. A driver doesn't unstage a
-    /// volume that it wasn't asked to unpublish.
+    /// The presumed publication, if exactly one volume with a record has the same directory name. It has to be
+    /// unpublished, because a driver doesn't unstage a volume that is still published.
     pub(crate) publication: Option<Publication>,
 }
 
-impl Found {
-    /// Returns the names in a directory of volumes. A directory that can't be read is noted, and the others are still
-    /// read.
-    fn names(&mut self, directory: &Path, pod: Option<&str>) -> Vec<String> {
-        names(directory).unwrap_or_else(|error| {
-            self.broken.push(Broken {
+impl ReconstructedState {
+    /// Returns the subdirectories of a directory of volumes. If it can't be read, it is added to `unreadable`.
+    fn subdirectories(&mut self, directory: &Path, pod: Option<&str>) -> Vec<String> {
+        subdirectories(directory).unwrap_or_else(|error| {
+            self.unreadable.push(UnreadableVolume {
                 pod: pod.map(str::to_owned),
                 path: directory.to_owned(),
                 reason: error.to_string(),
@@ -72,14 +69,14 @@ impl Found {
     }
 }
 
-/// Looks at the disk, and at nothing else.
-pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
-    let mut found = Found::default();
-    for uid in names(&layout.pods())? {
-        for directory in found.names(&layout.csi_volumes(&uid), Some(&uid)) {
+/// Reads the directories and records of volumes and pods.
+pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, OperationError> {
+    let mut state = ReconstructedState::default();
+    for uid in subdirectories(&layout.pods())? {
+        for directory in state.subdirectories(&layout.csi_volumes(&uid), Some(&uid)) {
             let path = layout.volume(&uid, &directory);
-            let read = data(&path).and_then(|data| {
-                // Without a name it is what it stands beside.
+            let read = read_data(&path).and_then(|data| {
+                // A record without a name is of the directory that it is in.
                 if data.directory() == directory || data.directory().is_empty() {
                     Ok(data)
                 } else {
@@ -87,7 +84,7 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                 }
             });
             match read {
-                Ok(data) => found.published.push((
+                Ok(data) => state.published.push((
                     Publication {
                         id: data.id(),
                         pod: uid.clone(),
@@ -96,7 +93,7 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                     },
                     data.lifecycle(),
                 )),
-                Err(reason) => found.broken.push(Broken {
+                Err(reason) => state.unreadable.push(UnreadableVolume {
                     pod: Some(uid.clone()),
                     path,
                     reason,
@@ -104,65 +101,66 @@ pub(crate) fn reconstruct(layout: &Layout) -> Result<Found, OperationError> {
                 }),
             }
         }
-        let begun = recorded(layout, &uid);
-        found.pods.push(FoundPod { uid, begun });
+        let recorded = read_pod_record(layout, &uid);
+        state.pods.push(ReconstructedPod { uid, recorded });
     }
-    let mut names_of = Names::of(&found);
-    for driver in names(&layout.drivers())? {
-        // It isn't ours.
+    let mut volumes = VolumesByName::new(&state);
+    for driver in subdirectories(&layout.drivers())? {
+        // kubelet's directory for raw block volumes, which crustlet doesn't have.
         if driver == BLOCK_VOLUMES {
             continue;
         }
-        for digest in found.names(&layout.drivers().join(&driver), None) {
+        for digest in state.subdirectories(&layout.drivers().join(&driver), None) {
             let path = layout.drivers().join(&driver).join(digest);
-            match data(&path) {
+            match read_data(&path) {
                 Ok(data) if layout.staged(&data.id()) == path => {
-                    // kubelet's of staged volumes have no name.
+                    // A staging record of kubelet has no name.
                     if !data.directory().is_empty() {
-                        names_of.add(data.directory(), data.id());
+                        volumes.add(data.directory(), data.id());
                     }
-                    found.staged.push(data.id());
+                    state.staged.push(data.id());
                 }
-                read => match names_of.ids().find(|id| layout.staged(id) == path) {
-                    // A pod that has it says which it is.
-                    Some(id) => found.staged.push(id.clone()),
-                    None => found.broken.push(Broken {
+                read => match volumes.ids().find(|id| layout.staged(id) == path) {
+                    // The record of a published volume identifies it.
+                    Some(id) => state.staged.push(id.clone()),
+                    None => state.unreadable.push(UnreadableVolume {
                         pod: None,
                         path,
                         reason: read
                             .err()
-                            .unwrap_or_else(|| "it is of another volume".to_owned()),
+                            .unwrap_or_else(|| "the record is of another volume".to_owned()),
                         publication: None,
                     }),
                 },
             }
         }
     }
-    for broken in &mut found.broken {
-        let pod = found
+    for unreadable in &mut state.unreadable {
+        let pod = state
             .pods
             .iter()
-            .find(|it| broken.pod.as_deref() == Some(&it.uid));
-        let begun = pod.and_then(|it| it.begun.as_ref());
-        broken.publication = names_of.publication(broken, begun)?;
+            .find(|it| unreadable.pod.as_deref() == Some(&it.uid));
+        let recorded = pod.and_then(|it| it.recorded.as_ref());
+        unreadable.publication = volumes.presumed_publication(unreadable, recorded)?;
     }
-    Ok(found)
+    Ok(state)
 }
 
-/// The volumes by the name of their directory (a `PersistentVolume`'s), from the readable records.
+/// The volumes with a readable record, by the names of their directories. A directory has the name of the
+/// `PersistentVolume`.
 #[derive(Debug)]
-struct Names(BTreeMap<String, BTreeSet<VolumeId>>);
+struct VolumesByName(BTreeMap<String, BTreeSet<VolumeId>>);
 
-impl Names {
-    fn of(found: &Found) -> Self {
-        let mut names = Self(BTreeMap::new());
-        for (publication, lifecycle) in &found.published {
-            // An inline volume's is the pod's own, and another's in the next.
+impl VolumesByName {
+    fn new(state: &ReconstructedState) -> Self {
+        let mut volumes = Self(BTreeMap::new());
+        for (publication, lifecycle) in &state.published {
+            // The same name can be an inline volume of one pod, and another volume of the next.
             if *lifecycle == Lifecycle::Persistent {
-                names.add(&publication.directory, publication.id.clone());
+                volumes.add(&publication.directory, publication.id.clone());
             }
         }
-        names
+        volumes
     }
 
     fn add(&mut self, directory: &str, id: VolumeId) {
@@ -173,33 +171,34 @@ impl Names {
         self.0.values().flatten()
     }
 
-    fn publication(
+    /// Returns the publication that a directory of a pod presumably belongs to: that of the only volume with its name.
+    fn presumed_publication(
         &self,
-        broken: &Broken,
-        begun: Option<&Pod>,
+        unreadable: &UnreadableVolume,
+        recorded: Option<&Pod>,
     ) -> Result<Option<Publication>, OperationError> {
-        let name = broken.path.file_name().and_then(|it| it.to_str());
-        let (Some(pod), Some(name)) = (&broken.pod, name) else {
+        let name = unreadable.path.file_name().and_then(|it| it.to_str());
+        let (Some(pod), Some(name)) = (&unreadable.pod, name) else {
             return Ok(None);
         };
-        let volumes = begun.and_then(|it| it.spec.volumes.as_ref());
+        let volumes = recorded.and_then(|it| it.spec.volumes.as_ref());
         let mut volumes = volumes.into_iter().flatten();
         if volumes.any(|it| it.name == name && it.csi.is_some()) {
-            // An inline one, which no other pod has.
+            // An inline volume belongs to one pod.
             return Ok(None);
         }
         let mut ids = self.0.get(name).into_iter().flatten();
         let (Some(id), None) = (ids.next(), ids.next()) else {
             return Ok(None);
         };
-        let target = below(broken);
+        let target = mount_point(unreadable);
         let mounts = mountinfo::read_own()?;
         let is_mounted = mounts.iter().any(|it| it.mount_point == target);
         Ok(Some(Publication {
             id: id.clone(),
             pod: pod.clone(),
             directory: name.to_owned(),
-            // Where nothing is mounted the runtime may have it.
+            // If nothing is mounted on the host, the runtime may have mounted the volume.
             mounter: if is_mounted {
                 Mounter::Driver
             } else {
@@ -209,46 +208,50 @@ impl Names {
     }
 }
 
-/// Returns the path at which a driver was to mount it.
-fn below(broken: &Broken) -> PathBuf {
-    broken.path.join(if broken.pod.is_some() {
+/// Returns the path at which the driver would have mounted the volume.
+fn mount_point(unreadable: &UnreadableVolume) -> PathBuf {
+    unreadable.path.join(if unreadable.pod.is_some() {
         "mount"
     } else {
         "globalmount"
     })
 }
 
-fn data(directory: &Path) -> Result<VolumeData, String> {
+/// Reads a volume's record. Returns the reason if there is none, or it is invalid.
+fn read_data(directory: &Path) -> Result<VolumeData, String> {
     let data = VolumeData::read(directory).map_err(|error| error.to_string())?;
-    let data = data.ok_or("it has no vol_data.json")?;
+    let data = data.ok_or("no vol_data.json")?;
     let driver = data.id().driver;
-    if is_driver(&driver) {
+    if is_driver_name(&driver) {
         Ok(data)
     } else {
-        Err(format!("driverName: {driver:?} is none"))
+        Err(format!("driverName: {driver:?} is not a valid driver name"))
     }
 }
 
-/// Takes away what can't be told, whoever mounted it (KEP-3756, "Proposed `VolumeManager` startup": cleaned by force).
-/// No driver is asked: which one staged it is its directory's name, but nobody unstages a volume without its handle, of
-/// which the path has the digest alone.
-pub(crate) fn clean(layout: &Layout, broken: &Broken) -> Result<(), OperationError> {
-    if let Some(pod) = &broken.pod {
-        let directory = broken.path.file_name().unwrap_or_default();
+/// Unmounts and removes a volume's directory without a record, whatever is mounted (KEP-3756, "Proposed
+/// `VolumeManager` startup", forced cleanup). The driver isn't called: unstaging needs the volume's handle, and the path
+/// contains only its digest.
+pub(crate) fn force_cleanup(
+    layout: &RootDirLayout,
+    unreadable: &UnreadableVolume,
+) -> Result<(), OperationError> {
+    if let Some(pod) = &unreadable.pod {
+        let directory = unreadable.path.file_name().unwrap_or_default();
         unbind(&layout.subpaths(pod).join(directory))?;
     }
-    let below = below(broken);
-    detach(&below)?;
-    clear(&broken.path, &below)
+    let mount_point = mount_point(unreadable);
+    detach(&mount_point)?;
+    remove_volume_dir(&unreadable.path, &mount_point)
 }
 
-/// Returns the names in a directory. Empty if there is no directory.
-fn names(directory: &Path) -> Result<Vec<String>, OperationError> {
-    let listed = || -> io::Result<Vec<String>> {
+/// Returns the names of subdirectories, sorted; empty if the directory doesn't exist.
+fn subdirectories(directory: &Path) -> Result<Vec<String>, OperationError> {
+    let list = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // Those that can't be ours.
+            // Files, and names that aren't UTF-8, are not crustlet's.
             if let (true, Ok(name)) = (entry.file_type()?.is_dir(), entry.file_name().into_string())
             {
                 names.push(name);
@@ -257,9 +260,9 @@ fn names(directory: &Path) -> Result<Vec<String>, OperationError> {
         names.sort();
         Ok(names)
     };
-    match listed() {
+    match list() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        listed => listed.map_err(OperationError::io("readdir", directory)),
+        result => result.map_err(OperationError::io("readdir", directory)),
     }
 }
 
@@ -291,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_staged_and_published_is_found_by_its_records() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn volumes_are_reconstructed_from_their_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         assert!(reconstruct(&layout).unwrap().pods.is_empty());
         record(
             &layout.staged(&id("one")),
@@ -311,15 +314,15 @@ mod tests {
             "n",
         );
         record(&layout.volume("b", "scratch"), &inline);
-        let found = reconstruct(&layout).unwrap();
-        assert_eq!(found.staged, [id("one")]);
-        let pods: Vec<&str> = found.pods.iter().map(|it| it.uid.as_str()).collect();
+        let state = reconstruct(&layout).unwrap();
+        assert_eq!(state.staged, [id("one")]);
+        let pods: Vec<&str> = state.pods.iter().map(|it| it.uid.as_str()).collect();
         assert_eq!(pods, ["a", "b"]);
-        let told = |publication: &(Publication, Lifecycle)| {
+        let summary = |publication: &(Publication, Lifecycle)| {
             let (it, lifecycle) = publication;
             (it.id.handle.clone(), it.pod.clone(), it.mounter, *lifecycle)
         };
-        let told: Vec<_> = found.published.iter().map(told).collect();
+        let published: Vec<_> = state.published.iter().map(summary).collect();
         let expected = [
             (
                 "one".to_owned(),
@@ -334,14 +337,14 @@ mod tests {
                 Lifecycle::Ephemeral,
             ),
         ];
-        assert_eq!(told, expected);
-        assert_eq!(found.broken, []);
+        assert_eq!(published, expected);
+        assert_eq!(state.unreadable, []);
     }
 
     #[test]
-    fn a_record_without_a_name_is_of_what_it_stands_beside() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn a_record_without_a_name_belongs_to_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         let nameless = r#"{"driverName":"csi.example","volumeHandle":"one"}"#;
         for directory in [layout.staged(&id("one")), layout.volume("a", "pv-1")] {
             fs::create_dir_all(&directory).unwrap();
@@ -352,18 +355,18 @@ mod tests {
             &blocks.join("publish"),
             &persistent("two", "publish", false),
         );
-        let found = reconstruct(&layout).unwrap();
-        assert_eq!(found.staged, [id("one")]);
-        let published = found.published.iter();
+        let state = reconstruct(&layout).unwrap();
+        assert_eq!(state.staged, [id("one")]);
+        let published = state.published.iter();
         let published: Vec<_> = published.map(|(it, _)| (&it.id, &*it.directory)).collect();
         assert_eq!(published, [(&id("one"), "pv-1")]);
-        assert_eq!(found.broken, []);
+        assert_eq!(state.unreadable, []);
     }
 
     #[test]
-    fn what_does_not_say_what_it_is_is_broken_and_can_be_cleaned() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn directories_without_a_valid_record_are_unreadable_and_can_be_cleaned_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         fs::create_dir_all(layout.target("a", "none")).unwrap();
         record(
             &layout.volume("a", "other"),
@@ -375,25 +378,26 @@ mod tests {
         fs::write(layout.subpaths("a").join("torn/app/0"), "").unwrap();
         let moved = layout.drivers().join("csi.example/moved");
         record(&moved, &persistent("one", "pv-1", false));
-        let found = reconstruct(&layout).unwrap();
-        let reasons: Vec<&str> = found.broken.iter().map(|it| it.reason.as_str()).collect();
-        assert_eq!(
-            reasons[..2],
-            ["it has no vol_data.json", "specVolID is \"pv-1\""]
-        );
+        let state = reconstruct(&layout).unwrap();
+        let reasons: Vec<&str> = state
+            .unreadable
+            .iter()
+            .map(|it| it.reason.as_str())
+            .collect();
+        assert_eq!(reasons[..2], ["no vol_data.json", "specVolID is \"pv-1\""]);
         assert!(reasons[2].contains("torn/vol_data.json"), "{reasons:?}");
-        assert_eq!(reasons[3..], ["it is of another volume"]);
-        for broken in &found.broken {
-            clean(&layout, broken).unwrap();
-            assert!(!broken.path.exists());
+        assert_eq!(reasons[3..], ["the record is of another volume"]);
+        for unreadable in &state.unreadable {
+            force_cleanup(&layout, unreadable).unwrap();
+            assert!(!unreadable.path.exists());
         }
-        assert_eq!(reconstruct(&layout).unwrap().broken, []);
+        assert_eq!(reconstruct(&layout).unwrap().unreadable, []);
     }
 
     #[test]
-    fn a_pods_volume_is_taken_from_its_staging_record() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn a_published_volume_identifies_its_staging_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         record(
             &layout.volume("a", "pv-1"),
             &persistent("one", "pv-1", false),
@@ -408,20 +412,20 @@ mod tests {
         );
         record(&layout.volume("a", "scratch"), &inline);
         fs::create_dir_all(layout.staging(&id("two"))).unwrap();
-        let found = reconstruct(&layout).unwrap();
-        assert_eq!(found.staged, [id("one")]);
-        let paths: Vec<&PathBuf> = found.broken.iter().map(|it| &it.path).collect();
+        let state = reconstruct(&layout).unwrap();
+        assert_eq!(state.staged, [id("one")]);
+        let paths: Vec<&PathBuf> = state.unreadable.iter().map(|it| &it.path).collect();
         assert_eq!(
             paths,
             [&layout.staged(&id("two"))],
-            "it is staged by nobody"
+            "an inline volume isn't staged"
         );
     }
 
     #[test]
-    fn an_unrecorded_mount_is_matched_by_its_name() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn a_directory_without_a_record_is_matched_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         for name in ["pv-1", "pv-2", "scratch", "none"] {
             fs::create_dir_all(layout.target("a", name)).unwrap();
         }
@@ -443,22 +447,22 @@ mod tests {
             "n",
         );
         record(&layout.volume("b", "scratch"), &inline);
-        let found = reconstruct(&layout).unwrap();
-        let seems = |broken: &Broken| broken.publication.clone();
-        let seems: Vec<_> = found.broken.iter().filter_map(seems).collect();
+        let state = reconstruct(&layout).unwrap();
+        let presumed = |unreadable: &UnreadableVolume| unreadable.publication.clone();
+        let presumed: Vec<_> = state.unreadable.iter().filter_map(presumed).collect();
         let expected = Publication {
             id: id("one"),
             pod: "a".to_owned(),
             directory: "pv-1".to_owned(),
             mounter: Mounter::Deferred,
         };
-        assert_eq!((found.broken.len(), seems), (4, vec![expected]));
+        assert_eq!((state.unreadable.len(), presumed), (4, vec![expected]));
     }
 
     #[test]
-    fn an_inline_volume_is_nobody_elses_by_its_name() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn an_inline_volume_is_not_matched_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         for pod in ["a", "b"] {
             fs::create_dir_all(layout.target(pod, "data")).unwrap();
         }
@@ -470,17 +474,20 @@ mod tests {
         let Object::Pod(pod) = manifest::read(manifest).unwrap().remove(0).object else {
             panic!("{manifest}");
         };
-        crate::operations::record(&layout, &pod).unwrap();
-        let found = reconstruct(&layout).unwrap();
-        let guessed = found.broken.iter().filter(|it| it.publication.is_some());
-        let guessed: Vec<_> = guessed.filter_map(|it| it.pod.as_deref()).collect();
-        assert_eq!((found.broken.len(), guessed), (2, vec!["b"]));
+        crate::operations::write_pod_record(&layout, &pod).unwrap();
+        let state = reconstruct(&layout).unwrap();
+        let presumed = state
+            .unreadable
+            .iter()
+            .filter(|it| it.publication.is_some());
+        let presumed: Vec<_> = presumed.filter_map(|it| it.pod.as_deref()).collect();
+        assert_eq!((state.unreadable.len(), presumed), (2, vec!["b"]));
     }
 
     #[test]
-    fn an_unlistable_directory_hides_no_other() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn an_unreadable_directory_does_not_hide_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         fs::create_dir_all(layout.volumes("a")).unwrap();
         fs::write(layout.csi_volumes("a"), "").unwrap();
         fs::create_dir_all(layout.drivers()).unwrap();
@@ -488,25 +495,29 @@ mod tests {
             &layout.volume("b", "pv-1"),
             &persistent("one", "pv-1", true),
         );
-        let found = reconstruct(&layout).unwrap();
-        assert_eq!(found.published.len(), 1);
-        let [broken] = &found.broken[..] else {
-            panic!("{:?}", found.broken);
+        let state = reconstruct(&layout).unwrap();
+        assert_eq!(state.published.len(), 1);
+        let [unreadable] = &state.unreadable[..] else {
+            panic!("{:?}", state.unreadable);
         };
-        assert!(broken.reason.contains("ENOTDIR"), "{}", broken.reason);
-        assert!(clean(&layout, broken).is_err());
+        assert!(
+            unreadable.reason.contains("ENOTDIR"),
+            "{}",
+            unreadable.reason
+        );
+        assert!(force_cleanup(&layout, unreadable).is_err());
         assert!(layout.csi_volumes("a").exists());
     }
 
     #[test]
-    fn files_that_nobody_knows_are_left() {
-        let place = tempfile::tempdir().unwrap();
-        let layout = Layout::new(place.path());
+    fn cleanup_keeps_unknown_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = RootDirLayout::new(dir.path());
         let target = layout.target("a", "pv-1");
         fs::create_dir_all(&target).unwrap();
         fs::write(target.join("data"), "a workload's").unwrap();
-        let found = reconstruct(&layout).unwrap();
-        assert!(clean(&layout, &found.broken[0]).is_err());
+        let state = reconstruct(&layout).unwrap();
+        assert!(force_cleanup(&layout, &state.unreadable[0]).is_err());
         assert!(target.join("data").exists());
     }
 }

@@ -11,29 +11,29 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
 use crate::volumes::stats::Stats;
 
-/// A volume that a runtime is to mount once the sandbox exists.
+/// A volume that a runtime handler is to mount once the sandbox exists.
 #[derive(Debug, Clone)]
-pub(crate) struct LateMount {
-    /// `host_target_path`
+pub(crate) struct RuntimeMount {
+    /// `host_target_path`.
     pub(crate) target: PathBuf,
-    /// The driver's answer.
+    /// The driver's response.
     pub(crate) info: FileSystemMountInfo,
-    /// How the pod wants it.
     pub(crate) mount: MountSpec,
 }
 
 /// Returns the file systems that the driver may leave to the pod's runtime. Empty if the storage class or the runtime
-/// class doesn't allow it, or the runtime lacks a step after the mount. The mounter of a volume that is `there` stays,
-/// whatever the classes say now: else one would mount on the host what the other has mounted in the sandbox.
+/// class doesn't allow that, or the runtime lacks a post-mount step that the volume needs. A volume that is mounted
+/// already keeps its mounter, whatever the classes say now: otherwise the driver would mount on the host what the
+/// runtime has mounted in the sandbox, or the other way round.
 pub(super) async fn file_systems(
     mount: &MountSpec,
-    there: Option<Mounter>,
+    current_mounter: Option<Mounter>,
 ) -> Result<Vec<String>, OperationError> {
-    let is_left = there == Some(Mounter::Runtime);
-    if is_left && mount.runtime.is_none() {
+    let is_mounted_by_runtime = current_mounter == Some(Mounter::Runtime);
+    if is_mounted_by_runtime && mount.runtime.is_none() {
         return Err(OperationError::NoSocket(mount.volume.directory.clone()));
     }
-    let is_allowed = match there {
+    let is_allowed = match current_mounter {
         Some(mounter) => mounter == Mounter::Runtime,
         None => mount.volume.allows_runtime && !mount.deferred,
     };
@@ -42,13 +42,13 @@ pub(super) async fn file_systems(
         return Ok(Vec::new());
     };
     let storage = RuntimeStorage::new(socket);
-    if is_left {
+    if is_mounted_by_runtime {
         return Ok(storage.file_systems().await?);
     }
-    if let Some(lacks) = storage.capabilities().await?.lacks(mount) {
+    if let Some(missing) = storage.capabilities().await?.lacks(mount) {
         let volume = &mount.volume.id;
         tracing::info!(
-            "{volume}: the runtime at {} lacks {lacks}; the driver mounts it",
+            "{volume}: the runtime at {} lacks {missing}; the driver will mount the volume",
             socket.display()
         );
         return Ok(Vec::new());
@@ -56,23 +56,26 @@ pub(super) async fn file_systems(
     Ok(storage.file_systems().await?)
 }
 
-/// Tells a runtime of a pod's volumes, each of which it may know already.
-pub(crate) async fn tell(sandbox: &str, late: &[LateMount]) -> Result<(), OperationError> {
-    for LateMount {
+/// Publishes a pod's volumes to their runtime handlers. Idempotent: a handler may have them already.
+pub(crate) async fn publish_to_runtime(
+    sandbox: &str,
+    mounts: &[RuntimeMount],
+) -> Result<(), OperationError> {
+    for RuntimeMount {
         target,
         info,
         mount,
-    } in late
+    } in mounts
     {
-        let missing = || OperationError::NoSocket(mount.volume.directory.clone());
-        let socket = mount.runtime.as_ref().ok_or_else(missing)?;
+        let no_socket = || OperationError::NoSocket(mount.volume.directory.clone());
+        let socket = mount.runtime.as_ref().ok_or_else(no_socket)?;
         let storage = RuntimeStorage::new(socket);
         storage.publish(sandbox, target, info, mount).await?;
     }
     Ok(())
 }
 
-/// A runtime that has a pod's volume mounted.
+/// A runtime handler that has a volume of a pod mounted.
 #[derive(Debug, Clone)]
 pub(crate) struct MountingRuntime {
     storage: RuntimeStorage,
@@ -80,7 +83,7 @@ pub(crate) struct MountingRuntime {
 }
 
 impl MountingRuntime {
-    /// Returns the runtime at the socket of the pod's runtime class, for the pod's sandbox.
+    /// Returns the handler at the socket of the pod's runtime class.
     pub(crate) fn new(socket: &std::path::Path, sandbox: &str) -> Self {
         Self {
             storage: RuntimeStorage::new(socket),
@@ -88,7 +91,7 @@ impl MountingRuntime {
         }
     }
 
-    pub(super) async fn tells_stats(&self) -> Result<bool, RuntimeError> {
+    pub(super) async fn supports_stats(&self) -> Result<bool, RuntimeError> {
         Ok(self.storage.capabilities().await?.has(Rpc::VolumeStats))
     }
 
@@ -96,7 +99,7 @@ impl MountingRuntime {
         self.storage.stats(&self.sandbox, device).await
     }
 
-    pub(super) async fn expands(&self) -> Result<bool, RuntimeError> {
+    pub(super) async fn supports_expansion(&self) -> Result<bool, RuntimeError> {
         Ok(self.storage.capabilities().await?.has(Rpc::VolumeResize))
     }
 

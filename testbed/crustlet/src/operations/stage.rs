@@ -1,38 +1,45 @@
-//! Stages a volume on the node, and unstages it.
+//! Stages volumes on the node, and unstages them.
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 
-use super::{Attempt, Context, OperationError, blocking, directories, secret};
-use crate::csi::{Capabilities, Publish, capability, context as volume_context};
+use super::{Context, FailedOperation, OperationError, blocking, directories, secret};
+use crate::csi::{Capabilities, PublishOptions, volume_capability, volume_context};
 use crate::objects::Objects;
 use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
 use crate::volumes::spec::{MountSpec, VolumeId};
 
-/// `NodeStageVolume` for those who want it, by a driver that stages; of another's there is nothing to do.
+/// Calls `NodeStageVolume` for the mounts that need the volume. Does nothing if the driver doesn't stage volumes.
 pub(crate) async fn stage(
     context: &Context,
     objects: &Objects,
-    wanted: &[MountSpec],
-) -> Result<(), Attempt> {
-    let nobody = || Attempt::before(OperationError::Nobody);
-    let first = wanted.first().ok_or_else(nobody)?;
-    let driver = context.driver(&first.volume.id).map_err(Attempt::before)?;
-    let capabilities = driver.node_capabilities().await.map_err(Attempt::before)?;
-    // Who can't publish it as it is wanted needn't stage it; another pod may want it otherwise.
-    let able = |mount| Publish::of(mount, &capabilities).map(|publish| (mount, publish));
-    let mut all = wanted.iter().map(able);
+    mounts: &[MountSpec],
+) -> Result<(), FailedOperation> {
+    let not_needed = || FailedOperation::without_effect(OperationError::NotNeeded);
+    let first = mounts.first().ok_or_else(not_needed)?;
+    let driver = context
+        .driver(&first.volume.id)
+        .map_err(FailedOperation::without_effect)?;
+    let capabilities = driver
+        .node_capabilities()
+        .await
+        .map_err(FailedOperation::without_effect)?;
+    // The first mount that the driver can publish is staged: another pod may mount the volume in another way.
+    let publishable =
+        |mount| PublishOptions::new(mount, &capabilities).map(|publish| (mount, publish));
+    let mut all = mounts.iter().map(publishable);
     let (mount, publish) = match all.find(Result::is_ok) {
         Some(found) => found,
-        None => able(first),
+        None => publishable(first),
     }
-    .map_err(Attempt::before)?;
+    .map_err(FailedOperation::without_effect)?;
     let volume = &mount.volume;
     if !capabilities.has(Rpc::StageUnstageVolume) {
         return Ok(());
     }
-    let secrets = secret(objects, volume.stage_secret.as_ref()).map_err(Attempt::before)?;
+    let secrets =
+        secret(objects, volume.stage_secret.as_ref()).map_err(FailedOperation::without_effect)?;
     let layout = &context.layout;
     let (directory, staging) = (layout.staged(&volume.id), layout.staging(&volume.id));
     let data = VolumeData::new(
@@ -42,13 +49,13 @@ pub(crate) async fn stage(
         Mounter::Driver,
         &context.node,
     );
-    let places = (directory.clone(), staging.clone());
+    let paths = (directory.clone(), staging.clone());
     let prepared = blocking(move || {
-        let is_new = directories::prepare(&places.0, &data)?;
-        directories::directory(&places.1)?;
+        let is_new = directories::prepare(&paths.0, &data)?;
+        directories::create_directory(&paths.1)?;
         Ok(is_new)
     });
-    let is_new = prepared.await.map_err(Attempt::within)?;
+    let is_new = prepared.await.map_err(FailedOperation::uncertain)?;
     let request = NodeStageVolumeRequest {
         volume_id: volume.id.handle.clone(),
         publish_context: std::collections::HashMap::new(),
@@ -60,38 +67,38 @@ pub(crate) async fn stage(
     match driver.call(request).await {
         Ok(_) => Ok(()),
         Err(error) if is_new && error.is_final() => {
-            // Nothing is there, and nothing needs to say that there may be.
-            match blocking(move || directories::clear(&directory, &staging)).await {
-                Ok(()) => Err(Attempt::before(error)),
-                Err(_) => Err(Attempt::within(error)),
+            // The driver has done nothing, so that no record is needed.
+            match blocking(move || directories::remove_volume_dir(&directory, &staging)).await {
+                Ok(()) => Err(FailedOperation::without_effect(error)),
+                Err(_) => Err(FailedOperation::uncertain(error)),
             }
         }
-        Err(error) => Err(Attempt::within(error)),
+        Err(error) => Err(FailedOperation::uncertain(error)),
     }
 }
 
-/// At stage there is no pod yet, but for the group that the driver is to mount with (KEP-2317).
+/// Returns the volume capability for staging. Only the group to mount with depends on the pod (KEP-2317).
 fn staged_capability(
     mount: &MountSpec,
     capabilities: &Capabilities,
-    publish: &Publish,
+    publish: &PublishOptions,
 ) -> crust_proto::csi::v1::VolumeCapability {
-    let staged = Publish {
+    let staged = PublishOptions {
         mount_group: publish.mount_group,
-        ..Publish::default()
+        ..PublishOptions::default()
     };
-    capability(&mount.volume, capabilities, &staged)
+    volume_capability(&mount.volume, capabilities, &staged)
 }
 
-/// `NodeUnstageVolume`, if the driver stages, and what stood around it.
+/// Calls `NodeUnstageVolume`, if the driver stages volumes, and removes the staging directory.
 pub(crate) async fn unstage(context: &Context, id: &VolumeId) -> Result<(), OperationError> {
     let (directory, staging) = (context.layout.staged(id), context.layout.staging(id));
-    let looked = directory.clone();
-    let is_there = blocking(move || {
-        let there = looked.try_exists();
-        there.map_err(OperationError::io("stat", &looked))
+    let path = directory.clone();
+    let exists = blocking(move || {
+        let exists = path.try_exists();
+        exists.map_err(OperationError::io("stat", &path))
     });
-    if !is_there.await? {
+    if !exists.await? {
         return Ok(());
     }
     let driver = context.driver(id)?;
@@ -106,5 +113,5 @@ pub(crate) async fn unstage(context: &Context, id: &VolumeId) -> Result<(), Oper
         };
         driver.call(request).await?;
     }
-    blocking(move || directories::clear(&directory, &staging)).await
+    blocking(move || directories::remove_volume_dir(&directory, &staging)).await
 }

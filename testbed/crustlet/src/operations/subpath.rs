@@ -1,7 +1,7 @@
-//! subPaths of volumes that a driver has mounted: bound below the pod's directory before the runtime hears of
-//! them, as kubelet does, so that nobody can change meanwhile what they lead to.
+//! subPaths of volumes that a driver has mounted. As in kubelet, they are bind-mounted below the pod's directory before
+//! the runtime gets them, so that nobody can change where they lead.
 //!
-//! Those of a deferred volume are the runtime's to resolve (docs/protocol.md, "subPath").
+//! The runtime resolves the subPaths of a deferred volume (docs/protocol.md, "subPath").
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,23 +13,27 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
 use super::OperationError;
-use super::directories::{directory, gone};
+use super::directories::{create_directory, ignore_missing};
 
-/// Binds what a subPath leads to in a volume.
-pub(crate) fn bind(volume: &Path, subpath: &Path, place: &Path) -> Result<(), OperationError> {
+/// Resolves a subPath in a volume, and bind-mounts it at a mount point, which is created.
+pub(crate) fn bind(
+    volume: &Path,
+    subpath: &Path,
+    mount_point: &Path,
+) -> Result<(), OperationError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = openat(CWD, volume, flags, Mode::empty())
         .map_err(OperationError::system("open", volume))?;
     let resolved = subpath::resolve(&root, subpath, Missing::Create)?;
-    // One of the container's last run leads wherever it led then, and may have been of the other kind.
-    take_away(place)?;
+    // The previous run of the container may have left a mount of another file, or a mount point of another type.
+    remove_bind(mount_point)?;
     match resolved.kind {
-        Kind::Directory => directory(place)?,
+        Kind::Directory => create_directory(mount_point)?,
         Kind::File => {
-            directory(place.parent().unwrap_or(place))?;
+            create_directory(mount_point.parent().unwrap_or(mount_point))?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(CWD, place, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(OperationError::system("open", place))?;
+            openat(CWD, mount_point, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(OperationError::system("open", mount_point))?;
         }
     }
     let clone = OpenTreeFlags::OPEN_TREE_CLONE
@@ -38,37 +42,38 @@ pub(crate) fn bind(volume: &Path, subpath: &Path, place: &Path) -> Result<(), Op
     let tree =
         open_tree(&resolved.fd, "", clone).map_err(OperationError::system("open_tree", subpath))?;
     let from = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(&tree, "", CWD, place, from).map_err(OperationError::system("move_mount", place))
+    move_mount(&tree, "", CWD, mount_point, from)
+        .map_err(OperationError::system("move_mount", mount_point))
 }
 
-/// Unmounts all that was bound below a directory, and removes the directory.
+/// Unmounts the subPaths of a volume, and removes their directory.
 pub(crate) fn unbind(binds: &Path) -> Result<(), OperationError> {
-    // kubelet's way: <volume>/<container>/<index>
+    // kubelet's layout: <volume>/<container>/<index>.
     for container in children(binds)? {
-        for place in children(&container)? {
-            take_away(&place)?;
+        for mount_point in children(&container)? {
+            remove_bind(&mount_point)?;
         }
-        gone("rmdir", &container, fs::remove_dir(&container))?;
+        ignore_missing("rmdir", &container, fs::remove_dir(&container))?;
     }
-    gone("rmdir", binds, fs::remove_dir(binds))
+    ignore_missing("rmdir", binds, fs::remove_dir(binds))
 }
 
-/// Takes back what was bound at a place, and the place.
-fn take_away(place: &Path) -> Result<(), OperationError> {
-    detach(place)?;
-    let removed = match fs::remove_dir(place) {
-        Err(error) if error.kind() == ErrorKind::NotADirectory => fs::remove_file(place),
+/// Unmounts a subPath, and removes its mount point.
+fn remove_bind(mount_point: &Path) -> Result<(), OperationError> {
+    detach(mount_point)?;
+    let removed = match fs::remove_dir(mount_point) {
+        Err(error) if error.kind() == ErrorKind::NotADirectory => fs::remove_file(mount_point),
         removed => removed,
     };
-    gone("rmdir", place, removed)
+    ignore_missing("rmdir", mount_point, removed)
 }
 
-/// The same of all volumes of a pod.
+/// Unmounts the subPaths of all volumes of a pod.
 pub(super) fn unbind_all(subpaths: &Path) -> Result<(), OperationError> {
     for volume in children(subpaths)? {
         unbind(&volume)?;
     }
-    gone("rmdir", subpaths, fs::remove_dir(subpaths))
+    ignore_missing("rmdir", subpaths, fs::remove_dir(subpaths))
 }
 
 fn children(directory: &Path) -> Result<Vec<PathBuf>, OperationError> {
@@ -82,12 +87,15 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>, OperationError> {
     paths.map_err(OperationError::io("readdir", directory))
 }
 
-/// Takes back what is mounted at a place, as often as something is.
-pub(super) fn detach(place: &Path) -> Result<(), OperationError> {
+/// Unmounts all mounts at a mount point, which may be stacked.
+pub(super) fn detach(mount_point: &Path) -> Result<(), OperationError> {
     let mounts = mountinfo::read_own()?;
-    for _ in mounts.iter().filter(|mount| mount.mount_point == place) {
-        unmount(place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-            .map_err(OperationError::system("umount", place))?;
+    for _ in mounts
+        .iter()
+        .filter(|mount| mount.mount_point == mount_point)
+    {
+        unmount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+            .map_err(OperationError::system("umount", mount_point))?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Removes a tree that a workload has written.
+//! Removes a directory tree that a workload has written.
 //!
-//! By descriptors, never by a path that somebody has written: no link is followed, and no mount is entered, whoever
-//! made it and whatever is behind it (openat2(2), `RESOLVE_NO_XDEV`). However deep it is, it takes three descriptors:
-//! what isn't empty is moved up before it is looked into.
+//! The tree is walked by descriptors, never by paths: symbolic links aren't followed, and mounts aren't entered
+//! (openat2(2), `RESOLVE_NO_XDEV`). Trees of any depth need three descriptors, because a directory that isn't empty is
+//! moved to the top before it is read.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,11 +16,11 @@ use rustix::io::Errno;
 
 use super::OperationError;
 
-/// The name of a directory that was moved up.
-const MOVED: &str = ".moved";
+/// The prefix of the names of directories that were moved to the top.
+const MOVED_PREFIX: &str = ".moved";
 
-/// Removes a directory with all that is in it, if there is one. `path` must be crustlet's own. Fails with `EXDEV` or
-/// `EBUSY` if something is mounted in it, which stays.
+/// Removes a directory tree, if it exists. `path` itself must be crustlet's own. Fails with `EXDEV` or `EBUSY` if
+/// something is mounted in the tree; the mount is kept.
 pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
     let failed = |call| OperationError::system(call, path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -31,29 +31,29 @@ pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
     };
     let mut moved = 0;
     loop {
-        let below = names(&top).map_err(failed("getdents64"))?;
-        if below.is_empty() {
+        let entries = names(&top).map_err(failed("getdents64"))?;
+        if entries.is_empty() {
             break;
         }
-        for name in &below {
+        for name in &entries {
             if unlink(&top, name).map_err(failed("unlinkat"))? {
                 continue;
             }
             let directory = open(&top, name).map_err(failed("openat2"))?;
             for name in names(&directory).map_err(failed("getdents64"))? {
                 if !unlink(&directory, &name).map_err(failed("unlinkat"))? {
-                    let up = move_up(&directory, &name, &top, &mut moved);
-                    up.map_err(failed("renameat2"))?;
+                    let renamed = move_to_top(&directory, &name, &top, &mut moved);
+                    renamed.map_err(failed("renameat2"))?;
                 }
             }
-            // Who writes meanwhile has what is left removed in the next round.
+            // Files that are created meanwhile are removed in the next round.
             unlink(&top, name).map_err(failed("unlinkat"))?;
         }
     }
     unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(failed("rmdir"))
 }
 
-/// Removes a file or an empty directory. Whether it is gone: one that isn't empty stays.
+/// Removes a file or an empty directory. Returns whether it is gone; a directory that isn't empty is kept.
 fn unlink(at: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
     match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -69,12 +69,13 @@ fn open(at: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     openat2::open(at, name, flags, resolve)
 }
 
-fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {
+/// Moves a directory to the top of the tree, under a free name.
+fn move_to_top(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> Result<(), Errno> {
     loop {
         *moved += 1;
-        let place = format!("{MOVED}-{moved}");
-        match renameat_with(from, name, top, place, RenameFlags::NOREPLACE) {
-            // A workload's own by that name.
+        let new_name = format!("{MOVED_PREFIX}-{moved}");
+        match renameat_with(from, name, top, new_name, RenameFlags::NOREPLACE) {
+            // The workload has created a file of that name.
             Err(Errno::EXIST) => {}
             renamed => return renamed,
         }
@@ -100,9 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_goes_and_nothing_that_links_lead_to() {
-        let place = tempfile::tempdir().unwrap();
-        let (tree, kept) = (place.path().join("tree"), place.path().join("kept"));
+    fn the_tree_is_removed_and_the_targets_of_links_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, kept) = (dir.path().join("tree"), dir.path().join("kept"));
         fs::create_dir(&kept).unwrap();
         fs::write(kept.join("file"), "data").unwrap();
         fs::create_dir_all(tree.join("a/b/c")).unwrap();
@@ -116,7 +117,7 @@ mod tests {
         remove(&tree).unwrap();
         assert!(!tree.exists());
         assert!(kept.join("file").exists());
-        remove(&tree).expect("it is gone");
+        remove(&tree).expect("the tree is gone");
         symlink(&kept, &tree).unwrap();
         let error = remove(&tree).unwrap_err().to_string();
         assert!(
@@ -126,11 +127,11 @@ mod tests {
         assert!(kept.join("file").exists());
     }
 
-    /// Longer than a path may be, and than a process has descriptors.
+    /// The tree is deeper than the longest path, and than the number of descriptors of a process.
     #[test]
-    fn it_may_be_as_deep_as_a_workload_likes() {
-        let place = tempfile::tempdir().unwrap();
-        let tree = place.path().join("tree");
+    fn a_tree_can_have_any_depth() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
         fs::create_dir(&tree).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut at = openat(CWD, &tree, flags, Mode::empty()).unwrap();

@@ -1,12 +1,12 @@
-//! The drivers by their names.
+//! The registered drivers by name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::registry::{Identity, Sockets};
+use super::registry::{SocketIdentity, Sockets};
 use crate::csi::Driver;
 
-/// The drivers of the command line, and the sockets by which others register.
+/// The drivers of the command line, and the sockets in the registration directory.
 #[derive(Debug)]
 pub(super) struct DriverNames {
     given: BTreeMap<String, Driver>,
@@ -15,60 +15,56 @@ pub(super) struct DriverNames {
 
 #[derive(Debug)]
 struct KnownSocket {
-    identity: Identity,
-    /// The driver that has registered by it.
+    identity: SocketIdentity,
+    /// The driver that has registered with this socket.
     driver: Option<Driver>,
 }
 
-/// The changes since the last look at the directory.
+/// The changes of the sockets. A socket that was replaced is in both lists.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
-    /// Nobody registers by these any more. One that is another's now is here and below.
-    pub(super) gone: Vec<Gone>,
-    /// To be asked who they are.
-    pub(super) new: Vec<(PathBuf, Identity)>,
+pub(super) struct SocketChanges {
+    pub(super) removed: Vec<RemovedSocket>,
+    pub(super) added: Vec<(PathBuf, SocketIdentity)>,
 }
 
-/// A socket that is gone.
+/// A socket that was removed or replaced.
 #[derive(Debug)]
-pub(super) struct Gone {
-    /// The path of the socket.
+pub(super) struct RemovedSocket {
     pub(super) socket: PathBuf,
-    /// The driver that had registered by it.
+    /// The driver that had registered with it.
     pub(super) driver: Option<Driver>,
 }
 
-/// A driver isn't taken in.
+/// A driver can't be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
-    /// The command line knows better.
+pub(super) enum RegistrationRefused {
+    /// The command line names another socket.
     #[error(
-        "driver {name} says that it listens on {}, and --csi names {}, which counts",
+        "driver {name} registers the endpoint {}, but --csi names {}, which takes precedence",
         endpoint.display(),
         given.display()
     )]
-    Given {
-        /// The driver.
+    SetByFlag {
         name: String,
-        /// The socket that it reports.
+        /// The socket of the registration.
         endpoint: PathBuf,
         /// The socket of the command line.
         given: PathBuf,
     },
-    /// Somebody has the name.
-    #[error("driver {name} has registered by {} already; hint: remove that socket if nobody listens on it", socket.display())]
-    Another {
+    /// Another driver has registered with the name.
+    #[error("driver {name} has already registered with {}; hint: remove that socket if nothing listens on it", socket.display())]
+    NameInUse {
         name: String,
-        /// The socket of the driver that has the name.
+        /// The socket of the registered driver.
         socket: PathBuf,
     },
-    /// Whoever was asked isn't who is there.
-    #[error("the socket is another one now")]
+    /// The socket was replaced while its plugin was being called.
+    #[error("the socket has been replaced")]
     Replaced,
 }
 
 impl DriverNames {
-    /// Those that are there always.
+    /// Returns the drivers of the command line.
     pub(super) fn new(given: BTreeMap<String, Driver>) -> Self {
         Self {
             given,
@@ -76,36 +72,36 @@ impl DriverNames {
         }
     }
 
-    /// The one by a name.
+    /// Returns the driver with a name. Drivers of the command line take precedence.
     pub(super) fn get(&self, name: &str) -> Option<&Driver> {
         let registered = || self.registered(name).map(|(_, driver)| driver);
         self.given.get(name).or_else(registered)
     }
 
     fn registered(&self, name: &str) -> Option<(&Path, &Driver)> {
-        let mut registered = self.sockets.iter().filter_map(|(socket, seen)| {
-            let driver = seen.driver.as_ref()?;
+        let mut registered = self.sockets.iter().filter_map(|(socket, known)| {
+            let driver = known.driver.as_ref()?;
             Some((socket.as_path(), driver))
         });
         registered.find(|(_, driver)| driver.name() == name)
     }
 
-    /// These are the sockets that there are now.
-    pub(super) fn see(&mut self, found: &Sockets) -> Changes {
-        let mut changes = Changes::default();
-        self.sockets.retain(|socket, seen| {
-            let is_same = found.get(socket) == Some(&seen.identity);
+    /// Replaces the known sockets, and returns the changes.
+    pub(super) fn update(&mut self, found: &Sockets) -> SocketChanges {
+        let mut changes = SocketChanges::default();
+        self.sockets.retain(|socket, known| {
+            let is_same = found.get(socket) == Some(&known.identity);
             if !is_same {
-                changes.gone.push(Gone {
+                changes.removed.push(RemovedSocket {
                     socket: socket.clone(),
-                    driver: seen.driver.take(),
+                    driver: known.driver.take(),
                 });
             }
             is_same
         });
         for (socket, &identity) in found {
             self.sockets.entry(socket.clone()).or_insert_with(|| {
-                changes.new.push((socket.clone(), identity));
+                changes.added.push((socket.clone(), identity));
                 let driver = None;
                 KnownSocket { identity, driver }
             });
@@ -113,36 +109,35 @@ impl DriverNames {
         changes
     }
 
-    /// Takes a driver in that has registered by a socket.
-    pub(super) fn take(
+    /// Registers the driver of a socket.
+    pub(super) fn register(
         &mut self,
         socket: &Path,
-        identity: Identity,
+        identity: SocketIdentity,
         driver: Driver,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RegistrationRefused> {
         let name = driver.name();
         if let Some(given) = self.given.get(name)
             && given.socket() != driver.socket()
         {
-            return Err(Refused::Given {
+            return Err(RegistrationRefused::SetByFlag {
                 name: name.to_owned(),
                 endpoint: driver.socket().to_owned(),
                 given: given.socket().to_owned(),
             });
         }
-        // The first stays: two that say the same of themselves are a mistake, or one's end and another's
-        // beginning.
+        // The first registration stays: the second one is a mistake, or the successor of a driver that is ending.
         if let Some((another, _)) = self.registered(name)
             && another != socket
         {
-            return Err(Refused::Another {
+            return Err(RegistrationRefused::NameInUse {
                 name: name.to_owned(),
                 socket: another.to_owned(),
             });
         }
-        let seen = self.sockets.get_mut(socket);
-        let seen = seen.filter(|seen| seen.identity == identity);
-        seen.ok_or(Refused::Replaced)?.driver = Some(driver);
+        let known = self.sockets.get_mut(socket);
+        let known = known.filter(|known| known.identity == identity);
+        known.ok_or(RegistrationRefused::Replaced)?.driver = Some(driver);
         Ok(())
     }
 }
@@ -158,28 +153,29 @@ mod tests {
         Driver::new("a", Path::new(socket), Arc::new(Metrics::new()))
     }
 
-    fn sockets(found: &[(&str, Identity)]) -> Sockets {
-        let socket = |&(path, identity): &(&str, Identity)| (PathBuf::from(path), identity);
+    fn sockets(found: &[(&str, SocketIdentity)]) -> Sockets {
+        let socket = |&(path, identity): &(&str, SocketIdentity)| (PathBuf::from(path), identity);
         found.iter().map(socket).collect()
     }
 
     #[test]
-    fn a_driver_whose_socket_changed_hands_is_not_registered() {
-        let [was, is] = ["/proc", "/sys"].map(|path| Identity::of(Path::new(path)).unwrap().1);
-        let mut known = DriverNames::new(BTreeMap::new());
-        known.see(&sockets(&[("/r", was)]));
-        let changes = known.see(&sockets(&[("/r", is)]));
-        assert_eq!(changes.new, [(PathBuf::from("/r"), is)]);
-        assert_eq!(changes.gone.len(), 1);
+    fn the_driver_of_a_replaced_socket_is_not_registered() {
+        let [old, new] =
+            ["/proc", "/sys"].map(|path| SocketIdentity::of(Path::new(path)).unwrap().1);
+        let mut names = DriverNames::new(BTreeMap::new());
+        names.update(&sockets(&[("/r", old)]));
+        let changes = names.update(&sockets(&[("/r", new)]));
+        assert_eq!(changes.added, [(PathBuf::from("/r"), new)]);
+        assert_eq!(changes.removed.len(), 1);
         let registry = Path::new("/r");
         assert_eq!(
-            known.take(registry, was, driver("/1")),
-            Err(Refused::Replaced)
+            names.register(registry, old, driver("/1")),
+            Err(RegistrationRefused::Replaced)
         );
-        assert_eq!(known.take(registry, is, driver("/2")), Ok(()));
-        assert_eq!(known.get("a").unwrap().socket(), Path::new("/2"));
-        let changes = known.see(&Sockets::new());
-        assert_eq!(changes.gone[0].driver.as_ref().unwrap().name(), "a");
-        assert!(known.get("a").is_none());
+        assert_eq!(names.register(registry, new, driver("/2")), Ok(()));
+        assert_eq!(names.get("a").unwrap().socket(), Path::new("/2"));
+        let changes = names.update(&Sockets::new());
+        assert_eq!(changes.removed[0].driver.as_ref().unwrap().name(), "a");
+        assert!(names.get("a").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Asks a plugin for its registration, and checks that.
+//! Gets the registration of a plugin, and checks it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crust_serve::client::{self, CallFailure};
 use crust_serve::flags;
 use crust_serve::listen::{ListenError, trusted_directory};
 
-use crate::objects::manifest::is_driver;
+use crate::objects::manifest::is_driver_name;
 
-/// kubelet waits as long for a plugin to be connected to.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// The timeout of a call, which is kubelet's for connecting to a plugin.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A driver, as it says itself.
+/// The registration of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Registration {
     pub(super) name: String,
@@ -22,57 +22,54 @@ pub(super) struct Registration {
     pub(super) endpoint: PathBuf,
 }
 
-/// Whoever answers is no driver that can be used.
+/// A registration can't be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unfit {
-    /// It is something else.
-    #[error("it is a {0:?}; hint: of plugins only a CSIPlugin is known here")]
-    Type(String),
-    /// Its name stands in paths.
-    #[error("{0:?} is no driver's name")]
-    Name(String),
-    /// It is too old, or too new.
-    #[error("it supports CSI {0:?}, and none of these is a 1.x")]
+pub(super) enum InvalidRegistration {
+    #[error("unsupported plugin type {0:?}; hint: crustlet supports CSIPlugin")]
+    PluginType(String),
+    /// The name can't be part of a path.
+    #[error("{0:?} is not a valid driver name")]
+    DriverName(String),
+    #[error("the driver supports CSI {0:?}, but crustlet needs 1.x")]
     Versions(Vec<String>),
-    /// It can't be called there.
     #[error("endpoint: {0}")]
     Endpoint(String),
-    /// It is sent secrets there.
+    /// Others could replace the driver, which gets secrets.
     #[error("endpoint: {0}")]
-    Place(#[from] ListenError),
+    Untrusted(#[from] ListenError),
 }
 
-/// Asks who listens on a socket.
-pub(super) async fn ask(socket: &Path) -> Result<PluginInfo, CallFailure> {
-    let ask = |channel, request| async move {
+/// Calls `GetInfo` of the plugin that listens on a socket.
+pub(super) async fn get_info(socket: &Path) -> Result<PluginInfo, CallFailure> {
+    let call = |channel, request| async move {
         let mut client = RegistrationClient::new(channel);
         client.get_info(request).await
     };
-    client::call(socket, DEADLINE, InfoRequest {}, ask).await
+    client::call(socket, CALL_TIMEOUT, InfoRequest {}, call).await
 }
 
-/// Tells it what became of its registration.
-pub(super) async fn tell(socket: &Path, refused: Option<String>) -> Result<(), CallFailure> {
+/// Calls `NotifyRegistrationStatus` of a plugin. `error` is the reason if it was not registered.
+pub(super) async fn notify_status(socket: &Path, error: Option<String>) -> Result<(), CallFailure> {
     let status = RegistrationStatus {
-        plugin_registered: refused.is_none(),
-        error: refused.unwrap_or_default(),
+        plugin_registered: error.is_none(),
+        error: error.unwrap_or_default(),
     };
-    let tell = |channel, request| async move {
+    let call = |channel, request| async move {
         let mut client = RegistrationClient::new(channel);
         client.notify_registration_status(request).await
     };
-    client::call(socket, DEADLINE, status, tell).await?;
+    client::call(socket, CALL_TIMEOUT, status, call).await?;
     Ok(())
 }
 
-/// A driver that can be used, and that nobody else can put another one in the place of.
-pub(super) fn check(info: PluginInfo, socket: &Path) -> Result<Registration, Unfit> {
-    let registration = read(info, socket)?;
+/// Checks a registration, and that only root can replace the driver's socket.
+pub(super) fn check(info: PluginInfo, socket: &Path) -> Result<Registration, InvalidRegistration> {
+    let registration = parse(info, socket)?;
     trusted_directory(&registration.endpoint)?;
     Ok(registration)
 }
 
-fn read(info: PluginInfo, socket: &Path) -> Result<Registration, Unfit> {
+fn parse(info: PluginInfo, socket: &Path) -> Result<Registration, InvalidRegistration> {
     let PluginInfo {
         r#type,
         name,
@@ -80,22 +77,22 @@ fn read(info: PluginInfo, socket: &Path) -> Result<Registration, Unfit> {
         supported_versions,
     } = info;
     if r#type != "CSIPlugin" {
-        return Err(Unfit::Type(r#type));
+        return Err(InvalidRegistration::PluginType(r#type));
     }
-    if !is_driver(&name) {
-        return Err(Unfit::Name(name));
+    if !is_driver_name(&name) {
+        return Err(InvalidRegistration::DriverName(name));
     }
     if !supported_versions.iter().any(|it| is_supported(it)) {
-        return Err(Unfit::Versions(supported_versions));
+        return Err(InvalidRegistration::Versions(supported_versions));
     }
     let endpoint = match endpoint.as_str() {
         "" => socket.to_owned(),
-        endpoint => flags::socket(endpoint).map_err(Unfit::Endpoint)?,
+        endpoint => flags::socket(endpoint).map_err(InvalidRegistration::Endpoint)?,
     };
     Ok(Registration { name, endpoint })
 }
 
-/// `1.12.0`, `v1.0`: each 1.x is what those before it were, and more.
+/// Returns whether a version of CSI, such as `1.12.0` or `v1.0`, is a 1.x. All of these are compatible.
 fn is_supported(version: &str) -> bool {
     let version = version.trim();
     let version = version.strip_prefix('v').unwrap_or(version);
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_listens_where_it_says_or_where_it_registers() {
+    fn the_endpoint_defaults_to_the_registration_socket() {
         let socket = Path::new("/registry/a-reg.sock");
         for (endpoint, expected) in [
             ("", "/registry/a-reg.sock"),
@@ -126,45 +123,48 @@ mod tests {
             ("unix:///plugins/a/csi.sock", "/plugins/a/csi.sock"),
         ] {
             let info = info("CSIPlugin", "A.example", endpoint, &["0.3.0", "1.0.0"]);
-            let registration = read(info, socket).unwrap();
+            let registration = parse(info, socket).unwrap();
             assert_eq!(registration.name, "A.example");
             assert_eq!(registration.endpoint, Path::new(expected));
         }
     }
 
     #[test]
-    fn what_is_no_driver_of_ours_is_told_why() {
+    fn an_invalid_registration_is_refused() {
         let socket = Path::new("/registry/a-reg.sock");
-        for (info, why) in [
+        for (info, expected) in [
             (
                 info("DevicePlugin", "a", "", &["1.0"]),
-                "it is a \"DevicePlugin\"",
+                "unsupported plugin type \"DevicePlugin\"",
             ),
             (
                 info("CSIPlugin", "../a", "", &["1.0"]),
-                "\"../a\" is no driver's name",
+                "\"../a\" is not a valid driver name",
             ),
             (
-                // Its directory would be kubelet's of raw block volumes.
+                // kubelet's directory for raw block volumes has this name.
                 info("CSIPlugin", "volumeDevices", "", &["1.0"]),
-                "\"volumeDevices\" is no driver's name",
+                "\"volumeDevices\" is not a valid driver name",
             ),
             (
                 info("CSIPlugin", "", "", &["1.0"]),
-                "\"\" is no driver's name",
+                "\"\" is not a valid driver name",
             ),
-            (info("CSIPlugin", "a", "", &[]), "it supports CSI []"),
+            (
+                info("CSIPlugin", "a", "", &[]),
+                "the driver supports CSI []",
+            ),
             (
                 info("CSIPlugin", "a", "", &["0.3.0", "2.0.0", "1", "10.1"]),
-                "none of these is a 1.x",
+                "crustlet needs 1.x",
             ),
             (
                 info("CSIPlugin", "a", "csi.sock", &["v1.0.0"]),
                 "endpoint: \"csi.sock\" is no socket's absolute path",
             ),
         ] {
-            let error = read(info, socket).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+            let error = parse(info, socket).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The sockets in the directory where plugins register.
+//! Lists the sockets in the registration directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry};
@@ -10,23 +10,24 @@ use crust_state::trust::{self, Flaw, Kind};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 
-/// The identity of a socket. A later one by the same name may even have the same inode.
+/// The identity of a socket. The time distinguishes a later socket with the same path and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct SocketIdentity {
     device: (u32, u32),
     inode: u64,
-    /// Its birth; where the file system doesn't know it, its last change.
-    since: (i64, u32),
+    /// The birth time, or the change time if the file system has no birth time.
+    created: (i64, u32),
 }
 
-impl Identity {
+impl SocketIdentity {
     /// Returns the type and the identity of the file at a path.
     pub(super) fn of(path: &Path) -> Result<(FileType, Self), Errno> {
-        // Not std's metadata: it knows no birth on musl.
+        // The metadata of std has no birth time on musl.
         let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, fields)?;
-        let is_born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-        let since = if is_born {
+        let has_birth_time =
+            StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        let created = if has_birth_time {
             stat.stx_btime
         } else {
             stat.stx_ctime
@@ -34,75 +35,75 @@ impl Identity {
         let identity = Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
-            since: (since.tv_sec, since.tv_nsec),
+            created: (created.tv_sec, created.tv_nsec),
         };
         Ok((FileType::from_raw_mode(stat.stx_mode.into()), identity))
     }
 }
 
-/// Sockets, each with which it is.
-pub(super) type Sockets = BTreeMap<PathBuf, Identity>;
+/// Sockets with their identities.
+pub(super) type Sockets = BTreeMap<PathBuf, SocketIdentity>;
 
-/// The contents of the directory, and of those below it.
+/// The contents of the registration directory and its subdirectories.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// All of them, the first one too.
+pub(super) struct RegistryContents {
+    /// All directories, including the registration directory.
     pub(super) directories: BTreeSet<PathBuf>,
     pub(super) sockets: Sockets,
-    /// The entries that are skipped, with the reasons.
-    pub(super) left: BTreeMap<PathBuf, Left>,
+    /// The entries that are skipped.
+    pub(super) skipped: BTreeMap<PathBuf, SkipReason>,
 }
 
-/// Something isn't looked at.
+/// The reason why an entry is skipped.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Left {
-    /// Others than root could put their own driver there, and get root's secrets.
+pub(super) enum SkipReason {
+    /// A user other than root could register a driver there, which would get secrets.
     #[error(transparent)]
-    Flaw(#[from] Flaw),
-    /// It is a symbolic link, whose target may be another user's.
-    #[error("it is a symbolic link, which isn't followed")]
-    Link,
+    Untrusted(#[from] Flaw),
+    /// The target of a symbolic link may be another user's.
+    #[error("symbolic links are not followed")]
+    Symlink,
     /// The directory can't be read.
     #[error("readdir: {0}")]
     Read(#[from] io::Error),
 }
 
-/// Looks. What isn't there is no driver, and nothing to tell.
-pub(super) fn look(registry: &Path) -> Found {
-    let mut found = Found::default();
+/// Lists the registration directory and its subdirectories. An entry that disappears meanwhile is ignored.
+pub(super) fn scan(registry: &Path) -> RegistryContents {
+    let mut contents = RegistryContents::default();
     let mut directories = vec![registry.to_owned()];
     while let Some(directory) = directories.pop() {
         let entries = entries(&directory);
-        found.directories.insert(directory.clone());
+        contents.directories.insert(directory.clone());
         let entries = match entries {
             Ok(entries) => entries,
-            Err(why) => {
-                found.left.insert(directory, why);
+            Err(reason) => {
+                contents.skipped.insert(directory, reason);
                 continue;
             }
         };
         for entry in entries {
             let path = entry.path();
-            // kubelet's rule, for what is being made or removed.
+            // kubelet ignores hidden entries, too: they are being created or removed.
             if entry.file_name().as_bytes().starts_with(b".") {
                 continue;
             }
-            let Ok((kind, identity)) = Identity::of(&path) else {
+            let Ok((kind, identity)) = SocketIdentity::of(&path) else {
                 continue;
             };
             if kind.is_dir() {
                 directories.push(path);
             } else if kind.is_socket() {
-                found.sockets.insert(path, identity);
+                contents.sockets.insert(path, identity);
             } else if kind.is_symlink() {
-                found.left.insert(path, Left::Link);
+                contents.skipped.insert(path, SkipReason::Symlink);
             }
         }
     }
-    found
+    contents
 }
 
-fn entries(directory: &Path) -> Result<Vec<DirEntry>, Left> {
+fn entries(directory: &Path) -> Result<Vec<DirEntry>, SkipReason> {
     trust::walk(Path::new("/"), directory, Kind::Directory)?;
     Ok(fs::read_dir(directory)?.collect::<Result<_, _>>()?)
 }
@@ -115,40 +116,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_found_wherever_only_root_can_put_one() {
-        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        let at = |name: &str| lab.path().join(name);
-        let made = |name: &str, mode| {
+    fn sockets_in_trusted_directories_are_found() {
+        let dir = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mkdir = |name: &str, mode| {
             fs::DirBuilder::new().mode(mode).create(at(name)).unwrap();
         };
-        made("sub", 0o755);
-        made("open", 0o755);
-        made(".gone", 0o755);
+        mkdir("sub", 0o755);
+        mkdir("open", 0o755);
+        mkdir(".gone", 0o755);
         let sockets = ["a.sock", "sub/b.sock", "open/c.sock", ".d.sock", ".gone/e"];
         let _listeners = sockets.map(|name| UnixListener::bind(at(name)).unwrap());
         fs::write(at("file"), "").unwrap();
         symlink(at("a.sock"), at("link")).unwrap();
         let open = fs::File::open(at("open")).unwrap();
         rustix::fs::fchmod(&open, rustix::fs::Mode::from(0o1777)).unwrap();
-        let found = look(lab.path());
-        let names: Vec<&PathBuf> = found.sockets.keys().collect();
+        let contents = scan(dir.path());
+        let names: Vec<&PathBuf> = contents.sockets.keys().collect();
         assert_eq!(names, [&at("a.sock"), &at("sub/b.sock")]);
-        let left: Vec<String> = found.left.values().map(ToString::to_string).collect();
-        assert_eq!(left.len(), 2, "{left:?}");
-        assert!(left[0].contains("it is a symbolic link"), "{left:?}");
-        assert!(left[1].contains("can be written by others"), "{left:?}");
-        assert!(found.directories.contains(&at("open")), "and is watched");
+        let skipped: Vec<String> = contents.skipped.values().map(ToString::to_string).collect();
+        assert_eq!(skipped.len(), 2, "{skipped:?}");
+        assert!(
+            skipped[0].contains("symbolic links are not followed"),
+            "{skipped:?}"
+        );
+        assert!(
+            skipped[1].contains("can be written by others"),
+            "{skipped:?}"
+        );
+        assert!(
+            contents.directories.contains(&at("open")),
+            "a skipped directory is watched"
+        );
     }
 
     #[test]
-    fn a_socket_in_anothers_place_is_another_one() {
-        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        let path = lab.path().join("a.sock");
+    fn a_replaced_socket_has_another_identity() {
+        let dir = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let path = dir.path().join("a.sock");
         let _first = UnixListener::bind(&path).unwrap();
-        let first = look(lab.path()).sockets[&path];
-        assert_eq!(look(lab.path()).sockets[&path], first);
-        let _second = UnixListener::bind(lab.path().join("b")).unwrap();
-        fs::rename(lab.path().join("b"), &path).unwrap();
-        assert_ne!(look(lab.path()).sockets[&path], first);
+        let first = scan(dir.path()).sockets[&path];
+        assert_eq!(scan(dir.path()).sockets[&path], first);
+        let _second = UnixListener::bind(dir.path().join("b")).unwrap();
+        fs::rename(dir.path().join("b"), &path).unwrap();
+        assert_ne!(scan(dir.path()).sockets[&path], first);
     }
 }

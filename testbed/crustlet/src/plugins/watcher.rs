@@ -1,4 +1,4 @@
-//! Attends to each socket as long as it exists, as kubelet's plugin watcher and plugin manager do.
+//! Registers the driver of each socket as long as it exists, as kubelet's plugin watcher and plugin manager do.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -11,155 +11,156 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::Drivers;
-use super::names::{Gone, Refused};
-use super::registration::{self, Unfit};
-use super::registry::{Found, Identity, look};
+use super::names::{RegistrationRefused, RemovedSocket};
+use super::registration::{self, InvalidRegistration};
+use super::registry::{RegistryContents, SocketIdentity, scan};
 use crate::volumes::backoff::Backoff;
 use crate::watch::DirWatch;
 use crust_serve::client::CallFailure;
 
-/// The interval of looks at a directory that can't be watched.
-const UNWATCHED: Duration = Duration::from_secs(10);
+/// The interval at which a directory that can't be watched is listed.
+const UNWATCHED_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A plugin hasn't registered.
+/// A plugin could not be registered.
 #[derive(Debug, thiserror::Error)]
-enum NotRegistered {
-    /// It doesn't answer.
+enum RegistrationError {
     #[error(transparent)]
     Call(#[from] CallFailure),
-    /// It is no driver that can be used.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// Its name isn't to be had.
+    Invalid(#[from] InvalidRegistration),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RegistrationRefused),
 }
 
-impl NotRegistered {
-    /// Whether asking again has the same answer as long as the socket is the same.
+impl RegistrationError {
+    /// Returns whether a retry with the same socket would fail in the same way.
     fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Refused(Refused::Given { .. } | Refused::Replaced)
+            Self::Refused(RegistrationRefused::SetByFlag { .. } | RegistrationRefused::Replaced)
         )
     }
 }
 
-/// The watcher of one directory.
+/// The watcher of the registration directory.
 pub(super) struct Watcher {
     drivers: Drivers,
     registry: PathBuf,
     watch: Option<DirWatch>,
     tasks: JoinSet<()>,
-    /// Whoever asks at a socket who is there.
-    asking: BTreeMap<PathBuf, AbortHandle>,
-    /// The warnings about skipped entries, each of which is logged once.
-    told: BTreeMap<PathBuf, String>,
+    /// The tasks that register the plugins, by their sockets.
+    registrations: BTreeMap<PathBuf, AbortHandle>,
+    /// The last warning about each skipped entry. It is logged again only if it changes.
+    warnings: BTreeMap<PathBuf, String>,
 }
 
 impl Watcher {
-    /// Returns the watcher of a directory, which is made if it doesn't exist.
+    /// Returns the watcher of a directory, which is created if it doesn't exist.
     pub(super) fn new(drivers: Drivers, registry: PathBuf) -> Self {
         Self {
             drivers,
             registry,
             watch: None,
             tasks: JoinSet::new(),
-            asking: BTreeMap::new(),
-            told: BTreeMap::new(),
+            registrations: BTreeMap::new(),
+            warnings: BTreeMap::new(),
         }
     }
 
-    /// Has no end.
+    /// Watches the directory. Never returns.
     pub(super) async fn run(mut self) {
         loop {
-            let watched = self.begin();
-            let found = self.look();
-            let left = found.left.iter();
-            let mut left: BTreeMap<PathBuf, String> = left
-                .map(|(path, why)| (path.clone(), why.to_string()))
+            let watched = self.start_watch();
+            let contents = self.scan();
+            let skipped = contents.skipped.iter();
+            let mut warnings: BTreeMap<PathBuf, String> = skipped
+                .map(|(path, reason)| (path.clone(), reason.to_string()))
                 .collect();
             if let Err(error) = watched {
-                left.insert(self.registry.clone(), error.to_string());
+                warnings.insert(self.registry.clone(), error.to_string());
             }
-            self.tell(left);
-            self.attend(&found);
+            self.warn(warnings);
+            self.update(&contents);
             match &mut self.watch {
                 Some(watch) => watch.changed().await,
-                None => sleep(UNWATCHED).await,
+                None => sleep(UNWATCHED_INTERVAL).await,
             }
             while self.tasks.try_join_next().is_some() {}
         }
     }
 
-    fn begin(&mut self) -> io::Result<()> {
+    /// Creates and watches the directory, unless it is watched already.
+    fn start_watch(&mut self) -> io::Result<()> {
         if self.watch.is_none() {
             // kubelet's mode.
-            let mut missing = DirBuilder::new();
-            missing.recursive(true).mode(0o750).create(&self.registry)?;
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(0o750).create(&self.registry)?;
             self.watch = Some(DirWatch::new(std::slice::from_ref(&self.registry))?);
         }
         Ok(())
     }
 
-    /// Reads the directory, and once more if a directory in it wasn't watched yet: something may have come into it
-    /// before.
-    fn look(&mut self) -> Found {
+    /// Lists the directory until all its subdirectories are watched. Sockets may have been created in a subdirectory
+    /// before that.
+    fn scan(&mut self) -> RegistryContents {
         loop {
-            let found = look(&self.registry);
+            let contents = scan(&self.registry);
             let watch = self.watch.as_mut();
-            if !watch.is_some_and(|watch| watch.set(&found.directories)) {
-                return found;
+            if !watch.is_some_and(|watch| watch.set(&contents.directories)) {
+                return contents;
             }
         }
     }
 
-    fn tell(&mut self, left: BTreeMap<PathBuf, String>) {
-        for (path, why) in &left {
-            if self.told.get(path) != Some(why) {
-                tracing::warn!("plugins: {} is left out: {why}", path.display());
+    fn warn(&mut self, warnings: BTreeMap<PathBuf, String>) {
+        for (path, reason) in &warnings {
+            if self.warnings.get(path) != Some(reason) {
+                tracing::warn!("plugins: skipped {}: {reason}", path.display());
             }
         }
-        self.told = left;
+        self.warnings = warnings;
     }
 
-    fn attend(&mut self, found: &Found) {
-        let changes = self.drivers.see(&found.sockets);
-        for Gone { socket, driver } in changes.gone {
-            // What it still has to say isn't listened to any more.
-            if let Some(asking) = self.asking.remove(&socket) {
-                asking.abort();
+    /// Unregisters the drivers of removed sockets, and starts the registration of those of new ones.
+    fn update(&mut self, contents: &RegistryContents) {
+        let changes = self.drivers.update(&contents.sockets);
+        for RemovedSocket { socket, driver } in changes.removed {
+            if let Some(registration) = self.registrations.remove(&socket) {
+                registration.abort();
             }
             if let Some(driver) = driver {
                 let socket = socket.display();
-                tracing::info!("driver {} has gone with {socket}", driver.name());
+                tracing::info!(
+                    "driver {} unregistered: its socket {socket} was removed",
+                    driver.name()
+                );
             }
         }
-        for (socket, identity) in changes.new {
-            let registered = register(self.drivers.clone(), socket.clone(), identity);
-            let asking = self.tasks.spawn(registered);
-            self.asking.insert(socket, asking);
+        for (socket, identity) in changes.added {
+            let registration = register(self.drivers.clone(), socket.clone(), identity);
+            let registration = self.tasks.spawn(registration);
+            self.registrations.insert(socket, registration);
         }
     }
 }
 
-/// Asks until there is an answer that stands.
-async fn register(drivers: Drivers, socket: PathBuf, identity: Identity) {
+/// Registers the driver of a socket. Retries until it succeeds, or a retry is useless.
+async fn register(drivers: Drivers, socket: PathBuf, identity: SocketIdentity) {
     let mut backoff = Backoff::default();
-    let mut changes = drivers.changed();
-    let place = socket.display();
+    let mut changes = drivers.subscribe();
+    let path = socket.display();
     loop {
         changes.mark_unchanged();
         match try_register(&drivers, &socket, identity).await {
-            Ok(name) => return tracing::info!("driver {name} has registered by {place}"),
+            Ok(name) => return tracing::info!("driver {name} registered with {path}"),
             Err(error) => {
-                tracing::warn!("plugins: {place}: {error}");
+                tracing::warn!("plugins: {path}: {error}");
                 if error.is_final() {
                     return;
                 }
             }
         }
-        // Whoever had its name may be gone.
+        // A change may have freed the driver's name.
         tokio::select! {
             _ = changes.changed() => {}
             () = sleep(backoff.fail(&(), std::time::Instant::now())) => {}
@@ -170,18 +171,18 @@ async fn register(drivers: Drivers, socket: PathBuf, identity: Identity) {
 async fn try_register(
     drivers: &Drivers,
     socket: &Path,
-    identity: Identity,
-) -> Result<String, NotRegistered> {
-    let info = registration::ask(socket).await?;
+    identity: SocketIdentity,
+) -> Result<String, RegistrationError> {
+    let info = registration::get_info(socket).await?;
     let registered = registration::check(info, socket)
-        .map_err(NotRegistered::from)
+        .map_err(RegistrationError::from)
         .and_then(|registration| {
-            drivers.take(socket, identity, &registration)?;
+            drivers.register(socket, identity, &registration)?;
             Ok(registration.name)
         });
-    let refused = registered.as_ref().err().map(ToString::to_string);
-    // It is registered, or isn't, whether it hears of it or not.
-    if let Err(failure) = registration::tell(socket, refused).await {
+    let error = registered.as_ref().err().map(ToString::to_string);
+    // A failure doesn't change the registration.
+    if let Err(failure) = registration::notify_status(socket, error).await {
         let socket = socket.display();
         tracing::warn!("plugins: {socket}: NotifyRegistrationStatus: {failure}");
     }

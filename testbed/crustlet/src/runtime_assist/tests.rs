@@ -14,7 +14,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
 use crate::volumes::spec::{Lifecycle, VolumeId, VolumeSpec};
-use crate::volumes::stats::Space;
+use crate::volumes::stats::SpaceUsage;
 
 fn mount(group: Option<i64>, policy: Option<&str>, has_subpath: bool) -> MountSpec {
     MountSpec {
@@ -193,7 +193,7 @@ async fn a_runtime_is_asked_by_its_socket() {
     assert_eq!(runtime.capabilities().await, Ok(expected));
     assert_eq!(runtime.file_systems().await, Ok(vec!["ext4".to_owned()]));
     let stats = runtime.stats("sandbox-1", "/dev/sdx").await.unwrap();
-    let space = Space {
+    let space = SpaceUsage {
         total: 3,
         available: 1,
         used: 2,

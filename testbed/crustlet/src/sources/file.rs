@@ -1,4 +1,4 @@
-//! One file of manifests, which is read again when it changes.
+//! A manifest file, which is read again when it changes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -10,43 +10,42 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crust_blockfs::bounded;
 
-use super::{LARGEST, trusted};
+use super::{MAX_FILE_SIZE, trusted};
 use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name};
 
-/// How long a file has to be less than it was before that is believed.
-const SETTLED: Duration = Duration::from_millis(500);
+/// How long objects must be missing from a file before they count as removed.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// A file of manifests, and its state at the last look.
+/// A manifest file, and its last readable contents.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// The state that was looked at last.
-    stamp: Option<Stamp>,
-    /// When it was written last.
-    written: Option<SystemTime>,
-    /// The manifests when it could be read last. `None` if it never could.
+    /// The state in which the file was last read.
+    state: Option<FileState>,
+    modified: Option<SystemTime>,
+    /// The last readable manifests; `None` if the file could never be read.
     manifests: Option<Arc<[Manifest]>>,
     error: Option<String>,
-    /// The loss of manifests that isn't believed yet, and since when it has been seen.
-    less: Option<(Loss, Instant)>,
+    /// A loss of manifests that isn't accepted yet, and when it was first seen.
+    loss: Option<(Loss, Instant)>,
     is_gone: bool,
 }
 
-/// A state of a file in which objects are missing that it had before.
+/// A loss of objects.
 #[derive(Debug, Clone)]
 enum Loss {
     /// The file doesn't exist.
     Gone,
-    /// It has no object, or not all of those that it had.
+    /// The file is empty, or lacks an object that it had. Has the remaining manifests.
     Fewer(Arc<[Manifest]>),
 }
 
-/// Tells one state of a file from the next.
+/// The state of a file. Any change of the file changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp([i64; 4], u64, u64);
+struct FileState([i64; 4], u64, u64);
 
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
+impl FileState {
+    fn new(metadata: &Metadata) -> Self {
         let times = [
             metadata.mtime(),
             metadata.mtime_nsec(),
@@ -58,43 +57,43 @@ impl Stamp {
 }
 
 impl ManifestFile {
-    /// Looks at it; when to look again, if it is less than it was.
-    pub(super) fn look(&mut self, path: &Path, now: Instant) -> Option<Duration> {
+    /// Reads the file if it has changed. Returns when to call this again, if a loss isn't accepted yet.
+    pub(super) fn refresh(&mut self, path: &Path, now: Instant) -> Option<Duration> {
         let failed = match fs::symlink_metadata(path) {
-            Ok(it) if !it.is_file() => "it is no regular file".to_owned(),
-            Ok(it) => match trusted::file(path, &it) {
+            Ok(it) if !it.is_file() => "not a regular file".to_owned(),
+            Ok(it) => match trusted::check_file(path, &it) {
                 Ok(()) => {
-                    if self.stamp != Some(Stamp::of(&it)) {
+                    if self.state != Some(FileState::new(&it)) {
                         self.read(path, &it, now);
                     }
-                    return self.settle(now);
+                    return self.accept_loss(now);
                 }
                 Err(reason) => reason,
             },
             Err(failed) if failed.kind() == io::ErrorKind::NotFound => {
-                // As it comes back it is read, whatever it looks like.
-                self.stamp = None;
-                match self.less {
+                // The file is read when it comes back, even if its state is the same.
+                self.state = None;
+                match self.loss {
                     Some((Loss::Gone, _)) => {}
-                    _ => self.less = Some((Loss::Gone, now)),
+                    _ => self.loss = Some((Loss::Gone, now)),
                 }
-                return self.settle(now);
+                return self.accept_loss(now);
             }
             Err(failed) => failed.to_string(),
         };
-        self.stamp = None;
-        self.less = None;
+        self.state = None;
+        self.loss = None;
         self.error = Some(failed);
         None
     }
 
     fn read(&mut self, path: &Path, metadata: &Metadata, now: Instant) {
-        self.less = None;
-        let read = bounded::read_to_string(path, LARGEST).map_err(|error| error.to_string());
+        self.loss = None;
+        let read = bounded::read_to_string(path, MAX_FILE_SIZE).map_err(|error| error.to_string());
         match read.and_then(|text| manifest::read(&text).map_err(|error| error.to_string())) {
             Ok(manifests) => {
                 if manifests.is_empty() || !self.names().is_subset(&names(&manifests)) {
-                    self.less = Some((Loss::Fewer(manifests.into()), now));
+                    self.loss = Some((Loss::Fewer(manifests.into()), now));
                 } else {
                     self.error = None;
                     self.manifests = Some(manifests.into());
@@ -102,56 +101,56 @@ impl ManifestFile {
             }
             Err(reason) => self.error = Some(reason),
         }
-        self.stamp = Some(Stamp::of(metadata));
-        self.written = metadata.modified().ok();
+        self.state = Some(FileState::new(metadata));
+        self.modified = metadata.modified().ok();
     }
 
-    /// Takes it as it is once it has stayed so.
-    fn settle(&mut self, now: Instant) -> Option<Duration> {
-        let (less, since) = self.less.as_ref()?;
-        let remaining = SETTLED.saturating_sub(now.duration_since(*since));
+    /// Accepts a loss of manifests after the settle time. Returns the remaining time until then.
+    fn accept_loss(&mut self, now: Instant) -> Option<Duration> {
+        let (loss, since) = self.loss.as_ref()?;
+        let remaining = SETTLE_TIME.saturating_sub(now.duration_since(*since));
         if !remaining.is_zero() {
             return Some(remaining);
         }
-        match less {
+        match loss {
             Loss::Gone => self.is_gone = true,
             Loss::Fewer(manifests) => self.manifests = Some(Arc::clone(manifests)),
         }
-        self.less = None;
+        self.loss = None;
         self.error = None;
         None
     }
 
-    /// Returns its manifests.
+    /// Returns the last readable manifests.
     pub(super) fn manifests(&self) -> &[Manifest] {
         self.manifests.as_deref().unwrap_or_default()
     }
 
-    /// When it was written last.
-    pub(super) fn written(&self) -> SystemTime {
-        self.written.unwrap_or(SystemTime::UNIX_EPOCH)
+    /// Returns the file's modification time when it was last read.
+    pub(super) fn modified(&self) -> SystemTime {
+        self.modified.unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Whether it could be read once.
+    /// Returns whether the file could be read at least once.
     pub(super) const fn was_read(&self) -> bool {
         self.manifests.is_some()
     }
 
-    /// Returns whether the file is gone.
+    /// Returns whether the file is gone, and its loss is accepted.
     pub(super) const fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// Whether an object that counts may not be in it any more.
-    pub(super) fn doubts(&self, kind: Kind, name: &Name) -> bool {
-        match &self.less {
+    /// Returns whether the file may have lost an object. The loss isn't accepted yet.
+    pub(super) fn may_have_lost(&self, kind: Kind, name: &Name) -> bool {
+        match &self.loss {
             None => false,
             Some((Loss::Gone, _)) => true,
-            Some((Loss::Fewer(left), _)) => !names(left).contains(&(kind, name)),
+            Some((Loss::Fewer(remaining), _)) => !names(remaining).contains(&(kind, name)),
         }
     }
 
-    /// Returns the error for which its present state isn't used.
+    /// Returns the error because of which the last readable manifests are used.
     pub(super) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What is read from directories, and written into them.
+//! Tests of reading and writing manifest directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::write::Outcome;
-use super::{Directories, Loaded, Written, apply, delete, remove};
+use super::write::ApplyOutcome;
+use super::{CurrentState, LoadedManifests, ManifestDirectories, apply, delete, remove};
 use crate::objects::{Kind, Name};
 
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app}]}\n";
@@ -16,8 +16,8 @@ const CLAIM: &str =
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn loaded(directory: &Path) -> Loaded {
-    Directories::new(&[directory.to_owned()]).read(&[], Instant::now())
+fn loaded(directory: &Path) -> LoadedManifests {
+    ManifestDirectories::new(&[directory.to_owned()]).read(&[], Instant::now())
 }
 
 fn web() -> Name {
@@ -25,35 +25,35 @@ fn web() -> Name {
 }
 
 #[test]
-fn all_is_known_once_every_directory_was_read_whole() {
-    let place = tempfile::tempdir().unwrap();
-    let late = place.path().join("late");
-    fs::write(place.path().join("pod.yaml"), POD).unwrap();
-    let mut directories = Directories::new(&[place.path().to_owned(), late.clone()]);
+fn the_manifests_are_complete_once_every_file_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    fs::write(dir.path().join("pod.yaml"), POD).unwrap();
+    let mut directories = ManifestDirectories::new(&[dir.path().to_owned(), missing.clone()]);
     let read = directories.read(&[], Instant::now());
     assert!(!read.is_complete && read.objects.pods.contains_key(&web()));
-    assert!(read.errors[0].to_string().contains("late"));
-    fs::create_dir(&late).unwrap();
-    fs::write(late.join("claim.yaml"), "kind: [").unwrap();
+    assert!(read.errors[0].to_string().contains("missing"));
+    fs::create_dir(&missing).unwrap();
+    fs::write(missing.join("claim.yaml"), "kind: [").unwrap();
     assert!(
         !directories.read(&[], Instant::now()).is_complete,
-        "what is in it isn't known"
+        "a file could never be read"
     );
-    fs::write(late.join("claim.yaml"), CLAIM).unwrap();
+    fs::write(missing.join("claim.yaml"), CLAIM).unwrap();
     let read = directories.read(&[], Instant::now());
     assert!(read.is_complete && read.objects.claims.len() == 1);
-    fs::remove_dir_all(&late).unwrap();
+    fs::remove_dir_all(&missing).unwrap();
     let read = directories.read(&[], Instant::now());
-    assert!(read.is_complete, "it stays so");
-    assert_eq!(read.objects.claims.len(), 1, "and nothing is taken back");
+    assert!(read.is_complete, "the manifests stay complete");
+    assert_eq!(read.objects.claims.len(), 1, "the objects are kept");
 }
 
 #[test]
-fn a_file_that_is_half_written_counts_as_it_was() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("pod.yaml");
+fn an_unreadable_file_keeps_its_last_contents() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
-    let mut directories = Directories::new(&[place.path().to_owned()]);
+    let mut directories = ManifestDirectories::new(&[dir.path().to_owned()]);
     directories.read(&[], Instant::now());
     fs::write(&file, &POD[..60]).unwrap();
     for _ in 0..2 {
@@ -67,82 +67,86 @@ fn a_file_that_is_half_written_counts_as_it_was() {
     assert!(read.objects.pods.is_empty() && read.errors.is_empty());
 }
 
-/// `open(O_TRUNC)`, and `write` a moment later; or `rename` to a backup's name and a new file.
+/// Editors write with `open(O_TRUNC)` and a later `write`, or rename the file to a backup and create a new one.
 #[test]
-fn what_is_less_than_it_was_counts_once_it_has_stayed_so() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("pod.yaml");
+fn a_loss_of_objects_is_accepted_after_a_delay() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pod.yaml");
     let both = format!("{POD}---\n{CLAIM}");
-    let mut directories = Directories::new(&[place.path().to_owned()]);
-    let begun = Instant::now();
-    let mut look = |milliseconds: u64| {
-        let read = directories.read(&[], begun + Duration::from_millis(milliseconds));
-        let there = (read.objects.pods.len(), read.objects.claims.len());
-        (there, read.again.is_some(), read.is_complete)
+    let mut directories = ManifestDirectories::new(&[dir.path().to_owned()]);
+    let start = Instant::now();
+    let mut read_at = |milliseconds: u64| {
+        let read = directories.read(&[], start + Duration::from_millis(milliseconds));
+        let counts = (read.objects.pods.len(), read.objects.claims.len());
+        (counts, read.retry_after.is_some(), read.is_complete)
     };
     fs::write(&file, "").unwrap();
-    assert_eq!(look(0), ((0, 0), true, false), "it may be written yet");
+    assert_eq!(
+        read_at(0),
+        ((0, 0), true, false),
+        "the file may not have been written yet"
+    );
     fs::write(&file, &both).unwrap();
-    assert_eq!(look(100), ((1, 1), false, true));
-    for (less, left) in [("", (0, 0)), (POD, (1, 0))] {
-        fs::write(&file, less).unwrap();
-        assert_eq!(look(200), ((1, 1), true, true));
-        assert_eq!(look(699), ((1, 1), true, true));
-        assert_eq!(look(700), (left, false, true));
+    assert_eq!(read_at(100), ((1, 1), false, true));
+    for (fewer, counts) in [("", (0, 0)), (POD, (1, 0))] {
+        fs::write(&file, fewer).unwrap();
+        assert_eq!(read_at(200), ((1, 1), true, true));
+        assert_eq!(read_at(699), ((1, 1), true, true));
+        assert_eq!(read_at(700), (counts, false, true));
         fs::write(&file, &both).unwrap();
-        assert_eq!(look(800), ((1, 1), false, true));
+        assert_eq!(read_at(800), ((1, 1), false, true));
     }
-    // Each change begins anew.
+    // Each change starts the delay again.
     fs::write(&file, "").unwrap();
-    look(2000);
+    read_at(2000);
     fs::write(&file, "# none\n").unwrap();
-    assert_eq!(look(2400), ((1, 1), true, true));
-    assert_eq!(look(2600), ((1, 1), true, true));
+    assert_eq!(read_at(2400), ((1, 1), true, true));
+    assert_eq!(read_at(2600), ((1, 1), true, true));
     fs::remove_file(&file).unwrap();
-    assert_eq!(look(2800), ((1, 1), true, true));
+    assert_eq!(read_at(2800), ((1, 1), true, true));
     fs::write(&file, &both).unwrap();
-    assert_eq!(look(3200), ((1, 1), false, true));
+    assert_eq!(read_at(3200), ((1, 1), false, true));
     fs::remove_file(&file).unwrap();
-    assert_eq!(look(3300), ((1, 1), true, true));
-    assert_eq!(look(3800), ((0, 0), false, true));
+    assert_eq!(read_at(3300), ((1, 1), true, true));
+    assert_eq!(read_at(3800), ((0, 0), false, true));
 }
 
-/// Who mends a file writes it anew, and what it had counts meanwhile as what can't be read.
+/// A file that couldn't be read is empty for a moment while it is rewritten.
 #[test]
-fn a_file_that_is_being_mended_is_not_mended_yet() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("pod.yaml");
+fn an_unreadable_file_that_is_truncated_keeps_its_last_contents() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
-    let mut directories = Directories::new(&[place.path().to_owned()]);
-    let begun = Instant::now();
-    let mut look = |milliseconds: u64| {
-        let read = directories.read(&[], begun + Duration::from_millis(milliseconds));
+    let mut directories = ManifestDirectories::new(&[dir.path().to_owned()]);
+    let start = Instant::now();
+    let mut read_at = |milliseconds: u64| {
+        let read = directories.read(&[], start + Duration::from_millis(milliseconds));
         (read.objects.pods.len(), read.errors.len())
     };
-    look(0);
+    read_at(0);
     fs::write(&file, "kind: [").unwrap();
-    assert_eq!(look(100), (1, 1));
+    assert_eq!(read_at(100), (1, 1));
     fs::remove_file(&file).unwrap();
-    assert_eq!(look(200), (1, 1));
+    assert_eq!(read_at(200), (1, 1));
     fs::write(&file, "").unwrap();
-    assert_eq!(look(300), (1, 1));
+    assert_eq!(read_at(300), (1, 1));
     fs::write(&file, POD).unwrap();
-    assert_eq!(look(400), (1, 0));
+    assert_eq!(read_at(400), (1, 0));
     fs::write(&file, "kind: [").unwrap();
-    look(500);
+    read_at(500);
     fs::write(&file, "").unwrap();
-    assert_eq!(look(600), (1, 1));
-    assert_eq!(look(1100), (0, 0), "so it stays");
+    assert_eq!(read_at(600), (1, 1));
+    assert_eq!(read_at(1100), (0, 0), "the loss is accepted");
 }
 
-/// The other one of the file's objects is no less there than before.
+/// The file that has lost one object still has the other one.
 #[test]
-fn what_is_less_takes_no_other_object_with_it() {
-    let place = tempfile::tempdir().unwrap();
-    let (one, other) = (place.path().join("a.yaml"), place.path().join("b.yaml"));
+fn a_loss_does_not_affect_other_objects_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
     fs::write(&one, format!("{POD}---\n{CLAIM}")).unwrap();
     fs::write(&other, POD).unwrap();
-    let mut directories = Directories::new(&[place.path().to_owned()]);
+    let mut directories = ManifestDirectories::new(&[dir.path().to_owned()]);
     directories.read(&[], Instant::now());
     fs::write(&one, POD).unwrap();
     let read = directories.read(&[], Instant::now());
@@ -151,11 +155,11 @@ fn what_is_less_takes_no_other_object_with_it() {
 }
 
 #[test]
-fn what_moved_to_another_file_is_there_once() {
-    let place = tempfile::tempdir().unwrap();
-    let (one, other) = (place.path().join("a.yaml"), place.path().join("b.yaml"));
+fn an_object_that_is_moved_to_another_file_is_read_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
     fs::write(&one, POD).unwrap();
-    let mut directories = Directories::new(&[place.path().to_owned()]);
+    let mut directories = ManifestDirectories::new(&[dir.path().to_owned()]);
     directories.read(&[], Instant::now());
     fs::rename(&one, &other).unwrap();
     let read = directories.read(&[], Instant::now());
@@ -163,22 +167,22 @@ fn what_moved_to_another_file_is_there_once() {
     assert_eq!(read.origins[&(Kind::Pod, web())].path, other);
 }
 
-/// What was mounted there was unmounted.
+/// A file system was unmounted from the directory.
 #[test]
-fn another_directory_with_nothing_in_it_takes_nothing_back() {
-    let place = tempfile::tempdir().unwrap();
-    let directory = place.path().join("manifests");
+fn a_directory_that_is_replaced_by_an_empty_one_keeps_its_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("manifests");
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("pod.yaml"), POD).unwrap();
-    let mut directories = Directories::new(std::slice::from_ref(&directory));
+    let mut directories = ManifestDirectories::new(std::slice::from_ref(&directory));
     directories.read(&[], Instant::now());
-    fs::rename(&directory, place.path().join("aside")).unwrap();
+    fs::rename(&directory, dir.path().join("aside")).unwrap();
     fs::create_dir(&directory).unwrap();
     let later = Instant::now() + Duration::from_secs(60);
     for now in [Instant::now(), later] {
         let read = directories.read(&[], now);
         assert!(read.objects.pods.contains_key(&web()));
-        assert!(read.errors[0].reason.contains("another directory"));
+        assert!(read.errors[0].reason.contains("replaced by an empty one"));
     }
     fs::write(directory.join("claim.yaml"), CLAIM).unwrap();
     directories.read(&[], later);
@@ -188,156 +192,164 @@ fn another_directory_with_nothing_in_it_takes_nothing_back() {
 }
 
 #[test]
-fn only_manifests_by_their_names_are_read_and_an_object_once() {
-    let place = tempfile::tempdir().unwrap();
+fn other_files_and_duplicate_objects_are_skipped() {
+    let dir = tempfile::tempdir().unwrap();
     for name in [".pod.yaml.swp", ".pod.yaml", "pod.yaml~", "README"] {
-        fs::write(place.path().join(name), "{{").unwrap();
+        fs::write(dir.path().join(name), "{{").unwrap();
     }
-    fs::create_dir(place.path().join("directory.yaml")).unwrap();
-    fs::write(place.path().join("a.json"), POD).unwrap();
-    fs::write(place.path().join("b.yml"), POD).unwrap();
-    let read = loaded(place.path());
-    let told: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("directory.yaml: it is no regular file"));
-    assert!(told[1].contains("b.yml: Pod default/web is in "));
+    fs::create_dir(dir.path().join("directory.yaml")).unwrap();
+    fs::write(dir.path().join("a.json"), POD).unwrap();
+    fs::write(dir.path().join("b.yml"), POD).unwrap();
+    let read = loaded(dir.path());
+    let errors: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(errors[0].contains("directory.yaml: not a regular file"));
+    assert!(errors[1].contains("b.yml: Pod default/web is also in "));
     let origin = &read.origins[&(Kind::Pod, web())];
-    assert_eq!(origin.path, place.path().join("a.json"));
+    assert_eq!(origin.path, dir.path().join("a.json"));
 }
 
-fn applied(directory: &Path, text: &str) -> Result<Vec<Outcome>, String> {
-    applied_while(directory, text, &BTreeMap::new())
+fn applied(directory: &Path, text: &str) -> Result<Vec<ApplyOutcome>, String> {
+    applied_with(directory, text, &BTreeMap::new())
 }
 
-/// The same where pods were begun, with these volumes deferred.
-fn applied_while(
+/// Applies manifests while pods have started, with these deferred volumes.
+fn applied_with(
     directory: &Path,
     text: &str,
-    begun: &BTreeMap<Name, BTreeSet<String>>,
-) -> Result<Vec<Outcome>, String> {
+    started: &BTreeMap<Name, BTreeSet<String>>,
+) -> Result<Vec<ApplyOutcome>, String> {
     let mut uid = || Ok("given".to_owned());
     let loaded = &loaded(directory);
-    let standing = Written { loaded, begun };
-    let applied = apply(directory, standing, text, NOW, &mut uid);
+    let current = CurrentState { loaded, started };
+    let applied = apply(directory, current, text, NOW, &mut uid);
     let applied = applied.map_err(|error| error.to_string())?;
     Ok(applied.into_iter().map(|it| it.outcome).collect())
 }
 
 #[test]
-fn apply_writes_a_file_per_object_and_repeats_do_nothing() {
-    use Outcome::{Configured, Created, Unchanged};
-    let place = tempfile::tempdir().unwrap();
+fn apply_writes_one_file_per_object_and_is_idempotent() {
+    use ApplyOutcome::{Configured, Created, Unchanged};
+    let dir = tempfile::tempdir().unwrap();
     let text = format!("{POD}---\n{CLAIM}");
-    assert_eq!(applied(place.path(), &text), Ok(vec![Created, Created]));
-    assert_eq!(applied(place.path(), &text), Ok(vec![Unchanged, Unchanged]));
+    assert_eq!(applied(dir.path(), &text), Ok(vec![Created, Created]));
+    assert_eq!(applied(dir.path(), &text), Ok(vec![Unchanged, Unchanged]));
     let grown = CLAIM.replace("spec: {}", "spec: {volumeName: pv}");
-    assert_eq!(applied(place.path(), &grown), Ok(vec![Configured]));
-    let read = loaded(place.path());
+    assert_eq!(applied(dir.path(), &grown), Ok(vec![Configured]));
+    let read = loaded(dir.path());
     assert_eq!(read.objects.pods[&web()].uid, "given");
     let origin = &read.origins[&(Kind::Pod, web())];
-    assert_eq!(origin.path, place.path().join("pod_default_web.yaml"));
-    // One that can't be written keeps the others from it.
+    assert_eq!(origin.path, dir.path().join("pod_default_web.yaml"));
+    // If one object can't be written, none is.
     let other = POD.replace("image: app", "image: other");
-    let refused = applied(place.path(), &format!("{CLAIM}---\n{other}")).unwrap_err();
-    assert!(refused.contains("Pod default/web is there"), "{refused}");
+    let refused = applied(dir.path(), &format!("{CLAIM}---\n{other}")).unwrap_err();
+    assert!(
+        refused.contains("Pod default/web already exists"),
+        "{refused}"
+    );
     let claim = Name::new("default", "data");
-    let claims = &loaded(place.path()).objects.claims;
+    let claims = &loaded(dir.path()).objects.claims;
     let spec = claims[&claim].spec.as_ref().unwrap();
     assert_eq!(spec.volume_name.as_deref(), Some("pv"));
 }
 
 #[test]
-fn a_pods_volume_may_become_deferred_and_not_back() {
-    let place = tempfile::tempdir().unwrap();
+fn a_volume_can_become_deferred_but_not_the_reverse() {
+    let dir = tempfile::tempdir().unwrap();
     let with = |defer: &str| {
         let volumes = format!("volumes: [{{name: v, csi: {{driver: d.e{defer}}}}}], containers");
         POD.replace("containers", &volumes)
     };
     let deferred = with(", deferFSMount: true");
-    assert_eq!(applied(place.path(), &with("")), Ok(vec![Outcome::Created]));
     assert_eq!(
-        applied(place.path(), &deferred),
-        Ok(vec![Outcome::Configured])
+        applied(dir.path(), &with("")),
+        Ok(vec![ApplyOutcome::Created])
     );
-    assert!(applied(place.path(), &with("")).is_err());
+    assert_eq!(
+        applied(dir.path(), &deferred),
+        Ok(vec![ApplyOutcome::Configured])
+    );
+    assert!(applied(dir.path(), &with("")).is_err());
 }
 
-/// Once it has begun who mounts its volumes is what it is, whether the pod or a policy has said so.
+/// The mounter of a started pod's volumes is fixed, whether the pod or a policy deferred them.
 #[test]
-fn a_pod_that_has_begun_keeps_who_mounts_its_volumes() {
-    let place = tempfile::tempdir().unwrap();
+fn the_mounters_of_a_started_pod_cannot_change() {
+    let dir = tempfile::tempdir().unwrap();
     let with = |defer: &str| {
         let volumes = format!("volumes: [{{name: v, csi: {{driver: d.e{defer}}}}}], containers");
         POD.replace("containers", &volumes)
     };
     let (plain, deferred) = (with(""), with(", deferFSMount: true"));
-    let begun = |is_deferred: bool| {
+    let started = |is_deferred: bool| {
         let volumes = BTreeSet::from_iter(is_deferred.then(|| "v".to_owned()));
         BTreeMap::from([(web(), volumes)])
     };
-    applied(place.path(), &plain).unwrap();
-    let refused = applied_while(place.path(), &deferred, &begun(false)).unwrap_err();
+    applied(dir.path(), &plain).unwrap();
+    let refused = applied_with(dir.path(), &deferred, &started(false)).unwrap_err();
     assert!(
-        refused.starts_with("Pod default/web has begun, and who mounts its volumes is fixed"),
+        refused.starts_with(
+            "Pod default/web has started, and the mounters of its volumes cannot change"
+        ),
         "{refused}"
     );
-    let unchanged = Ok(vec![Outcome::Unchanged]);
+    let unchanged = Ok(vec![ApplyOutcome::Unchanged]);
     assert_eq!(
-        applied_while(place.path(), &plain, &begun(true)),
+        applied_with(dir.path(), &plain, &started(true)),
         unchanged,
-        "a policy's"
+        "the volume was deferred by a policy"
     );
-    let configured = Ok(vec![Outcome::Configured]);
+    let configured = Ok(vec![ApplyOutcome::Configured]);
     assert_eq!(
-        applied_while(place.path(), &deferred, &begun(true)),
+        applied_with(dir.path(), &deferred, &started(true)),
         configured
     );
-    let refused = applied_while(place.path(), &plain, &begun(true)).unwrap_err();
-    assert!(refused.contains("has begun"), "{refused}");
+    let refused = applied_with(dir.path(), &plain, &started(true)).unwrap_err();
+    assert!(refused.contains("has started"), "{refused}");
     let on_node = deferred.replace("volumes:", "nodeName: here, volumes:");
     assert_eq!(
-        applied_while(place.path(), &on_node, &begun(true)),
+        applied_with(dir.path(), &on_node, &started(true)),
         configured
     );
 }
 
 #[test]
-fn what_is_deleted_says_so_until_its_file_goes() {
-    let place = tempfile::tempdir().unwrap();
-    applied(place.path(), POD).unwrap();
+fn a_deleted_object_has_a_deletion_timestamp_until_its_file_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    applied(dir.path(), POD).unwrap();
     let now = "2026-01-02T00:00:00Z";
-    let read = loaded(place.path());
+    let read = loaded(dir.path());
     delete(&read, Kind::Pod, &web(), now, Some(3)).unwrap();
-    let read = loaded(place.path());
+    let read = loaded(dir.path());
     let pod = &read.objects.pods[&web()];
     assert!(pod.is_deleted());
     assert_eq!(pod.grace(), 3);
-    let refused = applied(place.path(), POD).unwrap_err();
+    let refused = applied(dir.path(), POD).unwrap_err();
     assert!(refused.contains("being deleted"), "{refused}");
-    let file = place.path().join("pod_default_web.yaml");
+    let file = dir.path().join("pod_default_web.yaml");
     let deleted = fs::read_to_string(&file).unwrap();
     fs::write(&file, POD).unwrap();
     let error = remove(&read, Kind::Pod, &web()).unwrap_err().to_string();
-    assert!(error.contains("was written again"), "{error}");
+    assert!(error.contains("has changed since"), "{error}");
     fs::write(&file, deleted).unwrap();
     remove(&read, Kind::Pod, &web()).unwrap();
-    let read = loaded(place.path());
+    let read = loaded(dir.path());
     assert!(read.objects.pods.is_empty());
     let error = remove(&read, Kind::Pod, &web()).unwrap_err();
     assert_eq!(error.to_string(), "Pod default/web not found");
 }
 
-/// Somebody writes the next one into it.
+/// Another object may be being written to the file.
 #[test]
-fn a_file_that_is_being_written_again_is_not_taken_away() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("pod.yaml");
+fn a_file_that_has_changed_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
-    let read = loaded(place.path());
+    let read = loaded(dir.path());
     for text in ["", "kind: [", CLAIM] {
         fs::write(&file, text).unwrap();
         let error = remove(&read, Kind::Pod, &web()).unwrap_err().to_string();
-        assert!(error.contains("written again"), "{error}");
+        assert!(error.contains("has changed since"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
     }
     fs::remove_file(&file).unwrap();
@@ -345,26 +357,26 @@ fn a_file_that_is_being_written_again_is_not_taken_away() {
 }
 
 #[test]
-fn a_file_of_several_objects_is_its_authors_to_change() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("all.yaml");
+fn a_file_with_several_objects_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("all.yaml");
     fs::write(&file, format!("{POD}---\n{CLAIM}")).unwrap();
-    let read = loaded(place.path());
-    let told = [
+    let read = loaded(dir.path());
+    let errors = [
         delete(&read, Kind::Pod, &web(), "2026-01-01T00:00:00Z", None),
         remove(&read, Kind::Pod, &web()).map(drop),
     ];
-    for refused in told {
-        let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("all.yaml with other objects"), "{refused}");
+    for error in errors {
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("all.yaml with other objects"), "{error}");
     }
-    assert!(applied(place.path(), POD).is_err());
+    assert!(applied(dir.path(), POD).is_err());
 }
 
 #[test]
-fn what_others_can_write_is_no_manifest() {
-    let place = tempfile::tempdir().unwrap();
-    let directory = place.path().join("manifests");
+fn manifests_that_others_can_write_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("manifests");
     fs::create_dir(&directory).unwrap();
     let file = directory.join("pod.yaml");
     fs::write(&file, POD).unwrap();
@@ -390,32 +402,28 @@ fn what_others_can_write_is_no_manifest() {
     mode(&directory, 0o775);
     refused(&directory, "can be written by others than root");
     mode(&directory, 0o755);
-    // Nor is what others can put there.
-    mode(place.path(), 0o777);
-    refused(place.path(), "can be written by others than root");
+    // Others could replace the directory.
+    mode(dir.path(), 0o777);
+    refused(dir.path(), "can be written by others than root");
     let written = applied(&directory, CLAIM).unwrap_err();
-    assert!(
-        written.contains("what is in a manifest runs as root"),
-        "{written}"
-    );
+    assert!(written.contains("manifests are run as root"), "{written}");
 }
 
 #[test]
-fn what_was_written_before_the_disk_failed_is_told() {
-    let place = tempfile::tempdir().unwrap();
-    // No file can take its place.
-    fs::create_dir(place.path().join("pod_default_web.yaml")).unwrap();
+fn the_error_names_the_objects_that_were_written() {
+    let dir = tempfile::tempdir().unwrap();
+    // A directory can't be replaced by a file.
+    fs::create_dir(dir.path().join("pod_default_web.yaml")).unwrap();
     let text = format!("{CLAIM}---\n{POD}");
-    let (loaded, begun) = (&loaded(place.path()), &BTreeMap::new());
-    let standing = Written { loaded, begun };
+    let (loaded, started) = (&loaded(dir.path()), &BTreeMap::new());
+    let current = CurrentState { loaded, started };
     let mut uid = || Ok("given".to_owned());
-    let error = apply(place.path(), standing, &text, NOW, &mut uid).unwrap_err();
-    let told = crust_state::sentence(&error);
-    let expected = "PersistentVolumeClaim default/data written, and nothing after that: rename";
-    assert!(told.starts_with(expected), "{told}");
+    let error = apply(dir.path(), current, &text, NOW, &mut uid).unwrap_err();
+    let message = crust_state::sentence(&error);
+    let expected = "wrote only PersistentVolumeClaim default/data: rename";
+    assert!(message.starts_with(expected), "{message}");
     assert!(
-        place
-            .path()
+        dir.path()
             .join("persistentvolumeclaim_default_data.yaml")
             .exists()
     );

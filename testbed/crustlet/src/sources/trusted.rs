@@ -1,4 +1,4 @@
-//! Checks that only root can write manifests: what is in one runs as root.
+//! Checks that only root can write manifests, because they are run as root.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -6,42 +6,39 @@ use std::path::{Path, PathBuf};
 
 use crust_state::files::{Directory, FileError};
 
-/// Others than root could change it.
+/// A user other than root could change the file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} {reason}; hint: what is in a manifest runs as root, so root alone may own and write it and the directories on \
-     the way (chown root:root, chmod go-w)",
-    place.display()
+    "{} {reason}; hint: manifests are run as root, so only root may own or write to the file and its parent directories \
+     (chown root:root, chmod go-w)",
+    path.display()
 )]
 pub(crate) struct Untrusted {
-    place: PathBuf,
+    path: PathBuf,
     reason: &'static str,
 }
 
 impl Untrusted {
-    /// Returns the error of a file if it is that others can change it, or else gives it back.
-    pub(super) fn of(error: FileError) -> Result<Self, FileError> {
+    /// Converts an error that means that others can write to the file. Returns other errors unchanged.
+    pub(super) fn from_file_error(error: FileError) -> Result<Self, FileError> {
         match error {
-            FileError::Untrusted { path, reason } => Ok(Self {
-                place: path,
-                reason,
-            }),
+            FileError::Untrusted { path, reason } => Ok(Self { path, reason }),
             other => Err(other),
         }
     }
 }
 
-/// Looks at a directory of manifests, and at what leads there. That it isn't there is somebody else's to tell.
-pub(super) fn directory(path: &Path) -> Result<(), String> {
+/// Checks a manifest directory and its parents. A missing directory is no error.
+pub(super) fn check_directory(path: &Path) -> Result<(), String> {
     let opened = Directory::open(path).map(drop);
-    opened.map_err(|error| match Untrusted::of(error) {
+    opened.map_err(|error| match Untrusted::from_file_error(error) {
         Ok(untrusted) => untrusted.to_string(),
         Err(error) => crust_state::sentence(&error),
     })
 }
 
-/// Looks at a file in such a directory: nobody else can put another one in its place.
-pub(super) fn file(path: &Path, metadata: &Metadata) -> Result<(), String> {
+/// Checks a file in a directory that has been checked.
+pub(super) fn check_file(path: &Path, metadata: &Metadata) -> Result<(), String> {
     let reason = if metadata.uid() != 0 {
         "isn't owned by root"
     } else if metadata.mode() & 0o022 != 0 {
@@ -49,6 +46,6 @@ pub(super) fn file(path: &Path, metadata: &Metadata) -> Result<(), String> {
     } else {
         return Ok(());
     };
-    let place = path.to_owned();
-    Err(Untrusted { place, reason }.to_string())
+    let path = path.to_owned();
+    Err(Untrusted { path, reason }.to_string())
 }

@@ -1,4 +1,4 @@
-//! Writes manifests, for `crustlet run` and `crustlet delete`.
+//! Writes manifests for `crustlet run` and `crustlet delete`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,70 +10,65 @@ use crust_state::files::{Directory, FileError, MakerState};
 use serde_json::{Value, json};
 
 use super::trusted::Untrusted;
-use super::{LARGEST, Loaded, Origin};
+use super::{LoadedManifests, MAX_FILE_SIZE, Origin};
 use crate::objects::manifest::{self, DocumentError, Manifest, ManifestError, Object};
 use crate::objects::name::UidError;
 use crate::objects::{Kind, Name, Pod};
 
-/// A manifest can't be written or taken away.
+/// A manifest can't be written or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The text has no valid manifests.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// It would be none.
+    /// The manifest would not be valid.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// There are no objects in it.
-    #[error("there is no object in it")]
+    #[error("the manifest contains no object")]
     Empty,
-    /// A pod is what it is until it is deleted.
+    /// The specification of an existing pod can't change.
     #[error(
-        "Pod {0} is there, and is another; hint: only deferFSMount may become true before it starts, delete it first"
+        "Pod {0} already exists with a different spec; hint: delete it first; until it starts, only deferFSMount can be set to true"
     )]
-    Changed(Name),
-    /// The same, but for a volume that would be mounted by another.
+    PodChanged(Name),
+    /// The mounter of a volume of a started pod would change.
     #[error(
-        "Pod {0} has begun, and who mounts its volumes is fixed since; hint: leave deferFSMount as it is, or delete the pod first"
+        "Pod {0} has started, and the mounters of its volumes cannot change; hint: leave deferFSMount as it is, or delete the pod first"
     )]
-    Begun(Name),
-    /// It is about to go.
+    PodStarted(Name),
     #[error("{0} {1} is being deleted; hint: wait until it is gone")]
-    Deleted(Kind, Name),
-    /// Its file has others.
-    #[error("{kind} {name} is in {} with other objects; hint: take it out of that file", path.display())]
-    Shared {
+    BeingDeleted(Kind, Name),
+    /// The object's file contains other objects.
+    #[error("{kind} {name} is in {} with other objects; hint: remove it from that file", path.display())]
+    SharedFile {
         kind: Kind,
         name: Name,
-        /// The file.
         path: PathBuf,
     },
-    /// It is another one by now.
-    #[error("{kind} {name}: {} was written again meanwhile", path.display())]
-    Rewritten {
+    /// The file was written by another program since it was read.
+    #[error("{kind} {name}: {} has changed since it was read", path.display())]
+    FileChanged {
         kind: Kind,
         name: Name,
-        /// The file.
         path: PathBuf,
     },
-    /// There is no such object.
     #[error("{0} {1} not found")]
-    None(Kind, Name),
-    /// It can't be turned into a text.
+    NotFound(Kind, Name),
+    /// The object can't be written as YAML.
     #[error("{0} {1}: {2}")]
-    Text(Kind, Name, String),
-    /// The kernel gives none.
+    Yaml(Kind, Name, String),
+    /// No UID could be generated.
     #[error(transparent)]
     Uid(#[from] UidError),
-    /// The file.
+    /// The file can't be read or written.
     #[error(transparent)]
     File(FileError),
-    /// Others could have it read something else.
+    /// A user other than root could change the file.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// The disk has failed on the way.
-    #[error("{} written, and nothing after that", .written.join(", "))]
-    Partly {
+    /// An error has left some of the objects unwritten.
+    #[error("wrote only {}", .written.join(", "))]
+    PartiallyWritten {
         /// The objects that were written.
         written: Vec<String>,
         /// The error of the next one.
@@ -83,46 +78,43 @@ pub(crate) enum WriteError {
 
 impl From<FileError> for WriteError {
     fn from(error: FileError) -> Self {
-        Untrusted::of(error).map_or_else(Self::File, Self::Untrusted)
+        Untrusted::from_file_error(error).map_or_else(Self::File, Self::Untrusted)
     }
 }
 
 impl WriteError {
+    /// Adds the objects that were written before this error.
     fn after(self, written: Vec<String>) -> Self {
         if written.is_empty() {
             return self;
         }
         let source = Box::new(self);
-        Self::Partly { written, source }
+        Self::PartiallyWritten { written, source }
     }
 }
 
-/// The state before a manifest is written.
+/// The objects and pods before manifests are applied.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Written<'a> {
-    /// The manifests.
-    pub(crate) loaded: &'a Loaded,
-    /// The deferred volumes of the pods that have begun.
-    pub(crate) begun: &'a BTreeMap<Name, BTreeSet<String>>,
+pub(crate) struct CurrentState<'a> {
+    pub(crate) loaded: &'a LoadedManifests,
+    /// The deferred volumes of each pod that has started.
+    pub(crate) started: &'a BTreeMap<Name, BTreeSet<String>>,
 }
 
-/// The outcome for an object.
+/// What happened to an applied object, in kubectl's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It is new.
+pub(crate) enum ApplyOutcome {
     Created,
-    /// It was there, and is another now.
     Configured,
-    /// It was there as it is.
     Unchanged,
 }
 
-/// An object that was written.
+/// An applied object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) kind: Kind,
     pub(crate) name: Name,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ApplyOutcome,
 }
 
 impl fmt::Display for Applied {
@@ -131,18 +123,19 @@ impl fmt::Display for Applied {
     }
 }
 
-/// A change of an object.
-struct Change {
+/// An applied object, and the file that has to be written for it.
+struct PlannedWrite {
     applied: Applied,
-    /// The file and its object, of which each file has one.
+    /// The path and the document. `None` if the object hasn't changed.
     write: Option<(PathBuf, Value)>,
 }
 
-/// Writes objects into a directory, each into a file of its own; one that is there is replaced where it is.
-/// Either all can be written, or none is. `uid` makes those of new pods, `now` is when they were made.
+/// Applies manifests. A new object gets a file of its own in the directory; an existing one is replaced in its file. All
+/// objects are checked before the first is written. `uid` generates the UIDs of new pods, and `now` is their creation
+/// time.
 pub(crate) fn apply(
     directory: &Path,
-    standing: Written<'_>,
+    current: CurrentState<'_>,
     text: &str,
     now: &str,
     uid: &mut dyn FnMut() -> Result<String, UidError>,
@@ -151,35 +144,35 @@ pub(crate) fn apply(
     if manifests.is_empty() {
         return Err(WriteError::Empty);
     }
-    let changes = manifests
+    let planned = manifests
         .into_iter()
-        .map(|manifest| change(directory, standing, manifest, now, uid));
-    let changes = changes.collect::<Result<Vec<_>, _>>()?;
-    let mut texts = Vec::new();
-    for Change { applied, write } in &changes {
+        .map(|manifest| plan_write(directory, current, manifest, now, uid));
+    let planned = planned.collect::<Result<Vec<_>, _>>()?;
+    let mut files = Vec::new();
+    for PlannedWrite { applied, write } in &planned {
         if let Some((path, document)) = write {
-            texts.push((
+            files.push((
                 applied,
-                Text::of(path, applied.kind, &applied.name, document)?,
+                NewFile::new(path, applied.kind, &applied.name, document)?,
             ));
         }
     }
-    for (at, (_, text)) in texts.iter().enumerate() {
-        text.write().map_err(|error| {
-            let written = texts[..at].iter().map(|(it, _)| it.to_string());
+    for (at, (_, file)) in files.iter().enumerate() {
+        file.write().map_err(|error| {
+            let written = files[..at].iter().map(|(it, _)| it.to_string());
             error.after(written.collect())
         })?;
     }
-    Ok(changes.into_iter().map(|change| change.applied).collect())
+    Ok(planned.into_iter().map(|planned| planned.applied).collect())
 }
 
-fn change(
+fn plan_write(
     directory: &Path,
-    Written { loaded, begun }: Written<'_>,
+    CurrentState { loaded, started }: CurrentState<'_>,
     manifest: Manifest,
     now: &str,
     uid: &mut dyn FnMut() -> Result<String, UidError>,
-) -> Result<Change, WriteError> {
+) -> Result<PlannedWrite, WriteError> {
     let Manifest {
         kind,
         name,
@@ -187,24 +180,24 @@ fn change(
         object,
     } = manifest;
     let key = (kind, name.clone());
-    if let (Object::Pod(pod), Some(before)) = (&object, loaded.objects.pods.get(&name)) {
-        follows(pod, before, begun.get(&name))?;
+    if let (Object::Pod(pod), Some(existing)) = (&object, loaded.objects.pods.get(&name)) {
+        check_pod_update(pod, existing, started.get(&name))?;
     }
-    let there = loaded.objects.documents.get(&key);
+    let existing = loaded.objects.documents.get(&key);
     let path = match loaded.origins.get(&key) {
-        Some(origin) => alone(origin, &key)?,
+        Some(origin) => own_file(origin, &key)?,
         None => directory.join(file_name(kind, &name)),
     };
     let metadata = &mut document["metadata"];
-    if let Some(there) = there {
-        let there = &there["metadata"];
-        if !there["deletionTimestamp"].is_null() {
-            return Err(WriteError::Deleted(kind, name));
+    if let Some(existing) = existing {
+        let existing = &existing["metadata"];
+        if !existing["deletionTimestamp"].is_null() {
+            return Err(WriteError::BeingDeleted(kind, name));
         }
-        // What whoever writes it again doesn't know, and mustn't change.
+        // Immutable fields that crustlet has set, and that the new manifest may lack.
         for field in ["uid", "creationTimestamp"] {
-            if metadata[field].is_null() && !there[field].is_null() {
-                metadata[field] = there[field].clone();
+            if metadata[field].is_null() && !existing[field].is_null() {
+                metadata[field] = existing[field].clone();
             }
         }
     } else {
@@ -215,48 +208,52 @@ fn change(
             metadata["creationTimestamp"] = json!(now);
         }
     }
-    let outcome = match there {
-        None => Outcome::Created,
-        Some(there) if **there == document => Outcome::Unchanged,
-        Some(_) => Outcome::Configured,
+    let outcome = match existing {
+        None => ApplyOutcome::Created,
+        Some(existing) if **existing == document => ApplyOutcome::Unchanged,
+        Some(_) => ApplyOutcome::Configured,
     };
-    Ok(Change {
+    Ok(PlannedWrite {
         applied: Applied {
             kind,
             name,
             outcome,
         },
-        write: (outcome != Outcome::Unchanged).then_some((path, document)),
+        write: (outcome != ApplyOutcome::Unchanged).then_some((path, document)),
     })
 }
 
-/// Whether a pod may be written in the place of one; `decided` are the volumes that are deferred of one that was begun.
-fn follows(pod: &Pod, before: &Pod, decided: Option<&BTreeSet<String>>) -> Result<(), WriteError> {
-    // As it was written, or as a policy made it: whoever writes again what is shown changes nothing.
-    let is_kept = |it: &BTreeSet<String>| pod.deferred == *it || pod.deferred == before.deferred;
+/// Checks that a pod may replace an existing one. `decided` are the deferred volumes of a started pod.
+fn check_pod_update(
+    pod: &Pod,
+    existing: &Pod,
+    decided: Option<&BTreeSet<String>>,
+) -> Result<(), WriteError> {
+    // The manifest may be the original one, or one with the deferral that a policy has added.
+    let is_kept = |it: &BTreeSet<String>| pod.deferred == *it || pod.deferred == existing.deferred;
     match decided {
-        _ if !pod.is_same(before) => Err(WriteError::Changed(pod.name.clone())),
+        _ if !pod.has_same_spec(existing) => Err(WriteError::PodChanged(pod.name.clone())),
         Some(decided) if is_kept(decided) => Ok(()),
-        Some(_) => Err(WriteError::Begun(pod.name.clone())),
-        None if pod.may_follow(before) => Ok(()),
-        None => Err(WriteError::Changed(pod.name.clone())),
+        Some(_) => Err(WriteError::PodStarted(pod.name.clone())),
+        None if pod.may_replace(existing) => Ok(()),
+        None => Err(WriteError::PodChanged(pod.name.clone())),
     }
 }
 
-/// Says in a pod's manifest that it is to end: what a restart finds too.
+/// Sets the deletion timestamp in an object's manifest, where a restarted crustlet finds it.
 pub(crate) fn delete(
-    loaded: &Loaded,
+    loaded: &LoadedManifests,
     kind: Kind,
     name: &Name,
     now: &str,
     grace: Option<i64>,
 ) -> Result<(), WriteError> {
     let key = (kind, name.clone());
-    let there = loaded.objects.documents.get(&key);
-    let there = there.ok_or_else(|| WriteError::None(kind, name.clone()))?;
+    let document = loaded.objects.documents.get(&key);
+    let document = document.ok_or_else(|| WriteError::NotFound(kind, name.clone()))?;
     let origin = &loaded.origins[&key];
-    let path = alone(origin, &key)?;
-    let mut document = there.as_ref().clone();
+    let path = own_file(origin, &key)?;
+    let mut document = document.as_ref().clone();
     let metadata = &mut document["metadata"];
     if metadata["deletionTimestamp"].is_null() {
         metadata["deletionTimestamp"] = json!(now);
@@ -264,55 +261,59 @@ pub(crate) fn delete(
     if let Some(grace) = grace {
         metadata["deletionGracePeriodSeconds"] = json!(grace);
     }
-    Text::of(&path, kind, name, &document)?.write()
+    NewFile::new(&path, kind, name, &document)?.write()
 }
 
-/// Takes an object's file away; which one it was.
-pub(crate) fn remove(loaded: &Loaded, kind: Kind, name: &Name) -> Result<PathBuf, WriteError> {
+/// Removes an object's file, and returns its path.
+pub(crate) fn remove(
+    loaded: &LoadedManifests,
+    kind: Kind,
+    name: &Name,
+) -> Result<PathBuf, WriteError> {
     let key = (kind, name.clone());
     let origin = loaded.origins.get(&key);
-    let origin = origin.ok_or_else(|| WriteError::None(kind, name.clone()))?;
-    let path = alone(origin, &key)?;
-    let (directory, file) = split(&path)?;
-    // What somebody has written there since is another object, or another word about this one.
-    let text = match bounded::read_to_string(&path, LARGEST) {
+    let origin = origin.ok_or_else(|| WriteError::NotFound(kind, name.clone()))?;
+    let path = own_file(origin, &key)?;
+    let (directory, file) = open_parent(&path)?;
+    // The file may have been changed since it was read.
+    let text = match bounded::read_to_string(&path, MAX_FILE_SIZE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
         text => text.unwrap_or_default(),
     };
-    // Half of it, too.
-    let now = manifest::read(&text).unwrap_or_default();
-    let is_it = |it: &Manifest| it.kind == kind && it.name == *name;
-    let there = loaded.objects.documents.get(&key).map(AsRef::as_ref);
-    if !matches!(&now[..], [it] if is_it(it) && Some(&it.document) == there) {
+    // A half-written file has changed, too.
+    let manifests = manifest::read(&text).unwrap_or_default();
+    let is_object = |it: &Manifest| it.kind == kind && it.name == *name;
+    let document = loaded.objects.documents.get(&key).map(AsRef::as_ref);
+    if !matches!(&manifests[..], [it] if is_object(it) && Some(&it.document) == document) {
         let name = name.clone();
-        return Err(WriteError::Rewritten { kind, name, path });
+        return Err(WriteError::FileChanged { kind, name, path });
     }
     directory.remove(file)?;
     Ok(path)
 }
 
-/// Removes from a directory what was to be a manifest when the crustlet that wrote it was killed.
-pub(crate) fn tidy(directory: &Path) -> Result<(), FileError> {
+/// Removes temporary files whose writer was killed.
+pub(crate) fn remove_temporary_files(directory: &Path) -> Result<(), FileError> {
     let mut removed = Ok(());
     if let Some(directory) = Directory::open(directory)? {
         directory.leftovers(&mut |found| {
-            let gone = found.and_then(|leftover| match leftover.making() {
+            let result = found.and_then(|leftover| match leftover.making() {
                 MakerState::Over(_) => leftover.remove(),
-                // People may write so, too.
+                // Another program's files can have such names.
                 MakerState::UnderWay | MakerState::Unsure(_) => Ok(()),
             });
-            removed = std::mem::replace(&mut removed, Ok(())).and(gone);
+            removed = std::mem::replace(&mut removed, Ok(())).and(result);
         });
     }
     removed
 }
 
-/// An object's file, which has no other.
-fn alone(origin: &Origin, key: &(Kind, Name)) -> Result<PathBuf, WriteError> {
-    if origin.is_alone {
+/// Returns an object's file. Fails if it contains other objects.
+fn own_file(origin: &Origin, key: &(Kind, Name)) -> Result<PathBuf, WriteError> {
+    if origin.is_only_object {
         Ok(origin.path.clone())
     } else {
-        Err(WriteError::Shared {
+        Err(WriteError::SharedFile {
             kind: key.0,
             name: key.1.clone(),
             path: origin.path.clone(),
@@ -320,7 +321,7 @@ fn alone(origin: &Origin, key: &(Kind, Name)) -> Result<PathBuf, WriteError> {
     }
 }
 
-/// Names have no `_`, so no two objects have the same.
+/// Returns the file name of a new object. It is unique, because names contain no `_`.
 fn file_name(kind: Kind, name: &Name) -> String {
     let kind = kind.as_str().to_ascii_lowercase();
     let Name { namespace, name } = name;
@@ -331,34 +332,35 @@ fn file_name(kind: Kind, name: &Name) -> String {
     }
 }
 
-/// The new text of a file.
-struct Text<'a> {
+/// The new contents of a manifest file.
+struct NewFile<'a> {
     path: &'a Path,
     contents: String,
 }
 
-impl<'a> Text<'a> {
-    /// Checks the text and its directory, before anything is written.
-    fn of(path: &'a Path, kind: Kind, name: &Name, document: &Value) -> Result<Self, WriteError> {
+impl<'a> NewFile<'a> {
+    /// Checks the contents and the directory. Nothing is written.
+    fn new(path: &'a Path, kind: Kind, name: &Name, document: &Value) -> Result<Self, WriteError> {
         let contents = serde_saphyr::to_string(document)
-            .map_err(|error| WriteError::Text(kind, name.clone(), error.to_string()))?;
-        // What is written is what will be read: a number that looks like another, a text that looks like none.
-        let again = manifest::read(&contents)?;
-        if again.first().map(|it| &it.document) != Some(document) {
-            let reason = "it can't be written as YAML that says the same".to_owned();
-            return Err(WriteError::Text(kind, name.clone(), reason));
+            .map_err(|error| WriteError::Yaml(kind, name.clone(), error.to_string()))?;
+        // Parses the contents again: YAML can't represent every document unambiguously.
+        let parsed = manifest::read(&contents)?;
+        if parsed.first().map(|it| &it.document) != Some(document) {
+            let reason = "the object cannot be represented as YAML".to_owned();
+            return Err(WriteError::Yaml(kind, name.clone(), reason));
         }
-        split(path)?;
+        open_parent(path)?;
         Ok(Self { path, contents })
     }
 
     fn write(&self) -> Result<(), WriteError> {
-        let (directory, file) = split(self.path)?;
+        let (directory, file) = open_parent(self.path)?;
         Ok(directory.write(file, self.contents.as_bytes())?)
     }
 }
 
-fn split(path: &Path) -> Result<(Directory, &str), WriteError> {
+/// Opens the directory of a file, which is created if it doesn't exist. Returns it with the file's name.
+fn open_parent(path: &Path) -> Result<(Directory, &str), WriteError> {
     let parent = path.parent().unwrap_or(path);
     let file = path.file_name().and_then(|it| it.to_str());
     Ok((Directory::create(parent)?, file.unwrap_or_default()))

@@ -1,67 +1,63 @@
-//! The actual volumes, as far as they are known (KEP-3756, "Introduction": `ActualStateOfWorld`).
+//! The actual state of volumes, as far as it is known (KEP-3756, "Introduction": `ActualStateOfWorld`).
 
 use std::collections::BTreeMap;
 
 use crust_proto::csi::v1::FileSystemMountInfo;
 use serde::{Deserialize, Serialize};
 
-use super::desired::Holders;
+use super::desired::VolumeHolders;
 use super::spec::{Lifecycle, VolumeId};
 
-/// Whether a call has told how it is, or ended without a word; after a restart nothing is certain.
+/// Whether a state is known, or may be. It is uncertain after a call that ended without a result, and after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
-    /// Something may be there.
     Uncertain,
-    /// It is there.
     Certain,
 }
 
-/// The program that has a published volume's file system mounted.
+/// The program that has the file system of a published volume mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mounter {
     /// The CSI driver, on the host.
     Driver,
-    /// The container runtime, which the driver has told (`defer_fs_ops`).
+    /// The container runtime, which gets the volume from the driver (`defer_fs_ops`).
     Deferred,
-    /// The container runtime, to be told by us (KEP-2857's earlier draft).
+    /// The container runtime, which crustlet tells to mount the volume (KEP-2857's earlier draft).
     Runtime,
 }
 
 /// A volume at a pod's target path.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Mount {
-    /// Whether it is known to be there.
+pub(crate) struct ActualMount {
+    /// Whether the volume is published, or may be.
     pub(crate) certainty: Certainty,
-    /// The volume's directory in the pod's.
+    /// The name of the volume's directory in the pod's.
     pub(crate) directory: String,
-    /// The program that has it mounted.
+    /// The program that has the volume mounted.
     pub(crate) mounter: Mounter,
-    /// With [`Mounter::Runtime`], the volume that it is to mount.
-    pub(crate) late: Option<FileSystemMountInfo>,
+    /// The volume that the runtime is to mount. Set for [`Mounter::Runtime`].
+    pub(crate) runtime_mount: Option<FileSystemMountInfo>,
 }
 
-/// A volume that something was done to.
+/// A volume that is, or may be, staged or published.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ActualVolume {
-    /// Whether there is a volume without a pod.
     pub(crate) lifecycle: Lifecycle,
-    /// `None` where it isn't staged, or its driver stages none.
+    /// `None` if the volume isn't staged, or its driver doesn't stage volumes.
     pub(crate) staged: Option<Certainty>,
-    /// The mounts by the pods' UIDs.
-    pub(crate) mounts: BTreeMap<String, Mount>,
+    /// The mounts, by the pods' UIDs.
+    pub(crate) mounts: BTreeMap<String, ActualMount>,
 }
 
-/// All of them.
+/// The actual state of all volumes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Actual {
-    /// Those that something was done to.
+pub(crate) struct ActualState {
     pub(crate) volumes: BTreeMap<VolumeId, ActualVolume>,
 }
 
-impl Actual {
-    /// Returns a volume's entry, and makes it if there is none.
+impl ActualState {
+    /// Returns a volume's entry, which is added if it doesn't exist.
     pub(crate) fn entry(&mut self, id: &VolumeId, lifecycle: Lifecycle) -> &mut ActualVolume {
         self.volumes
             .entry(id.clone())
@@ -72,26 +68,26 @@ impl Actual {
             })
     }
 
-    /// Forgets volumes that nothing is left of.
-    pub(crate) fn tidy(&mut self) {
+    /// Removes volumes that are neither staged nor published.
+    pub(crate) fn remove_unused(&mut self) {
         self.volumes
             .retain(|_, volume| volume.staged.is_some() || !volume.mounts.is_empty());
     }
 
-    /// A pod's mount of a volume.
-    pub(crate) fn mount(&self, id: &VolumeId, pod: &str) -> Option<&Mount> {
+    /// Returns a pod's mount of a volume.
+    pub(crate) fn mount(&self, id: &VolumeId, pod: &str) -> Option<&ActualMount> {
         self.volumes.get(id)?.mounts.get(pod)
     }
 
-    /// Returns the pods that have volumes.
-    pub(crate) fn holders(&self) -> Holders {
+    /// Returns the pods that each volume is, or may be, published for.
+    pub(crate) fn holders(&self) -> VolumeHolders {
         let volumes = self.volumes.iter();
         volumes
             .map(|(id, volume)| (id.clone(), volume.mounts.keys().cloned().collect()))
             .collect()
     }
 
-    /// Whether anything of a pod's volumes is there.
+    /// Returns whether a volume is, or may be, published for a pod.
     pub(crate) fn has_mounts_of(&self, pod: &str) -> bool {
         self.volumes
             .values()

@@ -1,65 +1,66 @@
-//! Delays that grow with each failure.
+//! Delays between retries that double with each failure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The first delay of kubelet's volume operations.
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(122);
+/// The delays of kubelet's volume operations.
+const INITIAL_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(122);
 
-/// The failures by their subjects, with the delay of each.
+/// The last failure of each key, and the delay after it.
 #[derive(Debug)]
 pub(crate) struct Backoff<K> {
-    first: Duration,
-    longest: Duration,
-    failed: BTreeMap<K, Failed>,
+    initial_delay: Duration,
+    max_delay: Duration,
+    failures: BTreeMap<K, Failure>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Failed {
+struct Failure {
     at: Instant,
-    pause: Duration,
+    delay: Duration,
 }
 
 impl<K: Ord + Clone> Default for Backoff<K> {
     fn default() -> Self {
-        Self::new(FIRST, LONGEST)
+        Self::new(INITIAL_DELAY, MAX_DELAY)
     }
 }
 
 impl<K: Ord + Clone> Backoff<K> {
-    /// With a first pause, which doubles up to the longest.
-    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+    /// Returns a backoff whose delay doubles from the initial to the maximum delay.
+    pub(crate) const fn new(initial_delay: Duration, max_delay: Duration) -> Self {
         Self {
-            first,
-            longest,
-            failed: BTreeMap::new(),
+            initial_delay,
+            max_delay,
+            failures: BTreeMap::new(),
         }
     }
 
-    /// It failed (again): the pause until the next time, which is twice the one before.
+    /// Records a failure. Returns the delay until the next attempt: twice the last one, up to the maximum.
     pub(crate) fn fail(&mut self, key: &K, now: Instant) -> Duration {
-        let before = self.failed.get(key).map(|failed| failed.pause);
-        let pause = before.map_or(self.first, |pause| (pause * 2).min(self.longest));
-        self.failed.insert(key.clone(), Failed { at: now, pause });
-        pause
+        let last = self.failures.get(key).map(|failure| failure.delay);
+        let delay = last.map_or(self.initial_delay, |delay| (delay * 2).min(self.max_delay));
+        self.failures
+            .insert(key.clone(), Failure { at: now, delay });
+        delay
     }
 
-    /// It worked.
+    /// Records a success: the next failure has the initial delay.
     pub(crate) fn succeed(&mut self, key: &K) {
-        self.failed.remove(key);
+        self.failures.remove(key);
     }
 
-    /// How long it still has to wait; `None` when it may be tried.
+    /// Returns the remaining delay; `None` if the operation may be tried now.
     pub(crate) fn remaining(&self, key: &K, now: Instant) -> Option<Duration> {
-        let failed = self.failed.get(key)?;
-        let remaining = (failed.at + failed.pause).checked_duration_since(now)?;
+        let failure = self.failures.get(key)?;
+        let remaining = (failure.at + failure.delay).checked_duration_since(now)?;
         (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Forgets what nobody asks for any more.
+    /// Removes the keys that don't match.
     pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.failed.retain(|key, _| keep(key));
+        self.failures.retain(|key, _| keep(key));
     }
 }
 
@@ -71,11 +72,11 @@ mod tests {
     fn the_backoff_doubles_to_kubelets_limit_and_resets() {
         let mut backoff = Backoff::default();
         let now = Instant::now();
-        let pauses: Vec<u128> = (0..10)
+        let delays: Vec<u128> = (0..10)
             .map(|_| backoff.fail(&"v", now).as_millis())
             .collect();
         assert_eq!(
-            pauses,
+            delays,
             [
                 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 122_000, 122_000
             ]
@@ -87,13 +88,17 @@ mod tests {
             Some(Duration::from_secs(22))
         );
         assert_eq!(
-            backoff.remaining(&"v", now + LONGEST),
+            backoff.remaining(&"v", now + MAX_DELAY),
             None,
-            "it may be tried"
+            "the delay is over"
         );
-        assert_eq!(backoff.fail(&"v", later), LONGEST, "and is remembered");
+        assert_eq!(
+            backoff.fail(&"v", later),
+            MAX_DELAY,
+            "the last delay is remembered"
+        );
         backoff.succeed(&"v");
-        assert_eq!(backoff.fail(&"v", later), FIRST);
+        assert_eq!(backoff.fail(&"v", later), INITIAL_DELAY);
         backoff.retain(|_| false);
         assert_eq!(backoff.remaining(&"v", later), None);
     }

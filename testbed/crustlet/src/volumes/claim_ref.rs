@@ -1,27 +1,27 @@
-//! The references between a claim and its volume, read in one way for binding and for mounting.
+//! The references between claims and volumes. Binding and mounting read them in the same way.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::objects::Name;
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
-/// The annotation of a claim that was bound once: without its volume it is lost.
+/// The annotation of a claim that was bound once. If its volume is missing, such a claim is lost, not pending.
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 
-/// The claim that a volume refers to, as seen from one claim.
+/// A volume's `spec.claimRef`, compared with one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimRef {
-    /// No claim.
-    Free,
-    /// This claim, by its name alone, as in a manifest of the volume.
-    Meant,
-    /// This claim, by its name and UID.
-    This,
-    /// Another claim, which may be gone.
-    Other,
+    /// There is no claimRef.
+    Unclaimed,
+    /// The claimRef has the claim's name and no UID: the volume is pre-bound to the claim by its manifest.
+    Prebound,
+    /// The claimRef has the claim's name and UID.
+    Claimed,
+    /// The claimRef is of another claim, which may be gone.
+    OtherClaim,
 }
 
-/// Returns the claim's name and UID in a volume's `spec.claimRef`.
+/// Returns the name and UID of the claim in a volume's `spec.claimRef`.
 pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)> {
     let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let namespace = reference.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
@@ -30,29 +30,29 @@ pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)
     Some((Name::new(namespace, name), uid))
 }
 
-/// `status.phase` of a volume whose claim is gone: it may be deleted from then on, and no claim gets it again.
+/// `status.phase` of a volume whose claim is gone. It may be deleted, and no claim gets it again.
 pub(crate) const RELEASED: &str = "Released";
 
-/// Returns whether a volume was released, after its claim had gone.
+/// Returns whether a volume was released when its claim was deleted.
 pub(crate) fn was_released(volume: &PersistentVolume) -> bool {
     let status = volume.status.as_ref();
     status.and_then(|it| it.phase.as_deref()) == Some(RELEASED)
 }
 
-/// Returns whom a volume refers to, as seen from the claim of this name and UID.
-pub(crate) fn held(volume: &PersistentVolume, claim: &Name, uid: &str) -> ClaimRef {
+/// Compares a volume's `spec.claimRef` with the name and UID of a claim.
+pub(crate) fn compare_claim_ref(volume: &PersistentVolume, claim: &Name, uid: &str) -> ClaimRef {
     match claim_of(volume) {
-        None => ClaimRef::Free,
-        Some((named, None)) if named == *claim => ClaimRef::Meant,
+        None => ClaimRef::Unclaimed,
+        Some((named, None)) if named == *claim => ClaimRef::Prebound,
         Some((named, Some(other))) if named == *claim && other == uid && !was_released(volume) => {
-            ClaimRef::This
+            ClaimRef::Claimed
         }
-        Some(_) => ClaimRef::Other,
+        Some(_) => ClaimRef::OtherClaim,
     }
 }
 
-/// Returns whether a claim and a volume are bound to each other. A volume that names the claim without its UID isn't:
-/// it hasn't been checked whether it fits.
+/// Returns whether a claim and a volume are bound to each other. A pre-bound volume isn't: whether it satisfies the
+/// claim has not been checked yet.
 pub(crate) fn is_bound(
     name: &Name,
     claim: &PersistentVolumeClaim,
@@ -61,23 +61,23 @@ pub(crate) fn is_bound(
 ) -> bool {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
     volume_of(claim) == Some(volume_name)
-        && held(volume, name, uid) == ClaimRef::This
+        && compare_claim_ref(volume, name, uid) == ClaimRef::Claimed
         && was_bound(claim)
 }
 
-/// `spec.volumeName`
+/// Returns the `spec.volumeName` of a claim, unless it is empty.
 pub(crate) fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
     let name = claim.spec.as_ref()?.volume_name.as_deref();
     name.filter(|it| !it.is_empty())
 }
 
-/// Returns whether a claim was bound once.
+/// Returns whether a claim has ever been bound.
 pub(crate) fn was_bound(claim: &PersistentVolumeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     annotations.is_some_and(|it| it.contains_key(BIND_COMPLETED))
 }
 
-/// Whether it is to go, and is no new pod's any more.
+/// Returns whether a claim is being deleted. New pods can't use it any more.
 pub(crate) fn is_deleted(claim: &PersistentVolumeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_some()
 }

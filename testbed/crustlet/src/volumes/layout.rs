@@ -1,4 +1,4 @@
-//! The paths below the root directory, which are kubelet's.
+//! The paths in the root directory, which are kubelet's.
 
 use std::path::{Path, PathBuf};
 
@@ -7,81 +7,80 @@ use sha2::{Digest, Sha256};
 
 use super::spec::VolumeId;
 
-/// In a volume's directory, beside what is mounted.
+/// The file name of a volume's record, which is in the volume's directory, next to the mount point.
 pub(crate) const DATA: &str = "vol_data.json";
 
-/// A root directory, `/var/lib/kubelet` of kubelet's.
+/// The layout of a root directory. kubelet's is `/var/lib/kubelet`.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout(PathBuf);
+pub(crate) struct RootDirLayout(PathBuf);
 
-impl Layout {
-    /// Returns the layout below a root directory.
+impl RootDirLayout {
     pub(crate) fn new(root: &Path) -> Self {
         Self(root.to_owned())
     }
 
-    /// It.
+    /// Returns the root directory.
     pub(crate) fn root(&self) -> &Path {
         &self.0
     }
 
-    /// A directory for each pod.
+    /// Returns the directory that contains a directory for each pod.
     pub(crate) fn pods(&self) -> PathBuf {
         self.0.join("pods")
     }
 
-    /// A pod's own, by its uid.
+    /// Returns the directory of a pod.
     pub(crate) fn pod(&self, uid: &str) -> PathBuf {
         self.pods().join(uid)
     }
 
-    /// A directory for each CSI volume of a pod.
+    /// Returns the directory that contains a directory for each CSI volume of a pod.
     pub(crate) fn csi_volumes(&self, uid: &str) -> PathBuf {
         pod_csi_directory(&self.0, uid)
     }
 
-    /// A CSI volume's own in a pod.
+    /// Returns the directory of a pod's CSI volume.
     pub(crate) fn volume(&self, uid: &str, directory: &str) -> PathBuf {
         self.csi_volumes(uid).join(directory)
     }
 
-    /// `target_path`
+    /// Returns the `target_path` of a pod's CSI volume.
     pub(crate) fn target(&self, uid: &str, directory: &str) -> PathBuf {
         self.volume(uid, directory).join("mount")
     }
 
-    /// A directory for each kind of volume of a pod.
+    /// Returns the directory that contains a directory for each kind of volume of a pod.
     pub(crate) fn volumes(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("volumes")
     }
 
-    /// A directory for each `emptyDir` of a pod.
+    /// Returns the directory that contains a pod's `emptyDir`s.
     pub(crate) fn empty_dirs(&self, uid: &str) -> PathBuf {
         self.volumes(uid).join("kubernetes.io~empty-dir")
     }
 
-    /// Returns the directory in which subPaths are bound of volumes that aren't deferred.
+    /// Returns the directory below which a pod's subPaths are bind-mounted. Deferred volumes have none there.
     pub(crate) fn subpaths(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("volume-subpaths")
     }
 
-    /// A directory for each driver with staged volumes.
+    /// Returns the directory that contains a directory for each driver with staged volumes.
     pub(crate) fn drivers(&self) -> PathBuf {
         self.0.join("plugins/kubernetes.io/csi")
     }
 
-    /// A staged volume's own directory, by kubelet's rule since 1.24.
+    /// Returns the directory of a staged volume. kubelet uses the digest of the handle since 1.24.
     pub(crate) fn staged(&self, volume: &VolumeId) -> PathBuf {
         let digest = hex::encode(Sha256::digest(&volume.handle));
         self.drivers().join(&volume.driver).join(digest)
     }
 
-    /// `staging_target_path`
+    /// Returns the `staging_target_path` of a volume.
     pub(crate) fn staging(&self, volume: &VolumeId) -> PathBuf {
         self.staged(volume).join("globalmount")
     }
 
-    /// Returns the directory in which drivers register.
+    /// Returns the directory in which drivers register with a socket.
     pub(crate) fn registry(&self) -> PathBuf {
         self.0.join("plugins_registry")
     }
@@ -91,10 +90,10 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Those of a kubelet 1.33; a pod that it left can be read on.
+    /// The paths of kubelet 1.33.
     #[test]
-    fn paths_are_kubelets_to_the_byte() {
-        let layout = Layout::new(Path::new("/var/lib/kubelet"));
+    fn paths_are_the_same_as_kubelets() {
+        let layout = RootDirLayout::new(Path::new("/var/lib/kubelet"));
         let volume = VolumeId {
             driver: "csi.example".to_owned(),
             handle: "handle-1".to_owned(),

@@ -1,4 +1,4 @@
-//! Resolves a pod's volume: its driver, its handle, and how the pod wants it mounted.
+//! Resolves a pod's volume to its driver, its handle and the pod's mount options.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,37 +10,37 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::claim_ref::{ClaimRef, claim_of, held, is_bound, volume_of};
-use crate::objects::manifest::is_driver;
+use super::claim_ref::{ClaimRef, claim_of, compare_claim_ref, is_bound, volume_of};
+use crate::objects::manifest::is_driver_name;
 use crate::objects::{Name, Objects, Pod};
 
-/// A volume, whoever has it mounted.
+/// The identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct VolumeId {
-    /// Its driver's name.
+    /// The driver's name.
     pub(crate) driver: String,
     /// `volume_id` of CSI's calls.
     pub(crate) handle: String,
 }
 
-/// kubelet's name for it.
+/// Formats kubelet's unique name of the volume.
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
 }
 
-/// Whether there is a volume before and after the pod.
+/// Whether a volume outlives the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Lifecycle {
     /// A `PersistentVolume`.
     Persistent,
-    /// In the pod's spec (CSI's inline volumes): it is made by its publication.
+    /// An inline volume of a pod. `NodePublishVolume` creates it.
     Ephemeral,
 }
 
 impl Lifecycle {
-    /// In `vol_data.json`, and of `CSIDriver`'s `volumeLifecycleModes`.
+    /// Returns the name in `vol_data.json` and in `CSIDriver`'s `volumeLifecycleModes`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Persistent => "Persistent",
@@ -49,186 +49,184 @@ impl Lifecycle {
     }
 }
 
-/// A volume of a driver's.
+/// A CSI volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VolumeSpec {
-    /// The id of the volume.
     pub(crate) id: VolumeId,
-    /// Its directory's name in a pod's: the `PersistentVolume`'s, or that of the pod's volume.
+    /// The name of the volume's directory in a pod's: the `PersistentVolume`'s name, or an inline volume's name in the
+    /// pod.
     pub(crate) directory: String,
-    /// Whether there is a volume before and after the pod.
     pub(crate) lifecycle: Lifecycle,
-    /// Empty is the driver's choice.
+    /// Empty if the driver chooses the file system.
     pub(crate) fs_type: String,
     /// The mount options, as in `mount -o`.
     pub(crate) mount_options: Vec<String>,
     /// `volume_context` of CSI's calls.
     pub(crate) attributes: BTreeMap<String, String>,
-    /// `ReadWriteOncePod`, …
+    /// `ReadWriteOncePod` and the others of Kubernetes.
     pub(crate) access_modes: Vec<String>,
-    /// For all pods.
+    /// Whether the volume is read-only for all pods.
     pub(crate) read_only: bool,
-    /// For `NodeStageVolume`.
+    /// The secret for `NodeStageVolume`.
     pub(crate) stage_secret: Option<Name>,
-    /// For `NodePublishVolume`.
+    /// The secret for `NodePublishVolume`.
     pub(crate) publish_secret: Option<Name>,
-    /// For `NodeExpandVolume`.
+    /// The secret for `NodeExpandVolume`.
     pub(crate) expand_secret: Option<Name>,
-    /// The claim that it is bound to.
+    /// The claim that the volume is bound to.
     pub(crate) claim: Option<Name>,
     /// `spec.capacity` of the `PersistentVolume`, in bytes.
     pub(crate) capacity: Option<i64>,
-    /// `allowRuntimeAssistedMount` of its storage class.
+    /// `allowRuntimeAssistedMount` of the storage class.
     pub(crate) allows_runtime: bool,
 }
 
 impl VolumeSpec {
-    /// Whether it is for one pod at a time (KEP-2485).
+    /// Returns whether one pod at a time may use the volume (KEP-2485).
     pub(crate) fn is_exclusive(&self) -> bool {
         let mut modes = self.access_modes.iter();
         modes.any(|mode| mode == "ReadWriteOncePod")
     }
 }
 
-/// A volume as a pod wants it.
+/// A pod's mount of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MountSpec {
     pub(crate) volume: VolumeSpec,
-    /// `deferFSMount`
+    /// `deferFSMount`.
     pub(crate) deferred: bool,
-    /// For this pod.
+    /// Whether the volume is read-only for this pod.
     pub(crate) read_only: bool,
     /// The pod's fsGroup.
     pub(crate) fs_group: Option<i64>,
-    /// `Always` or `OnRootMismatch`, where the pod says so.
+    /// The pod's `fsGroupChangePolicy`: `Always` or `OnRootMismatch`.
     pub(crate) change_policy: Option<String>,
     /// The socket of the pod's runtime handler (KEP-2857's earlier draft).
     pub(crate) runtime: Option<PathBuf>,
-    /// Whether a container of the pod's mounts a part of it.
+    /// Whether a container of the pod mounts a subPath.
     pub(crate) has_subpath: bool,
 }
 
-/// A volume of a pod's spec, resolved.
+/// A resolved volume of a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Resolved {
-    /// A driver's.
+pub(crate) enum ResolvedVolume {
     Csi(Box<MountSpec>),
-    /// A directory of the pod's own.
     EmptyDir,
-    /// The host's.
+    /// Has the path on the host.
     HostPath(PathBuf),
 }
 
-/// A pod's volume can't be told what it is; not yet, or never.
+/// A volume of a pod can't be resolved; not yet, or never.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Unresolved {
-    /// There is no such claim.
-    #[error("persistentvolumeclaim {0} not found; hint: give its manifest")]
-    NoClaim(Name),
-    /// The claim has no volume.
+pub(crate) enum ResolveError {
+    #[error("persistentvolumeclaim {0} not found; hint: add its manifest")]
+    ClaimNotFound(Name),
+    /// The claim has no volume yet.
     #[error("persistentvolumeclaim {0} is not bound yet")]
-    Unbound(Name),
-    /// It has one that there isn't.
+    ClaimNotBound(Name),
     #[error(
-        "persistentvolumeclaim {claim}: persistentvolume {volume} not found; hint: give its manifest"
+        "persistentvolumeclaim {claim}: persistentvolume {volume} not found; hint: add its manifest"
     )]
-    NoVolume {
+    VolumeNotFound {
         claim: Name,
-        /// The volume that it names.
+        /// The volume that the claim names.
         volume: String,
     },
-    /// It has one that another claim has.
+    /// The claim's volume is bound to another claim.
     #[error("persistentvolumeclaim {0}: persistentvolume {1} is bound to {2}")]
-    Others(Name, String, Name),
-    /// It isn't a CSI driver's.
-    #[error("persistentvolume {0} is no CSI driver's")]
+    BoundToOther(Name, String, Name),
+    #[error("persistentvolume {0} is not a CSI volume")]
     NotCsi(String),
-    /// A claim by the name that an ephemeral volume's has.
+    /// The claim has the name of the one for an ephemeral volume, but wasn't created for the pod.
     #[error(
-        "persistentvolumeclaim {0} was not created for pod {1}; hint: its metadata.ownerReferences names that one"
+        "persistentvolumeclaim {0} was not created for pod {1}; hint: see the owner in its metadata.ownerReferences"
     )]
     NotOwned(Name, Name),
-    /// A raw device.
-    #[error("volumeMode Block: crustlet has no raw block volumes; hint: volumeMode: Filesystem")]
-    Block,
-    /// `ConfigMaps`, Secrets, NFS.
     #[error(
-        "crustlet has no volumes of this kind; hint: persistentVolumeClaim, ephemeral, csi, emptyDir or hostPath"
+        "volumeMode Block: crustlet does not support raw block volumes; hint: use volumeMode: Filesystem"
     )]
-    Kind,
-    /// It would be part of a path.
-    #[error("persistentvolume {0}: {1:?} is no name of a driver")]
-    Driver(String, String),
-    /// All of them would be one volume.
-    #[error("persistentvolume {0}: csi.volumeHandle is empty; hint: the driver's id of the volume")]
-    Handle(String),
-    /// There is no such class.
-    #[error("runtimeclass {0} not found; hint: give its manifest")]
-    NoRuntimeClass(String),
-    /// A path that isn't absolute.
-    #[error("hostPath: {0:?} is no absolute path")]
-    HostPath(String),
+    RawBlock,
+    /// Another kind of volume: a `ConfigMap`, a Secret, NFS.
+    #[error(
+        "crustlet does not support this kind of volume; hint: use persistentVolumeClaim, ephemeral, csi, emptyDir or hostPath"
+    )]
+    UnsupportedKind,
+    /// The driver's name can't be part of a path.
+    #[error("persistentvolume {0}: {1:?} is not a valid driver name")]
+    InvalidDriver(String, String),
+    /// Without a handle, the driver's volumes can't be told apart.
+    #[error(
+        "persistentvolume {0}: csi.volumeHandle is empty; hint: set it to the driver's ID of the volume"
+    )]
+    EmptyHandle(String),
+    #[error("runtimeclass {0} not found; hint: add its manifest")]
+    RuntimeClassNotFound(String),
+    #[error("hostPath: {0:?} is not an absolute path")]
+    RelativeHostPath(String),
 }
 
-/// Resolves a pod's volume by the objects that exist.
+/// Resolves a pod's volume.
 pub(crate) fn resolve(
     objects: &Objects,
     pod: &Pod,
     volume: &Volume,
-) -> Result<Resolved, Unresolved> {
+) -> Result<ResolvedVolume, ResolveError> {
     let deferred = pod.deferred.contains(&volume.name);
     let (spec, read_only) = if let Some(source) = &volume.persistent_volume_claim {
         let claim = Name::new(&pod.name.namespace, &source.claim_name);
-        (claimed(objects, claim)?, source.read_only == Some(true))
+        (
+            resolve_claim(objects, claim)?,
+            source.read_only == Some(true),
+        )
     } else if volume.ephemeral.is_some() {
         let claim = ephemeral_claim(pod, &volume.name);
         let found = objects
             .claims
             .get(&claim)
-            .ok_or_else(|| Unresolved::NoClaim(claim.clone()))?;
+            .ok_or_else(|| ResolveError::ClaimNotFound(claim.clone()))?;
         if !is_owned(found, &pod.uid) {
-            return Err(Unresolved::NotOwned(claim, pod.name.clone()));
+            return Err(ResolveError::NotOwned(claim, pod.name.clone()));
         }
-        (claimed(objects, claim)?, false)
+        (resolve_claim(objects, claim)?, false)
     } else if let Some(source) = &volume.csi {
         (
-            inline(pod, &volume.name, source)?,
+            inline_volume(pod, &volume.name, source)?,
             source.read_only == Some(true),
         )
     } else if volume.empty_dir.is_some() {
-        return Ok(Resolved::EmptyDir);
+        return Ok(ResolvedVolume::EmptyDir);
     } else if let Some(source) = &volume.host_path {
         let path = PathBuf::from(&source.path);
         if !path.is_absolute() {
-            return Err(Unresolved::HostPath(source.path.clone()));
+            return Err(ResolveError::RelativeHostPath(source.path.clone()));
         }
-        return Ok(Resolved::HostPath(path));
+        return Ok(ResolvedVolume::HostPath(path));
     } else {
-        return Err(Unresolved::Kind);
+        return Err(ResolveError::UnsupportedKind);
     };
     let context = pod.spec.security_context.as_ref();
     let has_subpath = pod
         .containers()
         .flat_map(|it| it.volume_mounts.iter().flatten())
         .any(|mount| {
-            let parts = [&mount.sub_path, &mount.sub_path_expr];
+            let subpaths = [&mount.sub_path, &mount.sub_path_expr];
             mount.name == volume.name
-                && parts
+                && subpaths
                     .iter()
                     .any(|it| it.as_deref().is_some_and(|it| !it.is_empty()))
         });
-    Ok(Resolved::Csi(Box::new(MountSpec {
+    Ok(ResolvedVolume::Csi(Box::new(MountSpec {
         volume: spec,
         deferred,
         read_only,
         fs_group: context.and_then(|it| it.fs_group),
         change_policy: context.and_then(|it| it.fs_group_change_policy.clone()),
-        runtime: runtime(objects, pod)?,
+        runtime: runtime_socket(objects, pod)?,
         has_subpath,
     })))
 }
 
-/// The claim that is made of a pod's `ephemeral` volume.
+/// Returns the name of the claim that is created for a pod's `ephemeral` volume.
 pub(crate) fn ephemeral_claim(pod: &Pod, volume: &str) -> Name {
     let Name { namespace, name } = &pod.name;
     Name::new(namespace, &format!("{name}-{volume}"))
@@ -239,7 +237,8 @@ fn is_owned(claim: &PersistentVolumeClaim, uid: &str) -> bool {
     owners.any(|owner| owner.uid == uid)
 }
 
-fn runtime(objects: &Objects, pod: &Pod) -> Result<Option<PathBuf>, Unresolved> {
+/// Returns the `fsMgmtSocket` of the pod's runtime class.
+fn runtime_socket(objects: &Objects, pod: &Pod) -> Result<Option<PathBuf>, ResolveError> {
     let Some(class) = pod
         .spec
         .runtime_class_name
@@ -249,34 +248,36 @@ fn runtime(objects: &Objects, pod: &Pod) -> Result<Option<PathBuf>, Unresolved> 
         return Ok(None);
     };
     let found = objects.runtime_classes.get(class);
-    let found = found.ok_or_else(|| Unresolved::NoRuntimeClass(class.to_owned()))?;
+    let found = found.ok_or_else(|| ResolveError::RuntimeClassNotFound(class.to_owned()))?;
     Ok(found.fs_mgmt_socket.clone())
 }
 
-fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
+/// Resolves the volume of a claim.
+fn resolve_claim(objects: &Objects, name: Name) -> Result<VolumeSpec, ResolveError> {
     let claim = objects
         .claims
         .get(&name)
-        .ok_or_else(|| Unresolved::NoClaim(name.clone()))?;
-    let bound = volume_of(claim).ok_or_else(|| Unresolved::Unbound(name.clone()))?;
+        .ok_or_else(|| ResolveError::ClaimNotFound(name.clone()))?;
+    let bound = volume_of(claim).ok_or_else(|| ResolveError::ClaimNotBound(name.clone()))?;
     let volume = objects
         .volumes
         .get(bound)
-        .ok_or_else(|| Unresolved::NoVolume {
+        .ok_or_else(|| ResolveError::VolumeNotFound {
             claim: name.clone(),
             volume: bound.to_owned(),
         })?;
     if !is_bound(&name, claim, bound, volume) {
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        let holder = claim_of(volume).filter(|_| held(volume, &name, uid) == ClaimRef::Other);
-        return Err(match holder {
-            Some((other, _)) => Unresolved::Others(name, bound.to_owned(), other),
-            None => Unresolved::Unbound(name),
+        let other_claim = claim_of(volume)
+            .filter(|_| compare_claim_ref(volume, &name, uid) == ClaimRef::OtherClaim);
+        return Err(match other_claim {
+            Some((other, _)) => ResolveError::BoundToOther(name, bound.to_owned(), other),
+            None => ResolveError::ClaimNotBound(name),
         });
     }
     let class = storage_class(volume);
     let class = class.and_then(|class| objects.storage_classes.get(class));
-    persistent(
+    persistent_volume(
         bound,
         volume,
         Some(name),
@@ -284,26 +285,26 @@ fn claimed(objects: &Objects, name: Name) -> Result<VolumeSpec, Unresolved> {
     )
 }
 
-/// The class that a volume is of.
+/// Returns a volume's storage class, unless it is empty.
 pub(crate) fn storage_class(volume: &PersistentVolume) -> Option<&str> {
     let class = volume.spec.as_ref()?.storage_class_name.as_deref();
     class.filter(|it| !it.is_empty())
 }
 
-fn persistent(
+fn persistent_volume(
     name: &str,
     volume: &PersistentVolume,
     claim: Option<Name>,
     allows_runtime: bool,
-) -> Result<VolumeSpec, Unresolved> {
-    let not_csi = || Unresolved::NotCsi(name.to_owned());
+) -> Result<VolumeSpec, ResolveError> {
+    let not_csi = || ResolveError::NotCsi(name.to_owned());
     let spec = volume.spec.as_ref().ok_or_else(not_csi)?;
     let csi: &CSIPersistentVolumeSource = spec.csi.as_ref().ok_or_else(not_csi)?;
     if spec.volume_mode.as_deref() == Some("Block") {
-        return Err(Unresolved::Block);
+        return Err(ResolveError::RawBlock);
     }
     Ok(VolumeSpec {
-        id: id(name, &csi.driver, &csi.volume_handle)?,
+        id: volume_id(name, &csi.driver, &csi.volume_handle)?,
         directory: name.to_owned(),
         lifecycle: Lifecycle::Persistent,
         fs_type: csi.fs_type.clone().unwrap_or_default(),
@@ -320,16 +321,20 @@ fn persistent(
     })
 }
 
-/// `spec.capacity.storage`, in bytes.
+/// Returns a volume's `spec.capacity.storage` in bytes; `None` if it is missing or invalid.
 pub(crate) fn capacity(volume: &PersistentVolume) -> Option<i64> {
     let capacity = volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?;
     crate::objects::quantity::bytes(&capacity.0).ok()
 }
 
-fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Result<VolumeSpec, Unresolved> {
+fn inline_volume(
+    pod: &Pod,
+    name: &str,
+    source: &CSIVolumeSource,
+) -> Result<VolumeSpec, ResolveError> {
     let secret = source.node_publish_secret_ref.as_ref();
     Ok(VolumeSpec {
-        id: id(name, &source.driver, &inline_handle(&pod.uid, name))?,
+        id: volume_id(name, &source.driver, &inline_handle(&pod.uid, name))?,
         directory: name.to_owned(),
         lifecycle: Lifecycle::Ephemeral,
         fs_type: source.fs_type.clone().unwrap_or_default(),
@@ -346,19 +351,22 @@ fn inline(pod: &Pod, name: &str, source: &CSIVolumeSource) -> Result<VolumeSpec,
     })
 }
 
-/// An inline volume's id, as kubelet makes it: the same at each restart.
+/// Returns an inline volume's handle. It is kubelet's, and doesn't change after a restart.
 fn inline_handle(uid: &str, volume: &str) -> String {
     let digest = <sha2::Sha256 as sha2::Digest>::digest(format!("{uid}{volume}"));
     format!("csi-{}", hex::encode(digest))
 }
 
-/// A driver's name becomes part of paths.
-fn id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, Unresolved> {
-    if !is_driver(driver) {
-        return Err(Unresolved::Driver(volume.to_owned(), driver.to_owned()));
+/// Checks the driver's name, which becomes part of paths, and the handle.
+fn volume_id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, ResolveError> {
+    if !is_driver_name(driver) {
+        return Err(ResolveError::InvalidDriver(
+            volume.to_owned(),
+            driver.to_owned(),
+        ));
     }
     if handle.is_empty() {
-        return Err(Unresolved::Handle(volume.to_owned()));
+        return Err(ResolveError::EmptyHandle(volume.to_owned()));
     }
     Ok(VolumeId {
         driver: driver.to_owned(),
@@ -366,7 +374,7 @@ fn id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, Unresolved> 
     })
 }
 
-/// A Secret that a volume names.
+/// Returns the name of a referenced secret, unless it is empty.
 pub(crate) fn secret(reference: Option<&SecretReference>) -> Option<Name> {
     let reference = reference?;
     let name = reference.name.as_deref().filter(|it| !it.is_empty())?;

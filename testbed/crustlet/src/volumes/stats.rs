@@ -1,4 +1,4 @@
-//! The usage and health of a volume, as a driver or a runtime reports them.
+//! The usage and health of a volume, as reported by its driver or a runtime.
 
 use crust_proto::csi::v1::{self as csi, NodeGetVolumeStatsResponse, VolumeHealth};
 use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsResponse};
@@ -7,43 +7,38 @@ use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsRespo
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     /// In bytes.
-    pub(crate) bytes: Option<Space>,
-    /// In files and directories.
-    pub(crate) inodes: Option<Space>,
-    /// How it fares.
-    pub(crate) condition: Option<Condition>,
+    pub(crate) bytes: Option<SpaceUsage>,
+    /// In inodes.
+    pub(crate) inodes: Option<SpaceUsage>,
+    pub(crate) condition: Option<VolumeCondition>,
 }
 
 impl Stats {
-    /// Returns the message of an abnormal condition.
+    /// Returns the message of the condition, if it is abnormal.
     pub(crate) fn abnormal(&self) -> Option<&str> {
         let abnormal = self.condition.as_ref().filter(|it| it.abnormal);
         abnormal.map(|it| it.message.as_str())
     }
 }
 
-/// How full it is.
+/// The usage of a volume in one unit, as in CSI's `VolumeUsage`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Space {
-    /// All there is.
+pub(crate) struct SpaceUsage {
     pub(crate) total: i64,
-    /// The amount that a user other than root can still use.
+    /// What users other than root can still use.
     pub(crate) available: i64,
-    /// The amount in use.
     pub(crate) used: i64,
 }
 
-/// How it fares.
+/// CSI's `VolumeCondition`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Condition {
-    /// Something is wrong.
+pub(crate) struct VolumeCondition {
     pub(crate) abnormal: bool,
-    /// The condition in a sentence.
     pub(crate) message: String,
 }
 
-/// CSI 1.13's form. A status that isn't known here is a problem as well.
-impl From<VolumeHealth> for Condition {
+/// Converts CSI 1.13's health. Any status is a problem, even an unknown one.
+impl From<VolumeHealth> for VolumeCondition {
     fn from(health: VolumeHealth) -> Self {
         let entries = health.health_statuses;
         let messages = entries.iter().map(|entry| match entry.message.as_str() {
@@ -57,15 +52,15 @@ impl From<VolumeHealth> for Condition {
     }
 }
 
-/// The two interfaces have the same messages, each in its own package.
-macro_rules! told_by {
+/// Implements the conversion of a response. CSI and the runtime's interface have the same messages in two packages.
+macro_rules! impl_from_response {
     ($package:ident, $response:ident) => {
         impl From<$response> for Stats {
             fn from(response: $response) -> Self {
                 use $package::volume_usage::Unit;
                 let mut stats = Self::default();
                 for usage in response.usage {
-                    let space = Some(Space {
+                    let space = Some(SpaceUsage {
                         total: usage.total,
                         available: usage.available,
                         used: usage.used,
@@ -76,7 +71,7 @@ macro_rules! told_by {
                         Unit::Unknown => {}
                     }
                 }
-                stats.condition = response.volume_condition.map(|it| Condition {
+                stats.condition = response.volume_condition.map(|it| VolumeCondition {
                     abnormal: it.abnormal,
                     message: it.message,
                 });
@@ -86,15 +81,15 @@ macro_rules! told_by {
     };
 }
 
-told_by!(csi, NodeGetVolumeStatsResponse);
-told_by!(runtime, RuntimeGetVolumeStatsResponse);
+impl_from_response!(csi, NodeGetVolumeStatsResponse);
+impl_from_response!(runtime, RuntimeGetVolumeStatsResponse);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn any_problem_is_abnormal_and_is_told() {
+    fn any_health_status_is_abnormal() {
         use csi::volume_health::VolumeHealthEntry;
         let health = |entries: &[(i32, &str)]| {
             let entry = |(status, message): &(i32, &str)| VolumeHealthEntry {
@@ -106,7 +101,7 @@ mod tests {
                 volume_id: "v".to_owned(),
                 health_statuses: entries.iter().map(entry).collect(),
             };
-            let condition = Condition::from(health);
+            let condition = VolumeCondition::from(health);
             (condition.abnormal, condition.message)
         };
         assert_eq!(health(&[]), (false, String::new()));
@@ -117,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_told_apart() {
+    fn units_are_distinguished() {
         use csi::volume_usage::Unit;
         let usage = |unit: i32, total| csi::VolumeUsage {
             available: 1,
@@ -136,7 +131,7 @@ mod tests {
             source: String::new(),
         });
         let space = |total| {
-            Some(Space {
+            Some(SpaceUsage {
                 total,
                 available: 1,
                 used: 2,

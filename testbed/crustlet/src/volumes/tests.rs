@@ -1,12 +1,12 @@
-//! Tests of the desired volumes and of their steps.
+//! Tests of the desired state and the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::actual::{Actual, Certainty, Mount, Mounter};
-use super::desired::{Desired, Holders, Problem};
-use super::plan::{Allowed, Step, plan};
-use super::spec::{Lifecycle, Unresolved, VolumeId};
+use super::actual::{ActualMount, ActualState, Certainty, Mounter};
+use super::desired::{DesiredState, VolumeHolders, VolumeProblem};
+use super::plan::{AllowedSteps, VolumeStep, plan};
+use super::spec::{Lifecycle, ResolveError, VolumeId};
 use crate::objects::manifest::read;
 use crate::objects::{Name, Objects, Pod};
 
@@ -63,13 +63,13 @@ fn with_mode(mode: &str, pods: &[(&str, bool)]) -> Objects {
     objects(&text)
 }
 
-fn wanted(objects: &Objects) -> Desired {
-    wanted_beside(objects, &Holders::new())
+fn desired(objects: &Objects) -> DesiredState {
+    desired_with(objects, &VolumeHolders::new())
 }
 
-fn wanted_beside(objects: &Objects, holders: &Holders) -> Desired {
+fn desired_with(objects: &Objects, holders: &VolumeHolders) -> DesiredState {
     let pods: Vec<Arc<Pod>> = objects.pods.values().cloned().collect();
-    Desired::of(objects, &pods, holders, &Desired::default())
+    DesiredState::new(objects, &pods, holders, &DesiredState::default())
 }
 
 fn id() -> VolumeId {
@@ -79,18 +79,18 @@ fn id() -> VolumeId {
     }
 }
 
-fn actual(staged: Option<Certainty>, mounts: &[(&str, Certainty)]) -> Actual {
-    let mut actual = Actual::default();
+fn actual(staged: Option<Certainty>, mounts: &[(&str, Certainty)]) -> ActualState {
+    let mut actual = ActualState::default();
     let entry = actual.entry(&id(), Lifecycle::Persistent);
     entry.staged = staged;
     entry.mounts = mounts
         .iter()
         .map(|(pod, certainty)| {
-            let mount = Mount {
+            let mount = ActualMount {
                 certainty: *certainty,
                 directory: "pv-1".to_owned(),
                 mounter: Mounter::Driver,
-                late: None,
+                runtime_mount: None,
             };
             ((*pod).to_owned(), mount)
         })
@@ -98,12 +98,17 @@ fn actual(staged: Option<Certainty>, mounts: &[(&str, Certainty)]) -> Actual {
     actual
 }
 
-fn next(desired: &Desired, actual: &Actual, unmounts: bool, running: &[&str]) -> Vec<Step> {
+fn next_steps(
+    desired: &DesiredState,
+    actual: &ActualState,
+    may_unmount: bool,
+    running: &[&str],
+) -> Vec<VolumeStep> {
     let running = running.iter().map(|&it| it.to_owned()).collect();
-    let allowed = Allowed {
-        unmounts,
+    let allowed = AllowedSteps {
+        may_unmount,
         running: &running,
-        begun: &running,
+        started: &running,
     };
     let steps = plan(desired, actual, allowed);
     assert!(steps.len() <= 1, "{steps:?}");
@@ -113,17 +118,17 @@ fn next(desired: &Desired, actual: &Actual, unmounts: bool, running: &[&str]) ->
         .map_or(Vec::new(), |(_, steps)| steps)
 }
 
-fn publish(pod: &str) -> Step {
-    Step::Publish(pod.to_owned())
+fn publish(pod: &str) -> VolumeStep {
+    VolumeStep::Publish(pod.to_owned())
 }
 
-fn unpublish(pod: &str) -> Step {
-    Step::Unpublish(pod.to_owned())
+fn unpublish(pod: &str) -> VolumeStep {
+    VolumeStep::Unpublish(pod.to_owned())
 }
 
 #[test]
-fn a_pods_volume_is_its_claims() {
-    let desired = wanted(&with_mode("ReadWriteOnce", &[("one", true)]));
+fn a_pods_volume_is_the_volume_of_its_claim() {
+    let desired = desired(&with_mode("ReadWriteOnce", &[("one", true)]));
     let (found, mount) = desired.of_pod("one-uid").next().expect("a volume");
     assert_eq!(*found, id());
     assert_eq!(found.to_string(), "kubernetes.io/csi/csi.example^handle-1");
@@ -138,35 +143,35 @@ fn a_pods_volume_is_its_claims() {
 }
 
 #[test]
-fn what_is_missing_is_told_by_its_name() {
+fn a_missing_object_is_named() {
     let mut objects = with_mode("ReadWriteOnce", &[("one", false)]);
     objects.volumes.clear();
-    let problem = |objects: &Objects| wanted(objects).problems["one-uid"]["v"].clone();
+    let problem = |objects: &Objects| desired(objects).problems["one-uid"]["v"].clone();
     let claim = Name::new("default", "data");
-    let missing = Unresolved::NoVolume {
+    let missing = ResolveError::VolumeNotFound {
         claim: claim.clone(),
         volume: "pv-1".to_owned(),
     };
-    assert_eq!(problem(&objects), Problem::Unresolved(missing));
+    assert_eq!(problem(&objects), VolumeProblem::Unresolved(missing));
     objects.claims.clear();
     assert_eq!(
         problem(&objects),
-        Problem::Unresolved(Unresolved::NoClaim(claim))
+        VolumeProblem::Unresolved(ResolveError::ClaimNotFound(claim))
     );
-    assert_eq!(wanted(&objects).volumes, BTreeMap::new());
+    assert_eq!(desired(&objects).volumes, BTreeMap::new());
 }
 
-/// Who binds and who mounts read the same.
+/// Mounting follows the same rules as binding.
 #[test]
-fn a_claim_has_a_volume_if_each_names_the_other() {
+fn a_claim_and_its_volume_must_refer_to_each_other() {
     let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false);
     let problem = |from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
-        let desired = wanted(&objects(&text.replace(from, to)));
+        let desired = desired(&objects(&text.replace(from, to)));
         desired.problems["one-uid"]["v"].clone()
     };
     let claim = Name::new("default", "data");
-    let unbound = Problem::Unresolved(Unresolved::Unbound(claim.clone()));
+    let unbound = VolumeProblem::Unresolved(ResolveError::ClaimNotBound(claim.clone()));
     for (from, to) in [
         (", uid: data-uid}\n  access", "}\n  access"),
         (
@@ -185,7 +190,7 @@ fn a_claim_has_a_volume_if_each_names_the_other() {
             "data",
         ),
         ("claimRef: {name: data", "claimRef: {name: other", "other"),
-        // It may be being destroyed.
+        // A released volume may be in deletion.
         (
             "---\napiVersion: v1\nkind: PersistentVolumeClaim",
             "status: {phase: Released}\n---\napiVersion: v1\nkind: PersistentVolumeClaim",
@@ -193,41 +198,45 @@ fn a_claim_has_a_volume_if_each_names_the_other() {
         ),
     ] {
         let other = Name::new("default", other);
-        let others = Unresolved::Others(claim.clone(), "pv-1".to_owned(), other);
-        assert_eq!(problem(from, to), Problem::Unresolved(others), "{to}");
+        let bound_to_other = ResolveError::BoundToOther(claim.clone(), "pv-1".to_owned(), other);
+        assert_eq!(
+            problem(from, to),
+            VolumeProblem::Unresolved(bound_to_other),
+            "{to}"
+        );
     }
 }
 
-/// As kubelet has it.
+/// The same rule as kubelet's.
 #[test]
-fn a_claim_that_is_to_go_is_no_new_pods() {
+fn new_pods_cannot_use_a_claim_that_is_being_deleted() {
     let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false) + &pod("two", false);
-    let before = wanted(&objects(&text.replace(&pod("two", false), "")));
+    let previous = desired(&objects(&text.replace(&pod("two", false), "")));
     let deleted = objects(&text.replace(
         "uid: data-uid, ann",
         "uid: data-uid, deletionTimestamp: '2026-01-01T00:00:00Z', ann",
     ));
     let pods: Vec<Arc<Pod>> = deleted.pods.values().cloned().collect();
-    let refused = |holders: &Holders, before: &Desired| {
-        let desired = Desired::of(&deleted, &pods, holders, before);
+    let refused = |holders: &VolumeHolders, previous: &DesiredState| {
+        let desired = DesiredState::new(&deleted, &pods, holders, previous);
         desired.problems.into_keys().collect::<Vec<_>>()
     };
-    let (nothing, nobody) = (Desired::default(), Holders::new());
-    assert_eq!(refused(&nobody, &nothing), ["one-uid", "two-uid"]);
-    assert_eq!(refused(&nobody, &before), ["two-uid"]);
-    let has = Holders::from([(id(), BTreeSet::from(["two-uid".to_owned()]))]);
-    assert_eq!(refused(&has, &nothing), ["one-uid"]);
-    let desired = wanted(&deleted);
-    let told = desired.problems["one-uid"]["v"].to_string();
+    let (empty, no_holders) = (DesiredState::default(), VolumeHolders::new());
+    assert_eq!(refused(&no_holders, &empty), ["one-uid", "two-uid"]);
+    assert_eq!(refused(&no_holders, &previous), ["two-uid"]);
+    let holders = VolumeHolders::from([(id(), BTreeSet::from(["two-uid".to_owned()]))]);
+    assert_eq!(refused(&holders, &empty), ["one-uid"]);
+    let desired = desired(&deleted);
+    let message = desired.problems["one-uid"]["v"].to_string();
     assert_eq!(
-        told,
+        message,
         "can't start pod because PVC default/data is being deleted"
     );
 }
 
-/// Two `PersistentVolume`s of the same storage, of which one says that it is one pod's.
+/// Two `PersistentVolume`s have the same storage, and one of them is `ReadWriteOncePod`.
 #[test]
-fn storage_is_one_pods_when_any_of_its_volumes_says_so() {
+fn storage_is_exclusive_if_one_of_its_volumes_is() {
     let shared = COMMON.replace("MODE", "ReadWriteOnce");
     let own = COMMON
         .replace("MODE", "ReadWriteOncePod")
@@ -240,26 +249,26 @@ fn storage_is_one_pods_when_any_of_its_volumes_says_so() {
         [with_own.replace("two", "a-first"), pod("one", false)],
     ] {
         let objects = objects(&format!("{shared}---{own}{}{}", pods[0], pods[1]));
-        let desired = wanted(&objects);
+        let desired = desired(&objects);
         assert_eq!(desired.problems.len(), 1, "{:?}", desired.problems);
         let second = objects.pods.values().next_back().unwrap();
         let problem = &desired.problems[&second.uid]["v"];
-        assert!(matches!(problem, Problem::Exclusive(_)), "{problem:?}");
+        assert!(matches!(problem, VolumeProblem::InUse(_)), "{problem:?}");
     }
-    // Those that have it keep it.
+    // The current holders keep the volume.
     let three = format!(
         "{shared}---{own}{}{}{with_own}",
         pod("one", false),
         pod("three", false)
     );
     let both = BTreeSet::from(["one-uid".to_owned(), "three-uid".to_owned()]);
-    let desired = wanted_beside(&objects(&three), &Holders::from([(id(), both)]));
+    let desired = desired_with(&objects(&three), &VolumeHolders::from([(id(), both)]));
     assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["two-uid"]);
 }
 
-/// Each volume of a pod has a directory of its own, and each storage one.
+/// Each volume of a pod has its own directory, and each storage has one.
 #[test]
-fn what_would_share_a_place_is_not_wanted_twice() {
+fn volumes_with_the_same_directory_or_storage_are_refused() {
     let first = COMMON.replace("MODE", "ReadWriteOnce");
     let second = first
         .replace("pv-1", "pv-2")
@@ -270,24 +279,24 @@ fn what_would_share_a_place_is_not_wanted_twice() {
         objects(&format!("{first}---{second}{pod}  - {volume}\n"))
     };
     let problem = |objects: &Objects| {
-        let desired = wanted(objects);
+        let desired = desired(objects);
         let problems = desired.problems.get("one-uid").cloned().unwrap_or_default();
         (problems.get("w").cloned(), desired.volumes.len())
     };
-    let (twins, volumes) = problem(&with(
+    let (same_storage, volumes) = problem(&with(
         "{name: w, persistentVolumeClaim: {claimName: other}}",
     ));
-    let told = twins.expect("a problem").to_string();
+    let message = same_storage.expect("a problem").to_string();
     assert!(
-        told.starts_with("persistentvolumes pv-1 and pv-2 are the same storage"),
-        "{told}"
+        message.starts_with("persistentvolumes pv-1 and pv-2 are the same storage"),
+        "{message}"
     );
     assert_eq!(volumes, 1);
     assert_eq!(
         problem(&with("{name: w, persistentVolumeClaim: {claimName: data}}")),
         (None, 1)
     );
-    // The pod's own by the name of a `PersistentVolume`.
+    // An inline volume has the name of a `PersistentVolume`.
     let inline = "{name: w, csi: {driver: csi.example}}";
     assert_eq!(problem(&with(inline)), (None, 2));
     let text = format!(
@@ -295,24 +304,27 @@ fn what_would_share_a_place_is_not_wanted_twice() {
         pod("one", false),
         inline.replace('w', "pv-1")
     );
-    let problems = wanted(&objects(&text)).problems["one-uid"].clone();
+    let problems = desired(&objects(&text)).problems["one-uid"].clone();
     assert!(
-        matches!(problems["pv-1"], Problem::Place { .. }),
+        matches!(problems["pv-1"], VolumeProblem::DirectoryConflict { .. }),
         "{problems:?}"
     );
-    // It has nothing that is another's, then.
-    let own = first.replace("ReadWriteOnce", "ReadWriteOncePod");
+    // A refused volume does not keep an exclusive volume from other pods.
+    let exclusive = first.replace("ReadWriteOnce", "ReadWriteOncePod");
     let inline = format!("  volumes:\n  - {}", inline.replace('w', "pv-1"));
-    let never = pod("a-first", false).replace("  volumes:", &inline);
-    let desired = wanted(&objects(&format!("{own}{never}{}", pod("two", false))));
+    let refused = pod("a-first", false).replace("  volumes:", &inline);
+    let desired = desired(&objects(&format!(
+        "{exclusive}{refused}{}",
+        pod("two", false)
+    )));
     assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["a-first-uid"]);
     assert!(desired.volumes[&id()].mounts.contains_key("two-uid"));
 }
 
 #[test]
-fn a_volume_without_a_handle_is_none() {
+fn a_volume_without_a_handle_is_refused() {
     let text = COMMON.replace("handle-1", "''") + &pod("one", false);
-    let problem = wanted(&objects(&text)).problems["one-uid"]["v"].to_string();
+    let problem = desired(&objects(&text)).problems["one-uid"]["v"].to_string();
     assert!(
         problem.contains("volumeHandle is empty; hint:"),
         "{problem}"
@@ -321,115 +333,132 @@ fn a_volume_without_a_handle_is_none() {
 
 /// KEP-2485, "Mount Enforcement".
 #[test]
-fn a_volume_for_one_pod_is_the_one_that_has_it() {
+fn an_exclusive_volume_stays_with_its_holder() {
     let objects = with_mode("ReadWriteOncePod", &[("one", false), ("two", false)]);
-    let refused = |desired: &Desired| desired.problems.keys().cloned().collect::<Vec<_>>();
-    let desired = wanted(&objects);
-    assert_eq!(refused(&desired), ["two-uid"]);
-    let problem = desired.problems["two-uid"]["v"].to_string();
+    let refused = |desired: &DesiredState| desired.problems.keys().cloned().collect::<Vec<_>>();
+    let first_by_name = desired(&objects);
+    assert_eq!(refused(&first_by_name), ["two-uid"]);
+    let problem = first_by_name.problems["two-uid"]["v"].to_string();
     assert_eq!(
         problem,
         "volume uses the ReadWriteOncePod access mode and is already in use by another pod: default/one"
     );
-    let has = |uid: &str| Holders::from([(id(), BTreeSet::from([uid.to_owned()]))]);
+    let held_by = |uid: &str| VolumeHolders::from([(id(), BTreeSet::from([uid.to_owned()]))]);
     assert_eq!(
-        refused(&wanted_beside(&objects, &has("two-uid"))),
+        refused(&desired_with(&objects, &held_by("two-uid"))),
         ["one-uid"]
     );
-    // Also one that nobody knows any more, until it is unpublished.
-    let desired = wanted_beside(&objects, &has("gone-uid"));
-    assert_eq!(refused(&desired), ["one-uid", "two-uid"]);
+    // The holder may be a pod that isn't known any more.
+    let unknown_holder = desired_with(&objects, &held_by("gone-uid"));
+    assert_eq!(refused(&unknown_holder), ["one-uid", "two-uid"]);
     assert!(
-        desired.problems["one-uid"]["v"]
+        unknown_holder.problems["one-uid"]["v"]
             .to_string()
             .ends_with("uid gone-uid")
     );
     let shared = with_mode("ReadWriteOnce", &[("one", false), ("two", false)]);
-    assert_eq!(refused(&wanted(&shared)), Vec::<String>::new());
+    assert_eq!(refused(&desired(&shared)), Vec::<String>::new());
 }
 
 #[test]
-fn a_volume_is_staged_then_published_then_left_alone() {
+fn a_volume_is_staged_and_then_published() {
     use Certainty::{Certain, Uncertain};
-    let desired = wanted(&with_mode("ReadWriteOnce", &[("one", false)]));
+    let desired = desired(&with_mode("ReadWriteOnce", &[("one", false)]));
     let cases = [
-        (actual(None, &[]), vec![Step::Stage]),
-        (actual(Some(Uncertain), &[]), vec![Step::Stage]),
+        (actual(None, &[]), vec![VolumeStep::Stage]),
+        (actual(Some(Uncertain), &[]), vec![VolumeStep::Stage]),
         (actual(Some(Certain), &[]), vec![publish("one-uid")]),
         (
             actual(Some(Certain), &[("one-uid", Uncertain)]),
             vec![publish("one-uid")],
         ),
         (actual(Some(Certain), &[("one-uid", Certain)]), vec![]),
-        // After a restart all is done once more.
+        // After a restart both are repeated.
         (
             actual(Some(Uncertain), &[("one-uid", Uncertain)]),
-            vec![Step::Stage],
+            vec![VolumeStep::Stage],
         ),
     ];
     for (actual, expected) in cases {
-        // It may be done before all that is wanted is known.
-        assert_eq!(next(&desired, &actual, false, &[]), expected, "{actual:?}");
-        assert_eq!(next(&desired, &actual, true, &[]), expected, "{actual:?}");
+        // These steps don't depend on whether the desired state is complete.
+        assert_eq!(
+            next_steps(&desired, &actual, false, &[]),
+            expected,
+            "{actual:?}"
+        );
+        assert_eq!(
+            next_steps(&desired, &actual, true, &[]),
+            expected,
+            "{actual:?}"
+        );
     }
 }
 
 #[test]
-fn what_nobody_wants_goes_once_all_that_is_wanted_is_known() {
+fn unused_volumes_are_unmounted_once_the_desired_state_is_complete() {
     use Certainty::{Certain, Uncertain};
-    let nothing = Desired::default();
-    let there = actual(Some(Certain), &[("gone-uid", Uncertain)]);
-    assert_eq!(next(&nothing, &there, false, &[]), []);
-    let running = next(&nothing, &there, true, &["gone-uid"]);
-    assert_eq!(running, [], "its processes are there");
-    assert_eq!(next(&nothing, &there, true, &[]), [unpublish("gone-uid")]);
+    let desired = DesiredState::default();
+    let published = actual(Some(Certain), &[("gone-uid", Uncertain)]);
+    assert_eq!(next_steps(&desired, &published, false, &[]), []);
+    let running = next_steps(&desired, &published, true, &["gone-uid"]);
+    assert_eq!(running, [], "the pod's processes are still running");
+    assert_eq!(
+        next_steps(&desired, &published, true, &[]),
+        [unpublish("gone-uid")]
+    );
     for certainty in [Certain, Uncertain] {
         let staged = actual(Some(certainty), &[]);
-        assert_eq!(next(&nothing, &staged, false, &[]), []);
-        assert_eq!(next(&nothing, &staged, true, &[]), [Step::Unstage]);
+        assert_eq!(next_steps(&desired, &staged, false, &[]), []);
+        assert_eq!(
+            next_steps(&desired, &staged, true, &[]),
+            [VolumeStep::Unstage]
+        );
     }
 }
 
 #[test]
-fn who_goes_goes_before_who_comes() {
+fn unpublishing_comes_before_publishing() {
     use Certainty::Certain;
-    let desired = wanted(&with_mode(
+    let desired = desired(&with_mode(
         "ReadWriteOnce",
         &[("one", false), ("two", false)],
     ));
-    let there = actual(Some(Certain), &[("gone-uid", Certain)]);
-    let coming = [publish("one-uid"), publish("two-uid")];
-    assert_eq!(next(&desired, &there, false, &[]), coming);
-    let all = [vec![unpublish("gone-uid")], coming.to_vec()].concat();
-    assert_eq!(next(&desired, &there, true, &[]), all);
+    let current = actual(Some(Certain), &[("gone-uid", Certain)]);
+    let published = [publish("one-uid"), publish("two-uid")];
+    assert_eq!(next_steps(&desired, &current, false, &[]), published);
+    let all = [vec![unpublish("gone-uid")], published.to_vec()].concat();
+    assert_eq!(next_steps(&desired, &current, true, &[]), all);
 }
 
 #[test]
-fn a_volume_to_be_deferred_is_unmounted_before_its_pod_begins() {
+fn a_volume_with_the_wrong_mounter_is_unmounted_before_the_pod_starts() {
     use Certainty::{Certain, Uncertain};
-    let desired = wanted(&with_mode("ReadWriteOnce", &[("one", true)]));
+    let deferred = desired(&with_mode("ReadWriteOnce", &[("one", true)]));
     for certainty in [Certain, Uncertain] {
-        let there = actual(Some(Certain), &[("one-uid", certainty)]);
-        let steps = next(&desired, &there, true, &[]);
+        let current = actual(Some(Certain), &[("one-uid", certainty)]);
+        let steps = next_steps(&deferred, &current, true, &[]);
         assert_eq!(steps, [unpublish("one-uid")]);
     }
-    // One that begins anew may be wanted otherwise.
-    let plain = wanted(&with_mode("ReadWriteOnce", &[("one", false)]));
-    for (mounter, goes) in [(Mounter::Deferred, true), (Mounter::Runtime, false)] {
-        let mut there = actual(Some(Certain), &[("one-uid", Certain)]);
-        let mounts = &mut there.volumes.get_mut(&id()).unwrap().mounts;
+    // Deferral was switched off since the volume was published.
+    let not_deferred = desired(&with_mode("ReadWriteOnce", &[("one", false)]));
+    for (mounter, is_unpublished) in [(Mounter::Deferred, true), (Mounter::Runtime, false)] {
+        let mut current = actual(Some(Certain), &[("one-uid", Certain)]);
+        let mounts = &mut current.volumes.get_mut(&id()).unwrap().mounts;
         mounts.get_mut("one-uid").unwrap().mounter = mounter;
-        let expected = if goes {
+        let expected = if is_unpublished {
             vec![unpublish("one-uid")]
         } else {
             Vec::new()
         };
-        assert_eq!(next(&plain, &there, true, &[]), expected);
-        assert_eq!(next(&plain, &there, true, &["one-uid"]), []);
+        assert_eq!(next_steps(&not_deferred, &current, true, &[]), expected);
+        assert_eq!(next_steps(&not_deferred, &current, true, &["one-uid"]), []);
     }
-    // Until it is known what runs, it may have begun.
-    let there = actual(Some(Certain), &[("one-uid", Uncertain)]);
-    assert_eq!(next(&desired, &there, false, &[]), [publish("one-uid")]);
-    let there = actual(Some(Certain), &[("one-uid", Certain)]);
-    assert_eq!(next(&desired, &there, true, &["one-uid"]), []);
+    // While the running pods aren't known, the pod may have been started.
+    let current = actual(Some(Certain), &[("one-uid", Uncertain)]);
+    assert_eq!(
+        next_steps(&deferred, &current, false, &[]),
+        [publish("one-uid")]
+    );
+    let current = actual(Some(Certain), &[("one-uid", Certain)]);
+    assert_eq!(next_steps(&deferred, &current, true, &["one-uid"]), []);
 }

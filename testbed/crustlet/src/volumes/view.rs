@@ -1,34 +1,32 @@
-//! A volume of this node as a document of `crustlet get volumes`, which the agent writes and the command reads.
+//! A volume of this node as a document. The agent writes it, and `crustlet get volumes` reads it.
 
 use serde::{Deserialize, Serialize};
 
 use super::actual::{Certainty, Mounter};
 use super::spec::Lifecycle;
 
-/// `apiVersion` of the documents, which no API server has.
+/// `apiVersion` of the documents. It is crustlet's own: no API server has it.
 pub(crate) const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 
 /// `kind`
 pub(crate) const KIND: &str = "Volume";
 
-/// A volume that pods want, or that something was done to.
+/// A volume that pods need, or that is, or may be, staged or published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct VolumeView {
     api_version: String,
     kind: String,
-    /// The name.
     pub(crate) metadata: Metadata,
-    /// The driver and the handle.
     pub(crate) spec: Spec,
-    /// The state.
     pub(crate) status: Status,
 }
 
 /// The name of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
-    /// The `PersistentVolume`'s, or that in the pod: several pods may have volumes of that name.
+    /// The name of the `PersistentVolume`, or that of the inline volume in the pod. Several pods may have inline volumes
+    /// with the same name.
     pub(crate) name: String,
 }
 
@@ -36,11 +34,10 @@ pub(crate) struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Spec {
-    /// Its driver's name.
+    /// The driver's name.
     pub(crate) driver: String,
     /// `volume_id` of CSI's calls.
     pub(crate) volume_handle: String,
-    /// Whether there is a volume without a pod.
     pub(crate) lifecycle: Lifecycle,
 }
 
@@ -48,15 +45,14 @@ pub(crate) struct Spec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
-    /// Whether it is staged.
     pub(crate) staged: Staged,
-    /// A pod's each.
+    /// One for each pod.
     #[serde(default)]
     pub(crate) mounts: Vec<MountView>,
-    /// CSI's call that is under way: `NodeStageVolume`.
+    /// The CSI call in progress, such as `NodeStageVolume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<String>,
-    /// The last failure, until there is a success.
+    /// The last failure; `None` after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
@@ -64,11 +60,10 @@ pub(crate) struct Status {
 /// Whether a volume is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Staged {
-    /// It is.
     True,
-    /// It isn't, or its driver stages none.
+    /// The volume isn't staged, or its driver doesn't stage volumes.
     False,
-    /// It may be.
+    /// The volume may be staged.
     Uncertain,
 }
 
@@ -86,36 +81,33 @@ impl From<Option<Certainty>> for Staged {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MountView {
-    /// `default/web`; `None` of a pod that is only known by its directory.
+    /// `default/web`; `None` for a pod that is only known by its directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<String>,
-    /// The pod's.
     #[serde(rename = "podUID")]
     pub(crate) pod_uid: String,
     /// `target_path` of CSI's calls.
     pub(crate) target_path: String,
-    /// The program that has it mounted. `None` if that isn't decided yet.
+    /// The program that has the volume mounted; `None` if that isn't decided yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mounter: Option<Mounter>,
-    /// How far it is.
-    pub(crate) state: State,
-    /// The last failure, until there is a success.
+    pub(crate) state: MountState,
+    /// The last failure; `None` after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
 
-/// How far a mount is.
+/// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum State {
-    /// It is there.
+pub(crate) enum MountState {
     Mounted,
-    /// Something may be there.
+    /// The volume may be mounted.
     Uncertain,
-    /// It is wanted.
+    /// The volume is not mounted yet.
     Pending,
 }
 
-impl From<Certainty> for State {
+impl From<Certainty> for MountState {
     fn from(certainty: Certainty) -> Self {
         match certainty {
             Certainty::Uncertain => Self::Uncertain,
@@ -125,7 +117,6 @@ impl From<Certainty> for State {
 }
 
 impl VolumeView {
-    /// A volume by its name.
     pub(crate) fn new(name: &str, spec: Spec, status: Status) -> Self {
         Self {
             api_version: API_VERSION.to_owned(),
@@ -144,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_an_object_like_others() {
+    fn a_volume_has_the_structure_of_an_api_object() {
         let spec = Spec {
             driver: "csi.example".to_owned(),
             volume_handle: "handle-1".to_owned(),

@@ -73,7 +73,7 @@ fn what_cannot_be_deleted_is_told_and_the_others_are() {
         .failure();
     assert_eq!(run.stdout, "pod \"alone\" deleted\n");
     let expected = format!(
-        "crustlet: Pod default/one is in {} with other objects; hint: take it out of that file; pods \"nope\" not found\n",
+        "crustlet: Pod default/one is in {} with other objects; hint: remove it from that file; pods \"nope\" not found\n",
         shared.display()
     );
     assert_eq!(run.stderr, expected);

@@ -260,7 +260,7 @@ fn a_manifest_that_others_can_write_is_none() {
     let refused = complaint(&scene, &["run", &web]);
     assert!(
         refused.contains(
-            "can be written by others than root; hint: what is in a manifest runs as root"
+            "can be written by others than root; hint: manifests are run as root"
         ),
         "{refused}"
     );

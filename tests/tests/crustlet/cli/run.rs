@@ -77,7 +77,7 @@ fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
     let other = file(&scene, "other.yaml", &other);
     let told = complaint(&scene, &["run", &other]);
     let expected = format!(
-        "{other}: Pod default/web is there, and is another; hint: only deferFSMount may become true before it starts, delete it first"
+        "{other}: Pod default/web already exists with a different spec; hint: delete it first; until it starts, only deferFSMount can be set to true"
     );
     assert_eq!(told, expected);
     assert!(!scene.crustlet.has("pod", "new"), "all or nothing");
@@ -175,21 +175,21 @@ fn a_pod_that_ends_is_waited_for_until_it_has() {
 fn what_is_no_manifest_changes_nothing() {
     let scene = scene();
     for (text, told) in [
-        ("", "there is no object in it"),
-        ("---\n---\n", "there is no object in it"),
+        ("", "the manifest contains no object"),
+        ("---\n---\n", "the manifest contains no object"),
         ("kind: [", "line 1"),
         ("kind: Pod\n", "document 1: "),
         (
             "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n",
-            "document 1: v1 Node: crustlet reads no such objects; hint: it reads v1 Pod, ",
+            "document 1: v1 Node is not supported; hint: crustlet supports v1 Pod, ",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n",
-            "document 1: Pod default/a: spec.containers: it has none",
+            "document 1: Pod default/a: spec.containers is empty",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: ../a}\nspec: {containers: [{name: a}]}\n",
-            "\"../a\" is no name: lower-case letters, digits, `-` and `.`, 253 bytes at most",
+            "\"../a\" is not a valid name: use lower-case letters, digits, `-` and `.`, at most 253 bytes",
         ),
     ] {
         let whole = documents(&[&microvm("whole")]);
@@ -240,7 +240,7 @@ fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
     let other = other.to_string();
     let changed = file(&scene, "other.yaml", &other);
     let told = complaint(&scene, &["run", &changed]);
-    let expected = "Pod default/web has begun, and who mounts its volumes is fixed since; hint: leave deferFSMount as it is, or delete the pod first";
+    let expected = "Pod default/web has started, and the mounters of its volumes cannot change; hint: leave deferFSMount as it is, or delete the pod first";
     assert_eq!(told, format!("{changed}: {expected}"));
     let back = pod_with("deferred", "logs", false).to_string();
     let told = with_input(&scene, &["run", "-"], &back).failure().stderr;

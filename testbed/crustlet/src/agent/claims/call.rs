@@ -8,7 +8,7 @@ use super::{ClaimDone, Key};
 use crate::agent::pods::Pods;
 use crate::agent::volumes::Volumes;
 use crate::claims::{Create, Delete, Grow, GrowOnNode, Notice, Step, Unprovisionable, Write};
-use crate::csi::Abilities;
+use crate::csi::DriverCapabilities;
 use crate::metrics::Operation;
 use crate::objects::Objects;
 use crate::operations::{self, Context, MountingRuntime, OperationError, Publication};
@@ -76,44 +76,50 @@ impl Call {
         context: &Context,
         objects: &Objects,
         key: Key,
-        known: Option<Abilities>,
+        known: Option<DriverCapabilities>,
     ) -> ClaimDone {
         // What was decided was decided by what the driver could do.
         let name = self.driver().to_owned();
         if let Some(driver) = context.drivers.get(&name)
-            && let Ok(abilities) = operations::abilities(&driver).await
+            && let Ok(abilities) = operations::driver_capabilities(&driver).await
             && known.as_ref() != Some(&abilities)
         {
             return ClaimDone::Other(key, name, abilities);
         }
         let mut step = Ended::default();
         match self {
-            Self::Create(create) => match operations::create(context, objects, &create).await {
-                Ok(answer) => match create.made(answer) {
-                    Ok(write) => step.writes.push(write),
-                    Err(why) => step.fail(create.failed(&why)),
-                },
-                Err(error) => {
-                    let why = Unprovisionable::Call(crust_state::sentence(&error));
-                    step.fail(create.failed(&why));
-                }
-            },
-            Self::Delete(delete) => match operations::delete(context, objects, &delete).await {
-                Ok(()) => {
-                    if let Step::Forget(kind, name) = delete.done() {
-                        step.forget = Some((kind, name));
+            Self::Create(create) => {
+                match operations::create_volume(context, objects, &create).await {
+                    Ok(answer) => match create.made(answer) {
+                        Ok(write) => step.writes.push(write),
+                        Err(why) => step.fail(create.failed(&why)),
+                    },
+                    Err(error) => {
+                        let why = Unprovisionable::Call(crust_state::sentence(&error));
+                        step.fail(create.failed(&why));
                     }
                 }
-                Err(error) => step.fail(delete.failed(&crust_state::sentence(&error))),
-            },
-            Self::Grow(grow) => match operations::grow(context, objects, &grow).await {
-                Ok(answer) => step.writes = grow.done(answer),
-                Err(error) => {
-                    step.is_failed = true;
-                    step.writes
-                        .push(grow.failed(error.code(), &crust_state::sentence(&error)));
+            }
+            Self::Delete(delete) => {
+                match operations::delete_volume(context, objects, &delete).await {
+                    Ok(()) => {
+                        if let Step::Forget(kind, name) = delete.done() {
+                            step.forget = Some((kind, name));
+                        }
+                    }
+                    Err(error) => step.fail(delete.failed(&crust_state::sentence(&error))),
                 }
-            },
+            }
+            Self::Grow(grow) => {
+                match operations::controller_expand(context, objects, &grow).await {
+                    Ok(answer) => step.writes = grow.done(answer),
+                    Err(error) => {
+                        step.is_failed = true;
+                        step.writes
+                            .push(grow.failed(error.code(), &crust_state::sentence(&error)));
+                    }
+                }
+            }
             Self::OnNode(it) => {
                 let begun = Instant::now();
                 let expansion = operations::Expansion {
@@ -122,7 +128,7 @@ impl Call {
                     size: it.grow.size,
                     runtime: it.runtime.as_ref(),
                 };
-                let ended = operations::expand(context, objects, expansion).await;
+                let ended = operations::node_expand(context, objects, expansion).await;
                 let metrics = &context.metrics;
                 metrics.operation(&name, Operation::FsResize, ended.is_ok(), begun.elapsed());
                 step.is_failed = ended.is_err();

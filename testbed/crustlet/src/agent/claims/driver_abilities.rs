@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::ClaimDone;
 use crate::agent::Done;
-use crate::csi::Abilities;
+use crate::csi::DriverCapabilities;
 use crate::operations::{self, Context};
 
 /// How long a driver's answer counts while a claim waits for a capability.
@@ -16,7 +16,7 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// The capabilities of drivers, as far as they have answered.
 #[derive(Debug, Default)]
 pub(super) struct DriverAbilities {
-    known: BTreeMap<String, Abilities>,
+    known: BTreeMap<String, DriverCapabilities>,
     asked: BTreeMap<String, Instant>,
     /// The drivers that were asked and haven't answered, and since when.
     awaited: BTreeMap<String, Instant>,
@@ -24,7 +24,7 @@ pub(super) struct DriverAbilities {
 
 impl DriverAbilities {
     /// Returns the capabilities by the drivers' names.
-    pub(super) const fn known(&self) -> &BTreeMap<String, Abilities> {
+    pub(super) const fn known(&self) -> &BTreeMap<String, DriverCapabilities> {
         &self.known
     }
 
@@ -67,7 +67,7 @@ impl DriverAbilities {
     }
 
     /// Notes the answer of a driver. `None` is a driver that doesn't answer.
-    pub(super) fn take(&mut self, name: String, abilities: Option<Abilities>) {
+    pub(super) fn take(&mut self, name: String, abilities: Option<DriverCapabilities>) {
         self.awaited.remove(&name);
         match abilities {
             Some(abilities) => self.learn(name, abilities),
@@ -76,7 +76,7 @@ impl DriverAbilities {
     }
 
     /// Notes the capabilities that a driver has reported in another call.
-    pub(super) fn learn(&mut self, name: String, abilities: Abilities) {
+    pub(super) fn learn(&mut self, name: String, abilities: DriverCapabilities) {
         self.known.insert(name, abilities);
     }
 }
@@ -86,7 +86,7 @@ pub(super) fn ask(name: String, context: &Context, done: &mpsc::UnboundedSender<
     let (drivers, done) = (context.drivers.clone(), done.clone());
     tokio::spawn(async move {
         let abilities = match drivers.get(&name) {
-            Some(driver) => operations::abilities(&driver).await.ok(),
+            Some(driver) => operations::driver_capabilities(&driver).await.ok(),
             None => None,
         };
         let _ = done.send(Done::Claim(ClaimDone::Asked(name, abilities)));
@@ -105,7 +105,7 @@ mod tests {
         let later = |times: u32| start + (ASK_AGAIN + Duration::from_millis(1)) * times;
         assert_eq!(asking.due(&names, true, start), ["a", "b"]);
         assert!(asking.is_young(start));
-        asking.take("b".to_owned(), Some(Abilities::default()));
+        asking.take("b".to_owned(), Some(DriverCapabilities::default()));
         assert_eq!(asking.due(&names, false, start), Vec::<String>::new());
         assert!(!asking.is_young(later(1)), "a is silent");
         assert_eq!(asking.due(&names, true, later(1)), Vec::<String>::new());
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(asking.due(&names, true, later(2)), ["b"], "it is missing");
         // Who is silent is asked anew once it has answered.
         asking.drivers_changed();
-        asking.take("a".to_owned(), Some(Abilities::default()));
+        asking.take("a".to_owned(), Some(DriverCapabilities::default()));
         assert_eq!(asking.due(&names, true, later(2)), ["a"]);
         assert_eq!(
             asking.due(&BTreeSet::new(), true, start),

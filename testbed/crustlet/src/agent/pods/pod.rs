@@ -78,14 +78,14 @@ impl KnownPod {
             return;
         };
         let is_fixed = self.has_begun();
-        if pod.may_follow(before) && !(is_fixed && pod.deferred != before.deferred) {
+        if pod.may_replace(before) && !(is_fixed && pod.deferred != before.deferred) {
             self.pod = Some(Arc::clone(pod));
             return;
         }
         if self.is_ending {
             return;
         }
-        let is_same = pod.is_same(before);
+        let is_same = pod.has_same_spec(before);
         // That a policy has another mind since is nobody's mistake.
         let said = self.said.as_ref();
         let asks = match &said_before {

@@ -7,7 +7,7 @@ use super::{Done, Pods};
 use crate::objects::{Kind, Name};
 use crate::operations;
 use crate::pods::Subject;
-use crate::sources::{self, Loaded, WriteError};
+use crate::sources::{self, LoadedManifests, WriteError};
 
 /// The result of a removal.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Pods {
     }
 
     /// A pod that waits for the end of another one, by the same uid, and is deleted: it has nothing but its manifest.
-    pub(super) fn drop_waiting(&self, loaded: &Loaded) -> Option<PathBuf> {
+    pub(super) fn drop_waiting(&self, loaded: &LoadedManifests) -> Option<PathBuf> {
         let is_deleted = |name: &&Name| {
             let pod = loaded.objects.pods.get(*name);
             pod.is_some_and(|pod| pod.is_deleted())
@@ -78,7 +78,7 @@ impl Pods {
 
     /// Nothing is left of a pod but its manifest, where that says that it is to end: it is taken away; which file that
     /// was.
-    pub(super) fn finish(&mut self, loaded: &Loaded, uid: &str) -> Option<PathBuf> {
+    pub(super) fn finish(&mut self, loaded: &LoadedManifests, uid: &str) -> Option<PathBuf> {
         let known = self.all.get_mut(uid)?;
         if known.is_written && !known.is_deleted {
             // It is wanted again, or another one by its uid.
@@ -98,7 +98,7 @@ impl Pods {
             Err(error) => error,
         };
         let message = crust_state::sentence(&error);
-        if matches!(error, WriteError::Shared { .. }) {
+        if matches!(error, WriteError::SharedFile { .. }) {
             // It is its author's to change, who is told once.
             if let Some(pod) = known.pod.as_deref()
                 && !std::mem::replace(&mut known.is_told, true)

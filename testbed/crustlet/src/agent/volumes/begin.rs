@@ -9,19 +9,19 @@ use crate::agent::Done;
 use crate::metrics::Operation;
 use crate::objects::{Objects, Pod};
 use crate::operations::{
-    Attempt, Context, Publication, Published, publish, stage, unpublish, unstage,
+    Context, FailedOperation, Publication, Published, publish, stage, unpublish, unstage,
 };
 use crate::volumes::actual::Mounter;
-use crate::volumes::plan::Step;
+use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::{MountSpec, VolumeId};
 
 /// An operation has ended.
 #[derive(Debug)]
 pub(crate) struct VolumeDone {
     pub(super) id: VolumeId,
-    pub(super) step: Step,
+    pub(super) step: VolumeStep,
     pub(super) mount: Option<Box<MountSpec>>,
-    pub(super) result: Result<Option<Published>, Attempt>,
+    pub(super) result: Result<Option<Published>, FailedOperation>,
 }
 
 /// An operation, with all that it needs.
@@ -39,7 +39,7 @@ impl Work {
         &self,
         context: &Context,
         objects: &Objects,
-    ) -> Result<Option<Published>, Attempt> {
+    ) -> Result<Option<Published>, FailedOperation> {
         match self {
             Self::Stage(wanted) => stage(context, objects, wanted).await.map(|()| None),
             Self::Publish(mount, pod, there) => publish(context, objects, pod, mount, *there)
@@ -47,11 +47,11 @@ impl Work {
                 .map(Some),
             Self::Unpublish(publication) => {
                 let ended = unpublish(context, publication).await;
-                ended.map(|()| None).map_err(Attempt::within)
+                ended.map(|()| None).map_err(FailedOperation::uncertain)
             }
             Self::Unstage(id) => {
                 let ended = unstage(context, id).await;
-                ended.map(|()| None).map_err(Attempt::within)
+                ended.map(|()| None).map_err(FailedOperation::uncertain)
             }
         }
     }
@@ -79,7 +79,7 @@ impl Volumes {
         &mut self,
         objects: &Arc<Objects>,
         pods: &BTreeMap<String, Arc<Pod>>,
-        key: (VolumeId, Step),
+        key: (VolumeId, VolumeStep),
         begun: &BTreeSet<String>,
     ) {
         let (id, step) = key;
@@ -89,7 +89,7 @@ impl Volumes {
         let busy = Busy::Step(step.clone());
         self.under_way.insert(id.clone(), busy);
         // From here on nobody may count on it, also where it is wanted again before the answer.
-        if matches!(step, Step::Unpublish(_) | Step::Unstage) {
+        if matches!(step, VolumeStep::Unpublish(_) | VolumeStep::Unstage) {
             self.uncertain(&(id.clone(), step.clone()), None);
         }
         let (context, objects, done) =
@@ -115,15 +115,15 @@ impl Volumes {
         &self,
         pods: &BTreeMap<String, Arc<Pod>>,
         id: &VolumeId,
-        step: &Step,
+        step: &VolumeStep,
         begun: &BTreeSet<String>,
     ) -> Option<Work> {
         Some(match step {
-            Step::Stage => {
+            VolumeStep::Stage => {
                 let wanted = self.desired.volumes.get(id)?.mounts.keys();
                 Work::Stage(wanted.filter_map(|pod| self.mount_of(id, pod)).collect())
             }
-            Step::Publish(pod) => {
+            VolumeStep::Publish(pod) => {
                 let mount = Box::new(self.mount_of(id, pod)?);
                 // What is recorded before the driver has answered is no more than a guess.
                 let is_sure = |it: &Mounter| *it != Mounter::Driver || begun.contains(pod);
@@ -131,8 +131,8 @@ impl Volumes {
                 let there = there.filter(is_sure);
                 Work::Publish(mount, Arc::clone(pods.get(pod)?), there)
             }
-            Step::Unpublish(pod) => Work::Unpublish(self.publication(id, pod)?),
-            Step::Unstage => Work::Unstage(id.clone()),
+            VolumeStep::Unpublish(pod) => Work::Unpublish(self.publication(id, pod)?),
+            VolumeStep::Unstage => Work::Unstage(id.clone()),
         })
     }
 

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::{VolumeDone, Volumes};
 use crate::objects::Pod;
-use crate::operations::{Attempt, Published};
-use crate::volumes::actual::{Certainty, Mount, Mounter};
-use crate::volumes::plan::Step;
+use crate::operations::{FailedOperation, Published};
+use crate::volumes::actual::{ActualMount, Certainty, Mounter};
+use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
 impl Volumes {
@@ -28,16 +28,16 @@ impl Volumes {
                 self.failed.remove(&key);
                 self.succeeded(&key, mount.as_deref(), published);
             }
-            Err(Attempt {
+            Err(FailedOperation {
                 error,
-                has_begun,
+                is_uncertain,
                 mounter,
             }) => {
                 let pause = self.backoff.fail(&key, Instant::now());
-                if has_begun {
+                if is_uncertain {
                     self.uncertain(&key, mount.as_deref());
                 }
-                if let (Step::Publish(pod), Some(mounter)) = (&key.1, mounter) {
+                if let (VolumeStep::Publish(pod), Some(mounter)) = (&key.1, mounter) {
                     self.mounted_otherwise(&key.0, pod, mounter);
                 }
                 let told = crust_state::sentence(&error);
@@ -51,37 +51,37 @@ impl Volumes {
                 self.failed.insert(key, told);
             }
         }
-        self.actual.tidy();
+        self.actual.remove_unused();
     }
 
     fn succeeded(
         &mut self,
-        (id, step): &(VolumeId, Step),
+        (id, step): &(VolumeId, VolumeStep),
         mount: Option<&MountSpec>,
         published: Option<Published>,
     ) {
         match step {
-            Step::Stage => {
+            VolumeStep::Stage => {
                 self.actual.entry(id, Lifecycle::Persistent).staged = Some(Certainty::Certain);
             }
-            Step::Publish(pod) => {
+            VolumeStep::Publish(pod) => {
                 if let (Some(spec), Some(published)) = (mount, published) {
                     let volume = self.actual.entry(id, spec.volume.lifecycle);
-                    let mount = Mount {
+                    let mount = ActualMount {
                         certainty: Certainty::Certain,
                         directory: spec.volume.directory.clone(),
                         mounter: published.mounter,
-                        late: published.late,
+                        runtime_mount: published.runtime_mount,
                     };
                     volume.mounts.insert(pod.clone(), mount);
                 }
             }
-            Step::Unpublish(pod) => {
+            VolumeStep::Unpublish(pod) => {
                 if let Some(volume) = self.actual.volumes.get_mut(id) {
                     volume.mounts.remove(pod);
                 }
             }
-            Step::Unstage => {
+            VolumeStep::Unstage => {
                 if let Some(volume) = self.actual.volumes.get_mut(id) {
                     volume.staged = None;
                 }
@@ -90,38 +90,45 @@ impl Volumes {
     }
 
     /// Records that a step has failed half way, so that its result is unknown.
-    pub(super) fn uncertain(&mut self, (id, step): &(VolumeId, Step), spec: Option<&MountSpec>) {
+    pub(super) fn uncertain(
+        &mut self,
+        (id, step): &(VolumeId, VolumeStep),
+        spec: Option<&MountSpec>,
+    ) {
         let there = self.actual.volumes.get_mut(id);
         match (step, spec) {
-            (Step::Stage, Some(spec)) => {
+            (VolumeStep::Stage, Some(spec)) => {
                 let volume = self.actual.entry(id, spec.volume.lifecycle);
                 volume.staged = volume.staged.or(Some(Certainty::Uncertain));
             }
-            (Step::Publish(pod), Some(spec)) => {
+            (VolumeStep::Publish(pod), Some(spec)) => {
                 let volume = self.actual.entry(id, spec.volume.lifecycle);
-                volume.mounts.entry(pod.clone()).or_insert_with(|| Mount {
-                    certainty: Certainty::Uncertain,
-                    directory: spec.volume.directory.clone(),
-                    mounter: if spec.deferred {
-                        Mounter::Deferred
-                    } else {
-                        Mounter::Driver
-                    },
-                    late: None,
-                });
+                volume
+                    .mounts
+                    .entry(pod.clone())
+                    .or_insert_with(|| ActualMount {
+                        certainty: Certainty::Uncertain,
+                        directory: spec.volume.directory.clone(),
+                        mounter: if spec.deferred {
+                            Mounter::Deferred
+                        } else {
+                            Mounter::Driver
+                        },
+                        runtime_mount: None,
+                    });
             }
             // Half of it may be gone: whoever wants it again has it made anew.
-            (Step::Unpublish(pod), _) => {
+            (VolumeStep::Unpublish(pod), _) => {
                 if let Some(mount) = there.and_then(|it| it.mounts.get_mut(pod)) {
                     mount.certainty = Certainty::Uncertain;
                 }
             }
-            (Step::Unstage, _) => {
+            (VolumeStep::Unstage, _) => {
                 if let Some(volume) = there {
                     volume.staged = Some(Certainty::Uncertain);
                 }
             }
-            (Step::Stage | Step::Publish(_), None) => {}
+            (VolumeStep::Stage | VolumeStep::Publish(_), None) => {}
         }
     }
 
@@ -135,27 +142,27 @@ impl Volumes {
     }
 
     /// The pods that a step is for, by their uids.
-    fn concerned(&self, (id, step): &(VolumeId, Step)) -> Vec<String> {
+    fn concerned(&self, (id, step): &(VolumeId, VolumeStep)) -> Vec<String> {
         match step {
-            Step::Publish(pod) | Step::Unpublish(pod) => vec![pod.clone()],
-            Step::Stage => {
+            VolumeStep::Publish(pod) | VolumeStep::Unpublish(pod) => vec![pod.clone()],
+            VolumeStep::Stage => {
                 let volume = self.desired.volumes.get(id);
                 volume.map_or_else(Vec::new, |it| it.mounts.keys().cloned().collect())
             }
-            Step::Unstage => Vec::new(),
+            VolumeStep::Unstage => Vec::new(),
         }
     }
 
     /// In kubelet's words.
-    fn what(&self, (id, step): &(VolumeId, Step), mount: Option<&MountSpec>) -> String {
+    fn what(&self, (id, step): &(VolumeId, VolumeStep), mount: Option<&MountSpec>) -> String {
         let call = match step {
-            Step::Stage => "MountVolume.MountDevice",
-            Step::Publish(_) => "MountVolume.SetUp",
-            Step::Unpublish(_) => "UnmountVolume.TearDown",
-            Step::Unstage => "UnmountDevice",
+            VolumeStep::Stage => "MountVolume.MountDevice",
+            VolumeStep::Publish(_) => "MountVolume.SetUp",
+            VolumeStep::Unpublish(_) => "UnmountVolume.TearDown",
+            VolumeStep::Unstage => "UnmountDevice",
         };
         let there = match step {
-            Step::Unpublish(pod) => self.actual.mount(id, pod).map(|it| &it.directory),
+            VolumeStep::Unpublish(pod) => self.actual.mount(id, pod).map(|it| &it.directory),
             _ => mount.map(|it| &it.volume.directory),
         };
         let name = there.map_or_else(|| id.to_string(), Clone::clone);
@@ -163,9 +170,9 @@ impl Volumes {
     }
 }
 
-fn reason(step: &Step) -> &'static str {
+fn reason(step: &VolumeStep) -> &'static str {
     match step {
-        Step::Stage | Step::Publish(_) => "FailedMount",
-        Step::Unpublish(_) | Step::Unstage => "FailedUnMount",
+        VolumeStep::Stage | VolumeStep::Publish(_) => "FailedMount",
+        VolumeStep::Unpublish(_) | VolumeStep::Unstage => "FailedUnMount",
     }
 }

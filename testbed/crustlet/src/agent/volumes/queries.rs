@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Busy, Volumes};
 use crate::objects::Pod;
-use crate::operations::LateMount;
-use crate::volumes::actual::{Certainty, Mount};
-use crate::volumes::plan::Step;
+use crate::operations::RuntimeMount;
+use crate::volumes::actual::{ActualMount, Certainty};
+use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::VolumeId;
 
 impl Volumes {
@@ -31,13 +31,13 @@ impl Volumes {
     }
 
     /// Returns the volumes that a pod's runtime handler is to mount, once the sandbox exists.
-    pub(crate) fn late(&self, uid: &str) -> Vec<LateMount> {
+    pub(crate) fn late(&self, uid: &str) -> Vec<RuntimeMount> {
         let wanted = self.desired.of_pod(uid);
         let late = wanted.filter_map(|(id, mount)| {
             let there = self.actual.mount(id, uid)?;
-            Some(LateMount {
+            Some(RuntimeMount {
                 target: self.context.layout.target(uid, &there.directory),
-                info: there.late.clone()?,
+                info: there.runtime_mount.clone()?,
                 mount: mount.clone(),
             })
         });
@@ -50,12 +50,12 @@ impl Volumes {
         wanted.any(|(id, _)| {
             self.actual
                 .mount(id, uid)
-                .is_some_and(|it| it.late.is_some())
+                .is_some_and(|it| it.runtime_mount.is_some())
         })
     }
 
     /// Returns the mounted volumes of a pod.
-    pub(crate) fn mounted(&self, uid: &str) -> BTreeMap<VolumeId, Mount> {
+    pub(crate) fn mounted(&self, uid: &str) -> BTreeMap<VolumeId, ActualMount> {
         let mounts = self.actual.volumes.iter();
         let mounts = mounts.filter_map(|(id, volume)| Some((id, volume.mounts.get(uid)?)));
         mounts
@@ -77,12 +77,12 @@ impl Volumes {
     /// Returns whether a pod's volume is being unpublished.
     pub(crate) fn is_going(&self, id: &VolumeId, uid: &str) -> bool {
         let busy = self.under_way.get(id);
-        matches!(busy, Some(Busy::Step(Step::Unpublish(pod))) if pod == uid)
+        matches!(busy, Some(Busy::Step(VolumeStep::Unpublish(pod))) if pod == uid)
     }
 
     /// Whether a volume of a pod's is being published.
     pub(crate) fn is_coming(&self, uid: &str) -> bool {
-        let is_its = |it: &Busy| matches!(it, Busy::Step(Step::Publish(pod)) if pod == uid);
+        let is_its = |it: &Busy| matches!(it, Busy::Step(VolumeStep::Publish(pod)) if pod == uid);
         self.under_way.values().any(is_its)
     }
 }

@@ -124,7 +124,7 @@ fn a_claim_that_has_to_wait_says_for_what() {
     let mut bench = Bench::new(&[&claim("storageClassName: fast")]);
     bench
         .drivers
-        .insert("csi.example".to_owned(), Abilities::default());
+        .insert("csi.example".to_owned(), DriverCapabilities::default());
     let told = bench.waiting();
     assert!(told.message.contains("CREATE_DELETE_VOLUME"), "{told:?}");
 }

@@ -148,7 +148,7 @@ fn a_volume_that_is_deleted_goes_after_its_claim_by_its_policy() {
     bench.delete_volume();
     bench.mount(Mounter::Driver);
     bench.rest();
-    bench.actual = Actual::default();
+    bench.actual = ActualState::default();
     bench.rest();
     assert_eq!(bench.reasons(), ["VolumeKept"]);
     assert_eq!(bench.records, Records::default());
@@ -160,7 +160,7 @@ fn a_volume_is_not_lost_with_a_driver_that_cannot_destroy_it() {
     bench.delete_claim();
     bench
         .drivers
-        .insert("csi.example".to_owned(), Abilities::default());
+        .insert("csi.example".to_owned(), DriverCapabilities::default());
     let told = bench.waiting();
     assert_eq!(told.reason, "VolumeFailedDelete");
     assert!(told.message.contains("CREATE_DELETE_VOLUME"), "{told:?}");

@@ -134,7 +134,7 @@ fn who_can_make_a_volume_grow_is_asked() {
     let grown = |controller: &[ControllerRpc], node: &[Rpc], class: &str| {
         let mut bench = Bench::provisioned();
         bench.apply(&[&wanting("2Gi"), class]);
-        let abilities = Abilities {
+        let abilities = DriverCapabilities {
             controller: controller.iter().copied().collect(),
             node: node.iter().copied().collect(),
         };

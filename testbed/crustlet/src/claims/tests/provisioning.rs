@@ -122,7 +122,7 @@ fn an_unclaimed_volume_is_deleted_once_unused() {
     bench.remove(Kind::Pod, "web");
     bench.rest();
     assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Released");
-    bench.actual = Actual::default();
+    bench.actual = ActualState::default();
     let Step::Delete(delete) = bench.step() else {
         panic!("no step");
     };

@@ -15,13 +15,13 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
-/// Tells its name, refuses to tell what it can do, and never tells whether it is well.
-struct Moody {
-    asked: Arc<Notify>,
+/// A driver that answers `GetPluginInfo`, fails `GetPluginCapabilities`, and never answers `Probe`.
+struct TestIdentity {
+    probe_called: Arc<Notify>,
 }
 
 #[tonic::async_trait]
-impl Identity for Moody {
+impl Identity for TestIdentity {
     async fn get_plugin_info(
         &self,
         request: Request<GetPluginInfoRequest>,
@@ -41,24 +41,23 @@ impl Identity for Moody {
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        self.asked.notify_one();
+        self.probe_called.notify_one();
         pending().await
     }
 }
 
-struct Lab {
+struct TestDriver {
     directory: TempDir,
     metrics: Arc<Metrics>,
-    /// Whether it is well.
-    asked: Arc<Notify>,
+    probe_called: Arc<Notify>,
 }
 
-impl Lab {
+impl TestDriver {
     fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),
             metrics: Arc::new(Metrics::new()),
-            asked: Arc::default(),
+            probe_called: Arc::default(),
         }
     }
 
@@ -67,14 +66,14 @@ impl Lab {
         Driver::new("csi.example", &socket, Arc::clone(&self.metrics))
     }
 
-    /// Until the runtime ends, and with it every connection.
+    /// Serves until the runtime ends, which closes all connections.
     fn serve(&self) -> Runtime {
         let runtime = Runtime::new().unwrap();
-        let _inside = runtime.enter();
+        let _guard = runtime.enter();
         let listener = UnixListener::bind(self.driver().socket()).unwrap();
-        let asked = Arc::clone(&self.asked);
+        let probe_called = Arc::clone(&self.probe_called);
         let served = Server::builder()
-            .add_service(IdentityServer::new(Moody { asked }))
+            .add_service(IdentityServer::new(TestIdentity { probe_called }))
             .serve_with_incoming(UnixListenerStream::new(listener));
         runtime.spawn(served);
         runtime
@@ -91,13 +90,13 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn a_driver_is_asked_and_its_answers_are_counted() {
-    let lab = Lab::new();
-    let server = lab.serve();
-    let driver = lab.driver();
-    let answer = driver.call(GetPluginInfoRequest {}).await.unwrap();
-    assert_eq!(answer.name, "csi.example");
-    lab.assert_counted("GetPluginInfo", "OK");
+async fn calls_are_counted() {
+    let test = TestDriver::new();
+    let server = test.serve();
+    let driver = test.driver();
+    let response = driver.call(GetPluginInfoRequest {}).await.unwrap();
+    assert_eq!(response.name, "csi.example");
+    test.assert_counted("GetPluginInfo", "OK");
     let error = driver.call(GetPluginCapabilitiesRequest {}).await;
     let error = error.unwrap_err();
     assert!(error.is_final());
@@ -105,66 +104,66 @@ async fn a_driver_is_asked_and_its_answers_are_counted() {
         error.to_string(),
         "driver csi.example: GetPluginCapabilities: FailedPrecondition: not today; hint: tomorrow"
     );
-    lab.assert_counted("GetPluginCapabilities", "FailedPrecondition");
+    test.assert_counted("GetPluginCapabilities", "FailedPrecondition");
     server.shutdown_background();
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_is_final() {
-    let lab = Lab::new();
-    let error = lab.driver().call(ProbeRequest {}).await.unwrap_err();
+async fn a_failed_connection_is_not_final() {
+    let test = TestDriver::new();
+    let error = test.driver().call(ProbeRequest {}).await.unwrap_err();
     assert_eq!((error.code(), error.is_final()), (Code::Unavailable, false));
-    let told = error.to_string();
+    let message = error.to_string();
     assert!(
-        told.starts_with("driver csi.example: Probe: Unavailable: "),
-        "{told}"
+        message.starts_with("driver csi.example: Probe: Unavailable: "),
+        "{message}"
     );
-    assert!(told.contains("No such file or directory"), "{told}");
+    assert!(message.contains("No such file or directory"), "{message}");
     assert!(
-        told.contains("; hint: does it run, and listen on "),
-        "{told}"
+        message.contains("; hint: does it run, and listen on "),
+        "{message}"
     );
-    lab.assert_counted("Probe", "Unavailable");
+    test.assert_counted("Probe", "Unavailable");
 }
 
-/// Whatever a lost connection looks like from here: nobody knows what became of the call.
+/// Any lost connection leaves the result of the call unknown.
 #[tokio::test]
-async fn a_driver_that_ends_meanwhile_leaves_its_call_uncertain() {
-    let lab = Lab::new();
-    let server = lab.serve();
-    let driver = lab.driver();
+async fn a_driver_that_ends_during_a_call_leaves_it_uncertain() {
+    let test = TestDriver::new();
+    let server = test.serve();
+    let driver = test.driver();
     let calling = tokio::spawn({
         let driver = driver.clone();
         async move { driver.call(ProbeRequest {}).await }
     });
-    lab.asked.notified().await;
+    test.probe_called.notified().await;
     server.shutdown_background();
     let error = calling.await.unwrap().unwrap_err();
     assert_eq!((error.code(), error.is_final()), (Code::Unavailable, false));
-    // Another one in its place is found without ado.
+    // The next call connects to the new driver.
     std::fs::remove_file(driver.socket()).unwrap();
-    let server = lab.serve();
+    let server = test.serve();
     driver.call(GetPluginInfoRequest {}).await.unwrap();
     server.shutdown_background();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_driver_gets_kubelets_timeout() {
-    let lab = Lab::new();
-    // Takes no connection, which is made all the same.
-    let _listener = UnixListener::bind(lab.driver().socket()).unwrap();
-    let begun = tokio::time::Instant::now();
-    let error = lab.driver().call(ProbeRequest {}).await.unwrap_err();
+    let test = TestDriver::new();
+    // The kernel completes the connection, which is never accepted.
+    let _listener = UnixListener::bind(test.driver().socket()).unwrap();
+    let start = tokio::time::Instant::now();
+    let error = test.driver().call(ProbeRequest {}).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "driver csi.example: Probe: DeadlineExceeded: no answer within 120 s"
     );
-    assert_eq!(begun.elapsed().as_secs(), 120);
-    lab.assert_counted("Probe", "DeadlineExceeded");
+    assert_eq!(start.elapsed().as_secs(), 120);
+    test.assert_counted("Probe", "DeadlineExceeded");
 }
 
 #[test]
-fn what_is_final_is_kubelets() {
+fn final_codes_are_kubelets() {
     let table = [
         (Code::Cancelled, false),
         (Code::Unknown, true),

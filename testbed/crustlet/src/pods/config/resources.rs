@@ -45,7 +45,7 @@ struct Amount {
 
 #[derive(Debug, Clone, Copy)]
 enum Resource {
-    /// In thousandths.
+    /// In milli_value.
     Cpu,
     /// In bytes.
     Memory,
@@ -54,7 +54,7 @@ enum Resource {
 impl Amount {
     fn of(container: &Container, resource: Resource) -> Result<Self, ConfigError> {
         let (name, read): (_, fn(&str) -> Option<i64>) = match resource {
-            Resource::Cpu => ("cpu", quantity::thousandths),
+            Resource::Cpu => ("cpu", quantity::milli_value),
             Resource::Memory => ("memory", |text| quantity::bytes(text).ok()),
         };
         let amount = |Quantity(text): &Quantity| {
