@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crust_state::Config;
 use crust_state::check::{self, Finding};
 use crust_state::config::ConfigError;
-use crust_volume::capabilities;
+use crust_volume::host_features;
 
 /// Makes all checks; without a readable configuration only those that need none. `argv0` is the name that this program
 /// was called by, which selects the configuration.
@@ -32,7 +32,7 @@ pub(crate) fn examine(
         Check::new("kernel", || vec![kernel::check_version()]),
         Check::new("mount API", || vec![kernel::check_mount_api()]),
         Check::new("user", || vec![check::user()]),
-        Check::new("capabilities", || vec![capabilities::check()]),
+        Check::new("capabilities", || vec![host_features::check_capabilities()]),
     ];
     let told = configuration::check(&config, argv0.as_ref());
     checks.push(Check::new("configuration", || vec![told]));

@@ -244,7 +244,7 @@ impl CachedNode<'_> {
     pub(crate) fn volume(&self, target: &TargetPath) -> Result<Rc<Volume>, VolumeError> {
         match self.open_volume(target) {
             Some(volume) => Ok(volume),
-            None => crust_volume::staged(self.crust, target).map(Rc::new),
+            None => crust_volume::read_staged(self.crust, target).map(Rc::new),
         }
     }
 

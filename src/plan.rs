@@ -13,7 +13,7 @@ mod types;
 
 use crust_state::config::{MountMode, SandboxMode};
 use crust_state::{Config, TargetPath};
-use crust_volume::sandbox::CRUST;
+use crust_volume::sandbox::SANDBOX_CRUST_DIR;
 
 use crate::role::Role;
 
@@ -163,7 +163,7 @@ fn sandbox(
         }
         return Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: pod_uid.to_owned(),
-            place: CRUST,
+            place: SANDBOX_CRUST_DIR,
             volumes,
             label: label(pod_uid)?,
         }));
@@ -190,7 +190,7 @@ fn sandbox(
     }
     Ok(Plan::Sandbox(SandboxPlan {
         pod_uid: pod_uid.to_owned(),
-        place: CRUST,
+        place: SANDBOX_CRUST_DIR,
         volumes,
         label,
     }))

@@ -56,7 +56,7 @@ pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
     };
     let is_legible = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
     is_legible.with_context(|| first.who.clone())?;
-    privileges::lowered(Operation::Create, || job.make_ready(&file, &given, first))?
+    privileges::with_lowered(Operation::Create, || job.make_ready(&file, &given, first))?
 }
 
 /// Returns a config's text as Go reads it. Almost all are UTF-8, which is quicker to check as a whole.

@@ -84,7 +84,7 @@ fn volume_rules(
     let rules = rules.map(|added| added.element).filter(|rule| {
         // The record may belong to an earlier container, or to one that was never created.
         let (device, id) = (device_of(rule), id.to_str());
-        matches!((device, id), (Some(device), Some(id)) if crust_volume::has_device(&context, id, device))
+        matches!((device, id), (Some(device), Some(id)) if crust_volume::uses_device(&context, id, device))
     });
     Some(rules.collect())
 }

@@ -23,7 +23,7 @@ use crust_blockfs::device::Neighbours;
 use crust_state::config::ConfigError;
 use crust_state::printable::printable_json;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, limits, logging, sentence};
-use crust_volume::{Code, Context, VolumeError};
+use crust_volume::{Context, GrpcCode, VolumeError};
 use serde_json::{Value, json};
 
 use answer::{Answer, Form};
@@ -92,21 +92,21 @@ impl Verb {
 /// A failure as the caller is told.
 #[derive(Debug)]
 struct Failure {
-    code: Code,
+    code: GrpcCode,
     message: String,
 }
 
 impl Failure {
     fn invalid(error: impl std::fmt::Display) -> Self {
         Self {
-            code: Code::InvalidArgument,
+            code: GrpcCode::InvalidArgument,
             message: error.to_string(),
         }
     }
 
     fn not_found(message: String) -> Self {
         Self {
-            code: Code::NotFound,
+            code: GrpcCode::NotFound,
             message,
         }
     }
@@ -114,7 +114,7 @@ impl Failure {
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         let message = sentence(error);
         Self {
-            code: Code::Internal,
+            code: GrpcCode::Internal,
             message,
         }
     }
@@ -159,7 +159,7 @@ pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigErr
             Ok(()) => FAILURE,
             // What was done is done.
             Err(error) => failed(&Failure {
-                code: Code::Internal,
+                code: GrpcCode::Internal,
                 message: format!("write the answer to stdout: {error}"),
             }),
         },

@@ -46,7 +46,7 @@ fn run() -> Result<()> {
     // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
     let container = ContainerState::read()?;
     let arguments = HookArgs::parse(lexopt::Parser::from_env())?;
-    privileges::keep(step(&arguments.verb))?;
+    privileges::drop_all_but(step(&arguments.verb))?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,
         None => Config::default(),

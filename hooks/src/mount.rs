@@ -8,9 +8,9 @@ use crust_blockfs::view::{DetachedMount, View};
 use crust_state::record::Version;
 use crust_state::sandbox::{MountFailure, SandboxRecord};
 use crust_state::{Process, TargetPath};
-use crust_volume::rootfs::{self, Rootfs, Scratch};
+use crust_volume::rootfs::{self, Rootfs, ScratchDirectory};
 use crust_volume::sandbox::Sandbox;
-use crust_volume::{Context, HostSandbox, ensure, lock, mount_reserved};
+use crust_volume::{Context, SandboxRequest, ensure_mounted, lock, mount_reserved};
 
 use crate::input::{ContainerState, MountArgs, SandboxArgs};
 
@@ -28,8 +28,8 @@ pub(crate) fn into_container(
     }
     let all: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
     let named = || format!("volume {}", all.join(", "));
-    let mut rootfs = Rootfs::in_this_namespace(&arguments.rootfs).with_context(named)?;
-    let scratch = Scratch::open(&context.config.attach_directory()).with_context(named)?;
+    let mut rootfs = Rootfs::open(&arguments.rootfs).with_context(named)?;
+    let scratch = ScratchDirectory::open(&context.config.attach_directory()).with_context(named)?;
     let hook = Hook {
         context,
         container,
@@ -43,7 +43,7 @@ pub(crate) fn into_container(
     }
     for (index, view) in &views {
         let mount = &arguments.mounts[*index];
-        let attributes = rootfs::attributes(&mount.options).with_context(named)?;
+        let attributes = rootfs::bind_attributes(&mount.options).with_context(named)?;
         rootfs
             .mount(view, &mount.destination, attributes, context.deadline)
             .with_context(|| {
@@ -59,7 +59,7 @@ struct Hook<'a> {
     context: &'a Context<'a>,
     container: &'a ContainerState,
     arguments: &'a MountArgs,
-    scratch: &'a Scratch,
+    scratch: &'a ScratchDirectory,
 }
 
 impl Hook<'_> {
@@ -76,7 +76,7 @@ impl Hook<'_> {
             ids: None,
         });
         self.scratch
-            .views(&volume, views, context.deadline)
+            .take_views(&volume, views, context.deadline)
             .with_context(|| format!("volume {}", target.volume_name()))
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn into_sandbox(
 ) -> Result<()> {
     let process = Process::of(container.pid)
         .with_context(|| format!("process {} of the new sandbox", container.pid))?;
-    let sandbox = Sandbox::being_created(&container.id, container.pid, &arguments.rootfs)?;
+    let sandbox = Sandbox::open_during_create(&container.id, container.pid, &arguments.rootfs)?;
     let mut record = SandboxRecord {
         version: Version,
         id: container.id.clone(),
@@ -103,7 +103,7 @@ pub(crate) fn into_sandbox(
     };
     context.state.write_sandbox(&record)?;
     for target in &arguments.volumes {
-        let host = HostSandbox {
+        let host = SandboxRequest {
             sandbox: &sandbox,
             record: &record,
             cli: &arguments.cli,
@@ -123,7 +123,11 @@ pub(crate) fn into_sandbox(
     Ok(())
 }
 
-fn mount(context: &Context<'_>, target: &TargetPath, host: HostSandbox<'_>) -> Result<(), String> {
+fn mount(
+    context: &Context<'_>,
+    target: &TargetPath,
+    host: SandboxRequest<'_>,
+) -> Result<(), String> {
     let locked = lock(context, target).map_err(|error| error.to_string())?;
-    ensure(context, &locked, host).map_err(|error| error.to_string())
+    ensure_mounted(context, &locked, host).map_err(|error| error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::TargetPath;
-use crust_volume::{Context, check_host, propagated, sweep};
+use crust_volume::{Context, check_host_mounts, propagated_mounts, sweep};
 
 use crate::input::ContainerState;
 
@@ -19,7 +19,8 @@ pub(crate) fn publish(
     };
     // Unmounts the copies of all volumes before any volume's error ends the hook: a copy that is left on the
     // host stays there.
-    let copies = propagated::unmount_copies(&context.config.attach_directory(), context.deadline);
+    let copies =
+        propagated_mounts::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(names)?;
     let mut errors = Vec::new();
     for (checked, target) in volumes.iter().enumerate() {
@@ -27,7 +28,7 @@ pub(crate) fn publish(
             errors.push(too_slow(volumes, checked, "checked for mounts on the host"));
             break;
         }
-        let checked = check_host(context, &copies, target, &container.id);
+        let checked = check_host_mounts(context, &copies, target, &container.id);
         errors.extend(checked.err().map(|error| error.to_string()));
     }
     if !errors.is_empty() {

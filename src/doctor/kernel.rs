@@ -4,8 +4,8 @@
 use crust_blockfs::errno::Name;
 use crust_state::Config;
 use crust_state::check::Finding;
-use crust_volume::capabilities::{
-    CapabilitiesError, MountApiTrial, SET_GROUP, mountable, try_mount_api,
+use crust_volume::host_features::{
+    HostFeaturesError, MountApiTrial, SET_GROUP_CALL, mountable_fstypes, try_mount_api,
 };
 use rustix::io::Errno;
 use rustix::system::uname;
@@ -56,7 +56,7 @@ fn judge_mount_api(trial: &MountApiTrial) -> Finding {
         return Finding::pass(MOUNT_API, trial.worked.join(", "));
     };
     let found = format!("{call}: {}", Name(errno));
-    if call == SET_GROUP {
+    if call == SET_GROUP_CALL {
         let found = format!("{found}: one mount more is on the host");
         return Finding::warn(
             MOUNT_API,
@@ -79,10 +79,10 @@ fn judge_mount_api(trial: &MountApiTrial) -> Finding {
 const FILE_SYSTEMS: &str = "file systems";
 
 pub(super) fn check_file_systems(config: &Config) -> Finding {
-    judge_file_systems(&config.fstypes, mountable(&config.fstypes))
+    judge_file_systems(&config.fstypes, mountable_fstypes(&config.fstypes))
 }
 
-fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, CapabilitiesError>) -> Finding {
+fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, HostFeaturesError>) -> Finding {
     let found = match found {
         Ok(found) => found,
         Err(error) => return Finding::failed(FILE_SYSTEMS, &error),
@@ -136,7 +136,7 @@ mod tests {
         for (failed, expected, words) in [
             (None, Verdict::Pass, "unshare, fsopen"),
             (
-                Some((SET_GROUP, Errno::INVAL)),
+                Some((SET_GROUP_CALL, Errno::INVAL)),
                 Verdict::Warn,
                 "(MOVE_MOUNT_SET_GROUP): EINVAL: one mount more",
             ),
@@ -174,7 +174,7 @@ mod tests {
         let errno = rustix::io::Errno::PERM;
         let call = "fsopen(\"ext4\")".to_owned();
         let finding =
-            judge_file_systems(&wanted, Err(CapabilitiesError::FileSystem { call, errno }));
+            judge_file_systems(&wanted, Err(HostFeaturesError::FileSystem { call, errno }));
         assert_eq!(finding.verdict, Verdict::Fail);
         assert!(finding.fix.contains("only root"), "{finding}");
     }

@@ -7,7 +7,7 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::Neighbours;
 use crust_state::check::Finding;
 use crust_state::{Config, CrustDirectory, StateDirectory};
-use crust_volume::{Context, Mode};
+use crust_volume::{Context, ReconcileMode};
 
 use crate::programs::SELF_EXE;
 
@@ -29,7 +29,7 @@ pub(super) fn check(config: &Config) -> Finding {
         deadline: Deadline::after(PATIENCE),
         neighbours: &Neighbours::default(),
     };
-    let report = crust_volume::reconcile(&context, Mode::DryRun, Path::new(SELF_EXE));
+    let report = crust_volume::reconcile(&context, ReconcileMode::DryRun, Path::new(SELF_EXE));
     judge(
         report.removed.len(),
         report.left.len() + report.failed.len(),

@@ -205,7 +205,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
         plan,
         Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: UID.into(),
-            place: CRUST,
+            place: SANDBOX_CRUST_DIR,
             volumes,
             label: None,
         }))
@@ -218,7 +218,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
     };
     let empty = SandboxPlan {
         pod_uid: "uid-3".into(),
-        place: CRUST,
+        place: SANDBOX_CRUST_DIR,
         volumes: vec![],
         label: None,
     };

@@ -8,7 +8,7 @@ use crust_blockfs::{DeviceNumber, options};
 use crust_state::bundle::{HookMount, RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
 use crust_state::{Config, TargetPath, limits};
-use crust_volume::Need;
+use crust_volume::VolumeProperties;
 use oci_spec::runtime::{
     LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
 };
@@ -21,7 +21,7 @@ use crate::plan::{ContainerPlan, PlannedMount};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerVolumes<'a> {
     /// The needs of each volume.
-    pub(crate) needs: &'a [(TargetPath, Need)],
+    pub(crate) needs: &'a [(TargetPath, VolumeProperties)],
     /// The container's root file system on the host.
     pub(crate) rootfs: &'a Path,
 }
@@ -77,20 +77,23 @@ pub(crate) fn container(
 }
 
 /// The devices that the container is to have. One that it sees read-only it can't write to either.
-fn asked_for(plan: &ContainerPlan, known: ContainerVolumes<'_>) -> Vec<(TargetPath, Need)> {
+fn asked_for(
+    plan: &ContainerPlan,
+    known: ContainerVolumes<'_>,
+) -> Vec<(TargetPath, VolumeProperties)> {
     let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
     let mounts = plan.by_volume();
     let wanted = wanted.map(|(volume, need)| {
         let mut mounts = mounts.get(volume).into_iter().flatten();
         let sees_read_only = mounts.all(|mount| mount.read_only);
         let read_only = need.read_only || sees_read_only;
-        (volume.clone(), Need { read_only, ..*need })
+        (volume.clone(), VolumeProperties { read_only, ..*need })
     });
     wanted.collect()
 }
 
 impl<'a> ContainerVolumes<'a> {
-    fn by_volume(&self) -> BTreeMap<&'a TargetPath, &'a Need> {
+    fn by_volume(&self) -> BTreeMap<&'a TargetPath, &'a VolumeProperties> {
         let needs = self.needs.iter().map(|(volume, need)| (volume, need));
         needs.collect()
     }
@@ -101,7 +104,7 @@ impl<'a> ContainerVolumes<'a> {
 ///
 /// A bind with `rw` clears `ro` of what it binds (crun, and runc from 1.2 on). Of `rw` and `ro` the
 /// last one counts, and the recursive `rrw` gives way to `rro` alone.
-fn added_options(need: &Need, planned: &PlannedMount) -> Vec<&'static str> {
+fn added_options(need: &VolumeProperties, planned: &PlannedMount) -> Vec<&'static str> {
     let mut added = options::missing(need.attributes, &planned.options);
     if need.read_only && !planned.read_only {
         added.push("ro");
@@ -177,7 +180,7 @@ impl Rewrite {
     /// Adds the devices of volumes, each once.
     fn pass_devices<'n>(
         &mut self,
-        needs: impl IntoIterator<Item = &'n (TargetPath, Need)>,
+        needs: impl IntoIterator<Item = &'n (TargetPath, VolumeProperties)>,
     ) -> Result<()> {
         for passed in devices(needs) {
             self.push(ArrayPath::Devices, &passed.node()?)?;
@@ -197,7 +200,9 @@ struct PassedDevice {
 }
 
 /// Returns each device once, however many volumes are on it.
-fn devices<'n>(needs: impl IntoIterator<Item = &'n (TargetPath, Need)>) -> Vec<PassedDevice> {
+fn devices<'n>(
+    needs: impl IntoIterator<Item = &'n (TargetPath, VolumeProperties)>,
+) -> Vec<PassedDevice> {
     let mut devices: Vec<PassedDevice> = Vec::new();
     for (target, need) in needs {
         match devices.iter_mut().find(|it| it.number == need.device) {

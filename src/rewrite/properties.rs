@@ -6,7 +6,7 @@ use crust_blockfs::DeviceNumber;
 use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
 use crust_state::{Config, DelegateKind, TargetPath};
-use crust_volume::Need;
+use crust_volume::VolumeProperties;
 use rustix::mount::MountAttrFlags;
 use serde_json::{Value, json};
 
@@ -191,10 +191,10 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
 }
 
 /// Some share a device, some are read-only, some want their device node.
-fn needs(volumes: &[TargetPath]) -> Vec<(TargetPath, Need)> {
+fn needs(volumes: &[TargetPath]) -> Vec<(TargetPath, VolumeProperties)> {
     let numbered = (0_u32..).zip(volumes);
     let needs = numbered.map(|(number, volume)| {
-        let need = Need {
+        let need = VolumeProperties {
             device: DeviceNumber::new(7, number % 2),
             read_only: number % 3 == 0,
             device_node: number % 4 < 2,

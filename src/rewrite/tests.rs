@@ -5,7 +5,7 @@ use crust_state::config::MountMode;
 use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, DelegateKind, Process, TargetPath};
-use crust_volume::Need;
+use crust_volume::VolumeProperties;
 
 use rustix::mount::MountAttrFlags;
 
@@ -75,10 +75,10 @@ fn container_plan(way: MountMode) -> ContainerPlan {
     }
 }
 
-fn need(device: &str, read_only: bool) -> (TargetPath, Need) {
+fn need(device: &str, read_only: bool) -> (TargetPath, VolumeProperties) {
     (
         target(),
-        Need {
+        VolumeProperties {
             device: device.parse().unwrap(),
             read_only,
             device_node: false,
@@ -117,7 +117,7 @@ fn member_rewritten(document: &Document<'_>) -> (String, BundleRecord) {
 fn container_rewritten(
     document: &Document<'_>,
     way: MountMode,
-    needs: &[(TargetPath, Need)],
+    needs: &[(TargetPath, VolumeProperties)],
 ) -> (String, BundleRecord) {
     let known = ContainerVolumes {
         needs,
@@ -195,7 +195,7 @@ fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) ->
     plan.mounts[0].options = options.iter().map(ToString::to_string).collect();
     plan.mounts[0].read_only = options.iter().any(|option| option == "ro");
     let (volume, need) = need("7:3", only_reads);
-    let needs = [(volume, Need { attributes, ..need })];
+    let needs = [(volume, VolumeProperties { attributes, ..need })];
     let known = ContainerVolumes {
         needs: &needs,
         rootfs: Path::new("/b/rootfs"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use crust_state::Config;
 use crust_state::bundle::{BundleRecord, RemovedMount, ReplacedSource};
-use crust_volume::sandbox::CRUST;
+use crust_volume::sandbox::SANDBOX_CRUST_DIR;
 use oci_spec::runtime::Hook;
 
 use super::PROGRAM;
@@ -25,7 +25,8 @@ pub(crate) fn is_marked(document: &Document<'_>, is_sandbox: bool) -> bool {
     let hooks = document.array(ArrayPath::CreateContainerHooks);
     let hooks = hooks.unwrap_or_default();
     hooks.into_iter().any(mounts_volumes)
-        || (is_sandbox && document.has_mount(DESTINATION, |destination| destination == CRUST))
+        || (is_sandbox
+            && document.has_mount(DESTINATION, |destination| destination == SANDBOX_CRUST_DIR))
 }
 
 /// Whether a hook is the one that mounts volumes in the container.

@@ -8,8 +8,8 @@ use crust_blockfs::view::{DetachedMount, View};
 use crust_state::TargetPath;
 use crust_state::files::Directory;
 use crust_state::lock::LockName;
-use crust_volume::HostSandbox;
-use crust_volume::attach::{self, Attachments};
+use crust_volume::SandboxRequest;
+use crust_volume::attach::{self, AttachDirectory};
 
 use super::Job;
 use super::container::Users;
@@ -26,7 +26,7 @@ impl Job<'_> {
             .as_ref()
             .map(crust_blockfs::user_namespace::UserNamespace::open);
         let ids = ids.transpose().with_context(|| plan.names())?.flatten();
-        let mut attachments = self.attachments(users).with_context(|| plan.names())?;
+        let mut attach_directory = self.attach_directory(users).with_context(|| plan.names())?;
         let (mut done, all) = (0, plan.mounts.len());
         for (target, mounts) in plan.by_volume() {
             let volume = ContainerVolume {
@@ -36,15 +36,15 @@ impl Job<'_> {
             };
             let views = match (&plan.mounted_in, &sandbox) {
                 (MountedIn::Sandbox(record), Some(sandbox)) => {
-                    let host = HostSandbox {
+                    let host = SandboxRequest {
                         sandbox,
                         record,
                         cli,
                         label: plan.label(),
                     };
-                    from_sandbox(users, volume, host, &mut attachments)?
+                    from_sandbox(users, volume, host, &mut attach_directory)?
                 }
-                _ => own(users, volume, cli, &mut attachments)?,
+                _ => own(users, volume, cli, &mut attach_directory)?,
             };
             for (mount, view) in mounts.iter().zip(&views) {
                 if self.deadline.expired() {
@@ -55,22 +55,24 @@ impl Job<'_> {
                     );
                 }
                 done += 1;
-                attachments
-                    .add(&mount.index.to_string(), view)
+                attach_directory
+                    .attach(&mount.index.to_string(), view)
                     .with_context(|| plan.names())?;
             }
         }
-        attachments.cover().with_context(|| plan.names())
+        attach_directory
+            .cover_with_slaves()
+            .with_context(|| plan.names())
     }
 
-    fn attachments(&self, users: &Users<'_, '_>) -> Result<Attachments> {
+    fn attach_directory(&self, users: &Users<'_, '_>) -> Result<AttachDirectory> {
         let directory = self.config.attach_directory();
         Directory::create(&directory)?;
-        if attach::is_held_privately(self.config.attach) {
+        if attach::needs_private_mount(self.config.attach) {
             let _lock = users.context.state.lock(LockName::Attach, self.deadline)?;
-            attach::hold_privately(&directory)?;
+            attach::make_private_mount(&directory)?;
         }
-        Ok(Attachments::new(&directory)?)
+        Ok(AttachDirectory::in_transient_namespace(&directory)?)
     }
 }
 
@@ -98,14 +100,16 @@ impl<'a> ContainerVolume<'a, '_> {
 fn from_sandbox<'p>(
     users: &mut Users<'_, 'p>,
     volume: ContainerVolume<'_, 'p>,
-    host: HostSandbox<'_>,
-    attachments: &mut Attachments,
+    host: SandboxRequest<'_>,
+    attach_directory: &mut AttachDirectory,
 ) -> Result<Vec<DetachedMount>> {
     let ContainerVolume { target, mounts, .. } = volume;
     let locked = users.lock(target)?;
-    crust_volume::ensure(users.context, &locked, host)?;
-    let views = crust_volume::views(users.context, &locked, host.sandbox, volume.views())?;
-    let before = attachments.before().with_context(|| of_volume(target))?;
+    crust_volume::ensure_mounted(users.context, &locked, host)?;
+    let views = crust_volume::open_views(users.context, &locked, host.sandbox, volume.views())?;
+    let before = attach_directory
+        .mounts_before_delegate()
+        .with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &host.record.pod_uid, Some(before));
     crust_volume::announce(users.context, &locked, new, used)?;
     Ok(views)
@@ -116,15 +120,17 @@ fn own<'p>(
     users: &mut Users<'_, 'p>,
     volume: ContainerVolume<'_, 'p>,
     cli: &Path,
-    attachments: &mut Attachments,
+    attach_directory: &mut AttachDirectory,
 ) -> Result<Vec<DetachedMount>> {
     let ContainerVolume { target, mounts, .. } = volume;
     let locked = users.lock(target)?;
     let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
-    let before = attachments.before().with_context(|| of_volume(target))?;
+    let before = attach_directory
+        .mounts_before_delegate()
+        .with_context(|| of_volume(target))?;
     let (new, used) = users.announce(target, mounts, &pod_uid, Some(before));
     let mount = crust_volume::mount_for_container(users.context, &locked, new, used, cli)?;
-    let views = attachments.views(&mount, volume.views(), users.context.deadline);
+    let views = attach_directory.take_views(&mount, volume.views(), users.context.deadline);
     views.with_context(|| of_volume(target))
 }
 

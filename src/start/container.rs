@@ -6,7 +6,7 @@ use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
-use crust_volume::{Context, Locked, NewContainer};
+use crust_volume::{Context, LockedVolume, NewContainer};
 
 use super::Job;
 use super::bundle::Bundle;
@@ -77,8 +77,8 @@ impl<'a, 'p> Users<'a, 'p> {
     }
 
     /// Locks one of the container's volumes, which has to be staged as it was when the container was planned.
-    pub(super) fn lock(&self, target: &TargetPath) -> Result<Locked> {
-        Ok(crust_volume::lock_found(
+    pub(super) fn lock(&self, target: &TargetPath) -> Result<LockedVolume> {
+        Ok(crust_volume::lock_unchanged(
             self.context,
             &*self.node.volume(target)?,
         )?)
@@ -101,7 +101,7 @@ impl<'a, 'p> Users<'a, 'p> {
             sandbox: self.plan.mounted_in.sandbox(self.id),
             pod_uid,
             label: self.plan.label(),
-            before,
+            mounts_before: before,
         };
         let mounts = mounts.iter().copied().map(used).collect();
         (new, mounts)

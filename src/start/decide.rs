@@ -8,7 +8,7 @@ use crust_state::bundle::BundleRecord;
 use crust_state::config::MountMode;
 use crust_state::foreign::ForeignFile;
 use crust_state::{DelegateKind, TargetPath};
-use crust_volume::Need;
+use crust_volume::VolumeProperties;
 use crust_volume::sandbox::Sandbox;
 
 use super::Job;
@@ -165,7 +165,7 @@ impl<'a> Job<'a> {
     ) -> Result<Rewrite> {
         // What can't be mounted fails here, where kubelet shows the reason as an event of the pod.
         for target in &plan.volumes {
-            crust_volume::needs(self.config, &*node.volume(target)?)?;
+            crust_volume::volume_properties(self.config, &*node.volume(target)?)?;
         }
         let rewritten = || {
             let rootfs = self.rootfs(document)?;
@@ -199,10 +199,10 @@ impl<'a> Job<'a> {
         &self,
         plan: &ContainerPlan,
         node: &CachedNode<'_>,
-    ) -> Result<Vec<(TargetPath, Need)>> {
+    ) -> Result<Vec<(TargetPath, VolumeProperties)>> {
         let mut needs = Vec::new();
         for volume in plan.volumes() {
-            let need = crust_volume::needs(self.config, &*node.volume(volume)?)?;
+            let need = crust_volume::volume_properties(self.config, &*node.volume(volume)?)?;
             if need.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
@@ -243,7 +243,7 @@ fn is_sandbox(document: &Document<'_>) -> bool {
 pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
     match &plan.mounted_in {
         MountedIn::Sandbox(record) => {
-            let sandbox = Sandbox::of(record);
+            let sandbox = Sandbox::open(record);
             Ok(Some(sandbox.with_context(|| plan.names())?))
         }
         MountedIn::Container(_) | MountedIn::Hook(_) => Ok(None),
@@ -253,7 +253,7 @@ pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
 /// Checks the options of mounts that a hook makes: it has to be able to set them.
 fn hook_can_have_options(plan: &ContainerPlan) -> Result<()> {
     for mount in &plan.mounts {
-        crust_volume::rootfs::attributes(&mount.options)
+        crust_volume::rootfs::bind_attributes(&mount.options)
             .with_context(|| format!("volume {}", mount.found.volume.volume_name()))?;
     }
     Ok(())

@@ -13,9 +13,9 @@ use crust_state::info::{AccessMode, VolumeType};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::StateError;
 use crust_state::{Config, MountInfo, TargetPath};
-use crust_volume::capabilities::{can_grow, mountable};
+use crust_volume::host_features::{any_can_grow, mountable_fstypes};
 use crust_volume::sandbox::Sandbox;
-use crust_volume::{Code, Context, HostSandbox};
+use crust_volume::{Context, GrpcCode, SandboxRequest};
 use serde_json::{Value, json};
 
 use super::{Failure, target};
@@ -116,24 +116,24 @@ pub(super) fn publish(
     })?;
     let record = record.ok_or_else(|| no_place(&target, &arguments.sandbox))?;
     check_pod(&target, &record)?;
-    let sandbox = Sandbox::of(&record).map_err(|error| Failure {
-        code: Code::FailedPrecondition,
+    let sandbox = Sandbox::open(&record).map_err(|error| Failure {
+        code: GrpcCode::FailedPrecondition,
         message: format!("volume {}: {error}", target.volume_name()),
     })?;
-    let host = HostSandbox {
+    let host = SandboxRequest {
         sandbox: &sandbox,
         record: &record,
         cli,
         label: record.mount_label.as_deref(),
     };
     let info = arguments.volume.mount_info(&target);
-    crust_volume::stage_mounted(context, &target, &info, host)?;
+    crust_volume::stage_and_mount(context, &target, &info, host)?;
     Ok(json!({}))
 }
 
 fn no_place(target: &TargetPath, sandbox: &str) -> Failure {
     Failure {
-        code: Code::FailedPrecondition,
+        code: GrpcCode::FailedPrecondition,
         message: format!(
             "volume {}: there is no record of sandbox {sandbox}: it was made without a place for \
              volumes, or has ended; hint: sandbox = \"always\" in runcrust's configuration gives \
@@ -147,7 +147,7 @@ fn no_place(target: &TargetPath, sandbox: &str) -> Failure {
 fn check_pod(target: &TargetPath, record: &SandboxRecord) -> Result<(), Failure> {
     match target.pod_uid() {
         Some(owner) if owner != &*record.pod_uid => Err(Failure {
-            code: Code::InvalidArgument,
+            code: GrpcCode::InvalidArgument,
             message: format!(
                 "volume {}: its target path is of pod {}, and sandbox {} was made for pod {}; \
                  hint: a pod can only have its own volumes",
@@ -220,8 +220,9 @@ const RESIZE: &str = "VOLUME_RESIZE";
 const LABEL_ON_MOUNT: &str = "SELINUX_RELABEL_ON_MOUNT";
 
 pub(super) fn capabilities(config: &Config) -> Result<Value, Failure> {
-    let file_systems = mountable(&config.fstypes).map_err(|error| Failure::internal(&error))?;
-    let grows = can_grow(&file_systems).map_err(|error| Failure::internal(&error))?;
+    let file_systems =
+        mountable_fstypes(&config.fstypes).map_err(|error| Failure::internal(&error))?;
+    let grows = any_can_grow(&file_systems).map_err(|error| Failure::internal(&error))?;
     let able = HostAbilities {
         mounts: !file_systems.is_empty(),
         grows,

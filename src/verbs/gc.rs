@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use crust_volume::{Context, ItemReport, Mode, Report, StateItem};
+use crust_volume::{Context, ItemReport, ReconcileMode, ReconcileReport, StateItem};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, Answer, Form, Table};
@@ -22,17 +22,17 @@ pub(super) struct GcArgs {
 
 pub(super) fn gc(context: &Context<'_>, arguments: &GcArgs) -> Answer {
     let mode = if arguments.dry_run {
-        Mode::DryRun
+        ReconcileMode::DryRun
     } else {
-        Mode::Remove
+        ReconcileMode::Remove
     };
     let report = crust_volume::reconcile(context, mode, Path::new(SELF_EXE));
     Answer::new(&Collected { mode, report }, arguments.form)
 }
 
 struct Collected {
-    mode: Mode,
-    report: Report,
+    mode: ReconcileMode,
+    report: ReconcileReport,
 }
 
 impl Collected {
@@ -46,19 +46,19 @@ impl answer::Report for Collected {
     fn json(&self) -> Value {
         let removed: Vec<Value> = self.report.removed.iter().map(object).collect();
         let left: Vec<Value> = self.left().map(object).collect();
-        json!({"dry_run": self.mode == Mode::DryRun, "removed": removed, "left": left})
+        json!({"dry_run": self.mode == ReconcileMode::DryRun, "removed": removed, "left": left})
     }
 }
 
 impl Display for Collected {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (removed, left) = match self.mode {
-            Mode::Remove => ("removed", "left"),
-            Mode::DryRun => ("would remove", "would leave"),
+            ReconcileMode::Remove => ("removed", "left"),
+            ReconcileMode::DryRun => ("would remove", "would leave"),
         };
         let mut table = Table::default();
         let mut count = |verb: &str, finding: &ItemReport| {
-            table.row([verb, &finding.item.to_string(), &finding.why]);
+            table.row([verb, &finding.item.to_string(), &finding.reason]);
             1
         };
         let counts: (u32, u32) = (
@@ -74,7 +74,7 @@ impl Display for Collected {
     }
 }
 
-fn object(ItemReport { item, why }: &ItemReport) -> Value {
+fn object(ItemReport { item, reason }: &ItemReport) -> Value {
     let mut object = Map::new();
     let mut set = |key: &str, value: Value| object.insert(key.to_owned(), value);
     set("kind", item.kind().into());
@@ -104,7 +104,7 @@ fn object(ItemReport { item, why }: &ItemReport) -> Value {
         }
         StateItem::Record(_) | StateItem::Copy(_) | StateItem::Half(_) | StateItem::Volume(_) => {}
     }
-    set("why", why.clone().into());
+    set("why", reason.clone().into());
     Value::Object(object)
 }
 
@@ -113,16 +113,16 @@ mod tests {
     use super::answer::Report as _;
     use super::*;
 
-    fn collected(mode: Mode) -> Collected {
-        let finding = |item, why: &str| ItemReport {
+    fn collected(mode: ReconcileMode) -> Collected {
+        let finding = |item, reason: &str| ItemReport {
             item,
-            why: why.to_owned(),
+            reason: reason.to_owned(),
         };
         let sandbox = StateItem::Sandbox {
             id: "s".into(),
             pod_uid: Some("uid".into()),
         };
-        let report = Report {
+        let report = ReconcileReport {
             removed: vec![finding(sandbox, "process 7 has ended")],
             left: vec![finding(
                 StateItem::Entry("/run/crust/x".into()),
@@ -142,8 +142,8 @@ mod tests {
                         left     entry /run/crust/x              isn't JSON\n\
                         left     /run/crust/.x                   rmdir: EROFS\n\
                         removed 1, left 2";
-        assert_eq!(collected(Mode::Remove).to_string(), expected);
-        let dry = collected(Mode::DryRun).to_string();
+        assert_eq!(collected(ReconcileMode::Remove).to_string(), expected);
+        let dry = collected(ReconcileMode::DryRun).to_string();
         assert!(dry.ends_with("\nwould remove 1, would leave 2"), "{dry}");
     }
 
@@ -157,6 +157,6 @@ mod tests {
                 {"kind": "leftover", "path": "/run/crust/.x", "why": "rmdir: EROFS"},
             ],
         });
-        assert_eq!(collected(Mode::DryRun).json(), expected);
+        assert_eq!(collected(ReconcileMode::DryRun).json(), expected);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use crust_blockfs::resize::Limits;
 use crust_state::MountInfo;
 use crust_volume::{
-    BlockDevice, Context, FindError, Inspection, SeenUser, find_volume, inspect as look,
+    BlockDevice, Context, FindError, Inspection, ObservedUser, find_volume, inspect as look,
     parse_query,
 };
 use serde_json::{Value, json};
@@ -64,8 +64,8 @@ impl Report for Volume {
             "users": seen,
             "runtime_cli": self.0.runtime_cli.as_ref().ok().and_then(Option::as_ref).map(shown),
             "runtime_cli_error": self.0.runtime_cli.as_ref().err(),
-            "pending_resize": self.0.resize.as_ref().ok().copied().flatten().map(limits),
-            "pending_resize_error": self.0.resize.as_ref().err(),
+            "pending_resize": self.0.pending_resize.as_ref().ok().copied().flatten().map(limits),
+            "pending_resize_error": self.0.pending_resize.as_ref().err(),
             "block_device": self.0.device.as_ref().ok().map(block),
             "block_device_error": self.0.device.as_ref().err(),
             "unstage_obstacles": self.0.obstacles,
@@ -86,7 +86,7 @@ fn limits(limits: Limits) -> Value {
     json!({"min_bytes": limits.min(), "max_bytes": limits.max().unwrap_or_default()})
 }
 
-fn user(seen: &SeenUser) -> Value {
+fn user(seen: &ObservedUser) -> Value {
     let mut object = users::user_json(&seen.user);
     let mounts = seen
         .user
@@ -97,7 +97,7 @@ fn user(seen: &SeenUser) -> Value {
     object["life"] = life.into();
     object["why"] = why.into();
     object["mounts"] = mounts.collect();
-    object["mounted_at"] = seen.mounted.iter().map(shown).collect();
+    object["mounted_at"] = seen.mount_points.iter().map(shown).collect();
     object
 }
 
@@ -180,10 +180,10 @@ impl Volume {
         if let Some(record) = record {
             table.row(["mounted as", &record]);
         }
-        for SeenUser {
+        for ObservedUser {
             user,
             life,
-            mounted,
+            mount_points,
         } in &self.0.users
         {
             let (life, why) = users::describe_life(life);
@@ -200,14 +200,14 @@ impl Volume {
                 let destination = mount.destination.display();
                 table.row(["", &format!("at {destination} from {}", mount.source)]);
             }
-            for place in mounted {
+            for place in mount_points {
                 table.row(["", &format!("has it mounted at {}", place.display())]);
             }
         }
         if let Some(cli) = or_error(&self.0.runtime_cli, |cli| cli.display().to_string()) {
             table.row(["runtime-cli", &cli]);
         }
-        let resize = or_error(&self.0.resize, |limits| match limits.max() {
+        let resize = or_error(&self.0.pending_resize, |limits| match limits.max() {
             Some(max) => format!(
                 "to {} bytes, at most {max}, with the next mount",
                 limits.min()

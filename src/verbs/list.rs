@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use crust_state::TargetPath;
 use crust_state::record::User;
-use crust_volume::{Context, Overview, VolumeState, overviews};
+use crust_volume::{Context, VolumeOverview, VolumeState, overviews};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Form, Report, Table};
@@ -16,7 +16,7 @@ pub(super) fn list(context: &Context<'_>, form: Form) -> Result<Answer, Failure>
     Ok(Answer::new(&Volumes(overviews), form))
 }
 
-struct Volumes(Vec<Overview>);
+struct Volumes(Vec<VolumeOverview>);
 
 impl Report for Volumes {
     fn json(&self) -> Value {
@@ -51,19 +51,19 @@ impl Display for Volumes {
 }
 
 /// The volume's name; where its entry doesn't tell one, the entry's.
-fn name(volume: &Overview) -> String {
+fn name(volume: &VolumeOverview) -> String {
     match volume.target() {
         Some(target) => target.volume_name(),
         None => volume.found.digest.short(),
     }
 }
 
-fn pod(volume: &Overview) -> Option<String> {
+fn pod(volume: &VolumeOverview) -> Option<String> {
     let uid = volume.target()?.pod_uid()?;
     Some(uid.to_string_lossy().into_owned())
 }
 
-fn device(volume: &Overview) -> String {
+fn device(volume: &VolumeOverview) -> String {
     let path = volume.info().map(|info| info.device.display().to_string());
     match (path, volume.device) {
         (Some(path), Some(number)) => format!("{path} ({number})"),
@@ -84,7 +84,7 @@ pub(super) fn state(state: &VolumeState) -> (&'static str, Option<&str>) {
 }
 
 /// Returns the fields of a volume that `list` and `inspect` have in common.
-pub(super) fn object(volume: &Overview) -> Value {
+pub(super) fn object(volume: &VolumeOverview) -> Value {
     let (state, why) = state(&volume.state);
     let users: Vec<Value> = volume.users.iter().map(users::user_json).collect();
     let info = volume.info();

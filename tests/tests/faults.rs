@@ -147,7 +147,7 @@ on_each_delegate! {
         let other = text.replacen("\"fstype\"", "\"options\":[\"noatime\"],\"fstype\"", 1);
         let anew = || fs::write(&info, &other).unwrap();
         let removed = || fs::remove_dir_all(volume.entry()).unwrap();
-        let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged anew"), (&removed, "nothing is staged at")];
+        let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged again"), (&removed, "nothing is staged at")];
         for (change, expected) in cases {
             let app = volume.container(&bundle);
             let lock = File::options().append(true).create(true).open(volume.lock_of(&volume.target)).unwrap();
@@ -260,7 +260,7 @@ on_each_delegate! {
             let _ = app.create().failure();
         });
         let error = app.last_log_error().unwrap();
-        assert!(error.contains("in use by somebody that runcrust has no record of"), "{error}");
+        assert!(error.contains("in use by a user that runcrust has no record of"), "{error}");
     }
 
     /// As after a create that was killed: its process, or the kernel, lets go a moment later.

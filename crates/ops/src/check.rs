@@ -11,7 +11,7 @@ use crust_serve::listen::trusted_directory;
 use crust_state::Config;
 use crust_state::check::{self, Finding, Verdict};
 use crust_state::socket::{Occupant, occupant};
-use crust_volume::capabilities;
+use crust_volume::host_features;
 use rustix::fs::{Access, access};
 
 use crate::cli::{Capabilities, CliCall, Policy, Runs};
@@ -28,7 +28,7 @@ pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
     tell(told("configuration", &settings, |_| shown(file)));
     let settings = settings.unwrap_or_default();
     tell(check::user());
-    tell(capabilities::check());
+    tell(host_features::check_capabilities());
     let policy = settings.policy();
     for program in &policy.allowed {
         let trusted = crate::cli::check(program, &policy.allowed);

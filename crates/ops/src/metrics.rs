@@ -9,7 +9,7 @@ use crust_serve::http::{Listener, Page, Pages};
 use crust_serve::listen::ListenError;
 use crust_serve::metrics::{page, registered};
 use crust_serve::{Observer, proto_code};
-use crust_volume::{ItemReport, Report};
+use crust_volume::{ItemReport, ReconcileReport};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -144,7 +144,7 @@ impl Metrics {
     }
 
     /// Counts a reconciliation. `None` is one that didn't come to its end: what is left is as it was.
-    pub(crate) fn reconciled(&self, report: Option<&Report>) {
+    pub(crate) fn reconciled(&self, report: Option<&ReconcileReport>) {
         let is_ok = report.is_some_and(|report| report.failed.is_empty());
         let result = if is_ok { "ok" } else { "error" };
         self.reconciliations
@@ -264,11 +264,11 @@ mod tests {
         use crust_volume::StateItem;
         let finding = |path: &str| ItemReport {
             item: StateItem::Leftover(path.into()),
-            why: String::new(),
+            reason: String::new(),
         };
         let bundle = ItemReport {
             item: StateItem::Bundle("/b".into()),
-            why: String::new(),
+            reason: String::new(),
         };
         let metrics = Metrics::new();
         let assert_told = |lines: &[&str]| {
@@ -277,7 +277,7 @@ mod tests {
                 assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
             }
         };
-        let first = Report {
+        let first = ReconcileReport {
             removed: vec![finding("/a"), finding("/b")],
             left: vec![bundle],
             failed: vec![finding("/c"), finding("/d")],
@@ -289,9 +289,9 @@ mod tests {
             "crust_ops_reconciliation_left{kind=\"bundle\"} 1",
             "crust_ops_reconciliation_left{kind=\"leftover\"} 2",
         ]);
-        metrics.reconciled(Some(&Report {
+        metrics.reconciled(Some(&ReconcileReport {
             removed: vec![finding("/c")],
-            ..Report::default()
+            ..ReconcileReport::default()
         }));
         metrics.reconciled(None);
         assert_told(&[

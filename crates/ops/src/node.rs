@@ -11,7 +11,7 @@ use crust_serve::VolumeTurn;
 use crust_state::crust::{FoundVolume, Shape};
 use crust_state::record::UserKind;
 use crust_state::{Config, CrustDirectory, Digest, MountInfo, StateDirectory, TargetPath};
-use crust_volume::{Context, Mode, Report};
+use crust_volume::{Context, ReconcileMode, ReconcileReport};
 use tokio::sync::Semaphore;
 
 use crate::refusal::{NodeError, Refusal};
@@ -115,7 +115,7 @@ impl StagingNode {
         info: MountInfo,
         limits: StagingLimits,
     ) -> Result<(), Refusal> {
-        if let Some(staged) = self.stage_at_once(&target, &info, limits) {
+        if let Some(staged) = self.stage_without_waiting(&target, &info, limits) {
             return staged;
         }
         let taken = TakenRoom::new(&self.totals, limits);
@@ -123,7 +123,7 @@ impl StagingNode {
             let _turn = turn;
             let room = |growth, crust: Option<&_>| taken.take(growth, crust);
             // Most are new, and that is the short way.
-            match crust_volume::stage_at_once(context, &target, &info, &room, true) {
+            match crust_volume::stage_without_waiting(context, &target, &info, &room, true) {
                 Some(staged) => Ok(staged?),
                 None => Ok(crust_volume::stage(context, &target, &info, Some(&room))?),
             }
@@ -132,7 +132,7 @@ impl StagingNode {
     }
 
     /// Most are a handful of calls on a tmpfs: to hand them to another thread takes longer than they do.
-    fn stage_at_once(
+    fn stage_without_waiting(
         &self,
         target: &TargetPath,
         info: &MountInfo,
@@ -143,7 +143,7 @@ impl StagingNode {
         let context = directories.context(&self.config, STAGE, &neighbours);
         let taken = TakenRoom::new(&self.totals, limits);
         let room = |growth, crust: Option<&_>| taken.take(growth, crust);
-        let staged = crust_volume::stage_at_once(&context, target, info, &room, false)?;
+        let staged = crust_volume::stage_without_waiting(&context, target, info, &room, false)?;
         Some(staged.map_err(Refusal::from))
     }
 
@@ -158,7 +158,7 @@ impl StagingNode {
         let taken = TakenRoom::new(&self.totals, limits);
         self.work(&self.looks, STAGE, move |context| {
             let room = |growth, crust: Option<&_>| taken.take(growth, crust);
-            crust_volume::admit(context, &target, &info, &room)?;
+            crust_volume::check_admission(context, &target, &info, &room)?;
             Ok(taken)
         })
         .await
@@ -223,9 +223,13 @@ impl StagingNode {
     }
 
     /// Removes stale state of the volumes of `runtime`.
-    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<Report, Refusal> {
+    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<ReconcileReport, Refusal> {
         self.work(&self.reconciling, STAGE, move |context| {
-            Ok(crust_volume::reconcile(context, Mode::Remove, &runtime))
+            Ok(crust_volume::reconcile(
+                context,
+                ReconcileMode::Remove,
+                &runtime,
+            ))
         })
         .await
     }

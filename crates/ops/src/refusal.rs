@@ -7,8 +7,8 @@ use crust_state::TargetPath;
 use crust_state::crust::EntryError;
 use crust_state::files::FileError;
 use crust_state::state_directory::StateError;
-use crust_volume::{Code, VolumeError};
-use tonic::{Code as Grpc, Status};
+use crust_volume::{GrpcCode, VolumeError};
+use tonic::{Code, Status};
 
 use crate::cli::CliError;
 
@@ -99,16 +99,16 @@ impl Refusal {
     }
 
     /// Returns the code, and a reason that stays the same over versions.
-    fn kind(&self) -> (Grpc, &'static str) {
+    fn kind(&self) -> (Code, &'static str) {
         match self {
-            Self::Field { .. } => (Grpc::InvalidArgument, "INVALID_FIELD"),
+            Self::Field { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Volume(error) => of_volume(error.code()),
             Self::Cli { source, .. } | Self::Runtime(source) => of_cli(source),
-            Self::Node(_) => (Grpc::Internal, "NODE"),
-            Self::Held { .. } | Self::Hangs { .. } => (Grpc::DeadlineExceeded, "DEADLINE"),
-            Self::NotStaged(_) => (Grpc::NotFound, "NOT_STAGED"),
-            Self::NotInUse(_) => (Grpc::FailedPrecondition, "NOT_IN_USE"),
-            Self::NoSuchVolume { .. } => (Grpc::NotFound, "NOT_IN_SANDBOX"),
+            Self::Node(_) => (Code::Internal, "NODE"),
+            Self::Held { .. } | Self::Hangs { .. } => (Code::DeadlineExceeded, "DEADLINE"),
+            Self::NotStaged(_) => (Code::NotFound, "NOT_STAGED"),
+            Self::NotInUse(_) => (Code::FailedPrecondition, "NOT_IN_USE"),
+            Self::NoSuchVolume { .. } => (Code::NotFound, "NOT_IN_SANDBOX"),
         }
     }
 
@@ -141,26 +141,26 @@ impl Refusal {
 }
 
 /// Returns the code and reason of a volume's error.
-fn of_volume(code: Code) -> (Grpc, &'static str) {
+fn of_volume(code: GrpcCode) -> (Code, &'static str) {
     match code {
-        Code::NotFound => (Grpc::NotFound, "NOT_STAGED"),
-        Code::FailedPrecondition => (Grpc::FailedPrecondition, "VOLUME_STATE"),
-        Code::InvalidArgument => (Grpc::InvalidArgument, "INVALID_VOLUME"),
-        Code::OutOfRange => (Grpc::OutOfRange, "INVALID_VOLUME"),
-        Code::ResourceExhausted => (Grpc::ResourceExhausted, "FULL"),
-        Code::Unimplemented => (Grpc::Unimplemented, "UNSUPPORTED"),
-        Code::Internal => (Grpc::Internal, "NODE"),
+        GrpcCode::NotFound => (Code::NotFound, "NOT_STAGED"),
+        GrpcCode::FailedPrecondition => (Code::FailedPrecondition, "VOLUME_STATE"),
+        GrpcCode::InvalidArgument => (Code::InvalidArgument, "INVALID_VOLUME"),
+        GrpcCode::OutOfRange => (Code::OutOfRange, "INVALID_VOLUME"),
+        GrpcCode::ResourceExhausted => (Code::ResourceExhausted, "FULL"),
+        GrpcCode::Unimplemented => (Code::Unimplemented, "UNSUPPORTED"),
+        GrpcCode::Internal => (Code::Internal, "NODE"),
     }
 }
 
 /// Returns the code and reason of an error of the runtime's CLI.
-fn of_cli(error: &CliError) -> (Grpc, &'static str) {
+fn of_cli(error: &CliError) -> (Code, &'static str) {
     match error {
         CliError::Refused { code, .. } => (*code, "RUNTIME"),
-        CliError::Ending => (Grpc::Unavailable, "ENDING"),
-        CliError::Timeout { .. } => (Grpc::DeadlineExceeded, "RUNTIME_CLI_TIMEOUT"),
-        CliError::Untrusted(_) => (Grpc::Internal, "RUNTIME_CLI_UNTRUSTED"),
-        CliError::Start { .. } | CliError::Answer { .. } => (Grpc::Internal, "RUNTIME_CLI"),
+        CliError::Ending => (Code::Unavailable, "ENDING"),
+        CliError::Timeout { .. } => (Code::DeadlineExceeded, "RUNTIME_CLI_TIMEOUT"),
+        CliError::Untrusted(_) => (Code::Internal, "RUNTIME_CLI_UNTRUSTED"),
+        CliError::Start { .. } | CliError::Answer { .. } => (Code::Internal, "RUNTIME_CLI"),
     }
 }
 

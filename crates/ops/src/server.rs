@@ -13,7 +13,7 @@ use crust_serve::http::Listener;
 use crust_serve::listen::{Activated, Connections};
 use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
 use crust_serve::{Limits, Servers, VolumeTurns};
-use crust_volume::Report;
+use crust_volume::ReconcileReport;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -158,7 +158,7 @@ async fn reconcile(
 }
 
 /// Each thing that is removed is told by whoever does so.
-fn tell(reconciled: Result<Report, Refusal>) {
+fn tell(reconciled: Result<ReconcileReport, Refusal>) {
     let report = match reconciled {
         Ok(report) => report,
         Err(error) => return tracing::warn!("reconciliation: {error}"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crust_state::CrustDirectory;
 use crust_state::crust::Amount;
-use crust_volume::Denied;
+use crust_volume::AdmissionError;
 
 /// Stages between two counts. Entries that others add or remove meanwhile aren't seen.
 const BETWEEN: u32 = 256;
@@ -58,7 +58,7 @@ impl TakenRoom {
         &self,
         growth: Amount,
         crust: Option<&CrustDirectory>,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), AdmissionError> {
         self.totals.take(self.limits, growth, crust)?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         *taken = sum(*taken, growth);
@@ -75,29 +75,33 @@ impl Drop for TakenRoom {
 }
 
 impl StagedTotals {
-    /// Takes room for what a stage adds. Fails with [`Denied::Unknown`] where `crust` would have to be
-    /// counted for that and isn't given, and with [`Denied::Uncounted`] where it can't be counted: no limit
+    /// Takes room for what a stage adds. Fails with [`AdmissionError::WouldWait`] where `crust` would have to be
+    /// counted for that and isn't given, and with [`AdmissionError::CountFailed`] where it can't be counted: no limit
     /// would hold otherwise.
     fn take(
         &self,
         limits: StagingLimits,
         growth: Amount,
         crust: Option<&CrustDirectory>,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), AdmissionError> {
         if self
             .try_take(limits, growth)
             .is_some_and(|taken| taken.is_ok())
         {
             return Ok(());
         }
-        let crust = crust.ok_or(Denied::Unknown)?;
+        let crust = crust.ok_or(AdmissionError::WouldWait)?;
         let ended = self.state().ended;
-        self.counted(crust.amount().map_err(Denied::Uncounted)?, ended);
+        self.counted(crust.amount().map_err(AdmissionError::CountFailed)?, ended);
         self.try_take(limits, growth).unwrap_or(Ok(()))
     }
 
     /// Takes room by the estimate; `None` where that is too old.
-    fn try_take(&self, limits: StagingLimits, growth: Amount) -> Option<Result<(), Denied>> {
+    fn try_take(
+        &self,
+        limits: StagingLimits,
+        growth: Amount,
+    ) -> Option<Result<(), AdmissionError>> {
         let mut state = self.state();
         if state.since >= BETWEEN {
             return None;
@@ -140,11 +144,11 @@ fn sum(one: Amount, other: Amount) -> Amount {
 impl StagingLimits {
     /// Checks the amount that there is with a stage's growth. What root staged by hand may exceed a limit, which
     /// then refuses only what grows in its unit.
-    fn allow(self, growth: Amount, with: Amount) -> Result<(), Denied> {
-        let full = |unit, there, most, setting| Denied::Full {
+    fn allow(self, growth: Amount, with: Amount) -> Result<(), AdmissionError> {
+        let full = |unit, used, limit, setting| AdmissionError::LimitReached {
             unit,
-            there,
-            most,
+            used,
+            limit,
             setting,
         };
         if growth.entries > 0 && with.entries > self.volumes {
@@ -189,14 +193,17 @@ mod tests {
         let take = |limits, bytes| totals.take(limits, amount(1, bytes), None);
         let unknown = take(LIMITS, 1);
         assert!(
-            matches!(unknown, Err(Denied::Unknown)),
+            matches!(unknown, Err(AdmissionError::WouldWait)),
             "it was never counted"
         );
         let nothing = Amount::default();
         totals.counted(amount(1, 0), nothing);
         assert!(take(LIMITS, 999).is_ok());
         let full = take(LIMITS, 2);
-        assert!(matches!(full, Err(Denied::Unknown)), "not without a count");
+        assert!(
+            matches!(full, Err(AdmissionError::WouldWait)),
+            "not without a count"
+        );
         assert!(take(LIMITS, 1).is_ok());
         let all = totals.state().taken;
         totals.counted(nothing, all);
@@ -208,7 +215,7 @@ mod tests {
             assert!(take(limits, 1).is_ok());
         }
         let old = take(limits, 1);
-        assert!(matches!(old, Err(Denied::Unknown)));
+        assert!(matches!(old, Err(AdmissionError::WouldWait)));
     }
 
     /// None of the calls has written its entry when the next one counts the entries.
@@ -227,7 +234,10 @@ mod tests {
         };
         let mut under_way: Vec<TakenRoom> = (0..LIMITS.volumes).map(|_| call().unwrap()).collect();
         let full = call().map(drop);
-        assert!(matches!(full, Err(Denied::Full { .. })), "{full:?}");
+        assert!(
+            matches!(full, Err(AdmissionError::LimitReached { .. })),
+            "{full:?}"
+        );
         // One that ends without having written anything gives its room back.
         under_way.pop();
         under_way.push(call().unwrap());
@@ -246,7 +256,10 @@ mod tests {
         let take = || totals.take(LIMITS, amount(1, 1), Some(&crust));
         std::fs::write(&config.crust_root, "no directory").unwrap();
         let refused = take();
-        assert!(matches!(refused, Err(Denied::Uncounted(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(AdmissionError::CountFailed(_))),
+            "{refused:?}"
+        );
         std::fs::remove_file(&config.crust_root).unwrap();
         take().unwrap();
     }

@@ -1,19 +1,19 @@
-//! Makes a sandbox or container a user of a volume: checked against the present users, recorded before anything is
-//! mounted, and removed from the record if the mount fails.
+//! Makes a sandbox or container a user of a volume. The new user is checked against the present users, recorded before
+//! anything is mounted, and removed from the record if the mount fails.
 
 use crust_state::lock::LockName;
 use crust_state::ownership::Admission;
 use crust_state::record::{User, Version, VolumeRecord};
 use crust_state::{Config, Volume};
 
-use super::context::{Context, Locked};
+use super::context::{Context, LockedVolume};
 use super::error::Cause;
 use super::owners::{self, Claimant};
 use super::plan::MountPlan;
 
-/// Plans a mount of a volume, beside the live users on its record. Without any the record is a new
-/// one.
-pub(super) fn planned(
+/// Plans a mount of a volume and returns the record that the new user is added to: `live` if the volume has live users,
+/// otherwise an empty record.
+pub(super) fn plan_for_users(
     config: &Config,
     volume: &Volume,
     live: Option<VolumeRecord>,
@@ -24,40 +24,41 @@ pub(super) fn planned(
     if let Some(record) = live {
         return Ok((plan.like_present(&record)?, record));
     }
-    let record = unused(&plan);
+    let record = empty_record(&plan);
     Ok((plan, record))
 }
 
-/// A new user of a volume, and the volume's record before it, with its live users.
+/// A new user of a volume.
 #[derive(Debug)]
 pub(super) struct NewUser<'a> {
     pub(super) user: User,
+    /// The volume's record with its live users, without the new one.
     pub(super) before: &'a VolumeRecord,
 }
 
-/// Enters a user into the volume's record and does `work`; where that fails, neither. What the work makes of the
-/// record is written too.
+/// Adds a user to the volume's record, runs `work`, and writes the record as `work` changed it. If `work` fails, the
+/// record is restored.
 pub(super) fn acquire<T>(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     plan: MountPlan,
     new: NewUser<'_>,
     work: impl FnOnce(&MountPlan, Admission, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, Cause> {
     let volume = &locked.volume;
     let device = plan.device.number();
-    // Held while the device is read, which may take long: it is this device's lock alone.
-    let _device = context
+    // Held while the device is read, which may take long. No other device is locked by it.
+    let _device_lock = context
         .state
         .lock(LockName::Device(device), context.deadline)?;
     let NewUser { user, before } = new;
-    // From here on the device can't become another disk, so that what is found out about it holds until the superblock
-    // has it. What can't be opened can't be mounted either, and the mount says why.
+    // While the device is open its number can't be reused for another disk, so facts read from now on stay valid until
+    // the file system is mounted. A device that can't be opened can't be mounted either: the mount reports the error.
     let _ = plan.device.opened();
     let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
     let mut record = before.clone();
     record.add(user);
-    // It is remembered for when it is gone, which hinders nobody now.
+    // Only `reconcile` reads this, after the target directory is gone: a failure doesn't affect the mount.
     if let Err(error) = volume.record_presence() {
         tracing::debug!("{error}");
     }
@@ -74,23 +75,24 @@ pub(super) fn acquire<T>(
     let admission = claimed.admission;
     let plan = plan.or_read_only(admission.is_read_only());
     match work(&plan, admission, &mut record) {
-        Ok(done) => {
-            // It is mounted: that this can't be written takes nobody off the record.
+        Ok(result) => {
+            // The volume is mounted now: if this write fails, the record written before still names the user.
             volume.write_record(&record)?;
-            Ok(done)
+            Ok(result)
         }
         Err(cause) => {
-            // What the failed try wrote goes; its cause is what counts.
-            let undone = volume.write_record(before);
-            if claimed.newly && undone.is_ok() {
-                let _ = owners::disown(context, target, device);
+            // Errors of the restoration are dropped in favor of the cause.
+            let restored = volume.write_record(before);
+            if claimed.is_new_owner && restored.is_ok() {
+                let _ = owners::remove_owner(context, target, device);
             }
             Err(cause)
         }
     }
 }
 
-pub(super) fn unused(plan: &MountPlan) -> VolumeRecord {
+/// Returns the record of a volume without users.
+pub(super) fn empty_record(plan: &MountPlan) -> VolumeRecord {
     VolumeRecord {
         version: Version,
         device: plan.device.number(),

@@ -1,4 +1,4 @@
-//! Limits on staging for callers of a socket. Root at a command line may stage anything.
+//! Restrictions on what callers of a socket may stage. Root may stage anything with the command line.
 
 use std::path::PathBuf;
 
@@ -7,38 +7,42 @@ use crust_state::target::TargetLookup;
 use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
 use super::context::Context;
-use super::error::Denied;
+use super::error::AdmissionError;
 use crate::bare_directory::{self, DirectoryContents};
 
-/// Takes room for the growth of the crust directory by a stage; a replacement grows only by its additional bytes.
-/// Given the crust directory it may count the entries; otherwise it denies with [`Denied::Unknown`] rather than wait.
-pub type Room<'a> = &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), Denied> + Sync);
+/// Reserves capacity for the growth of the crust directory by a stage, or refuses the stage. A stage that replaces an
+/// entry counts only the bytes by which the new entry is longer.
+///
+/// The callback may count the entries of the crust directory if it is passed one. Otherwise it must not wait for a
+/// disk, and fails with [`AdmissionError::WouldWait`] if it would have to.
+pub type GrowthLimiter<'a> =
+    &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), AdmissionError> + Sync);
 
-/// Takes room for a stage, if it makes the crust directory grow.
-pub(super) fn take_room(
+/// Reserves capacity for a stage if it makes the crust directory grow.
+pub(super) fn reserve_growth(
     context: &Context<'_>,
-    room: Room<'_>,
-    look: &TargetLookup<'_>,
-    there: &Result<Option<Volume>, EntryError>,
+    limiter: GrowthLimiter<'_>,
+    lookup: &TargetLookup<'_>,
+    present: &Result<Option<Volume>, EntryError>,
     info: &MountInfo,
-) -> Result<(), Denied> {
-    let growth = growth(look.entries(), there, info);
+) -> Result<(), AdmissionError> {
+    let growth = growth(lookup.entries(), present, info);
     if growth == Amount::default() {
         return Ok(());
     }
-    room(growth, Some(context.crust))
+    limiter(growth, Some(context.crust))
 }
 
-/// Returns the growth of the crust directory by a stage: the volume's entries if it is new, and for each the difference
-/// in size to the replaced content if the new one is longer.
-fn growth(entries: u64, there: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
-    let replaced = match there {
+/// Returns the growth of the crust directory by a stage: the number of the volume's entries if it is new, and for each
+/// entry the bytes by which it is longer than the replaced one.
+fn growth(entries: u64, present: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
+    let replaced = match present {
         Ok(Some(volume)) if !volume.is_kata_layout() => size(volume.info()),
         // Kata's layout isn't counted, and the size of an unreadable entry is unknown.
         _ => 0,
     };
     Amount {
-        entries: if matches!(there, Ok(None)) {
+        entries: if matches!(present, Ok(None)) {
             entries
         } else {
             0
@@ -47,60 +51,67 @@ fn growth(entries: u64, there: &Result<Option<Volume>, EntryError>, info: &Mount
     }
 }
 
-/// Checks the target path of a volume, and the path that the caller gave: both have to be acceptable.
-pub(super) fn check_all(
+/// Checks the target path that a volume was staged by, and the path that the caller named. Both must be acceptable.
+pub(super) fn check_both(
     context: &Context<'_>,
-    looks: [&TargetLookup<'_>; 2],
-) -> Result<(), Denied> {
-    let [target, asked] = looks;
+    lookups: [&TargetLookup<'_>; 2],
+) -> Result<(), AdmissionError> {
+    let [target, requested] = lookups;
     check(context, target)?;
-    if asked.path() == target.path() {
+    if requested.path() == target.path() {
         return Ok(());
     }
-    check(context, asked)
+    check(context, requested)
 }
 
-/// Checks the target path of what is about to be staged and isn't yet.
-pub(super) fn check(context: &Context<'_>, look: &TargetLookup<'_>) -> Result<(), Denied> {
+/// Checks the target path of a volume that isn't staged yet.
+pub(super) fn check(
+    context: &Context<'_>,
+    lookup: &TargetLookup<'_>,
+) -> Result<(), AdmissionError> {
     let config = context.config;
-    if !look.is_within(&config.kubelet_dirs, &config.match_roots) {
-        return Err(Denied::Target {
-            target: look.path().clone(),
-            kubelet_dirs: listed(&config.kubelet_dirs),
-            match_roots: listed(&config.match_roots),
+    if !lookup.is_within(&config.kubelet_dirs, &config.match_roots) {
+        return Err(AdmissionError::TargetNotAllowed {
+            target: lookup.path().clone(),
+            kubelet_dirs: join_paths(&config.kubelet_dirs),
+            match_roots: join_paths(&config.match_roots),
         });
     }
-    if look.is_plainly_missing() {
+    if lookup.is_plainly_missing() {
         return Ok(());
     }
-    check_empty(look.path())
+    check_empty(lookup.path())
 }
 
-/// Whether the target path is known to be fine without a call that may wait: a directory's entries may have
-/// to be read from its disk.
-pub(super) fn is_fine_at_once(context: &Context<'_>, look: &TargetLookup<'_>) -> bool {
+/// Returns true if the target path is known to be acceptable without a call that may wait. Listing a directory may wait
+/// for its disk.
+pub(super) fn is_acceptable_without_waiting(
+    context: &Context<'_>,
+    lookup: &TargetLookup<'_>,
+) -> bool {
     let config = context.config;
-    look.is_plainly_within(&config.kubelet_dirs, &config.match_roots) && look.is_plainly_missing()
+    lookup.is_plainly_within(&config.kubelet_dirs, &config.match_roots)
+        && lookup.is_plainly_missing()
 }
 
-fn check_empty(target: &TargetPath) -> Result<(), Denied> {
+fn check_empty(target: &TargetPath) -> Result<(), AdmissionError> {
     match bare_directory::contents(target.as_path()) {
         DirectoryContents::Bare => Ok(()),
-        DirectoryContents::Mount => Err(Denied::Mount(target.clone())),
-        DirectoryContents::Files => Err(Denied::Files(target.clone())),
-        DirectoryContents::Unknown => Err(Denied::Unclear(target.clone())),
+        DirectoryContents::Mount => Err(AdmissionError::TargetIsMountPoint(target.clone())),
+        DirectoryContents::Files => Err(AdmissionError::TargetNotEmpty(target.clone())),
+        DirectoryContents::Unknown => Err(AdmissionError::TargetUnreadable(target.clone())),
     }
 }
 
-fn listed(directories: &[PathBuf]) -> String {
+fn join_paths(directories: &[PathBuf]) -> String {
     if directories.is_empty() {
         return "none".to_owned();
     }
-    let shown: Vec<String> = directories
+    let paths: Vec<String> = directories
         .iter()
-        .map(|it| it.display().to_string())
+        .map(|directory| directory.display().to_string())
         .collect();
-    shown.join(", ")
+    paths.join(", ")
 }
 
 /// Returns the size of an entry's `mountInfo.json` file, in bytes.

@@ -1,8 +1,8 @@
-//! The transient namespace: where the delegate finds the volumes, and nobody else does.
+//! Attaches volumes in the transient namespace, where only the delegate can see them.
 //!
-//! The runtime leaves the host's mount namespace for a copy of its own and execs the delegate in
-//! it. In the copy, and only there, the attach directory holds a tmpfs with the volumes; the
-//! container's mounts name them as ordinary bind sources. The copy ends with the delegate.
+//! runcrust moves to a copy of the host's mount namespace and execs the delegate in it. In this copy alone, a tmpfs with
+//! the volumes is mounted on the attach directory, and the container's mounts use them as ordinary bind sources. The
+//! copy ends with the delegate.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,12 @@ use crust_blockfs::subpath::Kind;
 use crust_blockfs::sys;
 use crust_blockfs::view::{self, DetachedMount, View, ViewError};
 
-/// The error of attaching volumes for the delegate.
+/// An error of attaching volumes for the delegate.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}", Name(*errno))]
 pub struct AttachError {
-    /// The call, with its arguments.
+    /// The failed call with its arguments, or the error of reading the mount table.
     pub call: String,
-    /// The kernel's answer.
     pub errno: Errno,
 }
 
@@ -37,110 +36,112 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> AttachError {
     move |errno| AttachError { call, errno }
 }
 
-/// The error of making views for a container without a sandbox.
+/// An error of making views of a volume that is mounted for one container alone.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewsError {
-    /// It can't be mounted in the transient namespace.
+    /// The volume can't be mounted while its views are taken.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// It can't be shown as the container wants it.
+    /// A view can't be made.
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
-pub(crate) const ONTO: MoveMountFlags =
+/// Flags of a move_mount(2) from one descriptor onto another.
+pub(crate) const BETWEEN_FDS: MoveMountFlags =
     MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
 
-/// The name of the whole volume while views of it are taken; the views' names are numbers.
-const WHOLE: &str = "volume";
+/// The directory that a whole volume is mounted on while its views are taken. The views' own names are numbers.
+const VOLUME_NAME: &str = "volume";
 
 /// The attach directory in the transient namespace.
 #[derive(Debug)]
-pub struct Attachments {
+pub struct AttachDirectory {
     tmpfs: OwnedFd,
     path: PathBuf,
-    before: DeviceMounts,
-    seen: Instant,
+    mounts_before: DeviceMounts,
+    mounts_read_at: Instant,
 }
 
-/// A mount that somebody else makes on the host after the table was read fails the create.
-const RECENT: Duration = Duration::from_secs(1);
+/// The age at which the mount table is read again. A short one matters: a mount of the device that appears on the host
+/// after the table was read fails the create.
+const MOUNTS_MAX_AGE: Duration = Duration::from_secs(1);
 
-impl Attachments {
-    /// Leaves the host's mount namespace for good and mounts the tmpfs on `directory`, which must
+impl AttachDirectory {
+    /// Moves this process to a copy of its mount namespace, for good, and mounts the tmpfs on `directory`, which must
     /// exist.
     ///
-    /// Propagation is left as it is: a Bidirectional mount of the same container must still reach
-    /// the host. Only the tmpfs must not, so the mount P that holds the directory is made private
-    /// for a moment, and put back into its peer group by way of a clone of it that never left
-    /// (`MOVE_MOUNT_SET_GROUP`, Linux 5.15). Making everything a slave, as `unshare(1)` can, would
-    /// cut the container's own mounts off.
+    /// The propagation of the other mounts stays the same, because a Bidirectional mount of the same container must
+    /// still reach the host. The tmpfs must not. So the mount P that holds the directory is made private for a moment,
+    /// and then rejoins its peer group through a clone of P that stayed in the group (`MOVE_MOUNT_SET_GROUP`,
+    /// Linux 5.15). Making all mounts slaves, as `unshare(1)` can, would keep the container's own mounts from the host.
     ///
-    /// Where the directory was [held privately](hold_privately) there is nothing to put back.
-    pub fn new(directory: &Path) -> Result<Self, AttachError> {
+    /// If the directory is a [private mount](make_private_mount) there is no peer group to rejoin.
+    pub fn in_transient_namespace(directory: &Path) -> Result<Self, AttachError> {
         sys::unshare_mount_namespace().map_err(failed("unshare(CLONE_NEWNS)"))?;
         let attach = open_directory(directory)?;
-        let holder = root_of_mount(&attach)?;
-        let seen = Instant::now();
-        let before = Table::own().map_err(|error| unread(&error))?;
-        let peer = if propagates(&holder, &before)? {
-            let peer = open_tree(&holder, "", clone_flags());
+        let parent = root_of_mount(&attach)?;
+        let mounts_read_at = Instant::now();
+        let table = Table::own().map_err(|error| unreadable_mounts(&error))?;
+        let peer = if propagates(&parent, &table)? {
+            let peer = open_tree(&parent, "", clone_flags());
             let peer = peer.map_err(failed("open_tree(P, CLONE)"))?;
-            sys::set_propagation_private(&holder)
+            sys::set_propagation_private(&parent)
                 .map_err(failed("mount_setattr(P, MS_PRIVATE)"))?;
             Some(peer)
         } else {
             None
         };
         let tmpfs = tmpfs::detached().map_err(failed("fsopen(\"tmpfs\")"))?;
-        let named = format!("move_mount(tmpfs, {})", directory.display());
-        move_mount(&tmpfs, "", &attach, "", ONTO).map_err(failed(named))?;
+        let call = format!("move_mount(tmpfs, {})", directory.display());
+        move_mount(&tmpfs, "", &attach, "", BETWEEN_FDS).map_err(failed(call))?;
         if let Some(peer) = peer {
-            let set_group = ONTO | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
-            move_mount(&peer, "", &holder, "", set_group)
+            let set_group = BETWEEN_FDS | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+            move_mount(&peer, "", &parent, "", set_group)
                 .map_err(failed("move_mount(clone of P, P, MOVE_MOUNT_SET_GROUP)"))?;
         }
         Ok(Self {
             tmpfs,
             path: directory.to_owned(),
-            before: DeviceMounts::of(&before).map_err(|error| unread(&error))?,
-            seen,
+            mounts_before: DeviceMounts::of(&table).map_err(|error| unreadable_mounts(&error))?,
+            mounts_read_at,
         })
     }
 
-    /// Returns the mounts of the transient namespace before its delegate runs, as they were just before the turn of a
-    /// volume: the one before it may have taken minutes.
-    pub fn before(&mut self) -> Result<&DeviceMounts, AttachError> {
-        if self.seen.elapsed() >= RECENT {
-            self.seen = Instant::now();
-            let before = Table::own().and_then(|table| DeviceMounts::of(&table));
-            self.before = before.map_err(|error| unread(&error))?;
+    /// Returns the mounts of the transient namespace before the delegate runs. They are read again if they are older
+    /// than a second, because mounting the previous volume may have taken minutes.
+    pub fn mounts_before_delegate(&mut self) -> Result<&DeviceMounts, AttachError> {
+        if self.mounts_read_at.elapsed() >= MOUNTS_MAX_AGE {
+            self.mounts_read_at = Instant::now();
+            let mounts = Table::own().and_then(|table| DeviceMounts::of(&table));
+            self.mounts_before = mounts.map_err(|error| unreadable_mounts(&error))?;
         }
-        Ok(&self.before)
+        Ok(&self.mounts_before)
     }
 
-    /// Views of a volume that is mounted nowhere: it is, here, while they are taken.
-    pub fn views<'v>(
+    /// Takes views of a detached volume. It is mounted in the attach directory meanwhile.
+    pub fn take_views<'v>(
         &self,
         mount: &OwnedFd,
         views: impl ExactSizeIterator<Item = View<'v>>,
         deadline: Deadline,
     ) -> Result<Vec<DetachedMount>, ViewsError> {
-        let path = self.path.join(WHOLE);
-        let named = |call: &str| failed(format!("{call}({})", path.display()));
-        match rustix::fs::mkdirat(&self.tmpfs, WHOLE, Mode::RWXU) {
+        let path = self.path.join(VOLUME_NAME);
+        let failed_at_path = |call: &str| failed(format!("{call}({})", path.display()));
+        match rustix::fs::mkdirat(&self.tmpfs, VOLUME_NAME, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(named("mkdir")(errno).into()),
+            Err(errno) => return Err(failed_at_path("mkdir")(errno).into()),
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = openat(&self.tmpfs, WHOLE, flags, Mode::empty()).map_err(named("open"))?;
-        views_at(&place, &path, mount, views, deadline)
+        let mount_point = openat(&self.tmpfs, VOLUME_NAME, flags, Mode::empty())
+            .map_err(failed_at_path("open"))?;
+        take_views_at(&mount_point, &path, mount, views, deadline)
     }
 
-    /// Attaches a volume as `<directory>/<name>`.
-    pub fn add(&self, name: &str, mount: &DetachedMount) -> Result<(), AttachError> {
+    /// Attaches a view of a volume as `<directory>/<name>`.
+    pub fn attach(&self, name: &str, mount: &DetachedMount) -> Result<(), AttachError> {
         let path = self.path.join(name);
-        let place = match mount.kind {
+        let directory_flag = match mount.kind {
             Kind::Directory => {
                 rustix::fs::mkdirat(&self.tmpfs, name, Mode::RWXU)
                     .map_err(failed(format!("mkdir({})", path.display())))?;
@@ -153,103 +154,107 @@ impl Attachments {
                 OFlags::empty()
             }
         };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | place;
-        let place = openat(&self.tmpfs, name, flags, Mode::empty())
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | directory_flag;
+        let mount_point = openat(&self.tmpfs, name, flags, Mode::empty())
             .map_err(failed(format!("open({})", path.display())))?;
-        move_mount(&mount.fd, "", &place, "", ONTO)
+        move_mount(&mount.fd, "", &mount_point, "", BETWEEN_FDS)
             .map_err(failed(format!("move_mount(volume, {})", path.display())))?;
         sys::set_propagation_shared(&mount.fd).map_err(failed("mount_setattr(volume, MS_SHARED)"))
     }
 
-    /// Covers the volumes with slave mounts of them, which the delegate will bind.
+    /// Mounts slaves of the attached views over them. The delegate binds the slaves.
     ///
-    /// The volumes themselves stay below, out of reach: each is the only member of its peer group, in
-    /// this namespace alone. Whatever is copied from a slave is a slave of the same group, wherever it
-    /// propagates to and whatever propagation the delegate gives its own mount afterwards:
-    /// [`propagated`](crate::propagated) recognises copies on the host by their group. Nothing propagates in
-    /// the other direction: a slave's mounts don't reach its master, and a container's mounts are private
-    /// once this namespace has ended.
-    pub fn cover(&self) -> Result<(), AttachError> {
+    /// The views themselves stay hidden below. Each is the only member of its peer group, which exists in this namespace
+    /// alone. Every copy of a slave is a slave of the same group, wherever it propagates to and whatever propagation the
+    /// delegate gives its own mount later: [`propagated_mounts`](crate::propagated_mounts) recognizes copies on the host
+    /// by their group. Nothing propagates in the other direction: mounts on a slave don't reach its master, and a
+    /// container's mounts are private once this namespace has ended.
+    pub fn cover_with_slaves(&self) -> Result<(), AttachError> {
         let flags = clone_flags() | OpenTreeFlags::AT_RECURSIVE;
         let slaves = open_tree(&self.tmpfs, "", flags);
         let slaves = slaves.map_err(failed("open_tree(attach, CLONE | RECURSIVE)"))?;
         sys::set_propagation_slave_recursively(&slaves)
             .map_err(failed("mount_setattr(attach, RECURSIVE, MS_SLAVE)"))?;
-        let named = format!("move_mount(slaves, {})", self.path.display());
-        move_mount(&slaves, "", &self.tmpfs, "", ONTO).map_err(failed(named))
+        let call = format!("move_mount(slaves, {})", self.path.display());
+        move_mount(&slaves, "", &self.tmpfs, "", BETWEEN_FDS).map_err(failed(call))
     }
 }
 
-/// Views of a volume that is mounted nowhere: it is, on `place`, while they are taken. The caller
-/// vouches that `path` is that place, and that nothing propagates from there.
-pub(crate) fn views_at<'v>(
-    place: &OwnedFd,
+/// Takes views of a detached volume, which is mounted on `mount_point` meanwhile.
+///
+/// The caller must ensure that `path` leads to `mount_point`, and that mounts on it don't propagate.
+pub(crate) fn take_views_at<'v>(
+    mount_point: &OwnedFd,
     path: &Path,
     mount: &OwnedFd,
     views: impl ExactSizeIterator<Item = View<'v>>,
     deadline: Deadline,
 ) -> Result<Vec<DetachedMount>, ViewsError> {
-    let named = |call: &str| failed(format!("{call}({})", path.display()));
-    move_mount(mount, "", place, "", ONTO).map_err(named("move_mount"))?;
-    let taken = view::take_all(mount, views, deadline);
-    // Whoever comes next in this namespace is to see the views alone.
-    let gone = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
-    let taken = taken?;
-    gone.map_err(named("umount2"))?;
-    Ok(taken)
+    let failed_at_path = |call: &str| failed(format!("{call}({})", path.display()));
+    move_mount(mount, "", mount_point, "", BETWEEN_FDS).map_err(failed_at_path("move_mount"))?;
+    let views = view::take_all(mount, views, deadline);
+    // Unmounted even after an error, so that only the views can be seen in this namespace from now on.
+    let unmounted = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    let views = views?;
+    unmounted.map_err(failed_at_path("umount2"))?;
+    Ok(views)
 }
 
-/// Whether the attach directory is to be [held privately](hold_privately).
+/// Returns true if the attach directory needs a [private mount](make_private_mount): it is configured so, or the kernel
+/// lacks `MOVE_MOUNT_SET_GROUP`.
 #[must_use]
-pub fn is_held_privately(how: Attach) -> bool {
-    how == Attach::Bind || (how == Attach::Auto && !kernel_can_set_group())
+pub fn needs_private_mount(setting: Attach) -> bool {
+    setting == Attach::Bind || (setting == Attach::Auto && !kernel_can_set_group())
 }
 
-/// Whether the kernel has `MOVE_MOUNT_SET_GROUP`: flags that it doesn't know are refused before the
-/// descriptors are looked at.
+/// Returns true if the kernel has `MOVE_MOUNT_SET_GROUP`. The kernel rejects unknown flags before it resolves the empty
+/// paths.
 fn kernel_can_set_group() -> bool {
     let set_group = MoveMountFlags::MOVE_MOUNT_SET_GROUP;
     move_mount(CWD, "", CWD, "", set_group) == Err(Errno::NOENT)
 }
 
-/// Makes the attach directory a private bind mount of itself in the host's namespace, where it
-/// stays; that it is one already is fine. Two processes at once would make two.
-pub fn hold_privately(directory: &Path) -> Result<(), AttachError> {
+/// Makes the attach directory a private bind mount of itself in the host's namespace, where it stays. Does nothing if it
+/// is one already.
+///
+/// The caller must hold the attach lock: two processes at once would make two mounts.
+pub fn make_private_mount(directory: &Path) -> Result<(), AttachError> {
     let attach = open_directory(directory)?;
     let stat = statx(&attach, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(failed("statx"))?;
     if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        // Private too, unless whoever made it was killed before that.
+        // The process that made the mount may have been killed before it made it private.
         return sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"));
     }
     let bind = open_tree(&attach, "", clone_flags());
     let bind = bind.map_err(failed(format!("open_tree({}, CLONE)", directory.display())))?;
     sys::set_propagation_private(&bind).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
-    let named = format!("move_mount(bind, {})", directory.display());
-    move_mount(&bind, "", &attach, "", ONTO).map_err(failed(named))?;
-    // It came to be below a mount that may propagate, which makes it shared again.
+    let call = format!("move_mount(bind, {})", directory.display());
+    move_mount(&bind, "", &attach, "", BETWEEN_FDS).map_err(failed(call))?;
+    // Mounting it below a shared mount made it shared again.
     let attach = open_directory(directory)?;
     sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"))
 }
 
 fn open_directory(directory: &Path) -> Result<OwnedFd, AttachError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let named = format!("open({})", directory.display());
-    open(directory, flags, Mode::empty()).map_err(failed(named))
+    let call = format!("open({})", directory.display());
+    open(directory, flags, Mode::empty()).map_err(failed(call))
 }
 
-/// Whether a mount is in a peer group or a slave of one. Where it is neither there is nothing to
-/// put back, and the kernel says EINVAL to it.
+/// Returns true if a mount is in a peer group or is a slave of one. Otherwise it has no group to rejoin, and the kernel
+/// would return EINVAL for the attempt.
 fn propagates(mount: &OwnedFd, table: &Table) -> Result<bool, AttachError> {
     let found = table.mount(identity(mount)?.mount);
-    let found = found.map_err(|error| unread(&error))?;
-    // One that isn't listed (in a chroot) may: too much is refused by the kernel, too little leaks.
+    let found = found.map_err(|error| unreadable_mounts(&error))?;
+    // A mount that isn't listed (in a chroot) may propagate. A wrong `true` is an error of the kernel, a wrong `false`
+    // would let the tmpfs reach the host.
     Ok(found.is_none_or(|mount| {
         mount.propagation.shared.is_some() || mount.propagation.master.is_some()
     }))
 }
 
-fn unread(error: &MountInfoError) -> AttachError {
+fn unreadable_mounts(error: &MountInfoError) -> AttachError {
     AttachError {
         call: error.to_string(),
         errno: Errno::IO,
@@ -260,33 +265,35 @@ fn clone_flags() -> OpenTreeFlags {
     OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH
 }
 
-/// Climbs from a directory to the root of the mount that it is in. By descriptors: `/run` may be
-/// mounted over, and only `..` leads to the mount that really is below.
+/// Returns the root of the mount that a directory is in. It walks up by `..` and not by path, because a directory on the
+/// path, such as `/run`, may have another mount over it.
 fn root_of_mount(directory: &OwnedFd) -> Result<OwnedFd, AttachError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut here = openat(directory, ".", flags, Mode::empty()).map_err(failed("open(\".\")"))?;
-    let mut place = identity(&here)?;
+    let mut current =
+        openat(directory, ".", flags, Mode::empty()).map_err(failed("open(\".\")"))?;
+    let mut current_identity = identity(&current)?;
     loop {
-        let parent = openat(&here, "..", flags, Mode::empty()).map_err(failed("open(\"..\")"))?;
-        let above = identity(&parent)?;
-        if above.mount != place.mount || above == place {
-            return Ok(here);
+        let parent =
+            openat(&current, "..", flags, Mode::empty()).map_err(failed("open(\"..\")"))?;
+        let parent_identity = identity(&parent)?;
+        if parent_identity.mount != current_identity.mount || parent_identity == current_identity {
+            return Ok(current);
         }
-        here = parent;
-        place = above;
+        current = parent;
+        current_identity = parent_identity;
     }
 }
 
 #[derive(PartialEq, Eq)]
-struct Identity {
+struct DirectoryIdentity {
     mount: u64,
     inode: u64,
 }
 
-fn identity(directory: &OwnedFd) -> Result<Identity, AttachError> {
-    let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
-    let stat = statx(directory, "", AtFlags::EMPTY_PATH, wanted).map_err(failed("statx"))?;
-    Ok(Identity {
+fn identity(directory: &OwnedFd) -> Result<DirectoryIdentity, AttachError> {
+    let fields = StatxFlags::MNT_ID | StatxFlags::INO;
+    let stat = statx(directory, "", AtFlags::EMPTY_PATH, fields).map_err(failed("statx"))?;
+    Ok(DirectoryIdentity {
         mount: stat.stx_mnt_id,
         inode: stat.stx_ino,
     })

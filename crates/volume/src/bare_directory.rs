@@ -1,4 +1,4 @@
-//! Directories that only mark where a volume would be mounted: no mount point, and no files.
+//! Checks whether a directory only marks where a volume would be mounted: it is no mount point and holds no files.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -8,45 +8,47 @@ use rustix::io::Errno;
 
 use crust_blockfs::identity::LookupError;
 
-/// The depth to which a tree of empty directories is read. Runtimes create a subPath's directories;
-/// a deeper tree is somebody's data.
-const DEPTH: usize = 64;
+/// The depth to which a tree of empty directories is read. Container runtimes create the directories of a subPath; a
+/// deeper tree counts as data.
+const MAX_DEPTH: usize = 64;
 
-/// The number of entries of such a tree that are read; a larger tree is somebody's data as well.
-const ENTRIES: usize = 10_000;
+/// The number of directories that are read in a tree; a larger tree counts as data.
+const MAX_ENTRIES: usize = 10_000;
 
-/// The kind of contents of a directory.
+/// The contents of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryContents {
-    /// Nothing but directories, since container runtimes create a missing bind source; or it
-    /// doesn't exist.
+    /// Only directories, such as those that container runtimes create for a missing bind source. A directory that
+    /// doesn't exist is bare too.
     Bare,
-    /// Something else than directories, at any depth.
+    /// A file other than a directory, at any depth.
     Files,
-    /// It is the root of a mount, or an automount's trigger, and wasn't listed.
+    /// The root of a mount or the trigger of an automount. It wasn't listed.
     Mount,
-    /// It couldn't be looked into, or only directories were found before the look became too long.
+    /// The directory can't be read, or is too deep or large to be read whole and holds only directories so far.
     Unknown,
 }
 
-/// Returns what a CSI volume's directory on the host holds. Below it no link is followed, and nothing is
-/// mounted by the look: a path alone doesn't trigger an automount (open(2), `O_PATH`).
+/// Returns the contents of a CSI volume's directory on the host.
+///
+/// Links below the directory aren't followed. An automount isn't triggered, because a path that is opened with
+/// `O_PATH` doesn't trigger one (open(2)).
 #[must_use]
 pub fn contents(directory: &Path) -> DirectoryContents {
-    look_up(directory).unwrap_or(DirectoryContents::Unknown)
+    read_contents(directory).unwrap_or(DirectoryContents::Unknown)
 }
 
-fn look_up(directory: &Path) -> Result<DirectoryContents, LookupError> {
+fn read_contents(directory: &Path) -> Result<DirectoryContents, LookupError> {
     const OCCUPIED: StatxAttributes = StatxAttributes::MOUNT_ROOT.union(StatxAttributes::AUTOMOUNT);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let failed = |call| move |errno| LookupError::new(call, directory, errno);
-    let place = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
+    let opened = match rustix::fs::openat(CWD, directory, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(DirectoryContents::Bare),
         opened => opened.map_err(failed("openat"))?,
     };
-    // Nothing is asked for that a file server would have to be asked for.
+    // Doesn't ask a file server: only the attributes that the kernel knows are requested.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&place, "", flags, StatxFlags::empty());
+    let stat = rustix::fs::statx(&opened, "", flags, StatxFlags::empty());
     if stat
         .map_err(failed("statx"))?
         .stx_attributes
@@ -55,28 +57,27 @@ fn look_up(directory: &Path) -> Result<DirectoryContents, LookupError> {
         return Ok(DirectoryContents::Mount);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(&place, c".", flags, Mode::empty()) {
-        // Something else than a directory.
+    match rustix::fs::openat(&opened, c".", flags, Mode::empty()) {
         Err(Errno::NOTDIR) => Ok(DirectoryContents::Files),
-        opened => look_into(
-            opened.map_err(failed("openat"))?,
-            DEPTH,
-            &mut ENTRIES.clone(),
+        directory => read_tree(
+            directory.map_err(failed("openat"))?,
+            MAX_DEPTH,
+            &mut MAX_ENTRIES.clone(),
         )
         .map_err(failed("getdents64")),
     }
 }
 
-/// Whether a CSI volume's directory on the host isn't the root of a mount and holds no files. One
-/// that doesn't exist is bare. A tree of directories that is too large to look through counts as somebody's data.
+/// Returns true if a CSI volume's directory on the host is bare: it isn't the root of a mount and holds no files, or it
+/// doesn't exist. A tree of directories that is too large to be read isn't bare.
 pub fn is_bare_directory(directory: &Path) -> Result<bool, LookupError> {
-    Ok(look_up(directory)? == DirectoryContents::Bare)
+    Ok(read_contents(directory)? == DirectoryContents::Bare)
 }
 
-fn look_into(
+fn read_tree(
     directory: OwnedFd,
-    depth: usize,
-    left: &mut usize,
+    depth_left: usize,
+    entries_left: &mut usize,
 ) -> Result<DirectoryContents, Errno> {
     let mut entries = Dir::new(directory)?;
     while let Some(entry) = entries.next() {
@@ -88,15 +89,15 @@ fn look_into(
         if entry.file_type() != FileType::Directory {
             return Ok(DirectoryContents::Files);
         }
-        if depth == 0 || *left == 0 {
+        if depth_left == 0 || *entries_left == 0 {
             return Ok(DirectoryContents::Unknown);
         }
-        *left -= 1;
+        *entries_left -= 1;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = entries
             .fd()
             .and_then(|directory| rustix::fs::openat(directory, name, flags, Mode::empty()));
-        match look_into(opened?, depth - 1, left)? {
+        match read_tree(opened?, depth_left - 1, entries_left)? {
             DirectoryContents::Bare => {}
             other => return Ok(other),
         }
@@ -117,10 +118,7 @@ mod tests {
         std::fs::create_dir_all(path.join("a/b/c")).unwrap();
         assert!(is_bare_directory(path).unwrap());
         std::os::unix::fs::symlink("nowhere", path.join("a/b/link")).unwrap();
-        assert!(
-            !is_bare_directory(path).unwrap(),
-            "a link is somebody's data"
-        );
+        assert!(!is_bare_directory(path).unwrap(), "a link counts as data");
         std::fs::remove_file(path.join("a/b/link")).unwrap();
         std::fs::write(path.join("a/b/file"), b"").unwrap();
         assert_eq!(contents(path), DirectoryContents::Files);
@@ -129,20 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_too_deep_or_too_large_is_not_judged() {
+    fn contents_of_a_too_deep_or_too_large_tree_are_unknown() {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temporary.path().join("a/b/c")).unwrap();
-        let look = |depth, mut entries| {
+        let read = |depth, mut entries| {
             let opened = std::fs::File::open(temporary.path()).unwrap();
-            look_into(opened.into(), depth, &mut entries).unwrap()
+            read_tree(opened.into(), depth, &mut entries).unwrap()
         };
-        assert_eq!(look(3, 3), DirectoryContents::Bare);
-        assert_eq!(look(2, 3), DirectoryContents::Unknown);
-        assert_eq!(look(3, 2), DirectoryContents::Unknown);
+        assert_eq!(read(3, 3), DirectoryContents::Bare);
+        assert_eq!(read(2, 3), DirectoryContents::Unknown);
+        assert_eq!(read(3, 2), DirectoryContents::Unknown);
     }
 
     #[test]
-    fn what_is_no_directory_is_somebodys_data() {
+    fn a_file_in_place_of_the_directory_counts_as_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(contents(file.path()), DirectoryContents::Files);
     }

@@ -1,5 +1,5 @@
-//! Mounts of a volume for one container alone, because no sandbox of its pod has the volume. Several such containers
-//! share the superblock, since the kernel has one for each device.
+//! Mounts a volume for one container alone, because no sandbox of its pod has the volume mounted. Several such containers
+//! share the superblock, since the kernel has one superblock for each device.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,23 +7,23 @@ use std::path::Path;
 use crust_state::ownership::Admission;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
-use super::acquire::{NewUser, acquire, planned};
-use super::context::{Context, Locked};
+use super::acquire::{NewUser, acquire, plan_for_users};
+use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
 use super::new_mount::{self, NewMount};
 use super::plan::check_disk;
-use super::users::{NewContainer, announced, live_record};
+use super::users::{NewContainer, live_record, pending_user};
 
-/// Announces a container that is about to be created, and mounts a volume for it alone. The mount
-/// is attached nowhere; it ends with the last process that has a view of it.
+/// Announces a container that is about to be created, and mounts a volume for it alone. The returned mount is detached;
+/// the file system stays mounted until the last view of it is gone.
 pub fn mount_for_container(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
     cli: &Path,
 ) -> Result<OwnedFd, VolumeError> {
-    enter(context, locked, container, mounts, |new, record| {
+    acquire_for_container(context, locked, container, mounts, |new, record| {
         let mount = new_mount::mount(context, new, record)?;
         let (volume, device) = (new.volume.target(), new.plan.device.number());
         tracing::info!(%volume, %device, container = container.id, "mounted for the container");
@@ -32,14 +32,14 @@ pub fn mount_for_container(
     })
 }
 
-/// Announces a container that is about to be created, and whose hook will mount the volume.
+/// Announces a container that is about to be created, and whose hook will mount the volume by [`mount_reserved`].
 pub fn reserve(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
-    enter(context, locked, container, mounts, |new, _| {
+    acquire_for_container(context, locked, container, mounts, |new, _| {
         check_disk(new.volume.info(), &new.plan.device)?;
         match new.admission {
             Admission::First => new_mount::check_not_held(context, new.plan),
@@ -48,10 +48,12 @@ pub fn reserve(
     })
 }
 
-/// Mounts a volume for a container that it was [`reserve`]d for, once.
+/// Mounts a volume for a container that it was [reserved](reserve) for. The returned mount is detached.
+///
+/// Must be called once for each volume and container.
 pub fn mount_reserved(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     id: &str,
     cli: &Path,
     label: Option<&str>,
@@ -64,8 +66,8 @@ pub fn mount_reserved(
         let user = user
             .cloned()
             .ok_or_else(|| Cause::NotPending(id.to_owned()))?;
-        // The device that it was reserved with, which the mount compares with what was staged.
-        let (plan, mut others) = planned(context.config, &locked.volume, live, label)?;
+        // Plans with the device that the volume was reserved on. The mount compares it with the staged one.
+        let (plan, mut others) = plan_for_users(context.config, &locked.volume, live, label)?;
         others.remove(UserKind::Container, id);
         let pod_uid = user.pod_uid.clone();
         acquire(
@@ -92,18 +94,19 @@ pub fn mount_reserved(
     mounted().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
-fn enter<T>(
+/// Adds a container to the volume's record as a pending user and runs `work`, as [`acquire`] does.
+fn acquire_for_container<T>(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
     work: impl FnOnce(NewMount<'_>, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, VolumeError> {
-    let entered = || -> Result<_, Cause> {
+    let acquired = || -> Result<_, Cause> {
         let volume = &locked.volume;
         let live = live_record(volume)?;
-        let (plan, before) = planned(context.config, volume, live, container.label)?;
-        let user = announced(context, &before, container, mounts)?;
+        let (plan, before) = plan_for_users(context.config, volume, live, container.label)?;
+        let user = pending_user(context, &before, container, mounts)?;
         acquire(
             context,
             locked,
@@ -123,5 +126,5 @@ fn enter<T>(
             },
         )
     };
-    entered().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+    acquired().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }

@@ -1,5 +1,5 @@
-//! Differences between two stages of one volume, by meaning: kubelet publishes again after each restart,
-//! and an upgraded driver may spell the same volume differently.
+//! Compares the metadata of two stages of one volume by meaning. kubelet publishes volumes again after each restart, and
+//! an upgraded driver may write the same metadata differently.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -12,91 +12,101 @@ use crust_state::{Config, MountInfo};
 use super::plan::mount_options;
 use crust_blockfs::device::Device;
 
-/// Returns what is staged and what is asked for instead, one sentence a difference; none where both mean
-/// the same volume. Two paths are compared by the devices that they lead to now.
+/// Returns the differences between the staged and the requested metadata, each as a phrase for an error message. Empty
+/// if both have the same meaning. Device paths are compared by the devices that they lead to now.
 #[must_use]
-pub fn differences(config: &Config, staged: &MountInfo, asked: &MountInfo) -> Vec<String> {
-    of(config, staged, Users::None, asked, &number)
+pub fn differences(config: &Config, staged: &MountInfo, requested: &MountInfo) -> Vec<String> {
+    compare(config, staged, Usage::Unused, requested, &device_number)
 }
 
-/// Returns the differences to the stage of a volume that is in use. `device` is the device that its users
-/// have, whatever the staged path leads to now; `None` if that isn't known.
+/// Returns the differences between the staged metadata of a volume in use and the requested metadata.
 ///
-/// An access mode that doesn't tell `ReadWriteOncePod` from `ReadWriteOnce` is no difference to one that does:
-/// see [`may_be_renamed`].
+/// `device` is the device that its users have mounted, wherever the staged path leads now; `None` if it is unknown. An
+/// access mode that doesn't distinguish `ReadWriteOncePod` from `ReadWriteOnce` is equal to one that does: see
+/// [`may_be_renamed`].
 pub(super) fn differences_in_use(
     config: &Config,
     staged: &MountInfo,
     device: Option<DeviceNumber>,
-    asked: &MountInfo,
+    requested: &MountInfo,
 ) -> Vec<String> {
-    of(config, staged, Users::Live { device }, asked, &number)
+    compare(
+        config,
+        staged,
+        Usage::InUse { device },
+        requested,
+        &device_number,
+    )
 }
 
-/// The users of the volume that is staged.
+/// Whether the staged volume is in use.
 #[derive(Debug, Clone, Copy)]
-enum Users {
-    None,
-    /// There may be some, with this device.
-    Live {
+enum Usage {
+    Unused,
+    /// The volume has users, or may have some.
+    InUse {
+        /// The device that they have mounted, if it is known.
         device: Option<DeviceNumber>,
     },
 }
 
-/// The device that a path leads to now.
-fn number(path: &Path) -> Option<DeviceNumber> {
+/// Returns the device that a path leads to now.
+fn device_number(path: &Path) -> Option<DeviceNumber> {
     let device = Device::open(path).ok()?;
     Some(device.number())
 }
 
-fn of(
+fn compare(
     config: &Config,
     staged: &MountInfo,
-    users: Users,
-    asked: &MountInfo,
-    number: &dyn Fn(&Path) -> Option<DeviceNumber>,
+    usage: Usage,
+    requested: &MountInfo,
+    device_number: &dyn Fn(&Path) -> Option<DeviceNumber>,
 ) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut differ = |field: &str, staged: &dyn Display, asked: &dyn Display| {
-        found.push(format!(
-            "{field}: {staged} was staged, {asked} is asked for"
-        ));
+    let mut differences = Vec::new();
+    let mut differ = |field: &str, staged: &dyn Display, requested: &dyn Display| {
+        differences.push(format!("{field}: staged {staged}, requested {requested}"));
     };
-    if staged.volume_type != asked.volume_type {
+    if staged.volume_type != requested.volume_type {
         let name = |info: &MountInfo| match info.volume_type {
             VolumeType::Block => "block",
             VolumeType::Network => "network",
         };
-        differ("volume type", &name(staged), &name(asked));
+        differ("volume type", &name(staged), &name(requested));
     }
-    if staged.device != asked.device {
-        let in_use = match users {
-            Users::None => None,
-            Users::Live { device } => device,
+    if staged.device != requested.device {
+        let mounted = match usage {
+            Usage::Unused => None,
+            Usage::InUse { device } => device,
         };
-        let before = in_use.or_else(|| number(&staged.device));
-        let now = number(&asked.device);
+        let before = mounted.or_else(|| device_number(&staged.device));
+        let now = device_number(&requested.device);
         if before.is_none() || before != now {
-            let named = |info: &MountInfo, number: Option<DeviceNumber>| {
+            let describe = |info: &MountInfo, number: Option<DeviceNumber>| {
                 let path = info.device.to_string_lossy();
                 match number {
                     Some(number) => format!("{path:?} ({number})"),
                     None => format!("{path:?} (no device now)"),
                 }
             };
-            differ("device", &named(staged, before), &named(asked, now));
+            differ(
+                "device",
+                &describe(staged, before),
+                &describe(requested, now),
+            );
         }
-    } else if let (Some(before), Some(now)) = (staged.disk_seq, asked.disk_seq)
+    } else if let (Some(before), Some(now)) = (staged.disk_seq, requested.disk_seq)
         && before != now
     {
         let device = format!("device {:?}", staged.device.to_string_lossy());
-        let disk = |seq| format!("the kernel's disk {seq}");
+        let disk = |seq| format!("disk sequence number {seq}");
         differ(&device, &disk(before), &disk(now));
     }
-    if staged.fstype != asked.fstype {
-        differ("file system", &staged.fstype, &asked.fstype);
+    if staged.fstype != requested.fstype {
+        differ("file system", &staged.fstype, &requested.fstype);
     }
-    let (before, now) = (Meaning::of(config, staged), Meaning::of(config, asked));
+    let before = MountSemantics::new(config, staged);
+    let now = MountSemantics::new(config, requested);
     let only_in = |one: &[String], other: &[String]| {
         let options = one.iter().filter(|option| !other.contains(option));
         let options: Vec<String> = options.map(|option| format!("{option:?}")).collect();
@@ -114,59 +124,62 @@ fn of(
         differ("readOnly", &before.read_only, &now.read_only);
     }
     if before.group != now.group {
-        differ("fsGroup", &shown(before.group), &shown(now.group));
+        differ("fsGroup", &group_text(before.group), &group_text(now.group));
     } else if before.policy != now.policy {
-        let (before, now) = (staged.fs_group_change_policy, asked.fs_group_change_policy);
+        let (before, now) = (
+            staged.fs_group_change_policy,
+            requested.fs_group_change_policy,
+        );
         differ("fsGroupChangePolicy", &before, &now);
     }
-    let is_renamed = matches!(users, Users::Live { .. }) && may_be_renamed(staged, asked);
+    let is_renamed = matches!(usage, Usage::InUse { .. }) && may_be_renamed(staged, requested);
     if before.access != now.access && !is_renamed {
-        let (before, now) = (staged.access_mode, asked.access_mode);
-        differ("access mode", &mode(before), &mode(now));
+        let (before, now) = (staged.access_mode, requested.access_mode);
+        differ("access mode", &mode_text(before), &mode_text(now));
     }
-    if staged.device_node != asked.device_node {
-        differ("deviceNode", &staged.device_node, &asked.device_node);
+    if staged.device_node != requested.device_node {
+        differ("deviceNode", &staged.device_node, &requested.device_node);
     }
-    found
+    differences
 }
 
-/// Returns true if two stages with different access may be of the same claim, one of them by an older name.
+/// Returns true if two different access modes may come from the same persistent volume claim, one of them under an older
+/// name.
 ///
-/// kubelet says `SINGLE_NODE_WRITER` both for `ReadWriteOnce` and for `ReadWriteOncePod` as long as the driver
-/// lacks `SINGLE_NODE_MULTI_WRITER` (KEP-2485), and a driver may not hand any mode on. When the driver is
-/// upgraded, or downgraded, under a running pod, kubelet publishes the volume again after its own restart
-/// with the other name. Nothing is changed then, and exclusive use is kept both ways: after an upgrade
-/// each further pod says `SINGLE_NODE_SINGLE_WRITER` itself, and after a downgrade the record in use still
-/// does.
-fn may_be_renamed(staged: &MountInfo, asked: &MountInfo) -> bool {
-    let is_older =
+/// kubelet passes `SINGLE_NODE_WRITER` both for `ReadWriteOnce` and for `ReadWriteOncePod` as long as the driver lacks
+/// the capability `SINGLE_NODE_MULTI_WRITER` (KEP-2485), and a driver may pass on no mode at all. If the driver is
+/// upgraded or downgraded while a pod runs, kubelet publishes the volume again with the other name after its own restart.
+/// The staged metadata isn't changed then, and exclusive use is preserved: after an upgrade, each further pod passes
+/// `SINGLE_NODE_SINGLE_WRITER` itself; after a downgrade, the record in use still contains it.
+fn may_be_renamed(staged: &MountInfo, requested: &MountInfo) -> bool {
+    let is_older_name =
         |info: &MountInfo| matches!(info.access_mode, None | Some(AccessMode::SingleNodeWriter));
-    is_older(staged) || is_older(asked)
+    is_older_name(staged) || is_older_name(requested)
 }
 
-fn shown(group: Option<u32>) -> String {
+fn group_text(group: Option<u32>) -> String {
     group.map_or_else(|| "none".to_owned(), |group| group.to_string())
 }
 
-fn mode(mode: Option<AccessMode>) -> &'static str {
+fn mode_text(mode: Option<AccessMode>) -> &'static str {
     mode.map_or("none", AccessMode::as_str)
 }
 
-/// The part of a stage that makes a difference to a pod, however it was written.
+/// The metadata that affects a pod, independent of how it was written.
 #[derive(Debug, PartialEq, Eq)]
-struct Meaning {
-    /// In one form and order; as they were written where they can't be understood.
+struct MountSemantics {
+    /// In canonical form and order, or as written if they can't be parsed.
     options: Vec<String>,
-    /// The pod's mount is read-only.
+    /// Whether the pod's mount is read-only.
     read_only: bool,
-    /// The group that the files get. A pod that only reads changes none.
+    /// The group that the files get; `None` for a read-only mount, which changes no files.
     group: Option<u32>,
     policy: Option<FsGroupChangePolicy>,
     access: Access,
 }
 
-impl Meaning {
-    fn of(config: &Config, info: &MountInfo) -> Self {
+impl MountSemantics {
+    fn new(config: &Config, info: &MountInfo) -> Self {
         let (options, superblock_is_read_only) = match mount_options(config, info) {
             Ok(options) => (options.canonical(), options.read_only),
             Err(_) => (info.options.clone(), false),
@@ -199,27 +212,27 @@ mod tests {
         info(|info| info.options = options.iter().map(ToString::to_string).collect())
     }
 
-    /// `/dev/a` and `/dev/link` are one device, `/dev/b` is another, and there are no others.
-    fn compared(staged: &MountInfo, users: Users, asked: &MountInfo) -> Vec<String> {
+    /// Compares on a node where `/dev/a` and `/dev/link` lead to one device and `/dev/b` to another.
+    fn compare_on_node(staged: &MountInfo, usage: Usage, requested: &MountInfo) -> Vec<String> {
         let config = Config {
             default_options: vec!["nodev".to_owned()],
             ..Config::default()
         };
-        of(&config, staged, users, asked, &|path| match path.to_str() {
+        let device_number = |path: &Path| match path.to_str() {
             Some("/dev/a" | "/dev/link") => "7:1".parse().ok(),
             Some("/dev/b") => "7:2".parse().ok(),
             _ => None,
-        })
+        };
+        compare(&config, staged, usage, requested, &device_number)
     }
 
-    /// The volume is in use, from `/dev/a`.
-    fn used() -> Users {
+    fn in_use_on_dev_a() -> Usage {
         let device = Some("7:1".parse().unwrap());
-        Users::Live { device }
+        Usage::InUse { device }
     }
 
     #[test]
-    fn what_means_the_same_does_not_differ() {
+    fn metadata_of_the_same_meaning_does_not_differ() {
         let mode = |mode| info(|info| info.access_mode = Some(mode));
         let on = |device: &str| info(|info| info.device = device.into());
         let read_only = || info(|info| info.read_only = true);
@@ -231,7 +244,7 @@ mod tests {
             })
         };
         let reader = AccessMode::SingleNodeReaderOnly;
-        for (staged, asked) in [
+        for (staged, requested) in [
             (
                 with(&[]),
                 with(&["rw", "defaults", "_netdev", "", "x-mine"]),
@@ -272,70 +285,70 @@ mod tests {
             ),
             (info(|_| {}), info(|info| info.disk_seq = "7".parse().ok())),
         ] {
-            let differences = compared(&staged, Users::None, &asked);
+            let differences = compare_on_node(&staged, Usage::Unused, &requested);
             assert_eq!(
                 differences,
                 <[String; 0]>::default(),
-                "{staged:?} {asked:?}"
+                "{staged:?} {requested:?}"
             );
-            let differences = compared(&asked, Users::None, &staged);
+            let differences = compare_on_node(&requested, Usage::Unused, &staged);
             assert_eq!(
                 differences,
                 <[String; 0]>::default(),
-                "{asked:?} {staged:?}"
+                "{requested:?} {staged:?}"
             );
         }
     }
 
     #[test]
-    fn what_differs_is_named_with_both() {
+    fn a_difference_is_reported_with_both_values() {
         let mode = |mode| info(|info| info.access_mode = Some(mode));
         let on = |device: &str| info(|info| info.device = device.into());
-        for (staged, asked, expected) in [
+        for (staged, requested, expected) in [
             (
                 with(&["discard", "noatime"]),
                 with(&["nodiscard", "noatime"]),
-                r#"options: "discard" was staged, "nodiscard" is asked for"#,
+                r#"options: staged "discard", requested "nodiscard""#,
             ),
             (
                 with(&[]),
                 with(&["noatime", "commit=5"]),
-                r#"options: nothing was staged, "commit=5", "noatime" is asked for"#,
+                r#"options: staged nothing, requested "commit=5", "noatime""#,
             ),
             (
                 on("/dev/a"),
                 on("/dev/b"),
-                r#"device: "/dev/a" (7:1) was staged, "/dev/b" (7:2) is asked for"#,
+                r#"device: staged "/dev/a" (7:1), requested "/dev/b" (7:2)"#,
             ),
             (
                 on("/dev/a"),
                 on("/dev/gone"),
-                r#"device: "/dev/a" (7:1) was staged, "/dev/gone" (no device now) is asked for"#,
+                r#"device: staged "/dev/a" (7:1), requested "/dev/gone" (no device now)"#,
             ),
             (
                 on("/dev/gone"),
                 on("/dev/lost"),
-                r#"device: "/dev/gone" (no device now) was staged, "/dev/lost" (no device now) is asked for"#,
+                r#"device: staged "/dev/gone" (no device now), requested "/dev/lost" (no device now)"#,
             ),
             (
                 info(|info| info.disk_seq = "7".parse().ok()),
                 info(|info| info.disk_seq = "8".parse().ok()),
-                r#"device "/dev/a": the kernel's disk 7 was staged, the kernel's disk 8 is asked for"#,
+                r#"device "/dev/a": staged disk sequence number 7, requested disk sequence number 8"#,
             ),
             (
                 info(|_| {}),
                 info(|info| info.fstype = "xfs".to_owned()),
-                "file system: ext4 was staged, xfs is asked for",
+                "file system: staged ext4, requested xfs",
             ),
             (
                 info(|_| {}),
                 info(|info| info.read_only = true),
-                "readOnly: false was staged, true is asked for",
+                "readOnly: staged false, requested true",
             ),
             (
                 info(|info| info.fs_group = Some(0)),
                 info(|_| {}),
-                "fsGroup: 0 was staged, none is asked for",
+                "fsGroup: staged 0, requested none",
             ),
             (
                 info(|info| info.fs_group = Some(7)),
@@ -343,57 +356,58 @@ mod tests {
                     info.fs_group = Some(7);
                     info.fs_group_change_policy = FsGroupChangePolicy::OnRootMismatch;
                 }),
-                "fsGroupChangePolicy: Always was staged, OnRootMismatch is asked for",
+                "fsGroupChangePolicy: staged Always, requested OnRootMismatch",
             ),
             (
                 mode(AccessMode::SingleNodeWriter),
                 mode(AccessMode::SingleNodeSingleWriter),
-                "access mode: SINGLE_NODE_WRITER was staged, SINGLE_NODE_SINGLE_WRITER is asked for",
+                "access mode: staged SINGLE_NODE_WRITER, requested SINGLE_NODE_SINGLE_WRITER",
             ),
             (
                 info(|_| {}),
                 info(|info| info.device_node = true),
-                "deviceNode: false was staged, true is asked for",
+                "deviceNode: staged false, requested true",
             ),
             (
                 info(|_| {}),
                 info(|info| info.volume_type = VolumeType::Network),
-                "volume type: block was staged, network is asked for",
+                "volume type: staged block, requested network",
             ),
         ] {
-            assert_eq!(compared(&staged, Users::None, &asked), [expected]);
+            let differences = compare_on_node(&staged, Usage::Unused, &requested);
+            assert_eq!(differences, [expected]);
         }
-        // The file system is another one as well: each is told.
-        let asked = info(|info| {
+        let requested = info(|info| {
             info.options = vec!["ro".to_owned()];
             info.fstype = "xfs".to_owned();
         });
-        assert_eq!(compared(&with(&[]), Users::None, &asked).len(), 3);
+        let differences = compare_on_node(&with(&[]), Usage::Unused, &requested);
+        assert_eq!(differences.len(), 3, "options, readOnly and file system");
     }
 
     #[test]
     fn a_volume_in_use_is_on_the_device_that_its_users_have() {
         let on = |device: &str| info(|info| info.device = device.into());
-        for (staged, asked, same) in [
-            // The link that was staged is gone, or leads elsewhere.
+        for (staged, requested, is_same) in [
+            // The staged link is gone, or leads elsewhere now.
             ("/dev/gone", "/dev/gone", true),
             ("/dev/b", "/dev/b", true),
             ("/dev/gone", "/dev/a", true),
             ("/dev/b", "/dev/link", true),
             ("/dev/link", "/dev/b", false),
         ] {
-            let differences = compared(&on(staged), used(), &on(asked));
-            assert_eq!(differences.is_empty(), same, "{differences:?}");
+            let differences = compare_on_node(&on(staged), in_use_on_dev_a(), &on(requested));
+            assert_eq!(differences.is_empty(), is_same, "{differences:?}");
         }
     }
 
-    /// A driver that gains or loses `SINGLE_NODE_MULTI_WRITER` under a running pod (KEP-2485).
+    /// The driver gains or loses `SINGLE_NODE_MULTI_WRITER` while a pod runs (KEP-2485).
     #[test]
     fn a_volume_in_use_keeps_its_access_mode_under_another_name() {
         use AccessMode::{
             MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter,
         };
-        let unknown = Users::Live { device: None };
+        let unknown = Usage::InUse { device: None };
         for (one, other, is_same_in_use) in [
             (Some(SingleNodeWriter), Some(SingleNodeSingleWriter), true),
             (None, Some(SingleNodeSingleWriter), true),
@@ -408,14 +422,13 @@ mod tests {
                 false,
             ),
         ] {
-            for (staged, asked) in [(one, other), (other, one)] {
+            for (staged, requested) in [(one, other), (other, one)] {
                 let mode = |mode| info(|info| info.access_mode = mode);
-                for users in [used(), unknown] {
-                    let found = compared(&mode(staged), users, &mode(asked));
-                    assert_eq!(found.is_empty(), is_same_in_use, "{users:?} {found:?}");
+                for usage in [in_use_on_dev_a(), unknown] {
+                    let found = compare_on_node(&mode(staged), usage, &mode(requested));
+                    assert_eq!(found.is_empty(), is_same_in_use, "{usage:?} {found:?}");
                 }
-                // What isn't in use is replaced by what is asked for.
-                let found = compared(&mode(staged), Users::None, &mode(asked));
+                let found = compare_on_node(&mode(staged), Usage::Unused, &mode(requested));
                 assert_eq!(found.len(), 1, "{found:?}");
             }
         }

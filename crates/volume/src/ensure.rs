@@ -1,4 +1,4 @@
-//! Mounting a volume in a pod's sandbox, once.
+//! Mounts a volume in a pod's sandbox if it isn't mounted there yet, and opens containers' views of it.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use crust_state::record::{User, UserKind, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Volume};
 
-use super::acquire::{NewUser, acquire, planned, unused};
-use super::context::{Context, Locked};
+use super::acquire::{NewUser, acquire, empty_record, plan_for_users};
+use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
 use super::new_mount::{self, NewMount};
 use super::plan::MountPlan;
@@ -16,111 +16,110 @@ use super::users::live_record;
 use crate::sandbox::Sandbox;
 use crust_blockfs::view::{self, DetachedMount, View};
 
-/// The sandbox that a volume is mounted in.
+/// A request to mount a volume in a sandbox.
 #[derive(Debug, Clone, Copy)]
-pub struct HostSandbox<'a> {
-    /// The running sandbox.
+pub struct SandboxRequest<'a> {
     pub sandbox: &'a Sandbox,
-    /// Its record.
     pub record: &'a SandboxRecord,
-    /// The program that answers for the volume (KEP-2857: `runtime-cli`).
+    /// The program that reports on the volume and resizes it (KEP-2857: `runtime-cli`).
     pub cli: &'a Path,
-    /// The SELinux label that the volume's files are to have, on a host that enforces.
+    /// The SELinux label for the volume's files; `None` if the host doesn't enforce a policy.
     pub label: Option<&'a str>,
 }
 
-/// Makes sure that a volume is mounted in a sandbox: the file system is instantiated at most once
-/// per sandbox, and nobody sees it before fsGroup was applied.
-pub fn ensure(
+/// Mounts a volume in a sandbox unless it is mounted there already.
+///
+/// The volume becomes visible in the sandbox only after fsGroup has been applied.
+pub fn ensure_mounted(
     context: &Context<'_>,
-    locked: &Locked,
-    host: HostSandbox<'_>,
+    locked: &LockedVolume,
+    request: SandboxRequest<'_>,
 ) -> Result<(), VolumeError> {
-    let done = ensure_mounted(context, locked, host);
-    done.map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+    let result = try_ensure_mounted(context, locked, request);
+    result.map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
-/// How a volume stands in a sandbox.
+/// The state of a volume's mount in a sandbox.
 pub(super) struct MountStatus {
     pub(super) plan: MountPlan,
-    /// Its record, with what counts of it.
+    /// The volume's record with its live users.
     pub(super) before: VolumeRecord,
-    /// It is mounted there.
-    pub(super) mounted: bool,
-    /// It is mounted there as it was staged, and the sandbox is on record: nothing is left to claim.
+    pub(super) is_mounted: bool,
+    /// The volume is mounted as it is staged, and the sandbox is a recorded user: there is nothing to claim or mount.
     pub(super) is_complete: bool,
 }
 
 impl MountStatus {
-    /// Looks, and changes nothing.
-    pub(super) fn of(
+    /// Reads the state without changing anything.
+    pub(super) fn read(
         config: &Config,
         volume: &Volume,
         sandbox: &Sandbox,
         label: Option<&str>,
     ) -> Result<Self, Cause> {
         let mut live = live_record(volume)?;
-        let mut mounted = None;
+        let mut mount = None;
         if let Some(record) = &mut live {
-            mounted = sandbox.mounted(volume.digest(), record.device)?;
-            if mounted.is_none() {
-                // A create that was killed before it mounted left this: it vouches for no superblock.
+            mount = sandbox.find_mount(volume.digest(), record.device)?;
+            if mount.is_none() {
+                // A create was killed after it had recorded the sandbox and before it mounted the volume.
                 record.remove(UserKind::Sandbox, sandbox.id());
             }
         }
         let live = live.filter(|record| !record.users.is_empty());
-        let is_on_record = live.is_some();
-        let (mut plan, mut before) = planned(config, volume, live, label)?;
-        if !is_on_record {
-            mounted = sandbox.mounted(volume.digest(), plan.device.number())?;
-            if let Some(there) = &mounted {
-                // Its record was lost, which would have been compared.
-                let shown = MountedSuperblock::of(there);
-                plan = plan.or_labelled(shown.label())?;
-                plan = plan.or_read_only(shown.is_read_only());
-                shown.check(&plan.superblock, plan.read_only)?;
-                before = unused(&plan);
+        let has_live_users = live.is_some();
+        let (mut plan, mut before) = plan_for_users(config, volume, live, label)?;
+        if !has_live_users {
+            mount = sandbox.find_mount(volume.digest(), plan.device.number())?;
+            if let Some(mount) = &mount {
+                // The volume's record was lost: the mounted superblock is compared with the staged one instead.
+                let mounted = MountedSuperblock::of(mount);
+                plan = plan.or_labelled(mounted.label())?;
+                plan = plan.or_read_only(mounted.is_read_only());
+                mounted.check(&plan.superblock, plan.read_only)?;
+                before = empty_record(&plan);
             }
         }
-        let mounted = mounted.is_some();
-        // With another superblock than was staged the claim is what refuses it.
-        let as_staged = mounted && before.superblock == plan.superblock;
-        let is_complete = as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();
+        let is_mounted = mount.is_some();
+        // A superblock other than the staged one is refused by the claim.
+        let is_mounted_as_staged = is_mounted && before.superblock == plan.superblock;
+        let is_complete =
+            is_mounted_as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();
         Ok(Self {
             plan,
             before,
-            mounted,
+            is_mounted,
             is_complete,
         })
     }
 }
 
-pub(super) fn ensure_mounted(
+pub(super) fn try_ensure_mounted(
     context: &Context<'_>,
-    locked: &Locked,
-    host: HostSandbox<'_>,
+    locked: &LockedVolume,
+    request: SandboxRequest<'_>,
 ) -> Result<(), Cause> {
     let volume = &locked.volume;
     let MountStatus {
         plan,
         mut before,
-        mounted,
+        is_mounted,
         is_complete,
-    } = MountStatus::of(context.config, volume, host.sandbox, host.label)?;
-    let pod_uid = &*host.record.pod_uid;
+    } = MountStatus::read(context.config, volume, request.sandbox, request.label)?;
+    let pod_uid = &*request.record.pod_uid;
     if is_complete {
-        // Attached means configured, whether or not that could be written down then.
+        // An attached volume has its fsGroup. Writing that to the record may have failed after the mount.
         if !before.mark_prepared(pod_uid) {
             volume.write_record(&before)?;
         }
-        return Ok(volume.publish_cli(host.cli)?);
+        return Ok(volume.publish_cli(request.cli)?);
     }
     let new = NewUser {
-        user: sandbox_user(host.record),
+        user: sandbox_user(request.record),
         before: &before,
     };
     acquire(context, locked, plan, new, |plan, admission, record| {
-        if mounted {
+        if is_mounted {
             record.mark_prepared(pod_uid);
             return Ok(());
         }
@@ -131,32 +130,34 @@ pub(super) fn ensure_mounted(
             admission,
         };
         let mount = new_mount::mount(context, new, record)?;
-        host.sandbox
-            .enter(|inside| inside.attach(volume.digest(), &mount))?;
+        request
+            .sandbox
+            .enter(|namespace| namespace.attach(volume.digest(), &mount))?;
         tracing::info!(
             volume = %volume.target(),
             device = %plan.device.number(),
-            sandbox = host.sandbox.id(),
+            sandbox = request.sandbox.id(),
             "mounted in the sandbox"
         );
         Ok(())
     })?;
-    Ok(volume.publish_cli(host.cli)?)
+    Ok(volume.publish_cli(request.cli)?)
 }
 
-/// Containers' views of a volume that is mounted in a sandbox, which is looked at once for all of
-/// them: a container may have thousands.
-pub fn views<'v>(
+/// Opens views of a volume that is mounted in a sandbox.
+///
+/// The mount is looked up once for all views, because a container may have thousands of them.
+pub fn open_views<'v>(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     sandbox: &Sandbox,
     views: impl ExactSizeIterator<Item = View<'v>>,
 ) -> Result<Vec<DetachedMount>, VolumeError> {
     let volume = &locked.volume;
-    let viewed = || -> Result<_, Cause> {
+    let opened = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
-        let there = sandbox.mounted(volume.digest(), record.device)?;
-        let root = there.ok_or(Cause::NotInUse)?.root;
+        let mount = sandbox.find_mount(volume.digest(), record.device)?;
+        let root = mount.ok_or(Cause::NotInUse)?.root;
         let read_only = volume.info().read_only;
         let views = views.map(|view| View {
             read_only: view.read_only || read_only,
@@ -164,7 +165,7 @@ pub fn views<'v>(
         });
         Ok(sandbox.enter(|_| Ok(view::take_all(&root, views, context.deadline)?))?)
     };
-    viewed().map_err(|cause| VolumeError::new(volume.target(), cause))
+    opened().map_err(|cause| VolumeError::new(volume.target(), cause))
 }
 
 fn sandbox_user(record: &SandboxRecord) -> User {

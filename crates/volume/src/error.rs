@@ -1,6 +1,6 @@
-//! The error of an operation on a volume, and the code that a caller gets.
+//! Errors of operations on volumes, and their gRPC status codes.
 
-mod denied;
+mod admission_error;
 
 use std::path::PathBuf;
 
@@ -14,9 +14,10 @@ use crust_state::ownership::Conflict;
 use crust_state::record::User;
 use crust_state::state_directory::StateError;
 
-use crate::propagated::LeftCopy;
+use crate::propagated_mounts::RemainingCopy;
 use crate::sandbox::SandboxError;
 
+pub use admission_error::AdmissionError;
 use crust_blockfs::device::DeviceError;
 use crust_blockfs::filesystem::MountError;
 use crust_blockfs::fsgroup::FsGroupError;
@@ -24,29 +25,28 @@ use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
-pub use denied::Denied;
 
-/// A gRPC status code, by which callers of the CLI tell errors apart.
+/// A gRPC status code, by which callers of the CLI distinguish errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum GrpcCode {
     /// Nothing is staged at the target path.
     NotFound,
-    /// The volume's state doesn't allow it now.
+    /// The volume's state doesn't allow the operation now.
     FailedPrecondition,
-    /// The request itself is wrong.
+    /// The request is invalid, whatever the volume's state.
     InvalidArgument,
-    /// No size meets the limits.
+    /// No possible size is within the requested limits.
     OutOfRange,
-    /// There is as much as there may be.
+    /// A limit on the number or size of staged volumes is reached.
     ResourceExhausted,
-    /// This version, or the file system, can't do it.
+    /// This version or the file system doesn't support the operation.
     Unimplemented,
-    /// Everything else.
+    /// Any other error.
     Internal,
 }
 
-impl Code {
-    /// The code's name, as gRPC spells it.
+impl GrpcCode {
+    /// Returns the code's name as gRPC spells it, such as `NOT_FOUND`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Code {
     }
 }
 
-/// The error of an operation on one volume.
+/// An error of an operation on one volume.
 #[derive(Debug, thiserror::Error)]
 #[error("volume {volume}: {cause}")]
 pub struct VolumeError {
@@ -84,28 +84,31 @@ impl VolumeError {
         }
     }
 
-    /// Returns the code for a caller of the CLI.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> GrpcCode {
         match &*self.cause {
-            Cause::NotStaged(_) => Code::NotFound,
+            Cause::NotStaged(_) => GrpcCode::NotFound,
             Cause::InUse { .. }
             | Cause::Differs { .. }
             | Cause::NotInUse
             | Cause::ReadOnly
             | Cause::DeviceGone(_)
-            | Cause::Moved { .. }
+            | Cause::DevicePathMoved { .. }
             | Cause::OtherDisk { .. }
             | Cause::Unrecorded { .. }
             | Cause::DeviceBusy { .. }
             | Cause::RivalBusy { .. }
             | Cause::Resize(ResizeError::Growth(GrowthError::Refused { .. }))
             | Cause::Conflict(_)
-            | Cause::Denied(Denied::Mount(_) | Denied::Files(_) | Denied::Unclear(_))
+            | Cause::Admission(
+                AdmissionError::TargetIsMountPoint(_)
+                | AdmissionError::TargetNotEmpty(_)
+                | AdmissionError::TargetUnreadable(_),
+            )
             | Cause::Contended
-            | Cause::StagedAnew
+            | Cause::Restaged
             | Cause::Entry(EntryError::OtherVolume { .. })
-            | Cause::Lock(LockError::Held { .. }) => Code::FailedPrecondition,
+            | Cause::Lock(LockError::Held { .. }) => GrpcCode::FailedPrecondition,
             Cause::Info(_)
             | Cause::Device(
                 DeviceError::Missing { .. }
@@ -114,16 +117,16 @@ impl VolumeError {
                 | DeviceError::NotAbsolute { .. },
             )
             | Cause::Options(_)
-            | Cause::Denied(Denied::Target { .. })
-            | Cause::FileSystem { .. } => Code::InvalidArgument,
-            Cause::Denied(Denied::Full { .. }) => Code::ResourceExhausted,
-            Cause::Mount(error) if error.is_the_callers() => Code::InvalidArgument,
-            Cause::Resize(ResizeError::Limits { .. }) => Code::OutOfRange,
+            | Cause::Admission(AdmissionError::TargetNotAllowed { .. })
+            | Cause::FileSystem { .. } => GrpcCode::InvalidArgument,
+            Cause::Admission(AdmissionError::LimitReached { .. }) => GrpcCode::ResourceExhausted,
+            Cause::Mount(error) if error.is_the_callers() => GrpcCode::InvalidArgument,
+            Cause::Resize(ResizeError::Limits { .. }) => GrpcCode::OutOfRange,
             Cause::Unsupported(_)
             | Cause::Resize(ResizeError::Growth(GrowthError::Unsupported { .. })) => {
-                Code::Unimplemented
+                GrpcCode::Unimplemented
             }
-            _ => Code::Internal,
+            _ => GrpcCode::Internal,
         }
     }
 }
@@ -145,14 +148,15 @@ pub(super) enum Cause {
     #[error("{0} aren't supported by this version")]
     Unsupported(&'static str),
     #[error(
-        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration lists them"
+        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration sets \
+         which ones are allowed"
     )]
     FileSystem { fstype: String, allowed: String },
     #[error("it is in use by {user}; hint: end that {noun} first")]
     InUse { user: String, noun: &'static str },
     #[error(
-        "it is in use by {user} as it was staged before, which differs in {}; hint: stage it as it was, \
-         or end that {noun} first", .differences.join("; in ")
+        "it is in use by {user} with other properties than requested: {}; hint: stage it with the same properties, \
+         or end that {noun} first", .differences.join("; ")
     )]
     Differs {
         user: String,
@@ -160,11 +164,12 @@ pub(super) enum Cause {
         differences: Vec<String>,
     },
     #[error(
-        "it isn't mounted: no live sandbox or container has it; hint: retry once its pod, or a container with it, runs"
+        "it isn't mounted: no live sandbox or container has it; hint: retry once a pod or container that uses it runs"
     )]
     NotInUse,
     #[error(
-        "its file system is mounted read-only, and stays as large as it is; hint: stage it without the option ro, and with an access mode that writes, to grow it"
+        "its file system is mounted read-only and can't be grown; hint: stage it without the option ro, and with an \
+         access mode that permits writing"
     )]
     ReadOnly,
     #[error(
@@ -172,18 +177,18 @@ pub(super) enum Cause {
     )]
     DeviceGone(DeviceNumber),
     #[error(
-        "device {path} is {now} now, and the volume is in use from {then}; hint: end the pods or containers \
-         that use it, and stage the volume again with the device that holds its data"
+        "device path {path} leads to device {now} now, but the volume is in use on device {mounted}; hint: end the pods \
+         or containers that use it, and stage the volume again with the device that holds its data"
     )]
-    Moved {
+    DevicePathMoved {
         path: String,
         now: DeviceNumber,
-        then: DeviceNumber,
+        mounted: DeviceNumber,
     },
     #[error(
-        "device {device} isn't the disk that was staged: that was the kernel's {staged}, and this is its \
-         {now}; hint: the device was detached, and another one has its name; the CSI driver has to \
-         publish the volume again"
+        "device {device} isn't the disk that was staged: the staged disk had the sequence number {staged}, this one has \
+         {now}; hint: the device was detached, and another disk has its name; the CSI driver has to publish the volume \
+         again"
     )]
     OtherDisk {
         device: String,
@@ -191,51 +196,53 @@ pub(super) enum Cause {
         now: DiskSeq,
     },
     #[error(
-        "device {device} is in use by somebody that runcrust has no record of; hint: is it mounted on the host, or does a process of an ended container still run? findmnt and lsblk show who holds it"
+        "device {device} is in use by a user that runcrust has no record of; hint: is it mounted on the host, or does a \
+         process of an ended container still run? findmnt and lsblk show what holds it"
     )]
     DeviceBusy { device: String },
     #[error(
-        "device {device} shows the same file as {rival}, which is in use: two file systems on one file destroy each other; hint: stage the volume with {rival}, or wait until it is free"
+        "device {device} has the same backing file as {rival}, which is in use: two file systems on one file destroy \
+         each other; hint: stage the volume with {rival}, or wait until it is free"
     )]
     RivalBusy { device: String, rival: String },
     #[error(
-        "it was mounted on the host too, at {}, because its place in the container is on a mount \
-         that is shared with the host; hint: mount the volume elsewhere", place.display()
+        "it was mounted on the host too, at {}, because its mount point in the container is on a mount \
+         that is shared with the host; hint: mount the volume elsewhere", mount_point.display()
     )]
-    Propagated { place: PathBuf },
+    Propagated { mount_point: PathBuf },
     #[error(
-        "it is mounted on the host too, at {0}, because its place in the container is on a mount that \
-         is shared with the host, and it can't be unmounted: {1}; hint: unmount {0} by hand, and before \
-         that what is mounted on it or hides it, which findmnt shows; mount the volume elsewhere",
-        .copy.place.display(), .copy.reason
+        "it is mounted on the host too, at {0}, because its mount point in the container is on a mount that \
+         is shared with the host, and it can't be unmounted: {1}; hint: find the mounts on it or over it with findmnt, \
+         unmount them and then {0} by hand, and mount the volume elsewhere",
+        .copy.mount_point.display(), .copy.reason
     )]
-    LeftOnHost { copy: LeftCopy },
+    LeftOnHost { copy: RemainingCopy },
     #[error(
         "its device was mounted at {} while the container was being created, and not by this \
-         container; that mount was left alone; hint: create the container again, as kubelet does by \
-         itself", place.display()
+         container; runcrust left that mount alone; hint: create the container again; kubelet does so by \
+         itself", mount_point.display()
     )]
-    Appeared { place: PathBuf },
+    ForeignMount { mount_point: PathBuf },
     #[error(
-        "container {0} isn't among its users, although its create prepared it; hint: create the container again"
+        "container {0} isn't among its users, although its create announced it; hint: create the container again"
     )]
     NotPending(String),
     #[error(
-        "container {id} exists already, its process is {pid}; hint: delete it first, or use another id"
+        "container {id} already exists with process {pid}; hint: delete it first, or use another id"
     )]
     Exists { id: String, pid: i32 },
     #[error(
-        "it is mounted in the pod's sandbox with {shown}, by nobody on record, and staged as {staged} by now; hint: let the pod be made anew"
+        "it is mounted in the pod's sandbox as {mounted}, but has no record, and is staged as {staged} now; hint: \
+         delete the pod, so that it is created again"
     )]
-    Unrecorded { shown: String, staged: String },
+    Unrecorded { mounted: String, staged: String },
     #[error(
-        "it was staged anew, and not as before, while its container was being created; hint: create the \
-         container again, as kubelet does by itself"
+        "it was staged again with other properties while its container was being created; hint: create the container \
+         again; kubelet does so by itself"
     )]
-    StagedAnew,
+    Restaged,
     #[error(
-        "other calls stage or unstage it by other paths all the time, and this one didn't get its turn; hint: \
-         try again"
+        "other calls kept staging or unstaging it by other paths until the deadline; hint: retry"
     )]
     Contended,
     #[error("process {pid}: {source}")]
@@ -248,7 +255,7 @@ pub(super) enum Cause {
     #[error("mountInfo: {0}")]
     Info(#[from] InfoError),
     #[error(transparent)]
-    Denied(#[from] Denied),
+    Admission(#[from] AdmissionError),
     #[error(transparent)]
     Entry(#[from] EntryError),
     #[error(transparent)]
@@ -282,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// A container in this sandbox, or in none where that is itself.
+    /// Returns container `c` in a sandbox. If `sandbox` is `c` too, the container has no sandbox.
     fn user(sandbox: &str) -> User {
         User {
             kind: UserKind::Container,
@@ -301,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_ended_is_a_pod_only_where_there_is_one() {
+    fn the_hint_names_the_pod_if_the_container_has_one() {
         for (sandbox, expected) in [
             (
                 "s",
@@ -317,15 +324,15 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_with_the_pod_is_a_matter_of_state() {
-        let (now, then) = ("7:1".parse().unwrap(), "7:2".parse().unwrap());
-        let moved = Cause::Moved {
+    fn conflicts_with_mounted_or_detached_disks_are_failed_preconditions() {
+        let (now, mounted) = ("7:1".parse().unwrap(), "7:2".parse().unwrap());
+        let moved = Cause::DevicePathMoved {
             path: "/dev/a".into(),
             now,
-            then,
+            mounted,
         };
         let unrecorded = Cause::Unrecorded {
-            shown: "ext4 (rw)".into(),
+            mounted: "ext4 (rw)".into(),
             staged: "ext4 (ro)".into(),
         };
         let other = Cause::OtherDisk {
@@ -335,7 +342,7 @@ mod tests {
         };
         for cause in [moved, other, unrecorded] {
             let error = VolumeError::new(&TargetPath::new("/t").unwrap(), cause);
-            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+            assert_eq!(error.code(), GrpcCode::FailedPrecondition, "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One staged volume, by what a person calls it.
+//! Finds a staged volume by its target path, digest or device, as a user names it on a command line.
 
 use std::path::PathBuf;
 
@@ -8,88 +8,99 @@ use crust_state::crust::FoundVolume;
 use crust_state::files::FileError;
 
 use super::context::Context;
-use super::error::Code;
-use super::overview::{Overview, overviews};
+use super::error::GrpcCode;
+use super::overview::{VolumeOverview, overviews};
 
 use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
 
-/// The name of a volume in a query.
+/// A query for one volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeQuery {
-    /// Its target path, as given or resolved; or its device, by whatever link.
+    /// The target path, as the volume was staged or with links resolved; or any path of its device.
     Path(TargetPath),
-    /// The digest of its target path, or how that begins.
+    /// The digest of the target path, or the first digits of it.
     Digest(String),
-    /// Its device, or one that shows the same.
+    /// The device, or another device with the same data.
     Device(DeviceNumber),
 }
 
-/// The error of a query that no volume or several match.
+/// The error of a query that doesn't match exactly one volume.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// None is called so.
-    #[error("nothing is staged {0}; hint: `runcrust crust list` shows what is")]
-    Unknown(String),
-    /// More than one is.
-    #[error("{what} is {}; hint: name one of them by its target path", .volumes.join(", and "))]
+    /// No volume matches. The field describes the query, such as "at /path".
+    #[error("nothing is staged {0}; hint: `runcrust crust list` shows the staged volumes")]
+    NotFound(String),
+    /// Several volumes match.
+    #[error("several volumes are staged {query}: {}; hint: name one of them by its target path", .volumes.join(", "))]
     Ambiguous {
-        /// The name as it was given.
-        what: String,
-        /// The target paths of the volumes, or their entries.
+        /// A description of the query, such as "at /path".
+        query: String,
+        /// The target paths of the volumes, or the paths of their entries if those are unknown.
         volumes: Vec<String>,
     },
-    /// It can't be told what is staged.
+    /// The staged volumes can't be listed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl FindError {
-    /// Returns the code for a caller of the CLI.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> GrpcCode {
         match self {
-            Self::Unknown(_) => Code::NotFound,
-            Self::Ambiguous { .. } => Code::InvalidArgument,
-            Self::File(_) => Code::Internal,
+            Self::NotFound(_) => GrpcCode::NotFound,
+            Self::Ambiguous { .. } => GrpcCode::InvalidArgument,
+            Self::File(_) => GrpcCode::Internal,
         }
     }
 }
 
-/// Finds the volume.
-pub fn find_volume(context: &Context<'_>, query: &VolumeQuery) -> Result<Overview, FindError> {
-    let mut all = overviews(context)?;
-    let (found, what) = match query {
-        VolumeQuery::Digest(start) => (
-            indices(&all, |it| has_digest(&it.found, start)),
-            format!("under {start}"),
+/// Finds the volume that a query matches. Devices may be read, so that this can block on a device that hangs.
+pub fn find_volume(
+    context: &Context<'_>,
+    query: &VolumeQuery,
+) -> Result<VolumeOverview, FindError> {
+    let mut volumes = overviews(context)?;
+    let (matches, query) = match query {
+        VolumeQuery::Digest(prefix) => (
+            indices(&volumes, |volume| has_digest(&volume.found, prefix)),
+            format!("under {prefix}"),
         ),
-        VolumeQuery::Device(number) => (of_device(&all, *number), format!("with device {number}")),
+        VolumeQuery::Device(number) => (
+            indices_by_device(&volumes, *number),
+            format!("with device {number}"),
+        ),
         VolumeQuery::Path(path) => {
-            let target = context.as_given(path);
-            let named = indices(&all, |it| is_target(&it.found, path, &target));
+            let target = context.staged_target(path);
+            let by_target = indices(&volumes, |volume| is_target(&volume.found, path, &target));
             (
-                if named.is_empty() {
-                    by_device_path(&all, path)
+                if by_target.is_empty() {
+                    indices_by_device_path(&volumes, path)
                 } else {
-                    named
+                    by_target
                 },
                 format!("at {path}"),
             )
         }
     };
-    match found[..] {
-        [] => Err(FindError::Unknown(what)),
-        [index] => Ok(all.swap_remove(index)),
+    match matches[..] {
+        [] => Err(FindError::NotFound(query)),
+        [index] => Ok(volumes.swap_remove(index)),
         _ => Err(FindError::Ambiguous {
-            what: format!("what is staged {what}"),
-            volumes: found.iter().map(|index| name(&all[*index].found)).collect(),
+            query,
+            volumes: matches
+                .iter()
+                .map(|index| name(&volumes[*index].found))
+                .collect(),
         }),
     }
 }
 
-fn indices(all: &[Overview], is_it: impl Fn(&Overview) -> bool) -> Vec<usize> {
-    let those = all.iter().enumerate().filter(|(_, it)| is_it(it));
-    those.map(|(index, _)| index).collect()
+fn indices(volumes: &[VolumeOverview], matches: impl Fn(&VolumeOverview) -> bool) -> Vec<usize> {
+    let matching = volumes
+        .iter()
+        .enumerate()
+        .filter(|(_, volume)| matches(volume));
+    matching.map(|(index, _)| index).collect()
 }
 
 fn name(found: &FoundVolume) -> String {
@@ -99,64 +110,72 @@ fn name(found: &FoundVolume) -> String {
     }
 }
 
-/// Whether a volume is the one that `target` is the target path of, or `path` the resolved form.
+/// Returns true if a volume was staged by `path` or by `target`, or if its target path resolves to `path`.
 fn is_target(found: &FoundVolume, path: &TargetPath, target: &TargetPath) -> bool {
-    let is_given = [path.digest(), target.digest()].contains(&found.digest);
+    let is_staged_by = [path.digest(), target.digest()].contains(&found.digest);
     let resolved = || found.target()?.resolved().ok();
-    is_given || resolved().is_some_and(|resolved| resolved == *path)
+    is_staged_by || resolved().is_some_and(|resolved| resolved == *path)
 }
 
-/// Whether any of the volume's entries has the digest.
-fn has_digest(found: &FoundVolume, start: &str) -> bool {
+/// Returns true if the name of one of the volume's entries starts with `prefix`.
+fn has_digest(found: &FoundVolume, prefix: &str) -> bool {
     let mut names: Vec<String> = vec![found.digest.to_string()];
     let places = found.places().into_iter();
     names.extend(places.filter_map(|place| Some(place.file_name()?.to_str()?.to_owned())));
-    names.iter().any(|name| name.starts_with(start))
+    names.iter().any(|name| name.starts_with(prefix))
 }
 
-/// A device that is gone is known by its path alone.
-fn by_device_path(all: &[Overview], path: &TargetPath) -> Vec<usize> {
+/// Finds the volumes on the device at a path. If the device is gone, the path is compared with the staged paths.
+fn indices_by_device_path(volumes: &[VolumeOverview], path: &TargetPath) -> Vec<usize> {
     match Device::open(path.as_path()) {
-        Ok(device) => of_device(all, device.number()),
-        Err(_) => indices(all, |it| {
-            it.info().is_some_and(|info| info.device == path.as_path())
+        Ok(device) => indices_by_device(volumes, device.number()),
+        Err(_) => indices(volumes, |volume| {
+            volume
+                .info()
+                .is_some_and(|info| info.device == path.as_path())
         }),
     }
 }
 
-/// The device itself goes before those that show the same.
-fn of_device(all: &[Overview], number: DeviceNumber) -> Vec<usize> {
-    let exactly = indices(all, |it| numbers(it).contains(&number));
-    if !exactly.is_empty() {
-        return exactly;
+/// Finds the volumes on a device. If there are none, finds those on devices with the same data.
+fn indices_by_device(volumes: &[VolumeOverview], number: DeviceNumber) -> Vec<usize> {
+    let exact = indices(volumes, |volume| devices_of(volume).contains(&number));
+    if !exact.is_empty() {
+        return exact;
     }
-    let same = same_as(number, all.iter().flat_map(numbers).collect());
-    indices(all, |it| {
-        numbers(it).iter().any(|other| same.contains(other))
+    let aliases = aliases(number, volumes.iter().flat_map(devices_of).collect());
+    indices(volumes, |volume| {
+        devices_of(volume)
+            .iter()
+            .any(|other| aliases.contains(other))
     })
 }
 
-/// Those of the devices that show the same; none where that can't be told.
-fn same_as(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
+/// Returns those of the devices that have the same data as a device; none if that can't be determined.
+fn aliases(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
     let device = Device::of_number(number).ok().flatten();
     let device = device.map(DeviceFacts::from);
-    let same = device.and_then(|device| device.conflicting(devices, &Neighbours::default()).ok());
-    same.unwrap_or_default()
+    let aliases =
+        device.and_then(|device| device.conflicting(devices, &Neighbours::default()).ok());
+    aliases.unwrap_or_default()
 }
 
-/// Returns the devices that it is mounted from, and the staged one.
-fn numbers(it: &Overview) -> Vec<DeviceNumber> {
-    let staged = it.info().and_then(|info| Device::open(&info.device).ok());
+/// Returns the device that a volume is mounted from, and the staged one.
+fn devices_of(volume: &VolumeOverview) -> Vec<DeviceNumber> {
+    let staged = volume
+        .info()
+        .and_then(|info| Device::open(&info.device).ok());
     let staged = staged.map(|device| device.number());
-    it.device.into_iter().chain(staged).collect()
+    volume.device.into_iter().chain(staged).collect()
 }
 
-/// Parses a query from a command line; `None` if no volume can have such a name.
+/// Parses a query: an absolute path, a device number `major:minor`, or at least 12 digits of a digest. `None` if the text
+/// is none of these.
 #[must_use]
 pub fn parse_query(text: &str) -> Option<VolumeQuery> {
-    /// The length of a name below `/dev/crust`.
-    const SHORT: usize = 12;
-    const WHOLE: usize = 64;
+    /// The length of a digest in the names below `/dev/crust`.
+    const MIN_DIGEST_LENGTH: usize = 12;
+    const DIGEST_LENGTH: usize = 64;
     if text.starts_with('/') {
         return TargetPath::new(PathBuf::from(text))
             .ok()
@@ -168,7 +187,7 @@ pub fn parse_query(text: &str) -> Option<VolumeQuery> {
     let is_hex = text
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let is_digest = is_hex && (SHORT..=WHOLE).contains(&text.len());
+    let is_digest = is_hex && (MIN_DIGEST_LENGTH..=DIGEST_LENGTH).contains(&text.len());
     is_digest.then(|| VolumeQuery::Digest(text.to_owned()))
 }
 
@@ -177,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_called_by_its_path_its_digest_or_its_device() {
+    fn a_query_is_a_path_a_digest_or_a_device_number() {
         let path = |path| VolumeQuery::Path(TargetPath::new(path).unwrap());
         let digest = "0123456789abcdef".repeat(4);
         for (text, expected) in [

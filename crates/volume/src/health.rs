@@ -1,4 +1,4 @@
-//! Usage and condition of a volume in use (KEP-2857: `RuntimeGetVolumeStats`; CSI's `VolumeCondition`).
+//! Reports usage and condition of a volume in use (KEP-2857: `RuntimeGetVolumeStats`; CSI's `VolumeCondition`).
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
-use super::volume_mounts::{self, VolumeMount, open_named};
+use super::volume_mounts::{self, VolumeMount, open_directory_or_file};
 use crate::bare_directory::{self, DirectoryContents};
 use crust_blockfs::device::Device;
 use crust_blockfs::errno::Name;
@@ -23,66 +23,64 @@ use crust_blockfs::usage::{Usage, UsageError, usage};
 
 /// CSI's `VolumeCondition`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Something is wrong with the volume.
+pub struct VolumeCondition {
+    /// Whether something is wrong with the volume.
     pub abnormal: bool,
-    /// The condition and the next step; empty if nothing is wrong.
+    /// The problems and the next steps; empty if nothing is wrong.
     pub message: String,
 }
 
 /// Separator between an error and its hint.
 const HINT: &str = "; hint: ";
 
-/// A symptom of a volume that isn't well.
+/// A symptom of an unhealthy volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symptom<'a> {
-    /// A look at the file system failed.
-    NoAnswer { call: &'static str, errno: Errno },
-    /// The kernel has given it up.
+    /// A call on the file system failed.
+    CallFailed { call: &'static str, errno: Errno },
+    /// The kernel shut the file system down.
     ShutDown,
-    /// It was mounted read-write and isn't any more.
+    /// The file system was mounted read-write and has become read-only.
     ReadOnly,
-    /// The file system's own count of them.
+    /// The number of errors that the file system has recorded.
     Errors(u64),
-    /// A growth that was asked for before the mount failed; why, in a sentence.
+    /// The error of a growth that was requested before the mount.
     NotGrown(&'a str),
-    /// Somebody wrote to the directory that the volume should have been mounted on.
+    /// The target directory on the host holds files.
     HostFiles(&'a TargetPath),
 }
 
-/// A place where a volume is mounted, and what was asked there.
+/// A mount of a volume whose health is to be checked.
 #[derive(Debug, Clone, Copy)]
-pub struct HealthQuestion<'a> {
-    /// Its root, or what somebody sees of it; `O_PATH` will do.
+pub struct HealthCheck<'a> {
+    /// The root of the volume, or of the part of it that is mounted. `O_PATH` is enough.
     pub root: &'a OwnedFd,
-    /// The mount.
     pub mount: &'a Mount,
-    /// The device.
     pub device: DeviceNumber,
-    /// The type that it is mounted as.
+    /// The file system type that the volume is mounted as.
     pub fstype: &'a str,
-    /// It was to be mounted read-only.
+    /// Whether the superblock was mounted read-only.
     pub read_only: bool,
-    /// How its file system answered to the question how full it is.
+    /// The result of asking the file system for its usage.
     pub usage: Result<(), &'a UsageError>,
 }
 
-/// Looks over a volume that is mounted on the host.
+/// Checks the health of a mounted volume. Reads from the file system and the device.
 #[must_use]
-pub fn check_health(look: &HealthQuestion<'_>) -> Condition {
-    judge(&symptoms(look), look.fstype)
+pub fn check_health(check: &HealthCheck<'_>) -> VolumeCondition {
+    summarize(&symptoms(check), check.fstype)
 }
 
-/// Looks a volume in use over. `usage` is how its file system answered to that question, and
-/// `not_grown` why it has an older size than was asked for.
+/// Checks a volume in use. `usage` is the result of asking its file system for the usage, and `not_grown` the error of a
+/// growth that was requested before the mount.
 pub(super) fn condition(
     record: &VolumeRecord,
     target: &TargetPath,
     mounted: &VolumeMount,
     not_grown: Option<&str>,
     usage: Result<(), &UsageError>,
-) -> Condition {
-    let look = HealthQuestion {
+) -> VolumeCondition {
+    let check = HealthCheck {
         root: &mounted.root,
         mount: &mounted.mount,
         device: record.device,
@@ -90,66 +88,65 @@ pub(super) fn condition(
         read_only: record.superblock.read_only,
         usage,
     };
-    let mut symptoms = symptoms(&look);
+    let mut symptoms = symptoms(&check);
     symptoms.extend(not_grown.map(Symptom::NotGrown));
     if bare_directory::contents(target.as_path()) == DirectoryContents::Files {
         symptoms.push(Symptom::HostFiles(target));
     }
-    judge(&symptoms, look.fstype)
+    summarize(&symptoms, check.fstype)
 }
 
-fn symptoms<'a>(look: &HealthQuestion<'_>) -> Vec<Symptom<'a>> {
-    let has = |option| look.mount.super_options.has(option);
+fn symptoms<'a>(check: &HealthCheck<'_>) -> Vec<Symptom<'a>> {
+    let has = |option| check.mount.super_options.has(option);
     let mut symptoms = Vec::new();
     if has("shutdown") {
         symptoms.push(Symptom::ShutDown);
-    } else if let Err((call, errno)) = answers(look) {
-        symptoms.push(Symptom::NoAnswer { call, errno });
+    } else if let Err((call, errno)) = check_access(check) {
+        symptoms.push(Symptom::CallFailed { call, errno });
     }
-    if (has("ro") || has("emergency_ro")) && !look.read_only && !is_read_only_by_nature(look) {
+    if (has("ro") || has("emergency_ro")) && !check.read_only && !is_read_only_by_nature(check) {
         symptoms.push(Symptom::ReadOnly);
     }
-    let errors = fstypes::find(look.fstype).map_or(0, |known| known.recorded_errors(look.device));
+    let errors = fstypes::find(check.fstype).map_or(0, |known| known.recorded_errors(check.device));
     if errors > 0 {
         symptoms.push(Symptom::Errors(errors));
     }
     symptoms
 }
 
-/// Whether the file system can't be mounted read-write at all. Reads the device.
-fn is_read_only_by_nature(look: &HealthQuestion<'_>) -> bool {
-    let device = Device::of_number(look.device).ok().flatten();
-    device.is_some_and(|device| probe::is_read_only_by_nature(&device.into(), look.fstype))
+/// Returns true if the file system can't be mounted read-write at all. Reads the device.
+fn is_read_only_by_nature(check: &HealthCheck<'_>) -> bool {
+    let device = Device::of_number(check.device).ok().flatten();
+    device.is_some_and(|device| probe::is_read_only_by_nature(&device.into(), check.fstype))
 }
 
-/// Asks for what a file system that was shut down doesn't give: statfs(2) is answered from memory,
-/// but xfs opens nothing any more.
-fn answers(look: &HealthQuestion<'_>) -> Result<(), (&'static str, Errno)> {
-    if let Err(UsageError::Statfs(errno)) = look.usage {
+/// Checks whether the file system can still be used. statfs(2) alone isn't enough: an xfs that was shut down answers it
+/// from memory, but fails to open anything.
+fn check_access(check: &HealthCheck<'_>) -> Result<(), (&'static str, Errno)> {
+    if let Err(UsageError::Statfs(errno)) = check.usage {
         return Err(("fstatfs", *errno));
     }
-    let root = match open_named(look.root) {
+    let root = match open_directory_or_file(check.root) {
         Ok(root) => root,
-        // A container's subPath leads to something that isn't for opening, or ids are mapped so
-        // that root isn't its owner.
+        // A container's subPath leads to a special file, or ids are mapped so that root doesn't own the volume's root.
         Err(Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
         Err(errno) => return Err(("open", errno)),
     };
-    // The look is no access of a user's: it leaves no time behind.
+    // Without it, the check would change the access time.
     if rustix::fs::fcntl_setfl(&root, OFlags::NOATIME).is_err() {
         return Ok(());
     }
     let mut buffer = [MaybeUninit::uninit(); 1024];
     match RawDir::new(&root, &mut buffer).next() {
-        // A file is no directory; that it could be opened is all that is asked.
+        // ENOTDIR: the root is a regular file, and opening it was the check.
         Some(Err(errno)) if errno != Errno::NOTDIR => Err(("getdents64", errno)),
         _ => Ok(()),
     }
 }
 
-/// Describes the symptoms first, then the next steps.
-fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
-    let what: Vec<String> = symptoms.iter().map(ToString::to_string).collect();
+/// Builds the condition's message: all symptoms first, then the next steps.
+fn summarize(symptoms: &[Symptom<'_>], fstype: &str) -> VolumeCondition {
+    let descriptions: Vec<String> = symptoms.iter().map(ToString::to_string).collect();
     let mut hints: Vec<String> = Vec::new();
     for symptom in symptoms {
         let hint = symptom.hint(fstype);
@@ -160,9 +157,9 @@ fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
     let message = if symptoms.is_empty() {
         String::new()
     } else {
-        format!("{}; hint: {}", what.join("; "), hints.join("; "))
+        format!("{}{HINT}{}", descriptions.join("; "), hints.join("; "))
     };
-    Condition {
+    VolumeCondition {
         abnormal: !symptoms.is_empty(),
         message,
     }
@@ -171,19 +168,19 @@ fn judge(symptoms: &[Symptom<'_>], fstype: &str) -> Condition {
 impl Symptom<'_> {
     fn hint(&self, fstype: &str) -> String {
         match self {
-            Self::NoAnswer { .. } | Self::ShutDown | Self::ReadOnly | Self::Errors(_) => format!(
+            Self::CallFailed { .. } | Self::ShutDown | Self::ReadOnly | Self::Errors(_) => format!(
                 "see the kernel's log, end the pods or containers that use the volume, and run {} on its \
                  device before it is used again",
                 fstypes::checker(fstype)
             ),
-            Self::NotGrown(why) => {
-                let hint = why.split_once(HINT).map(|(_, hint)| hint);
+            Self::NotGrown(error) => {
+                let hint = error.split_once(HINT).map(|(_, hint)| hint);
                 let hint = hint.unwrap_or("see runcrust's log");
                 format!("{hint}; the next mount, and each resize, tries again")
             }
             Self::HostFiles(_) => {
-                "some pod has used the volume under another runtime handler, or docker cp or podman cp \
-                 has written there: move the files away, into the volume if they belong there"
+                "a pod used the volume under another runtime handler, or docker cp or podman cp wrote to the directory: \
+                 move the files away, into the volume if they belong there"
                     .to_owned()
             }
         }
@@ -193,7 +190,7 @@ impl Symptom<'_> {
 impl fmt::Display for Symptom<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAnswer { call, errno } => write!(
+            Self::CallFailed { call, errno } => write!(
                 f,
                 "the file system answers {call} with {}: it was shut down, or its device is gone",
                 Name(*errno)
@@ -202,13 +199,13 @@ impl fmt::Display for Symptom<'_> {
             Self::ReadOnly => f.write_str("the file system has become read-only after an error"),
             Self::Errors(1) => f.write_str("the file system has recorded an error"),
             Self::Errors(count) => write!(f, "the file system has recorded {count} errors"),
-            Self::NotGrown(why) => {
-                let what = why.split_once(HINT).map_or(*why, |(what, _)| what);
-                write!(f, "it has its old size, since growing it failed: {what}")
+            Self::NotGrown(error) => {
+                let cause = error.split_once(HINT).map_or(*error, |(cause, _)| cause);
+                write!(f, "it has its old size because growing it failed: {cause}")
             }
             Self::HostFiles(target) => write!(
                 f,
-                "files that aren't in the volume stand in {target} on the host"
+                "directory {target} on the host holds files that aren't in the volume"
             ),
         }
     }
@@ -216,21 +213,22 @@ impl fmt::Display for Symptom<'_> {
 
 /// Usage and condition of a volume in use.
 #[derive(Debug)]
-pub struct Stats {
-    /// Bytes and inodes; `None` where the file system doesn't tell any more.
+pub struct VolumeStats {
+    /// Usage in bytes and inodes; `None` if the file system can't report it.
     pub usage: Option<Usage>,
-    /// Whether all is well.
-    pub condition: Condition,
+    pub condition: VolumeCondition,
 }
 
-/// Looks at a volume where it is mounted: in a live sandbox, or in a live container whose sandbox
-/// has ended. The file system is kept busy no longer than that.
-pub fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Stats, VolumeError> {
-    look(context, target).map_err(|cause| VolumeError::new(target, cause))
+/// Returns usage and condition of a volume in use.
+///
+/// The volume is read where it is mounted: in a live sandbox, or in a live container whose sandbox has ended. The file
+/// system is kept busy only during this call.
+pub fn stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats, VolumeError> {
+    read_stats(context, target).map_err(|cause| VolumeError::new(target, cause))
 }
 
-fn look(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Cause> {
-    let Some(volume) = context.crust.volume(&context.as_given(target))? else {
+fn read_stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats, Cause> {
+    let Some(volume) = context.crust.volume(&context.staged_target(target))? else {
         return Err(Cause::NotStaged(target.clone()));
     };
     let mut record = volume.record()?.ok_or(Cause::NotInUse)?;
@@ -238,17 +236,17 @@ fn look(context: &Context<'_>, target: &TargetPath) -> Result<Stats, Cause> {
     let mounted = volume_mounts::find(&record).next();
     let mounted = mounted.ok_or(Cause::NotInUse)?;
     let usage = usage(&mounted.root);
-    let answered = usage.as_ref().map(|_| ());
-    // One that can't be read fails a create, not a look.
+    let usage_result = usage.as_ref().map(|_| ());
+    // An unreadable resize file fails the next create, but needn't fail this call.
     let not_grown = volume.failed_resize().ok().flatten();
     let condition = condition(
         &record,
         volume.target(),
         &mounted,
         not_grown.as_deref(),
-        answered,
+        usage_result,
     );
-    Ok(Stats {
+    Ok(VolumeStats {
         usage: usage.ok(),
         condition,
     })
@@ -259,8 +257,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_without_symptoms_is_well() {
-        let condition = judge(&[], "ext4");
+    fn a_volume_without_symptoms_is_normal() {
+        let condition = summarize(&[], "ext4");
         assert_eq!(
             (condition.abnormal, condition.message.as_str()),
             (false, "")
@@ -268,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn every_symptom_is_named_and_advice_is_given_once() {
+    fn each_symptom_is_named_and_each_hint_is_given_once() {
         let target = TargetPath::new("/pods/a/mount").unwrap();
         let symptoms = [
             Symptom::ReadOnly,
             Symptom::Errors(3),
             Symptom::HostFiles(&target),
         ];
-        let condition = judge(&symptoms, "ext4");
+        let condition = summarize(&symptoms, "ext4");
         assert!(condition.abnormal);
         let message = condition.message;
         for part in ["read-only", "3 errors", "/pods/a/mount", "move the files"] {
@@ -287,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_growth_that_failed_is_told_with_its_reason_and_one_hint() {
-        let why = "ioctl(/dev/a, EXT4_IOC_RESIZE_FS, 7): EPERM: ext4 refuses; hint: give it the capability";
-        let condition = judge(&[Symptom::NotGrown(why), Symptom::ReadOnly], "ext4");
+    fn a_failed_growth_is_reported_with_its_cause_and_one_hint() {
+        let error = "ioctl(/dev/a, EXT4_IOC_RESIZE_FS, 7): EPERM: ext4 refuses; hint: give it the capability";
+        let condition = summarize(&[Symptom::NotGrown(error), Symptom::ReadOnly], "ext4");
         assert!(condition.abnormal);
         let message = condition.message;
         for part in ["old size", "EPERM", "give it the capability", "tries again"] {
@@ -303,10 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_is_named_with_its_error_and_checker() {
+    fn a_failed_call_is_reported_with_its_error_and_the_checker() {
         let (call, errno) = ("open", Errno::IO);
         for (fstype, checker) in [("xfs", "xfs_repair"), ("vfat", "fsck.vfat")] {
-            let condition = judge(&[Symptom::NoAnswer { call, errno }], fstype);
+            let condition = summarize(&[Symptom::CallFailed { call, errno }], fstype);
             let message = condition.message;
             for part in ["open with EIO", checker] {
                 assert!(message.contains(part), "{part:?} isn't in: {message}");

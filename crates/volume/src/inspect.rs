@@ -1,4 +1,4 @@
-//! Everything that is known of one volume: a look that changes nothing and waits for nobody.
+//! Collects all that is known about one volume, without changing anything or waiting for a lock.
 
 use std::path::PathBuf;
 
@@ -10,90 +10,85 @@ use crust_state::{Life, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
-use super::overview::{Overview, may_live, users};
-use super::unstage::{devices_of, holder};
+use super::overview::{VolumeOverview, may_be_live, users_with_life};
+use super::unstage::{device_holder, owned_devices};
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::device_mounts::is_on;
 use crust_blockfs::mountinfo;
 
-/// A volume, and all around it. What can't be read is the sentence that says so.
+/// The result of inspecting a volume. The error of a field is a message that says why it is unknown.
 #[derive(Debug)]
 pub struct Inspection {
-    /// The volume in short.
-    pub overview: Overview,
-    /// Its target path with links resolved, where that is another.
+    pub overview: VolumeOverview,
+    /// The target path with links resolved; `None` if it is the same as the target path.
     pub resolved: Option<TargetPath>,
-    /// The record of its users.
+    /// The record of the volume's users; `None` if it has none.
     pub record: Result<Option<VolumeRecord>, String>,
-    /// Everybody who is on record.
-    pub users: Vec<SeenUser>,
-    /// The program that answers for it.
+    /// All recorded users, live or not.
+    pub users: Vec<ObservedUser>,
+    /// The program that reports on the volume and resizes it (KEP-2857: `runtime-cli`).
     pub runtime_cli: Result<Option<PathBuf>, String>,
-    /// Growth that waits for its mount.
-    pub resize: Result<Option<Limits>, String>,
-    /// Its device.
+    /// The growth that the next mount carries out.
+    pub pending_resize: Result<Option<Limits>, String>,
     pub device: Result<BlockDevice, String>,
-    /// The reasons why an unstage would be refused, or wait.
+    /// The reasons why an unstage would be refused or would wait.
     pub obstacles: Vec<String>,
 }
 
-/// A user on record, and what is seen of it.
+/// A recorded user and its current state.
 #[derive(Debug)]
-pub struct SeenUser {
-    /// The user as it is recorded.
+pub struct ObservedUser {
     pub user: User,
-    /// Whether it lives.
+    /// Whether the user's process is alive.
     pub life: Life,
-    /// The places where it has the volume's file system mounted, as the kernel shows them.
-    pub mounted: Vec<PathBuf>,
+    /// The mount points of the volume's file system in the user's mount namespace.
+    pub mount_points: Vec<PathBuf>,
 }
 
 /// A volume's block device.
 #[derive(Debug)]
 pub struct BlockDevice {
-    /// Its number.
     pub number: DeviceNumber,
-    /// The kernel's own path to it.
+    /// The device's path with links resolved.
     pub path: PathBuf,
-    /// The sequence number of the disk among all that the kernel has created; `None` if the kernel doesn't tell it.
+    /// The disk's sequence number (`diskseq`), which the kernel never uses twice; `None` if the kernel doesn't report it.
     pub disk_seq: Option<DiskSeq>,
     /// In bytes.
     pub size: u64,
-    /// It refuses writes.
     pub is_read_only: bool,
-    /// Volumes that were mounted from it, or from a device that shows the same, since they were staged.
+    /// Volumes that have been mounted from this device, or from a device with the same data, since they were staged.
     pub owners: Vec<(DeviceNumber, TargetPath)>,
 }
 
-/// Looks a volume over.
+/// Inspects a volume. Reads the device, so that this can block on a device that hangs.
 #[must_use]
-pub fn inspect(context: &Context<'_>, overview: Overview) -> Inspection {
+pub fn inspect(context: &Context<'_>, overview: VolumeOverview) -> Inspection {
     let found = &overview.found;
     let record = found.record().map_err(|error| error.to_string());
-    let seen = record
+    let users = record
         .as_ref()
         .ok()
         .and_then(Option::as_ref)
-        .map_or_else(Vec::new, seen);
-    let given = found.target();
-    let resolved = given.and_then(|given| given.resolved().ok());
+        .map_or_else(Vec::new, observe_users);
+    let target = found.target();
+    let resolved = target.and_then(|target| target.resolved().ok());
     Inspection {
-        resolved: resolved.filter(|resolved| Some(resolved) != given),
+        resolved: resolved.filter(|resolved| Some(resolved) != target),
         runtime_cli: found.runtime_cli().map_err(|error| error.to_string()),
-        resize: match found.resize() {
+        pending_resize: match found.resize() {
             Ok(resize) => Ok(resize.map(|resize| resize.limits)),
             Err(error) => Err(error.to_string()),
         },
-        device: block(context, &overview),
+        device: block_device(context, &overview),
         obstacles: obstacles(context, &overview, &record),
-        users: seen,
+        users,
         record,
         overview,
     }
 }
 
-fn seen(record: &VolumeRecord) -> Vec<SeenUser> {
-    let seen = users(record).into_iter().map(|(user, life)| {
+fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
+    let observed = users_with_life(record).into_iter().map(|(user, life)| {
         let mounts = match life {
             Life::Lives => mountinfo::read(user.process.pid).unwrap_or_default(),
             _ => Vec::new(),
@@ -101,26 +96,26 @@ fn seen(record: &VolumeRecord) -> Vec<SeenUser> {
         let mounts = mounts
             .into_iter()
             .filter(|mount| is_on(mount, record.device));
-        SeenUser {
-            mounted: mounts.map(|mount| mount.mount_point).collect(),
+        ObservedUser {
+            mount_points: mounts.map(|mount| mount.mount_point).collect(),
             user,
             life,
         }
     });
-    seen.collect()
+    observed.collect()
 }
 
-/// The device that it is mounted from, or else what is staged.
-fn block(context: &Context<'_>, overview: &Overview) -> Result<BlockDevice, String> {
+/// Describes the device that the volume is mounted from, or the staged device if it isn't mounted.
+fn block_device(context: &Context<'_>, overview: &VolumeOverview) -> Result<BlockDevice, String> {
     let device = match (overview.device, overview.info()) {
         (Some(number), _) => Device::of_number(number)
             .map_err(|error| error.to_string())?
             .ok_or_else(|| Cause::DeviceGone(number).to_string())?,
         (None, Some(info)) => Device::open(&info.device).map_err(|error| error.to_string())?,
-        (None, None) => return Err("its entry doesn't say".into()),
+        (None, None) => return Err("unknown, because the volume's entry can't be read".into()),
     };
     let device = DeviceFacts::from(device);
-    let told = || -> Result<BlockDevice, Cause> {
+    let described = || -> Result<BlockDevice, Cause> {
         Ok(BlockDevice {
             number: device.number(),
             path: device.device().resolved_path().to_owned(),
@@ -130,7 +125,7 @@ fn block(context: &Context<'_>, overview: &Overview) -> Result<BlockDevice, Stri
             owners: owners(context, &device)?,
         })
     };
-    told().map_err(|cause| cause.to_string())
+    described().map_err(|cause| cause.to_string())
 }
 
 fn owners(
@@ -146,10 +141,10 @@ fn owners(
     Ok(owners)
 }
 
-/// Returns what an unstage would wait for or be refused for, as far as that is known without waiting.
+/// Returns the reasons why an unstage would be refused or would wait, as far as they are known without waiting.
 fn obstacles(
     context: &Context<'_>,
-    overview: &Overview,
+    overview: &VolumeOverview,
     record: &Result<Option<VolumeRecord>, String>,
 ) -> Vec<String> {
     let mut obstacles = Vec::new();
@@ -159,36 +154,39 @@ fn obstacles(
     if let Err(LockError::Held { holder, .. }) = lock {
         obstacles.push(format!("its lock is held by {holder}"));
     }
-    let living = match record {
-        Ok(Some(record)) => users(record).into_iter().filter(may_live).collect(),
+    let live = match record {
+        Ok(Some(record)) => users_with_life(record)
+            .into_iter()
+            .filter(may_be_live)
+            .collect(),
         _ => Vec::new(),
     };
-    if living.is_empty() {
+    if live.is_empty() {
         obstacles.extend(
-            held(context, overview, record.is_err())
+            unrecorded_holders(context, overview, record.is_err())
                 .unwrap_or_else(|cause| vec![cause.to_string()]),
         );
     }
     let in_use = |(user, _): (User, _)| Cause::in_use(&user).to_string();
-    obstacles.extend(living.into_iter().map(in_use));
+    obstacles.extend(live.into_iter().map(in_use));
     obstacles
 }
 
-/// Devices that somebody has whom no record names.
-fn held(
+/// Returns one message for each of the volume's devices that is held by a user without a record.
+fn unrecorded_holders(
     context: &Context<'_>,
-    overview: &Overview,
+    overview: &VolumeOverview,
     is_record_lost: bool,
 ) -> Result<Vec<String>, Cause> {
     let Some(target) = overview.target() else {
         return Ok(Vec::new());
     };
-    let mut devices = devices_of(context, target)?;
+    let mut devices = owned_devices(context, target)?;
     devices.extend(overview.device.filter(|_| is_record_lost));
-    let mut held = Vec::new();
+    let mut holders = Vec::new();
     for device in devices {
         let glance = |name| context.state.glance(name);
-        held.extend(holder(context, target, device, glance)?);
+        holders.extend(device_holder(context, target, device, glance)?);
     }
-    Ok(held)
+    Ok(holders)
 }

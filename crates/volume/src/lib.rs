@@ -1,19 +1,20 @@
-//! The life of a deferred volume: staged, mounted in a sandbox, published to containers, released, unstaged.
+//! Lifecycle of a deferred volume: stage, mount in a sandbox, publish to containers, release, unstage.
 //!
-//! `crust-blockfs` knows how to mount. This crate decides whether, and records which containers use what.
+//! `crust-blockfs` mounts file systems. This crate decides whether a volume may be mounted, and records which
+//! containers use it.
 //!
-//! Locks are taken in the order bundle, volume, device, owners, targets; those of the paths of one volume in the order
-//! of their digests.
+//! Locks are taken in the order bundle, volume, device, owners, targets. The locks of a volume's paths are taken in
+//! the order of the paths' digests.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`stage()`], [`unstage()`] | write a volume's entry in the crust directory, and remove it |
-//! | [`staged`], [`needs`], [`ensure()`] | read what is staged, plan what a sandbox or container needs, and mount it |
-//! | [`publish`], [`release`], [`reconcile()`] | record users, forget them, and remove stale state |
-//! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | answer about volumes in use |
-//! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter the pod's sandbox, the delegate's namespace, a container that is being made |
-//! | [`propagated`] | unmount copies of a volume that came out of a container |
-//! | [`privileges`], [`capabilities`] | lower capabilities to what a step needs; tell what this host allows |
+//! | [`read_staged`], [`volume_properties`], [`ensure_mounted()`] | read a staged volume, plan its mount, and mount it in a sandbox |
+//! | [`publish`], [`release`], [`reconcile()`] | record users, remove them, and remove stale state |
+//! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | report on volumes and grow them |
+//! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter the pod's sandbox, the transient namespace, and the root file system of a container that is being created |
+//! | [`propagated_mounts`] | unmount copies of a container's volumes that propagated to the host |
+//! | [`privileges`], [`host_features`] | lower this process's capabilities to those that an operation needs; report what this host supports |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
@@ -21,8 +22,6 @@ mod acquire;
 mod admission;
 pub mod attach;
 pub mod bare_directory;
-pub mod capabilities;
-mod claim;
 mod container_mount;
 mod context;
 mod difference;
@@ -30,7 +29,9 @@ mod ensure;
 mod error;
 mod find;
 mod health;
+pub mod host_features;
 mod inspect;
+mod locked_paths;
 pub mod namespace;
 mod new_mount;
 mod overview;
@@ -38,7 +39,7 @@ mod owners;
 mod plan;
 mod preview;
 pub mod privileges;
-pub mod propagated;
+pub mod propagated_mounts;
 mod reconcile;
 mod resize;
 pub mod rootfs;
@@ -51,22 +52,25 @@ mod unstage;
 mod users;
 mod volume_mounts;
 
-pub use admission::Room;
+pub use admission::GrowthLimiter;
 pub use container_mount::{mount_for_container, mount_reserved, reserve};
-pub use context::{Context, Locked, lock, lock_found};
+pub use context::{Context, LockedVolume, lock, lock_unchanged};
 pub use difference::differences;
-pub use ensure::{HostSandbox, ensure, views};
-pub use error::{Code, Denied, VolumeError};
+pub use ensure::{SandboxRequest, ensure_mounted, open_views};
+pub use error::{AdmissionError, GrpcCode, VolumeError};
 pub use find::{FindError, VolumeQuery, find_volume, parse_query};
-pub use health::{Condition, HealthQuestion, Stats, check_health, stats};
-pub use inspect::{BlockDevice, Inspection, SeenUser, inspect};
-pub use overview::{Overview, VolumeState, overviews};
-pub use plan::{Need, needs, staged};
+pub use health::{HealthCheck, VolumeCondition, VolumeStats, check_health, stats};
+pub use inspect::{BlockDevice, Inspection, ObservedUser, inspect};
+pub use overview::{VolumeOverview, VolumeState, overviews};
+pub use plan::{VolumeProperties, read_staged, volume_properties};
 pub use preview::{EntryLayout, MountPreview, PodAccess, PreviewPod, preview_mount};
-pub use reconcile::{ItemReport, Mode, Report, StateItem, SweepError, reconcile, sweep};
+pub use reconcile::{
+    ItemReport, ReconcileMode, ReconcileReport, StateItem, SweepError, reconcile, sweep,
+};
 pub use resize::resize;
-pub use stage::{admit, stage, stage_at_once, stage_mounted};
+pub use stage::{check_admission, stage, stage_and_mount, stage_without_waiting};
 pub use unstage::unstage;
 pub use users::{
-    NewContainer, announce, check_host, has_device, publish, release, release_sandbox, withdraw,
+    NewContainer, announce, check_host_mounts, publish, release, release_sandbox, uses_device,
+    withdraw,
 };

@@ -1,4 +1,4 @@
-//! Other processes' mount namespaces: going there, and coming back.
+//! Enters the mount namespaces of other processes and returns from them.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,13 +11,13 @@ use rustix::thread::{
 
 use crust_blockfs::errno::Name;
 
-/// The error of entering a namespace. The caller stays where it was.
+/// An error of entering a namespace. The calling thread is still in its own namespace.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}", Name(*errno))]
 pub struct NamespaceError {
-    /// The call, with its arguments.
+    /// The failed call with its arguments.
     pub call: String,
-    /// The kernel's answer; ESRCH when the process has ended.
+    /// `ESRCH` if the process has ended.
     pub errno: Errno,
 }
 
@@ -26,8 +26,8 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> NamespaceError {
     move |errno| NamespaceError { call, errno }
 }
 
-/// The mount namespace of a running process, named by a descriptor of the process: a pid that is
-/// given to another process later changes nothing.
+/// The mount namespace of a running process. The process is referred to by a pidfd, so that reuse of its pid has no
+/// effect.
 #[derive(Debug)]
 pub struct MountNamespace {
     pidfd: OwnedFd,
@@ -35,9 +35,11 @@ pub struct MountNamespace {
 }
 
 impl MountNamespace {
-    /// Returns the namespace of the process that has `pid` now. A caller that has to be sure *which* process that is
-    /// checks it after this call, when the descriptor keeps it from changing.
-    pub fn of(pid: i32) -> Result<Self, NamespaceError> {
+    /// Opens the namespace of the process that has `pid` now.
+    ///
+    /// A caller that has to be sure which process this is must check that after this call, because from then on the
+    /// pidfd refers to the same process.
+    pub fn of_process(pid: i32) -> Result<Self, NamespaceError> {
         let call = format!("pidfd_open({pid})");
         let known = Pid::from_raw(pid)
             .ok_or(Errno::SRCH)
@@ -46,53 +48,54 @@ impl MountNamespace {
         Ok(Self { pidfd, pid })
     }
 
-    /// The process, as it was named.
+    /// Returns the pid that the namespace was opened by.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Runs `work` with this as the calling thread's mount namespace, and `/` and the working
-    /// directory at its root; then comes back with all three as they were.
+    /// Runs `work` on the calling thread in this mount namespace, with `/` and the working directory at its root. Then
+    /// restores the thread's namespace, root and working directory.
     ///
     /// # Panics
     ///
-    /// When it can't come back: whatever the caller did next would be done to the wrong files.
+    /// Panics if they can't be restored, because the caller would go on to act on the wrong files.
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> Result<T, NamespaceError> {
-        // setns(2) of a mount namespace resets root and working directory. Bundles given by cwd
-        // or by relative path must still work, so both are taken along as descriptors.
+        // setns(2) of a mount namespace resets root and working directory. Bundles that are given by the working
+        // directory or by a relative path must still work afterwards, so both are kept open.
         let path_only = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
-        let home = open("/proc/thread-self/ns/mnt", read_only, Mode::empty())
+        let own_namespace = open("/proc/thread-self/ns/mnt", read_only, Mode::empty())
             .map_err(failed("open(\"/proc/thread-self/ns/mnt\")"))?;
         let root = open("/", path_only, Mode::empty()).map_err(failed("open(\"/\")"))?;
         let cwd = rustix::fs::openat(CWD, ".", path_only, Mode::empty())
             .map_err(failed("open(\".\")"))?;
         move_into_thread_name_spaces(self.pidfd.as_fd(), ThreadNameSpaceType::MOUNT)
             .map_err(failed(format!("setns(pidfd of {}, CLONE_NEWNS)", self.pid)))?;
-        let done = work();
-        if let Err(errno) = come_back(&home, &root, &cwd) {
+        let result = work();
+        if let Err(errno) = restore(&own_namespace, &root, &cwd) {
             panic!(
                 "can't come back from the mount namespace of process {}: {}",
                 self.pid,
                 Name(errno)
             );
         }
-        Ok(done)
+        Ok(result)
     }
 }
 
-/// Whether a process is in another user namespace than the calling one.
+/// Returns true if a process is in another user namespace than the calling process.
 pub(crate) fn has_own_user_namespace(pid: i32) -> Result<bool, Errno> {
-    let of = |process: &str| stat(format!("/proc/{process}/ns/user"));
-    let (theirs, ours) = (of(&pid.to_string())?, of("self")?);
+    let user_namespace = |process: &str| stat(format!("/proc/{process}/ns/user"));
+    let (theirs, ours) = (user_namespace(&pid.to_string())?, user_namespace("self")?);
     Ok((theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino))
 }
 
-/// Goes on after an error: whoever tells of it opens a log by its path.
-fn come_back(home: &OwnedFd, root: &OwnedFd, cwd: &OwnedFd) -> Result<(), Errno> {
-    let moved = move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Mount));
+/// Restores namespace, root and working directory. Continues after an error, because the panic hook opens a log by its
+/// path.
+fn restore(namespace: &OwnedFd, root: &OwnedFd, cwd: &OwnedFd) -> Result<(), Errno> {
+    let entered = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount));
     let rooted = fchdir(root).and_then(|()| chroot("."));
-    let there = fchdir(cwd);
-    moved.and(rooted).and(there)
+    let changed = fchdir(cwd);
+    entered.and(rooted).and(changed)
 }

@@ -1,4 +1,4 @@
-//! Makes a detached mount of a volume: the file system is mounted, grown, and given its fsGroup.
+//! Makes a detached mount of a volume: mounts the file system, grows it, and applies fsGroup.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crust_blockfs::fsgroup::{self, Order, Outcome};
 use crust_blockfs::probe;
 use crust_blockfs::sys;
 
-/// A mount that is to be made, and for which pod.
+/// A mount to be made for a pod.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewMount<'a> {
     pub(super) volume: &'a Volume,
@@ -29,10 +29,10 @@ pub(super) struct NewMount<'a> {
     pub(super) admission: Admission,
 }
 
-/// Mounts the file system, carries out a pending growth, and applies fsGroup unless the record says that it was applied
-/// for this pod before.
+/// Mounts the file system, carries out a pending resize, and applies fsGroup unless the record says that it has been
+/// applied for this pod.
 ///
-/// The mount isn't attached before it is complete: a crash in this function leaves nothing.
+/// The returned mount is detached: if the process dies in this function, no mount is left behind.
 pub(super) fn mount(
     context: &Context<'_>,
     new: NewMount<'_>,
@@ -66,16 +66,20 @@ pub(super) fn mount(
         })?;
         match outcome {
             Outcome::ReadOnly if has_become_read_only(plan, &mount) => {
-                tracing::warn!(volume = name, group, %outcome, "fsGroup isn't applied: the file system has become read-only, as after an error; see the kernel's log (dmesg)");
+                tracing::warn!(
+                    volume = name, group, %outcome,
+                    "fsGroup wasn't applied: the file system has become read-only, probably after an error; see the \
+                     kernel's log (dmesg)"
+                );
             }
             Outcome::ReadOnly => {
-                tracing::info!(volume = name, group, %outcome, "fsGroup isn't applied");
+                tracing::info!(volume = name, group, %outcome, "fsGroup wasn't applied");
             }
             outcome => tracing::info!(volume = name, group, %outcome, "fsGroup was applied"),
         }
     }
     if plan.is_read_only_view() {
-        // Last: a file system is grown through a mount that can be written to.
+        // Done last, because growing a file system needs a writable mount.
         sys::add_attributes(&mount, MountAttrFlags::MOUNT_ATTR_RDONLY).map_err(|errno| {
             let call = "mount_setattr(MOUNT_ATTR_RDONLY)".to_owned();
             Cause::Call { call, errno }
@@ -84,8 +88,8 @@ pub(super) fn mount(
     Ok(mount)
 }
 
-/// Whether the kernel made a file system read-only that was asked for read-write and can be written to.
-/// A read-only subvolume of a btrfs doesn't make the file system so.
+/// Returns true if the kernel made a file system read-only that was mounted read-write and isn't read-only by nature. A
+/// read-only subvolume doesn't make its btrfs read-only.
 fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
     let flags = rustix::fs::fstatvfs(mount).map(|stat| stat.f_flag);
     flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))
@@ -93,34 +97,34 @@ fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
         && !probe::is_read_only_by_nature(&plan.device, &plan.superblock.fstype)
 }
 
-/// How long a device may stay busy after the last process that had it mounted: data is written back, and a killed
-/// process runs its last instructions.
-const MOMENT: Duration = Duration::from_secs(1);
+/// The time for which a device may stay busy after the last process that had it mounted ended: data is written back,
+/// and a killed process needs a moment to end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Fails if a user that no record names holds the device exclusively.
+/// Fails if a user without a record holds the device exclusively. Waits up to a second for the device to be released.
 pub(super) fn check_not_held(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
-    let mut held = None;
-    let free = context.deadline.at_most(MOMENT).poll(|| {
-        held = holder(context, plan)?;
-        Ok::<_, Cause>(held.is_none().then_some(()))
+    let mut busy = None;
+    let free = context.deadline.at_most(RELEASE_TIMEOUT).poll(|| {
+        busy = busy_cause(context, plan)?;
+        Ok::<_, Cause>(busy.is_none().then_some(()))
     })?;
-    match (free, held) {
+    match (free, busy) {
         (None, Some(cause)) => Err(cause),
         _ => Ok(()),
     }
 }
 
-/// Returns the error that says who holds the device, or one with the same data; `None` if it is free.
-fn holder(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
+/// Returns an error if the device, or a device with the same data, is held; `None` if they are free.
+fn busy_cause(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
     let path = |device: &Device| device.path().display().to_string();
-    let own = plan.device.device();
-    if own.in_use_exclusively()? {
-        let device = path(own);
+    let device = plan.device.device();
+    if device.in_use_exclusively()? {
+        let device = path(device);
         return Ok(Some(Cause::DeviceBusy { device }));
     }
     for rival in plan.device.rivals(context.neighbours)? {
         if rival.in_use_exclusively()? {
-            let (device, rival) = (path(own), path(&rival));
+            let (device, rival) = (path(device), path(&rival));
             return Ok(Some(Cause::RivalBusy { device, rival }));
         }
     }

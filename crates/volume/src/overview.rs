@@ -1,4 +1,4 @@
-//! Overviews of what is staged and in use, read without changing anything or waiting for anybody.
+//! Overviews of the staged volumes and their use, read without changing anything or waiting for a lock.
 
 use crust_blockfs::DeviceNumber;
 use crust_state::crust::{FoundVolume, Shape};
@@ -10,57 +10,57 @@ use super::context::Context;
 use super::plan::check_disk;
 use crust_blockfs::device::{Device, DeviceFacts};
 
-/// How a volume stands.
+/// The state of a staged volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeState {
-    /// Nobody has it.
+    /// The volume has no users.
     Staged,
-    /// Somebody who lives has it.
+    /// The volume has a live user.
     InUse,
-    /// It can't be told whether anybody has it, and why.
+    /// It is unknown whether the volume has users; with the reason.
     Uncertain(String),
-    /// It can't be used as it stands there, and why.
+    /// The entry can't be used; with the reason.
     Broken(String),
 }
 
-/// A volume in short.
+/// An overview of a staged volume.
 #[derive(Debug)]
-pub struct Overview {
+pub struct VolumeOverview {
     /// The volume's entries.
     pub found: FoundVolume,
-    /// Its device's number: where it is in use, what it is mounted from; else what is staged.
+    /// The device that the volume is mounted from, or the staged device if it isn't in use. `None` if that is unknown.
     pub device: Option<DeviceNumber>,
-    /// How it stands.
     pub state: VolumeState,
-    /// The users that live, or may.
+    /// The users that are alive, or may be.
     pub users: Vec<User>,
 }
 
-/// Every staged volume, in the order of their target paths; those that aren't known come last.
-pub fn overviews(context: &Context<'_>) -> Result<Vec<Overview>, FileError> {
+/// Returns an overview of each staged volume, in the order of their target paths. Volumes whose target path is unknown
+/// come last.
+pub fn overviews(context: &Context<'_>) -> Result<Vec<VolumeOverview>, FileError> {
     let found = context.crust.survey()?.into_iter();
-    let mut all: Vec<Overview> = found.map(Overview::of).collect();
-    all.sort_by_key(|it| (it.found.target().is_none(), it.found.target().cloned()));
-    Ok(all)
+    let mut overviews: Vec<VolumeOverview> = found.map(VolumeOverview::new).collect();
+    overviews.sort_by_key(|it| (it.target().is_none(), it.target().cloned()));
+    Ok(overviews)
 }
 
-impl Overview {
-    fn of(found: FoundVolume) -> Self {
+impl VolumeOverview {
+    fn new(found: FoundVolume) -> Self {
         let record = found.record().map_err(|error| error.to_string());
         let (device, users) = match &record {
-            Ok(Some(record)) => (Some(record.device), users(record)),
+            Ok(Some(record)) => (Some(record.device), users_with_life(record)),
             _ => (None, Vec::new()),
         };
         let cli = found.runtime_cli();
         let has_cli = !matches!(cli, Ok(None));
         let lives: Vec<&Life> = users.iter().map(|(_, life)| life).collect();
-        let state = flaw(&found).map_or_else(
+        let state = defect(&found).map_or_else(
             || state(record.as_ref().map(Option::is_some), &lives, has_cli),
             VolumeState::Broken,
         );
         let users: Vec<User> = users
             .into_iter()
-            .filter(may_live)
+            .filter(may_be_live)
             .map(|(user, _)| user)
             .collect();
         let mut overview = Self {
@@ -70,13 +70,13 @@ impl Overview {
             found,
         };
         if overview.device.is_none() {
-            overview.look_at_staged();
+            overview.read_staged_device();
         }
         overview
     }
 
-    /// The device that nobody has.
-    fn look_at_staged(&mut self) {
+    /// Sets the device of a volume that isn't in use, and checks that it is the disk that was staged.
+    fn read_staged_device(&mut self) {
         let Ok(info) = &self.found.info else { return };
         let Ok(device) = Device::open(&info.device).map(DeviceFacts::from) else {
             return;
@@ -89,39 +89,39 @@ impl Overview {
         }
     }
 
-    /// The target path as it was given.
+    /// Returns the target path that the volume was staged by; `None` if it is unknown.
     #[must_use]
     pub fn target(&self) -> Option<&TargetPath> {
         self.found.target()
     }
 
-    /// Returns what was staged; `None` if that can't be read.
+    /// Returns the staged metadata; `None` if it can't be read.
     #[must_use]
     pub fn info(&self) -> Option<&MountInfo> {
         self.found.info.as_ref().ok()
     }
 }
 
-/// Returns the recorded users, and whether they live.
-pub(super) fn users(record: &VolumeRecord) -> Vec<(User, Life)> {
+/// Returns the recorded users, each with whether its process is alive.
+pub(super) fn users_with_life(record: &VolumeRecord) -> Vec<(User, Life)> {
     let users = record.users.iter();
     users
         .map(|user| (user.clone(), user.process.life()))
         .collect()
 }
 
-pub(super) fn may_live((_, life): &(User, Life)) -> bool {
+pub(super) fn may_be_live((_, life): &(User, Life)) -> bool {
     !matches!(life, Life::Ended(_))
 }
 
-/// Returns the reason why a container with this volume would be refused; `None` if it wouldn't.
-pub(super) fn flaw(found: &FoundVolume) -> Option<String> {
+/// Returns the defect for which a container with this volume would be refused; `None` if its entries are sound.
+pub(super) fn defect(found: &FoundVolume) -> Option<String> {
     match (&found.info, &found.shape) {
         (Err(_), _) if found.is_nameless() => None,
         (Err(error), _) => Some(error.to_string()),
         (Ok(_), Shape::Whole) => None,
         (Ok(_), Shape::Half) => Some(
-            "the entry of its target path is gone, and only that of the resolved one is there; \
+            "the entry of its target path is missing, and only the entry of the resolved path exists; \
              hint: stage it again, or let `runcrust crust gc` remove it"
                 .into(),
         ),
@@ -132,7 +132,7 @@ pub(super) fn flaw(found: &FoundVolume) -> Option<String> {
     }
 }
 
-/// `has_record`: whether there is one, or why that can't be read.
+/// Returns the state of a volume whose entries are sound. `has_record` is the error if its record can't be read.
 pub(super) fn state(
     has_record: Result<bool, &String>,
     users: &[&Life],
@@ -140,7 +140,7 @@ pub(super) fn state(
 ) -> VolumeState {
     let has_record = match has_record {
         Ok(has_record) => has_record,
-        Err(why) => return VolumeState::Uncertain(why.clone()),
+        Err(error) => return VolumeState::Uncertain(error.clone()),
     };
     if users.contains(&&Life::Lives) {
         return VolumeState::InUse;
@@ -152,7 +152,7 @@ pub(super) fn state(
     match unknown.next() {
         Some(why) => VolumeState::Uncertain(why),
         None if has_cli && !has_record => VolumeState::Uncertain(
-            "its runtime-cli is there, and no record says whose that is".into(),
+            "it has a runtime-cli, but no record of the user that it belongs to".into(),
         ),
         None => VolumeState::Staged,
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn somebody_who_lives_has_it_and_somebody_who_may_live_may() {
+    fn a_live_user_means_in_use_and_an_unknown_one_means_uncertain() {
         let dead = &Life::Ended(End::Gone(1));
         let unknown = &Life::Unknown("process 7 is of another pid namespace".into());
         for (has_record, users, has_cli, expected) in [

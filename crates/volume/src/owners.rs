@@ -26,7 +26,7 @@ pub(super) struct Claimant<'a> {
 pub(super) struct Claimed {
     pub(super) admission: Admission,
     /// The volume wasn't on its device's list before.
-    pub(super) newly: bool,
+    pub(super) is_new_owner: bool,
 }
 
 /// Checks that a pod may have a volume, enters the volume as one of its device's, and has the
@@ -65,8 +65,10 @@ pub(super) fn claim(
     context.neighbours.note_answer(own);
     context.state.add_owner(own, target)?;
     write(admission)?;
-    let newly = listed.newly;
-    Ok(Claimed { admission, newly })
+    Ok(Claimed {
+        admission,
+        is_new_owner: listed.newly,
+    })
 }
 
 /// Returns what a claim would come to now. Nothing is locked, and nothing written: by the time of a claim it
@@ -151,7 +153,7 @@ fn related(
 }
 
 /// Takes a volume off its device's list when nobody ever got it mounted.
-pub(super) fn disown(
+pub(super) fn remove_owner(
     context: &Context<'_>,
     target: &TargetPath,
     device: DeviceNumber,

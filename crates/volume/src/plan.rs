@@ -142,7 +142,7 @@ fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
 
 /// The properties of a volume that a container's config depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
+pub struct VolumeProperties {
     /// The block device.
     pub device: DeviceNumber,
     /// The pod only reads.
@@ -153,7 +153,7 @@ pub struct Need {
     pub attributes: MountAttrFlags,
 }
 
-impl Need {
+impl VolumeProperties {
     pub(super) fn of(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
         Self {
             device: plan.device.number(),
@@ -169,7 +169,10 @@ impl Need {
 }
 
 /// Returns what a staged volume takes; fails where it can't be mounted. Who uses it and its device are read now.
-pub fn needs(config: &Config, volume: &Volume) -> Result<Need, VolumeError> {
+pub fn volume_properties(
+    config: &Config,
+    volume: &Volume,
+) -> Result<VolumeProperties, VolumeError> {
     let planned = || -> Result<_, Cause> {
         let live = live_record(volume)?;
         let in_use = live.map(|record| record.device);
@@ -177,19 +180,22 @@ pub fn needs(config: &Config, volume: &Volume) -> Result<Need, VolumeError> {
         if in_use.is_none() {
             check_disk(volume.info(), &plan.device)?;
         }
-        Ok(Need::of(config, volume.info(), &plan))
+        Ok(VolumeProperties::of(config, volume.info(), &plan))
     };
     planned().map_err(|cause| VolumeError::new(volume.target(), cause))
 }
 
 /// Reads what is staged at a target path; fails where nothing is.
-pub fn staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, VolumeError> {
-    let volume = read_staged(crust, target);
+pub fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, VolumeError> {
+    let volume = try_read_staged(crust, target);
     volume.map_err(|cause| VolumeError::new(target, cause))
 }
 
 /// The same, for an error that names the volume later.
-pub(super) fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, Cause> {
+pub(super) fn try_read_staged(
+    crust: &CrustDirectory,
+    target: &TargetPath,
+) -> Result<Volume, Cause> {
     let volume = crust.volume(target)?;
     volume.ok_or_else(|| Cause::NotStaged(target.clone()))
 }
@@ -224,9 +230,9 @@ fn by_path(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     if now == then {
         return Ok(());
     }
-    Err(Cause::Moved {
+    Err(Cause::DevicePathMoved {
         path: info.device.display().to_string(),
         now,
-        then,
+        mounted: then,
     })
 }

@@ -11,12 +11,12 @@ use crust_state::record::{User, VolumeRecord};
 use crust_state::{TargetPath, Volume};
 use serde::{Serialize, Serializer};
 
-use super::acquire::planned;
+use super::acquire::plan_for_users;
 use super::context::Context;
 use super::ensure::MountStatus;
 use super::error::{Cause, VolumeError};
 use super::owners::{self, Claimant};
-use super::plan::{MountPlan, Need, check_disk, read_staged};
+use super::plan::{MountPlan, VolumeProperties, check_disk, try_read_staged};
 use super::users::live_record;
 use crate::sandbox::Sandbox;
 use crust_blockfs::device_mounts::{is_on, may_be_on};
@@ -103,12 +103,12 @@ pub fn preview_mount(
     pod: PreviewPod<'_>,
 ) -> Result<MountPreview, VolumeError> {
     let looked = || -> Result<_, Cause> {
-        let volume = read_staged(context.crust, target)?;
+        let volume = try_read_staged(context.crust, target)?;
         let live = live_record(&volume)?;
-        let (plan, before) = planned(context.config, &volume, live, pod.label)?;
+        let (plan, before) = plan_for_users(context.config, &volume, live, pod.label)?;
         let users = before.users.clone();
         let access = access(context, &volume, &plan, before, pod);
-        let need = Need::of(context.config, volume.info(), &plan);
+        let need = VolumeProperties::of(context.config, volume.info(), &plan);
         let (fs_group, policy) = plan.fs_group.unzip();
         let layout = if volume.is_kata_layout() {
             EntryLayout::Kata
@@ -149,11 +149,11 @@ fn access(
 ) -> Result<PodAccess, Cause> {
     let (before, mounted) = match pod.sandbox {
         Some(sandbox) => {
-            let status = MountStatus::of(context.config, volume, sandbox, pod.label)?;
+            let status = MountStatus::read(context.config, volume, sandbox, pod.label)?;
             if status.is_complete {
                 return Ok(PodAccess::Mounted);
             }
-            (status.before, status.mounted)
+            (status.before, status.is_mounted)
         }
         None => (before, false),
     };

@@ -84,7 +84,7 @@ pub(crate) fn failed(what: &'static str) -> impl FnOnce(CapsError) -> Privileges
 
 /// Does a step while this thread can do what that needs and nothing else. Afterwards it can do what
 /// it could before.
-pub fn lowered<T>(step: Operation, work: impl FnOnce() -> T) -> Result<T, PrivilegesError> {
+pub fn with_lowered<T>(step: Operation, work: impl FnOnce() -> T) -> Result<T, PrivilegesError> {
     let before = effective()?;
     let Some(needed) = needed(step, &before) else {
         return Ok(work());
@@ -96,7 +96,7 @@ pub fn lowered<T>(step: Operation, work: impl FnOnce() -> T) -> Result<T, Privil
 }
 
 /// Gives up for good what a step doesn't need; for a process that executes nothing.
-pub fn keep(step: Operation) -> Result<(), PrivilegesError> {
+pub fn drop_all_but(step: Operation) -> Result<(), PrivilegesError> {
     let before = effective()?;
     let Some(needed) = needed(step, &before) else {
         return Ok(());
@@ -201,7 +201,7 @@ mod tests {
         let before = now();
         let kept = needed(Operation::Release, &before).unwrap();
         assert!(kept.len() < before.len(), "{before:?}");
-        let within = lowered(Operation::Release, || {
+        let within = with_lowered(Operation::Release, || {
             caps::read(None, CapSet::Permitted).map(|permitted| (now(), permitted))
         });
         let (effective, permitted) = within.unwrap().unwrap();
@@ -226,7 +226,7 @@ mod tests {
         let process = Process::of(child.id().cast_signed()).unwrap();
         let hidden = std::thread::spawn(move || {
             hide_processes();
-            let look = || STEPS.map(|(_, step)| lowered(step, || process.life()).unwrap());
+            let look = || STEPS.map(|(_, step)| with_lowered(step, || process.life()).unwrap());
             let alive = look();
             child.kill().unwrap();
             child.wait().unwrap();

@@ -20,19 +20,19 @@ use super::context::Context;
 use super::error::Cause;
 use decide::Pods;
 use report::Verdict;
-pub use report::{ItemReport, Report, StateItem};
+pub use report::{ItemReport, ReconcileReport, StateItem};
 use volumes::PassContext;
 
 /// Whether what nobody needs is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum ReconcileMode {
     /// It is.
     Remove,
     /// It is only told, and nothing is changed.
     DryRun,
 }
 
-impl Mode {
+impl ReconcileMode {
     /// Takes a lock at once or not at all. A look makes none that isn't there.
     pub(super) fn lock(
         self,
@@ -52,15 +52,15 @@ pub struct SweepError(Vec<ItemReport>);
 
 impl fmt::Display for SweepError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, ItemReport { item, why }) in self.0.iter().enumerate() {
+        for (index, ItemReport { item, reason }) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
-            write!(formatter, "{separator}{item}: {why}")?;
+            write!(formatter, "{separator}{item}: {reason}")?;
         }
         Ok(())
     }
 }
 
-impl Report {
+impl ReconcileReport {
     /// Fails where something that nobody needs couldn't be removed, or looked at.
     pub fn ok(self) -> Result<(), SweepError> {
         if self.failed.is_empty() {
@@ -73,7 +73,7 @@ impl Report {
 /// Removes what is soon found: records of bundles that are gone, because a `delete` comes before its
 /// bundle's end, and of sandboxes whose end no hook saw. Goes on after an error.
 pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
-    let mut pass = Pass::new(context, Mode::Remove);
+    let mut pass = Pass::new(context, ReconcileMode::Remove);
     pass.bundles();
     let sandboxes = context.state.sandbox_records();
     // Only a driver that stages for Kata takes an entry away and leaves that behind each time.
@@ -89,7 +89,7 @@ pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
 /// entries that lost their twin or whose target directory is gone, and at what was left half made.
 /// Waits for no volume that somebody is at. `runtime` is this runtime's program, by whatever name.
 #[must_use]
-pub fn reconcile(context: &Context<'_>, mode: Mode, runtime: &Path) -> Report {
+pub fn reconcile(context: &Context<'_>, mode: ReconcileMode, runtime: &Path) -> ReconcileReport {
     let mut pass = Pass::new(context, mode);
     pass.leftovers();
     pass.bundles();
@@ -109,8 +109,8 @@ pub fn reconcile(context: &Context<'_>, mode: Mode, runtime: &Path) -> Report {
 /// One look, and what came of it.
 struct Pass<'a> {
     context: Context<'a>,
-    mode: Mode,
-    report: Report,
+    mode: ReconcileMode,
+    report: ReconcileReport,
     /// Volumes whose entries would be removed, in a dry run.
     gone: Vec<crust_state::TargetPath>,
     /// The directories that couldn't be searched for leftovers.
@@ -118,11 +118,11 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(context: &Context<'a>, mode: Mode) -> Self {
+    fn new(context: &Context<'a>, mode: ReconcileMode) -> Self {
         Self {
             context: *context,
             mode,
-            report: Report::default(),
+            report: ReconcileReport::default(),
             gone: Vec::new(),
             unlisted: Vec::new(),
         }
@@ -135,47 +135,47 @@ impl<'a> Pass<'a> {
         verdict: Verdict,
         remove: impl FnOnce(&Context<'_>) -> Result<bool, Cause>,
     ) {
-        let why = match verdict {
-            Verdict::Leave(why) => return self.leave(item, why),
-            Verdict::Remove(why) => why,
+        let reason = match verdict {
+            Verdict::Leave(reason) => return self.leave(item, reason),
+            Verdict::Remove(reason) => reason,
         };
         let done = match self.mode {
-            Mode::Remove => remove(&self.context),
-            Mode::DryRun => Ok(true),
+            ReconcileMode::Remove => remove(&self.context),
+            ReconcileMode::DryRun => Ok(true),
         };
         match done {
             Ok(false) => {}
-            Ok(true) => self.settled(item, why, Ok(())),
-            Err(cause) => self.settled(item, why, Err(cause.to_string())),
+            Ok(true) => self.settled(item, reason, Ok(())),
+            Err(cause) => self.settled(item, reason, Err(cause.to_string())),
         }
     }
 
-    fn settled(&mut self, item: StateItem, why: String, done: Result<(), String>) {
+    fn settled(&mut self, item: StateItem, reason: String, done: Result<(), String>) {
         match done {
             Ok(()) => {
-                if self.mode == Mode::Remove {
-                    tracing::info!("removed: {item}: {why}");
+                if self.mode == ReconcileMode::Remove {
+                    tracing::info!("removed: {item}: {reason}");
                 }
-                self.report.removed.push(ItemReport { item, why });
+                self.report.removed.push(ItemReport { item, reason });
             }
             Err(error) => self.failed(item, &error),
         }
     }
 
-    fn leave(&mut self, item: StateItem, why: String) {
-        tracing::debug!("left: {item}: {why}");
-        self.report.left.push(ItemReport { item, why });
+    fn leave(&mut self, item: StateItem, reason: String) {
+        tracing::debug!("left: {item}: {reason}");
+        self.report.left.push(ItemReport { item, reason });
     }
 
     /// Left, and somebody has to see to it.
-    fn unreadable(&mut self, item: StateItem, why: String) {
-        tracing::warn!("{why}");
-        self.report.left.push(ItemReport { item, why });
+    fn unreadable(&mut self, item: StateItem, reason: String) {
+        tracing::warn!("{reason}");
+        self.report.left.push(ItemReport { item, reason });
     }
 
     fn failed(&mut self, item: StateItem, error: &dyn Display) {
-        let why = error.to_string();
-        self.report.failed.push(ItemReport { item, why });
+        let reason = error.to_string();
+        self.report.failed.push(ItemReport { item, reason });
     }
 
     /// Takes a lock that is had at once; whoever has it does what is to be done, or the next time.
@@ -186,8 +186,8 @@ impl<'a> Pass<'a> {
     /// Takes a lock that nobody holds for long; for a look none.
     fn wait_for(&self, name: LockName) -> Result<Option<Lock>, String> {
         let lock = match self.mode {
-            Mode::DryRun => return Ok(None),
-            Mode::Remove => self.context.state.lock(name, self.context.deadline),
+            ReconcileMode::DryRun => return Ok(None),
+            ReconcileMode::Remove => self.context.state.lock(name, self.context.deadline),
         };
         lock.map(Some).map_err(|error| error.to_string())
     }

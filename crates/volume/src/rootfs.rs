@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, open, rea
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, move_mount};
 
-use crate::attach::{self, ONTO, ViewsError};
+use crate::attach::{self, BETWEEN_FDS, ViewsError};
 use crust_blockfs::device_mounts::mount_id;
 use crust_blockfs::errno::Name;
 use crust_blockfs::mountinfo::{self, MountInfoError};
@@ -38,13 +38,13 @@ pub enum RootfsError {
     Missing(PathBuf),
     /// The volume would hide a mount, or be hidden by it.
     #[error(
-        "mount {}: {} is mounted already; {BIND}", destination.display(), there.display()
+        "mount {}: {} is mounted already; {BIND}", destination.display(), mounted.display()
     )]
     Covered {
         /// The volume's place.
         destination: PathBuf,
         /// The other mount's.
-        there: PathBuf,
+        mounted: PathBuf,
     },
     /// A mount there would be seen outside the container.
     #[error("mount {}: propagates to other mount namespaces; {BIND}", .0.display())]
@@ -93,7 +93,7 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> RootfsError {
 
 /// The attributes that a container's mount asks for, beside `ro`. Propagation is left out: the
 /// mount is private, which only a shared one isn't content with.
-pub fn attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, RootfsError> {
+pub fn bind_attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, RootfsError> {
     let own: Vec<&str> = options
         .iter()
         .map(AsRef::as_ref)
@@ -114,12 +114,12 @@ pub fn attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, Rootfs
 /// A directory on the host on which volumes are mounted while views of them are taken. The calling mount
 /// namespace has its own copy.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchDirectory {
     directory: OwnedFd,
     path: PathBuf,
 }
 
-impl Scratch {
+impl ScratchDirectory {
     /// Opens the directory. Fails if what is mounted on it would propagate to other namespaces.
     pub fn open(path: &Path) -> Result<Self, RootfsError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -134,14 +134,16 @@ impl Scratch {
     }
 
     /// Takes views of a volume that is mounted nowhere, which is mounted here meanwhile.
-    pub fn views<'v>(
+    pub fn take_views<'v>(
         &self,
         volume: &OwnedFd,
         views: impl ExactSizeIterator<Item = View<'v>>,
         deadline: Deadline,
     ) -> Result<Vec<DetachedMount>, RootfsError> {
         let Self { directory, path } = self;
-        Ok(attach::views_at(directory, path, volume, views, deadline)?)
+        Ok(attach::take_views_at(
+            directory, path, volume, views, deadline,
+        )?)
     }
 }
 
@@ -157,7 +159,7 @@ pub struct Rootfs {
 
 impl Rootfs {
     /// Opens the root file system at `path` on the host, which the delegate hasn't pivoted into yet.
-    pub fn in_this_namespace(path: &Path) -> Result<Self, RootfsError> {
+    pub fn open(path: &Path) -> Result<Self, RootfsError> {
         let mounts = mountinfo::read_own()?;
         if !mounts.iter().any(|mount| mount.mount_point == path) {
             return Err(RootfsError::Pivoted(path.to_owned()));
@@ -194,7 +196,7 @@ impl Rootfs {
         let (place, real) = find_place(&self.root, destination, mounts)?;
         sys::add_attributes(&view.fd, attributes).map_err(failed("mount_setattr"))?;
         let named = format!("move_mount(volume, {})", destination.display());
-        move_mount(&view.fd, "", &place, "", ONTO).map_err(failed(named))?;
+        move_mount(&view.fd, "", &place, "", BETWEEN_FDS).map_err(failed(named))?;
         mounts.add(real, mount_id(&view.fd));
         self.done += 1;
         Ok(())
@@ -217,10 +219,10 @@ fn find_place(
     let link = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
     let real = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(failed("readlink"))?;
     let real = PathBuf::from(OsStr::from_bytes(real.as_bytes()));
-    if let Some(there) = mounts.within(&real) {
+    if let Some(mounted) = mounts.within(&real) {
         return Err(RootfsError::Covered {
             destination: destination.to_owned(),
-            there: there.to_owned(),
+            mounted: mounted.to_owned(),
         });
     }
     refuse_propagation(&place, destination, mounts)?;
@@ -248,17 +250,21 @@ mod tests {
     fn a_bind_mounts_options_become_attributes() {
         let options = ["rbind", "rprivate", "rw", "nosuid", "noatime"];
         let expected = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOATIME;
-        assert_eq!(attributes(&options).unwrap(), expected);
+        assert_eq!(bind_attributes(&options).unwrap(), expected);
     }
 
     #[test]
     fn what_a_bind_mount_cannot_have_is_named() {
-        let error = attributes(&["rbind", "size=1m"]).unwrap_err().to_string();
+        let error = bind_attributes(&["rbind", "size=1m"])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("mount option size=1m: isn't one of a bind mount"),
             "{error}"
         );
-        let error = attributes(&["rbind", "rshared"]).unwrap_err().to_string();
+        let error = bind_attributes(&["rbind", "rshared"])
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("mount option rshared"), "{error}");
     }
 }

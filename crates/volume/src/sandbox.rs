@@ -22,7 +22,7 @@ use crust_blockfs::view::ViewError;
 use crust_blockfs::{device_mounts, sys};
 
 /// The directory of the volumes in a sandbox.
-pub const CRUST: &str = "/.crust";
+pub const SANDBOX_CRUST_DIR: &str = "/.crust";
 
 /// The file in it with the sandbox's id.
 const ID: &str = "id";
@@ -50,7 +50,7 @@ pub enum SandboxError {
     #[error(
         "sandbox {id}: the namespace of process {pid} belongs to sandbox {found:?}; hint: kubelet makes a new sandbox"
     )]
-    Stranger {
+    ForeignNamespace {
         /// The sandbox that was looked for.
         id: String,
         /// The process.
@@ -59,8 +59,8 @@ pub enum SandboxError {
         found: String,
     },
     /// The delegate made no `/.crust`.
-    #[error("sandbox {id}: no tmpfs at {CRUST} in the namespace of process {pid}")]
-    NoCrust {
+    #[error("sandbox {id}: no tmpfs at {SANDBOX_CRUST_DIR} in the namespace of process {pid}")]
+    NoTmpfs {
         /// The sandbox.
         id: String,
         /// The process.
@@ -85,7 +85,7 @@ pub enum SandboxError {
     #[error(
         "sandbox {id}: what was mounted at {place} is gone; hint: has the pod ended meanwhile?"
     )]
-    Gone {
+    Unmounted {
         /// The sandbox.
         id: String,
         /// The volume's place.
@@ -130,16 +130,17 @@ impl Sandbox {
     /// The order is pidfd, setns, then the id in `/.crust`: by then the namespace is fixed and
     /// nothing races. The start time in the record is only a cheap first look; with pid reuse two
     /// processes within one clock tick have the same.
-    pub fn of(record: &SandboxRecord) -> Result<Self, SandboxError> {
+    pub fn open(record: &SandboxRecord) -> Result<Self, SandboxError> {
         let (id, pid) = (record.id.clone(), record.process.pid);
-        let namespace = MountNamespace::of(pid).map_err(|source| out_of_reach(&id, pid, source))?;
+        let namespace =
+            MountNamespace::of_process(pid).map_err(|source| out_of_reach(&id, pid, source))?;
         if !record.process.is_alive() {
             return Err(SandboxError::Ended { id, pid });
         }
         let sandbox = Self {
             id,
             namespace,
-            directory: CRUST.into(),
+            directory: SANDBOX_CRUST_DIR.into(),
         };
         #[expect(
             clippy::redundant_closure_for_method_calls,
@@ -149,7 +150,7 @@ impl Sandbox {
         if found == sandbox.id {
             return Ok(sandbox);
         }
-        Err(SandboxError::Stranger {
+        Err(SandboxError::ForeignNamespace {
             id: sandbox.id,
             pid,
             found,
@@ -158,10 +159,11 @@ impl Sandbox {
 
     /// The sandbox whose create runs: its process waits, from runc and older crun before
     /// `pivot_root`, from newer crun after it. Marks the `/.crust` as this sandbox's.
-    pub fn being_created(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
+    pub fn open_during_create(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
         let id = id.to_owned();
-        let namespace = MountNamespace::of(pid).map_err(|source| out_of_reach(&id, pid, source))?;
-        let below_rootfs = rootfs.join(CRUST.trim_start_matches('/'));
+        let namespace =
+            MountNamespace::of_process(pid).map_err(|source| out_of_reach(&id, pid, source))?;
+        let below_rootfs = rootfs.join(SANDBOX_CRUST_DIR.trim_start_matches('/'));
         let mut sandbox = Self {
             id,
             namespace,
@@ -169,11 +171,11 @@ impl Sandbox {
         };
         let below_rootfs = sandbox.has_crust();
         if !matches!(below_rootfs, Ok(true)) {
-            sandbox.directory = CRUST.into();
+            sandbox.directory = SANDBOX_CRUST_DIR.into();
             if !(sandbox.has_pivoted()? && sandbox.has_crust()?) {
                 below_rootfs?;
                 let id = sandbox.id;
-                return Err(SandboxError::NoCrust { id, pid });
+                return Err(SandboxError::NoTmpfs { id, pid });
             }
         }
         let user_namespace = namespace::has_own_user_namespace(pid);
@@ -230,13 +232,13 @@ impl Sandbox {
     /// Runs `work` in the sandbox's mount namespace.
     pub fn enter<T>(
         &self,
-        work: impl FnOnce(&Inside<'_>) -> Result<T, SandboxError>,
+        work: impl FnOnce(&SandboxNamespace<'_>) -> Result<T, SandboxError>,
     ) -> Result<T, SandboxError> {
         let done = self.namespace.enter(|| {
             let crust = self
                 .open_crust()
                 .map_err(|errno| self.failed(self.open_call(), errno))?;
-            work(&Inside {
+            work(&SandboxNamespace {
                 sandbox: self,
                 crust,
             })
@@ -246,7 +248,7 @@ impl Sandbox {
 
     /// A volume that is mounted in it; `None` if it isn't. Another device's file system in its place
     /// is an error.
-    pub fn mounted(
+    pub fn find_mount(
         &self,
         volume: Digest,
         device: DeviceNumber,
@@ -270,13 +272,13 @@ impl Sandbox {
             })),
             Some(mount) => Err(SandboxError::OtherDevice {
                 id: self.id.clone(),
-                place: format!("{CRUST}/{name}"),
+                place: format!("{SANDBOX_CRUST_DIR}/{name}"),
                 found: mount.device,
                 expected: device,
             }),
-            None => Err(SandboxError::Gone {
+            None => Err(SandboxError::Unmounted {
                 id: self.id.clone(),
-                place: format!("{CRUST}/{name}"),
+                place: format!("{SANDBOX_CRUST_DIR}/{name}"),
             }),
         }
     }
@@ -319,20 +321,24 @@ fn out_of_reach(id: &str, pid: i32, source: NamespaceError) -> SandboxError {
 
 /// The sandbox's `/.crust`, from within its mount namespace.
 #[derive(Debug)]
-pub struct Inside<'a> {
+pub struct SandboxNamespace<'a> {
     sandbox: &'a Sandbox,
     crust: OwnedFd,
 }
 
-impl Inside<'_> {
+impl SandboxNamespace<'_> {
     fn read_id(&self) -> Result<String, SandboxError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.crust, ID, flags, Mode::empty())
-            .map_err(|errno| self.sandbox.failed(format!("open({CRUST}/{ID})"), errno))?;
+        let file = openat(&self.crust, ID, flags, Mode::empty()).map_err(|errno| {
+            self.sandbox
+                .failed(format!("open({SANDBOX_CRUST_DIR}/{ID})"), errno)
+        })?;
         // An id has at most 240 bytes.
         let mut bytes = [0; 256];
-        let length = rustix::io::read(file, &mut bytes)
-            .map_err(|errno| self.sandbox.failed(format!("read({CRUST}/{ID})"), errno))?;
+        let length = rustix::io::read(file, &mut bytes).map_err(|errno| {
+            self.sandbox
+                .failed(format!("read({SANDBOX_CRUST_DIR}/{ID})"), errno)
+        })?;
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
@@ -344,7 +350,7 @@ impl Inside<'_> {
             .and_then(|()| move_mount(tmpfs, "", &self.crust, "", onto))
             .map_err(|errno| {
                 self.sandbox
-                    .failed(format!("move_mount(tmpfs, {CRUST})"), errno)
+                    .failed(format!("move_mount(tmpfs, {SANDBOX_CRUST_DIR})"), errno)
             })
     }
 
@@ -376,10 +382,16 @@ impl Inside<'_> {
         let root = match openat(&self.crust, name, flags, Mode::empty()) {
             Ok(root) => root,
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(self.sandbox.failed(format!("open({CRUST}/{name})"), errno)),
+            Err(errno) => {
+                return Err(self
+                    .sandbox
+                    .failed(format!("open({SANDBOX_CRUST_DIR}/{name})"), errno));
+            }
         };
-        let is_root = is_mount_root(&root)
-            .map_err(|errno| self.sandbox.failed(format!("statx({CRUST}/{name})"), errno))?;
+        let is_root = is_mount_root(&root).map_err(|errno| {
+            self.sandbox
+                .failed(format!("statx({SANDBOX_CRUST_DIR}/{name})"), errno)
+        })?;
         Ok(is_root.then_some(root))
     }
 
@@ -388,7 +400,11 @@ impl Inside<'_> {
         let name = volume.to_string();
         match rustix::fs::mkdirat(&self.crust, &name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(self.sandbox.failed(format!("mkdir({CRUST}/{name})"), errno)),
+            Err(errno) => {
+                return Err(self
+                    .sandbox
+                    .failed(format!("mkdir({SANDBOX_CRUST_DIR}/{name})"), errno));
+            }
         }
         move_mount(
             mount,
@@ -399,7 +415,7 @@ impl Inside<'_> {
         )
         .map_err(|errno| {
             self.sandbox
-                .failed(format!("move_mount({CRUST}/{name})"), errno)
+                .failed(format!("move_mount({SANDBOX_CRUST_DIR}/{name})"), errno)
         })
     }
 }

@@ -9,12 +9,12 @@ use crust_state::lock::{LockError, LockName};
 use crust_state::{MountInfo, TargetPath, Volume};
 use rustix::fs::ResolveFlags;
 
-use super::admission::{self, Room};
-use super::claim::{Claim, ClaimOutcome, own_paths};
-use super::context::{Context, Locked};
+use super::admission::{self, GrowthLimiter};
+use super::context::{Context, LockedVolume};
 use super::difference::{differences, differences_in_use};
-use super::ensure::{HostSandbox, ensure_mounted};
-use super::error::{Cause, Denied, VolumeError};
+use super::ensure::{SandboxRequest, try_ensure_mounted};
+use super::error::{AdmissionError, Cause, VolumeError};
+use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::plan::{self, MountPlan};
 use super::target_index;
 use super::users::{check_no_live_user, has_users, live_record};
@@ -29,17 +29,17 @@ use crust_blockfs::options;
 /// A directory holds one volume, by whichever path it is named: where it is staged by another path already, that
 /// volume is staged again, and keeps its target path.
 ///
-/// With `room` it is staged for a caller of a socket, who may not stage everything (see [`Room`]).
+/// With `room` it is staged for a caller of a socket, who may not stage everything (see [`GrowthLimiter`]).
 pub fn stage(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    room: Option<Room<'_>>,
+    room: Option<GrowthLimiter<'_>>,
 ) -> Result<(), VolumeError> {
     let staged = validated(context, target, info).and_then(|info| {
-        context.with_claim(target, |claim| {
+        context.with_locked_paths(target, |claim| {
             try_stage(context, &claim, &info, room)?.commit()?;
-            Ok(claim.left_by_stage())
+            Ok(claim.state_after_stage())
         })
     });
     staged.map_err(|cause| VolumeError::new(target, cause))
@@ -48,11 +48,11 @@ pub fn stage(
 /// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
 /// whoever has the lock. `None` where it might; then nothing was done. A caller that `may_wait` for the look at
 /// what is at the target path says so.
-pub fn stage_at_once(
+pub fn stage_without_waiting(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    room: Room<'_>,
+    room: GrowthLimiter<'_>,
     may_wait: bool,
 ) -> Option<Result<(), VolumeError>> {
     if !(context.crust.is_in_memory() && context.state.is_in_memory()) {
@@ -60,7 +60,7 @@ pub fn stage_at_once(
     }
     openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
     let look = target.look_at_once()?;
-    if !may_wait && !admission::is_fine_at_once(context, &look) {
+    if !may_wait && !admission::is_acceptable_without_waiting(context, &look) {
         return None;
     }
     let staged = || -> Result<_, Cause> {
@@ -88,7 +88,9 @@ pub fn stage_at_once(
     }
     match staged {
         Ok(staged) => staged.map(Ok),
-        Err(Cause::Lock(LockError::Held { .. }) | Cause::Denied(Denied::Unknown)) => None,
+        Err(Cause::Lock(LockError::Held { .. }) | Cause::Admission(AdmissionError::WouldWait)) => {
+            None
+        }
         Err(cause) => Some(Err(VolumeError::new(target, cause))),
     }
 }
@@ -124,9 +126,9 @@ fn checked(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
 /// Stages a claimed volume, to be kept or taken back, unless somebody uses what it would replace.
 pub(super) fn try_stage<'a>(
     context: &Context<'a>,
-    claim: &Claim,
+    claim: &LockedPaths,
     info: &MountInfo,
-    room: Option<Room<'_>>,
+    room: Option<GrowthLimiter<'_>>,
 ) -> Result<Staging<'a>, Cause> {
     let target = &claim.paths.target;
     let info = &MountInfo {
@@ -156,8 +158,8 @@ pub(super) fn try_stage<'a>(
     }
     let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
     if let Some(room) = room.filter(|_| !is_again) {
-        admission::check_all(context, [&look, &claim.asked.look()])?;
-        admission::take_room(context, room, &look, &there, &info)?;
+        admission::check_both(context, [&look, &claim.requested.look()])?;
+        admission::reserve_growth(context, room, &look, &there, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
@@ -170,22 +172,24 @@ pub(super) fn try_stage<'a>(
 /// what it stages for one. Only a volume that is staged already with content of the same meaning needs no check.
 ///
 /// A device that can't be opened is left for the other program to report.
-pub fn admit(
+pub fn check_admission(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    room: Room<'_>,
+    room: GrowthLimiter<'_>,
 ) -> Result<(), VolumeError> {
     let asked = target;
-    let target = &context.as_given(asked);
+    let target = &context.staged_target(asked);
     let admitted = || -> Result<(), Cause> {
         let there = context.crust.volume(target);
         if is_staged_as(context, &there, info)? {
             return Ok(());
         }
         let look = target.look();
-        admission::check_all(context, [&look, &asked.look()])?;
-        Ok(admission::take_room(context, room, &look, &there, info)?)
+        admission::check_both(context, [&look, &asked.look()])?;
+        Ok(admission::reserve_growth(
+            context, room, &look, &there, info,
+        )?)
     };
     admitted().map_err(|cause| VolumeError::new(asked, cause))
 }
@@ -254,24 +258,25 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
 
 /// Stages a volume and mounts it in a sandbox that runs. Where that fails, what was staged before
 /// is again, with the growth that waits for its mount.
-pub fn stage_mounted(
+pub fn stage_and_mount(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    host: HostSandbox<'_>,
+    host: SandboxRequest<'_>,
 ) -> Result<(), VolumeError> {
-    let mounted = validated(context, target, info)
-        .and_then(|info| context.with_claim(target, |claim| mount(context, claim, &info, host)));
+    let mounted = validated(context, target, info).and_then(|info| {
+        context.with_locked_paths(target, |claim| mount(context, claim, &info, host))
+    });
     mounted.map_err(|cause| VolumeError::new(target, cause))
 }
 
 fn mount(
     context: &Context<'_>,
-    claim: Claim,
+    claim: LockedPaths,
     info: &MountInfo,
-    host: HostSandbox<'_>,
-) -> Result<ClaimOutcome, Cause> {
-    let left = claim.left_by_stage();
+    host: SandboxRequest<'_>,
+) -> Result<PathsState, Cause> {
+    let left = claim.state_after_stage();
     let staging = try_stage(context, &claim, info, None)?;
     let target = &claim.paths.target;
     let volume = match context.crust.volume(target) {
@@ -282,11 +287,11 @@ fn mount(
             return Err(Cause::NotStaged(target.clone()));
         }
     };
-    let locked = Locked {
+    let locked = LockedVolume {
         volume,
         _locks: claim.locks,
     };
-    if let Err(cause) = ensure_mounted(context, &locked, host) {
+    if let Err(cause) = try_ensure_mounted(context, &locked, host) {
         // Mounted all the same, and not written down: what is staged is what it has.
         if !has_users(&locked.volume) {
             take_back(&staging, target);

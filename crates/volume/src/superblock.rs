@@ -64,7 +64,7 @@ impl MountedSuperblock {
             }
         };
         Err(Cause::Unrecorded {
-            shown: format!("{} ({}){}", self.fstype, self.text, mount(self.only_reads)),
+            mounted: format!("{} ({}){}", self.fstype, self.text, mount(self.only_reads)),
             staged: format!("{staged}{}", mount(only_reads)),
         })
     }

@@ -7,7 +7,7 @@ use crust_state::lock::LockName;
 use crust_state::target::TargetLookup;
 
 use super::context::Context;
-use super::error::{Cause, Denied};
+use super::error::{AdmissionError, Cause};
 
 /// Adds a target path to the index, before anything is staged there.
 pub(super) fn add(
@@ -33,7 +33,7 @@ pub(super) fn add_at_once(context: &Context<'_>, target: &TargetLookup<'_>) -> R
         && context.crust.may_hold_volumes()?
         && !context.state.has_index()?
     {
-        return Err(Cause::Denied(Denied::Unknown));
+        return Err(Cause::Admission(AdmissionError::WouldWait));
     }
     add(context, target, at_once)
 }

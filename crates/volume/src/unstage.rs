@@ -6,9 +6,9 @@ use crust_state::crust::EntryError;
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Process, TargetPath};
 
-use super::claim::{Claim, ClaimOutcome, own_paths};
 use super::context::Context;
 use super::error::{Cause, VolumeError};
+use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::users::check_no_live_user;
 
 /// Unstages the volume at a directory, by whichever path it was staged. An unknown target path is fine, a volume that a
@@ -18,14 +18,14 @@ use super::users::check_no_live_user;
 /// processes that were killed end a moment after them. Where another pod shares the device there
 /// is nothing to wait for.
 pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
-    let unstaged = context.with_claim(target, |claim| try_unstage(context, &claim));
+    let unstaged = context.with_locked_paths(target, |locked| try_unstage(context, &locked));
     unstaged.map_err(|cause| VolumeError::new(target, cause))
 }
 
-fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<ClaimOutcome, Cause> {
-    let target = &claim.paths.target;
-    let mut devices = devices_of(context, target)?;
-    for path in own_paths(context, &claim.paths) {
+fn try_unstage(context: &Context<'_>, locked: &LockedPaths) -> Result<PathsState, Cause> {
+    let target = &locked.paths.target;
+    let mut devices = owned_devices(context, target)?;
+    for path in own_paths(context, &locked.paths) {
         match context.crust.record(path) {
             Ok(Some(record)) => check_no_live_user(record)?,
             Ok(None) => {}
@@ -37,16 +37,16 @@ fn try_unstage(context: &Context<'_>, claim: &Claim) -> Result<ClaimOutcome, Cau
     for device in &devices {
         wait_until_free(context, target, *device)?;
     }
-    context.crust.unstage(&claim.asked)?;
+    context.crust.unstage(&locked.requested)?;
     let _owners = context.state.lock(LockName::Owners, context.deadline)?;
     for device in devices {
         context.state.remove_owner(device, target)?;
     }
-    Ok(ClaimOutcome::BarePaths)
+    Ok(PathsState::MayBeUnstaged)
 }
 
 /// Returns the devices that the volume was mounted from since it was staged.
-pub(super) fn devices_of(
+pub(super) fn owned_devices(
     context: &Context<'_>,
     target: &TargetPath,
 ) -> Result<Vec<DeviceNumber>, Cause> {
@@ -92,7 +92,7 @@ fn wait_until_free(
 
 /// Returns who holds a device although no user on the volume's record lives, as far as that is known without waiting.
 /// `lock` takes a lock without waiting, or returns `None` if the caller may not create one.
-pub(super) fn holder(
+pub(super) fn device_holder(
     context: &Context<'_>,
     target: &TargetPath,
     number: DeviceNumber,

@@ -6,9 +6,9 @@ use crust_blockfs::DeviceNumber;
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
 use crust_state::{Process, TargetPath, Volume};
 
-use super::context::{Context, Locked};
+use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
-use crate::propagated::{self, Copies};
+use crate::propagated_mounts::{self, CopyCleanup};
 use crust_blockfs::device_mounts::DeviceMounts;
 
 /// A container that is about to be created.
@@ -24,13 +24,13 @@ pub struct NewContainer<'a> {
     pub label: Option<&'a str>,
     /// The mounts of the namespace that its delegate runs in, as they were before; `None` where the
     /// delegate isn't given the volume as a mount.
-    pub before: Option<&'a DeviceMounts>,
+    pub mounts_before: Option<&'a DeviceMounts>,
 }
 
 /// Records a container whose create is running as a user of a volume that its sandbox has.
 pub fn announce(
     context: &Context<'_>,
-    locked: &Locked,
+    locked: &LockedVolume,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
@@ -39,7 +39,7 @@ pub fn announce(
             return Err(Cause::NotInUse);
         };
         record.retain_live(Process::is_alive);
-        record.add(announced(context, &record, container, mounts)?);
+        record.add(pending_user(context, &record, container, mounts)?);
         Ok(locked.volume.write_record(&record)?)
     };
     begun().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
@@ -47,7 +47,7 @@ pub fn announce(
 
 /// A container whose create runs, as a user. The process is this one, which becomes the delegate:
 /// if it ends and the container was never published, the entry means nothing.
-pub(super) fn announced(
+pub(super) fn pending_user(
     context: &Context<'_>,
     record: &VolumeRecord,
     container: NewContainer<'_>,
@@ -65,8 +65,8 @@ pub(super) fn announced(
         source,
     })?;
     let lent = context.config.attach_directory();
-    let others = match container.before {
-        Some(before) => propagated::seen(before, record.device, &lent),
+    let others = match container.mounts_before {
+        Some(before) => propagated_mounts::mount_ids(before, record.device, &lent),
         None => Vec::new(),
     };
     Ok(User {
@@ -107,9 +107,9 @@ pub fn publish(
 /// so that there are none, but a link in what the container shares with the host can lead there. A
 /// mount of somebody else's is an error because the delegate might have made it in a way that hides
 /// where it is from; it is left alone.
-pub fn check_host(
+pub fn check_host_mounts(
     context: &Context<'_>,
-    copies: &Copies,
+    copies: &CopyCleanup,
     target: &TargetPath,
     id: &str,
 ) -> Result<(), VolumeError> {
@@ -122,16 +122,16 @@ pub fn check_host(
         let Some(pending) = record.user(UserKind::Pending, id) else {
             return Ok(());
         };
-        if let Some(copy) = copies.left(record.device) {
+        if let Some(copy) = copies.remaining(record.device) {
             return Err(Cause::LeftOnHost { copy });
         }
-        if let Some(place) = copies.unmounted(record.device) {
-            let place = place.to_owned();
-            return Err(Cause::Propagated { place });
+        if let Some(place) = copies.unmounted_at(record.device) {
+            let mount_point = place.to_owned();
+            return Err(Cause::Propagated { mount_point });
         }
-        match copies.appeared(record.device, &pending.others) {
-            Some(place) => Err(Cause::Appeared {
-                place: place.to_owned(),
+        match copies.foreign_mount(record.device, &pending.others) {
+            Some(place) => Err(Cause::ForeignMount {
+                mount_point: place.to_owned(),
             }),
             None => Ok(()),
         }
@@ -171,7 +171,7 @@ pub(super) fn has_users(volume: &Volume) -> bool {
 
 /// Whether a live container has a volume of a device.
 #[must_use]
-pub fn has_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
+pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
     let volumes = context.state.owners_of(device).unwrap_or_default();
     volumes.iter().any(|target| {
         let record = context.crust.record(target).ok().flatten();

@@ -33,12 +33,12 @@ impl VolumeMount {
     /// Opens what `root` names for reading. Only a directory or a regular file: opening anything
     /// else in a volume means something else.
     pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
-        open_named(&self.root)
+        open_directory_or_file(&self.root)
     }
 }
 
 /// Opens what a descriptor names, as [`VolumeMount::open`] does.
-pub(super) fn open_named(named: &OwnedFd) -> Result<OwnedFd, Errno> {
+pub(super) fn open_directory_or_file(named: &OwnedFd) -> Result<OwnedFd, Errno> {
     let kind = FileType::from_raw_mode(fstat(named)?.st_mode);
     if !matches!(kind, FileType::Directory | FileType::RegularFile) {
         return Err(Errno::NOTDIR);

@@ -91,7 +91,7 @@ impl Node {
             sandbox: pod,
             pod_uid: pod,
             label: None,
-            before: None,
+            mounts_before: None,
         };
         crust_volume::reserve(&context, &locked, container, Vec::new())
     }

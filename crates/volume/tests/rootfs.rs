@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_blockfs::view::View;
-use crust_volume::rootfs::{Rootfs, RootfsError, Scratch};
+use crust_volume::rootfs::{Rootfs, RootfsError, ScratchDirectory};
 use rustix::fs::CWD;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 use support::{Mounted, Tree, in_own_mount_namespace};
@@ -38,12 +38,12 @@ fn mounts_past_the_deadline_are_refused_with_their_number() {
             read_only: false,
             ids: None,
         };
-        let scratch = Scratch::open(aside.root()).expect("a private directory");
+        let scratch = ScratchDirectory::open(aside.root()).expect("a private directory");
         let views = [view(), view(), view()].into_iter();
-        let views = scratch.views(&detached.expect("a clone"), views, Deadline::never());
+        let views = scratch.take_views(&detached.expect("a clone"), views, Deadline::never());
         let views = views.expect("views");
 
-        let mut rootfs = Rootfs::in_this_namespace(container.root()).expect("it is mounted");
+        let mut rootfs = Rootfs::open(container.root()).expect("it is mounted");
         let mut mount = |number: usize, deadline| {
             let none = MountAttrFlags::empty();
             rootfs.mount(&views[number], &places[number], none, deadline)

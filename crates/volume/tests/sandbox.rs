@@ -35,7 +35,7 @@ impl Waiting {
     }
 
     fn sandbox(&self, rootfs: &Path) -> Result<Sandbox, SandboxError> {
-        Sandbox::being_created("sandbox-1", self.0.id().cast_signed(), rootfs)
+        Sandbox::open_during_create("sandbox-1", self.0.id().cast_signed(), rootfs)
     }
 
     /// What is in a file as it sees it.
@@ -84,7 +84,7 @@ fn before_the_pivot_it_is_below_the_rootfs() {
         let directory = Waiting::after(shell, &format!("{mkdir} -p /rootfs/.crust"));
         for waiting in [none, directory] {
             let error = waiting.sandbox(rootfs).expect_err("there is none");
-            assert!(matches!(error, SandboxError::NoCrust { .. }), "{error}");
+            assert!(matches!(error, SandboxError::NoTmpfs { .. }), "{error}");
         }
         let script = format!("{mount} -t tmpfs crust /rootfs/.crust");
         let sandbox = Waiting::after(shell, &script);
@@ -135,7 +135,7 @@ fn after_the_pivot_it_is_at_the_root() {
         let error = Waiting::after(shell, &script)
             .sandbox(rootfs)
             .expect_err("no tmpfs");
-        assert!(matches!(error, SandboxError::NoCrust { .. }), "{error}");
+        assert!(matches!(error, SandboxError::NoTmpfs { .. }), "{error}");
         assert_eq!(fs::read_dir("/.crust").expect("the host's").count(), 0);
         std::mem::forget(mounts);
     });

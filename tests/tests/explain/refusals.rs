@@ -49,7 +49,7 @@ on_each_delegate! {
         volume.handler().reconfigure("");
         let at = volume.dir().subdir("mnt");
         mounts::mount(volume.device.path(), &at, "ext4");
-        let told = refuses(&volume, volume.plain_bundle(), "is in use by somebody that runcrust has no record of");
+        let told = refuses(&volume, volume.plain_bundle(), "is in use by a user that runcrust has no record of");
         assert_ne!(told["diff"], "", "what would become of the config otherwise");
         mounts::take_off(&at);
     }

@@ -235,7 +235,7 @@ on_each_delegate! {
         let twin = LoopDevice::on(device.file());
         let target = node.stage(POD, "pv-1", &twin, &[]);
         let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
-        assert!(error.contains("shows the same file as") && error.contains("hint: "), "{error}");
+        assert!(error.contains("has the same backing file as") && error.contains("hint: "), "{error}");
         // A process of an ended container is somebody too.
         let first = node.stage(POD, "pv-2", &device, &[]);
         let bundle = plain(&node, &first);
@@ -247,7 +247,7 @@ on_each_delegate! {
         kill(container.pid());
         assert!(!device.is_free(), "its child has it");
         let error = refused(&node, plain(&node, &target));
-        assert!(error.contains("shows the same file as"), "{error}");
+        assert!(error.contains("has the same backing file as"), "{error}");
     }
 
     fn crios_infra_container_is_a_sandbox_like_any_other(delegate: Delegate) {

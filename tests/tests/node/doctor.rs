@@ -10,7 +10,7 @@ fn this_node_has_what_volumes_need() {
     let run = Run::of(Command::new("runcrust").args(["crust", "doctor"])).success();
     for expected in [
         "pass  mount API: ",
-        "pass  capabilities: they suffice",
+        "pass  capabilities: sufficient",
         "pass  delegate: /usr/sbin/runc, runc ",
         "pass  cgroups: v2",
         "pass  hook: /usr/bin/crust-mount-hook",

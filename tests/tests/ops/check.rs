@@ -187,12 +187,12 @@ fn a_root_that_cannot_mount_is_told() {
     fails(
         lesser("sys_admin"),
         "capabilities",
-        "without CAP_SYS_ADMIN no volume is mounted; ",
+        "without CAP_SYS_ADMIN no volume can be mounted; ",
     );
     fails(
         lesser("sys_chroot"),
         "capabilities",
-        "without CAP_SYS_CHROOT no volume is mounted; ",
+        "without CAP_SYS_CHROOT no volume can be mounted; ",
     );
     let run = lesser("sys_resource").success();
     let warned = "warn  capabilities: without CAP_SYS_RESOURCE ext4 and ext3 can't grow; hint: ";

@@ -166,7 +166,7 @@ on_each_delegate! {
         for (differs, names) in [
             (
                 with(&["noatime", "commit=8"]),
-                [r#"options: "commit=7" was staged, "commit=8" is asked for"#.to_owned(), sandbox.id().to_owned()],
+                [r#"options: staged "commit=7", requested "commit=8""#.to_owned(), sandbox.id().to_owned()],
             ),
             (elsewhere, devices),
         ] {

@@ -52,12 +52,12 @@ on_each_delegate! {
             fs::remove_dir_all(volume.handler().crust_root()).unwrap();
             let _ = volume.node.stage(POD, "pv-1", &volume.device, options);
             let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target)).of_volume("pv-1");
-            let _ = refused.naming(&["by nobody on record", words, "hint: "]).sentence();
+            let _ = refused.naming(&["has no record", words, "hint: "]).sentence();
         }
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
         let _ = volume.try_stage_as("ext3", &volume.target, volume.device.path(), &[]).success();
         let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target)).of_volume("pv-1");
-        let _ = refused.naming(&["with ext4 (rw", "staged as ext3 (rw)"]).sentence();
+        let _ = refused.naming(&["sandbox as ext4 (rw", "staged as ext3 (rw)"]).sentence();
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
         let _ = volume.node.stage(POD, "pv-1", &volume.device, &[]);
         let again = volume.app(&sandbox);

@@ -11,7 +11,7 @@ use crust_state::state_directory::{Records, StateError};
 
 use super::Pass;
 use super::decide::{self, Pods};
-use super::report::{Report, StateItem, Verdict};
+use super::report::{ReconcileReport, StateItem, Verdict};
 use super::volumes::{self, OwnerEntry};
 use crust_blockfs::timed_probe::{about_path, ask_all};
 
@@ -239,7 +239,7 @@ impl Pass<'_> {
             let place = error.path().to_owned();
             let [entry, directory] =
                 [StateItem::Entry, StateItem::Directory].map(|of| of(place.clone()));
-            let Report { left, failed, .. } = &self.report;
+            let ReconcileReport { left, failed, .. } = &self.report;
             let mut told = left.iter().chain(failed);
             if !told.any(|it| [&entry, &directory].contains(&&it.item)) {
                 self.failed(directory, &error);

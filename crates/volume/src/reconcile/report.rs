@@ -136,12 +136,12 @@ pub struct ItemReport {
     /// The item.
     pub item: StateItem,
     /// The reason.
-    pub why: String,
+    pub reason: String,
 }
 
 /// The report of a reconciliation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct ReconcileReport {
     /// Items that were removed or, in a dry run, would be.
     pub removed: Vec<ItemReport>,
     /// Items that were left because they may be in use.

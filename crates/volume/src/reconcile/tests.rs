@@ -172,9 +172,9 @@ impl Node {
     /// What is removed and what is left, by kinds; the dry run before it said the same.
     fn reconcile(&self) -> (Vec<&'static str>, Vec<&'static str>) {
         let before = self.files();
-        let told = self.with(|context| reconcile(context, Mode::DryRun, Path::new(OTHER)));
+        let told = self.with(|context| reconcile(context, ReconcileMode::DryRun, Path::new(OTHER)));
         assert_eq!(self.files(), before, "a dry run changes nothing");
-        let done = self.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
+        let done = self.with(|context| reconcile(context, ReconcileMode::Remove, Path::new(OTHER)));
         assert_eq!(told, done);
         assert_eq!(done.failed, []);
         let kinds = |findings: &[ItemReport]| findings.iter().map(|it| it.item.kind()).collect();
@@ -407,7 +407,7 @@ fn what_cannot_be_looked_into_is_told() {
     )
     .unwrap();
     fs::write(&owners, "").unwrap();
-    let report = node.with(|context| reconcile(context, Mode::Remove, Path::new(OTHER)));
+    let report = node.with(|context| reconcile(context, ReconcileMode::Remove, Path::new(OTHER)));
     let things = |findings: &[ItemReport]| -> Vec<StateItem> {
         findings.iter().map(|it| it.item.clone()).collect()
     };
@@ -444,12 +444,12 @@ fn a_record_that_was_written_anew_meanwhile_stays() {
     node.with(|context| context.state.write_bundle(name, &bundle))
         .unwrap();
     node.with(|context| {
-        let mut pass = Pass::new(context, Mode::Remove);
+        let mut pass = Pass::new(context, ReconcileMode::Remove);
         let bundles = context.state.bundle_records().unwrap();
         fs::write(&config, "{}").unwrap();
         pass.sandboxes(before);
         pass.bundle_records(bundles);
-        assert_eq!(pass.report, Report::default());
+        assert_eq!(pass.report, ReconcileReport::default());
         assert!(context.state.bundle(name).unwrap().is_some());
         let sandbox = context.state.sandbox("s").unwrap().unwrap();
         assert_eq!(sandbox.pod_uid, "b");
@@ -467,14 +467,14 @@ fn an_owner_whose_volume_came_back_stays() {
     node.give(&target, dead());
     let (pods, gone) = (Pods::default(), node.config.crust_root.join("gone"));
     node.with(|context| {
-        let mut pass = Pass::new(context, Mode::Remove);
+        let mut pass = Pass::new(context, ReconcileMode::Remove);
         let owners = pass.owners();
         fs::rename(node.entry(&target), &gone).unwrap();
         let judged = pass.judged(&owners, &pods);
         assert_eq!(judged.len(), 1);
         fs::rename(&gone, node.entry(&target)).unwrap();
         pass.settle_owners(judged);
-        assert_eq!(pass.report, Report::default());
+        assert_eq!(pass.report, ReconcileReport::default());
         // Nor where that can't be told.
         fs::rename(node.entry(&target), &gone).unwrap();
         let judged = pass.judged(&owners, &pods);
@@ -484,7 +484,7 @@ fn an_owner_whose_volume_came_back_stays() {
             panic!("{:?}", pass.report);
         };
         assert_eq!(left.item.kind(), "owner");
-        assert!(left.why.contains("is a link"), "{left:?}");
+        assert!(left.reason.contains("is a link"), "{left:?}");
         assert_eq!(pass.report.removed, []);
     });
 }
@@ -500,13 +500,13 @@ fn an_owner_that_came_in_the_place_of_an_earlier_boots_stays() {
     node.reboot();
     let device = "259:9999".parse().unwrap();
     node.with(|context| {
-        let mut pass = Pass::new(context, Mode::Remove);
+        let mut pass = Pass::new(context, ReconcileMode::Remove);
         let (owners, pods) = (pass.owners(), Pods::default());
         let judged = pass.judged(&owners, &pods);
         assert_eq!(judged.len(), 2);
         context.state.add_owner(device, &target).unwrap();
         pass.settle_owners(judged);
-        assert_eq!(pass.report, Report::default());
+        assert_eq!(pass.report, ReconcileReport::default());
         assert_eq!(context.state.owners_of(device).unwrap(), [target]);
     });
 }
@@ -524,7 +524,7 @@ fn a_runtime_cli_is_this_runtimes_by_whatever_name() {
         let report = node.with(|context| {
             let volume = context.crust.volume(&target).unwrap().unwrap();
             volume.publish_cli(cli).unwrap();
-            reconcile(context, Mode::DryRun, &runtime)
+            reconcile(context, ReconcileMode::DryRun, &runtime)
         });
         (report.removed.len(), report.left.len())
     };
@@ -540,11 +540,11 @@ fn what_is_done_is_done_under_locks_and_a_look_makes_none() {
     let node = Node::new();
     let name = LockName::Device("259:9999".parse().unwrap());
     node.with(|context| {
-        let lock = |mode: Mode| mode.lock(context.state, name);
-        assert!(lock(Mode::DryRun).unwrap().is_none());
-        let held = lock(Mode::Remove).unwrap();
+        let lock = |mode: ReconcileMode| mode.lock(context.state, name);
+        assert!(lock(ReconcileMode::DryRun).unwrap().is_none());
+        let held = lock(ReconcileMode::Remove).unwrap();
         assert!(held.is_some());
-        for mode in [Mode::DryRun, Mode::Remove] {
+        for mode in [ReconcileMode::DryRun, ReconcileMode::Remove] {
             assert!(matches!(lock(mode), Err(LockError::Held { .. })));
         }
     });
@@ -566,9 +566,9 @@ fn the_lock_of_a_device_that_is_gone_goes_with_it() {
         let lock = |number: &str| context.state.lock(name(number), Deadline::never()).unwrap();
         drop(lock(&present));
         let held = lock("259:9999");
-        for mode in [Mode::DryRun, Mode::Remove] {
+        for mode in [ReconcileMode::DryRun, ReconcileMode::Remove] {
             let report = reconcile(context, mode, Path::new(OTHER));
-            assert_eq!(report, Report::default(), "somebody holds it");
+            assert_eq!(report, ReconcileReport::default(), "somebody holds it");
         }
         drop(held);
     });
@@ -592,7 +592,7 @@ fn what_there_was_no_time_for_is_left() {
                 deadline,
                 ..*context
             },
-            Mode::Remove,
+            ReconcileMode::Remove,
             Path::new(OTHER),
         )
     });
@@ -602,8 +602,8 @@ fn what_there_was_no_time_for_is_left() {
     assert_eq!(volume.item, StateItem::Volume(target));
     let directory = node.config.state_dir.join("locks");
     assert_eq!(locks.item, StateItem::Directory(directory));
-    for ItemReport { why, .. } in [volume, locks] {
-        assert!(why.contains("no time"), "{why}");
+    for ItemReport { reason, .. } in [volume, locks] {
+        assert!(reason.contains("no time"), "{reason}");
     }
 }
 
@@ -615,11 +615,11 @@ fn an_unindexed_volume_is_indexed_by_a_stage_or_a_pass() {
     let at_once: Step =
         |context, target| target_index::add_at_once(context, &target.look()).is_ok();
     let by_pass: Step = |context, _| {
-        let report = reconcile(context, Mode::Remove, Path::new(OTHER));
+        let report = reconcile(context, ReconcileMode::Remove, Path::new(OTHER));
         report.ok().is_ok()
     };
     let by_look: Step = |context, _| {
-        let report = reconcile(context, Mode::DryRun, Path::new(OTHER));
+        let report = reconcile(context, ReconcileMode::DryRun, Path::new(OTHER));
         report.ok().is_ok()
     };
     for (step, is_done, has_others) in [

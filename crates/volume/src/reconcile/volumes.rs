@@ -14,12 +14,12 @@ use rustix::fs::stat;
 use super::decide::{Devices, ObservedVolume, Part, Pods, stray};
 use super::report::{StateItem, Verdict};
 use super::target_directory;
-use super::{Mode, Pass};
+use super::{Pass, ReconcileMode};
 use crate::context::Context;
 use crate::error::Cause;
-use crate::overview::users;
+use crate::overview::users_with_life;
 use crate::target_index;
-use crate::unstage::holder;
+use crate::unstage::device_holder;
 use crust_blockfs::device::{self, Device, DeviceError};
 
 /// The facts of a pass that the verdict about each volume depends on.
@@ -77,7 +77,7 @@ impl Pass<'_> {
 
     /// Adds what is left to the node's index of target paths.
     fn index(&mut self) {
-        if self.mode == Mode::DryRun {
+        if self.mode == ReconcileMode::DryRun {
             return;
         }
         let found = self.context.crust.survey().map_err(Cause::from);
@@ -153,7 +153,7 @@ impl Pass<'_> {
             Ok(Some(again)) => again,
             Ok(None) => {
                 // The volume has gone, and the file of its lock with it: this one is new.
-                if let (Mode::Remove, Some(lock)) = (self.mode, lock) {
+                if let (ReconcileMode::Remove, Some(lock)) = (self.mode, lock) {
                     let name = LockName::Volume(found.digest);
                     if let Err(error) = self.context.state.retire(lock, name) {
                         self.leave(item(found), error.to_string());
@@ -196,9 +196,9 @@ impl Pass<'_> {
             .iter()
             .any(|part| matches!(part, Part::Half | Part::All));
         let done = match (self.mode, lock) {
-            (Mode::Remove, Some(lock)) if is_whole => remove(&self.context, &found, lock),
-            (Mode::Remove, _) => remove_parts(found, &parts),
-            (Mode::DryRun, _) => {
+            (ReconcileMode::Remove, Some(lock)) if is_whole => remove(&self.context, &found, lock),
+            (ReconcileMode::Remove, _) => remove_parts(found, &parts),
+            (ReconcileMode::DryRun, _) => {
                 self.gone.extend(is_whole.then(|| target.clone()));
                 Ok(())
             }
@@ -225,7 +225,7 @@ impl Pass<'_> {
         let mut seen = ObservedVolume {
             is_half: found.shape == Shape::Half,
             is_kata_layout: found.is_kata_layout,
-            users: record.as_ref().map(users),
+            users: record.as_ref().map(users_with_life),
             has_stray_record: !others.is_empty(),
             stray_user: stray(record.as_ref(), &others, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
@@ -315,7 +315,7 @@ fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
 
 fn has_dead_users(found: &FoundVolume) -> Result<bool, String> {
     let record = said(found.record())?;
-    let users = record.as_ref().map_or(Vec::new(), users);
+    let users = record.as_ref().map_or(Vec::new(), users_with_life);
     Ok(users.iter().any(|(_, life)| *life != Life::Lives))
 }
 
@@ -323,7 +323,7 @@ fn has_dead_users(found: &FoundVolume) -> Result<bool, String> {
 /// mounted from since it was staged, and the one that is staged.
 fn devices(
     context: &Context<'_>,
-    mode: Mode,
+    mode: ReconcileMode,
     target: &TargetPath,
     staged: &Path,
     owners: &[OwnerEntry],
@@ -348,14 +348,14 @@ fn devices(
 /// One of them. A device that hangs holds up whoever opens it; after the deadline none is opened.
 pub(super) fn device(
     context: &Context<'_>,
-    mode: Mode,
+    mode: ReconcileMode,
     target: &TargetPath,
     number: DeviceNumber,
 ) -> Devices {
     if context.deadline.expired() {
         return Devices::Held("there was no time to look at its device".into());
     }
-    match holder(context, target, number, |name| {
+    match device_holder(context, target, number, |name| {
         mode.lock(context.state, name)
     }) {
         Ok(None) => Devices::Free,

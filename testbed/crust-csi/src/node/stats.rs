@@ -11,7 +11,7 @@ use crust_proto::csi::v1::{
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
-use crust_volume::HealthQuestion;
+use crust_volume::HealthCheck;
 use crust_volume::bare_directory::{self, DirectoryContents};
 use tonic::Code;
 
@@ -177,7 +177,7 @@ fn of_a_mount(
     };
     let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::usage(&root);
-    let looked = crust_volume::check_health(&HealthQuestion {
+    let looked = crust_volume::check_health(&HealthCheck {
         root: &root,
         mount: &mounted,
         device: device.number(),

@@ -2,7 +2,7 @@
 //! the host as well.
 //!
 //! Such a mount is known by its master. What the delegate binds is a slave of a mount that only the
-//! transient namespace has ([`Attachments::cover`](crate::attach::Attachments::cover)), and so is every
+//! transient namespace has ([`AttachDirectory::cover_with_slaves`](crate::attach::AttachDirectory::cover_with_slaves)), and so is every
 //! copy of it. Somebody else's mount of the same device never is, whenever it appears: it is left alone.
 
 use std::collections::{HashMap, HashSet};
@@ -22,17 +22,17 @@ use crust_blockfs::mountinfo::{Mount, MountInfoError, Table};
 /// Returns the ids of a device's mounts, except those below `lent`, where the delegate finds the volumes.
 /// Before the delegate runs they are somebody else's.
 #[must_use]
-pub fn seen(mounts: &DeviceMounts, device: DeviceNumber, lent: &Path) -> Vec<u32> {
+pub fn mount_ids(mounts: &DeviceMounts, device: DeviceNumber, lent: &Path) -> Vec<u32> {
     let (_, others) = mounts_of(mounts, device, lent);
     others.iter().map(|mount| mount.id).collect()
 }
 
 /// Copies of a container's volumes on the host, and what became of them.
 #[derive(Debug)]
-pub struct Copies {
+pub struct CopyCleanup {
     unmounted: Vec<Mount>,
     /// Copies that are still there, each with the reason.
-    left: Vec<(Mount, LeftReason)>,
+    left: Vec<(Mount, RemainingReason)>,
     /// The mounts of this namespace afterwards.
     mounts: DeviceMounts,
     lent: PathBuf,
@@ -40,16 +40,16 @@ pub struct Copies {
 
 /// A copy of a container's volume that stays mounted on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftCopy {
+pub struct RemainingCopy {
     /// The path that it is mounted at.
-    pub place: PathBuf,
+    pub mount_point: PathBuf,
     /// The reason that it wasn't unmounted for.
-    pub reason: LeftReason,
+    pub reason: RemainingReason,
 }
 
 /// The reason why a copy wasn't unmounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LeftReason {
+pub enum RemainingReason {
     /// Another mount is on it, which would be unmounted with it.
     #[error("something else is mounted on it")]
     Occupied,
@@ -70,7 +70,7 @@ pub enum LeftReason {
 
 /// Error of unmounting the copies.
 #[derive(Debug, thiserror::Error)]
-pub enum CopiesError {
+pub enum UnmountCopiesError {
     /// The mounts can't be read.
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
@@ -91,7 +91,7 @@ pub enum CopiesError {
 /// to, until the deadline. The caller is in the namespace that the delegate runs in.
 ///
 /// A copy on which something else is mounted stays: whoever mounted that would lose it.
-pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<Copies, CopiesError> {
+pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<CopyCleanup, UnmountCopiesError> {
     let lent = lent.to_owned();
     let mut unmounted = Vec::new();
     // One may lie over another, and one that is unmounted takes its peers along.
@@ -102,11 +102,11 @@ pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<Copies, CopiesE
         let (mut gone, mut staying) = (Vec::new(), Vec::new());
         for copy in remaining.iter().rev() {
             if occupied.contains(&copy.id) {
-                staying.push((copy.clone(), LeftReason::Occupied));
+                staying.push((copy.clone(), RemainingReason::Occupied));
                 continue;
             }
             if deadline.expired() {
-                return Err(CopiesError::TooSlow {
+                return Err(UnmountCopiesError::TooSlow {
                     place: copy.mount_point.clone(),
                     left: remaining.len() - gone.len(),
                 });
@@ -119,7 +119,7 @@ pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<Copies, CopiesE
         if gone.is_empty() {
             staying.reverse();
             let mounts = DeviceMounts::of(&table)?;
-            return Ok(Copies {
+            return Ok(CopyCleanup {
                 unmounted,
                 left: staying,
                 mounts,
@@ -130,20 +130,20 @@ pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<Copies, CopiesE
     }
 }
 
-impl Copies {
+impl CopyCleanup {
     /// Returns where a device's copies were that are unmounted.
     #[must_use]
-    pub fn unmounted(&self, device: DeviceNumber) -> Option<&Path> {
+    pub fn unmounted_at(&self, device: DeviceNumber) -> Option<&Path> {
         let found = self.unmounted.iter().find(|mount| is_on(mount, device));
         found.map(|mount| &*mount.mount_point)
     }
 
     /// Returns a copy of a device's that wasn't unmounted.
     #[must_use]
-    pub fn left(&self, device: DeviceNumber) -> Option<LeftCopy> {
+    pub fn remaining(&self, device: DeviceNumber) -> Option<RemainingCopy> {
         let found = self.left.iter().find(|(mount, _)| is_on(mount, device));
-        found.map(|(mount, reason)| LeftCopy {
-            place: mount.mount_point.clone(),
+        found.map(|(mount, reason)| RemainingCopy {
+            mount_point: mount.mount_point.clone(),
             reason: *reason,
         })
     }
@@ -152,7 +152,7 @@ impl Copies {
     /// `before`; `None` where the delegate isn't given the device as a mount, and so can't have
     /// copied it.
     #[must_use]
-    pub fn appeared(&self, device: DeviceNumber, before: &[u32]) -> Option<&Path> {
+    pub fn foreign_mount(&self, device: DeviceNumber, before: &[u32]) -> Option<&Path> {
         let (given, others) = mounts_of(&self.mounts, device, &self.lent);
         let mut new = others.into_iter().filter(|it| !before.contains(&it.id));
         let new = new.find(|it| !self.left.iter().any(|(left, _)| left.id == it.id));
@@ -208,10 +208,10 @@ fn occupied_in(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
     occupied
 }
 
-fn unmount_copy(mount: &Mount) -> Result<(), LeftReason> {
-    let failed = |call| move |errno| LeftReason::Call { call, errno };
+fn unmount_copy(mount: &Mount) -> Result<(), RemainingReason> {
+    let failed = |call| move |errno| RemainingReason::Call { call, errno };
     let root = open(mount).map_err(failed("openat2"))?;
-    let root = root.ok_or(LeftReason::Hidden)?;
+    let root = root.ok_or(RemainingReason::Hidden)?;
     // By its descriptor: the directories above it may be a tenant's. Without MNT_DETACH the
     // descriptor would keep it busy.
     let path = format!("/proc/self/fd/{}", root.as_raw_fd());

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use caps::{CapSet, Capability};
 use crust_blockfs::Deadline;
-use crust_volume::propagated::{CopiesError, LeftCopy, LeftReason, unmount_copies};
+use crust_volume::propagated_mounts::{
+    RemainingCopy, RemainingReason, UnmountCopiesError, unmount_copies,
+};
 use rustix::io::Errno;
 use support::{Image, Mounted, Tree, in_own_mount_namespace, run};
 
@@ -55,7 +57,7 @@ fn unoccupied_copies_are_unmounted_until_the_deadline() {
         let error = unmount_copies(lent.root(), Deadline::after(Duration::ZERO));
         let error = error.expect_err("the time is over");
         assert!(
-            matches!(error, CopiesError::TooSlow { left: 4, .. }),
+            matches!(error, UnmountCopiesError::TooSlow { left: 4, .. }),
             "{error}"
         );
         assert_eq!(mounted(), [1, 2, 1]);
@@ -82,26 +84,32 @@ fn a_copy_that_is_left_has_its_reason() {
         fs::create_dir(&copy).expect("a directory");
         let remaining = || {
             let copies = unmount_copies(lent.root(), Deadline::never()).expect("copies");
-            copies.left(device.device().number())
+            copies.remaining(device.device().number())
         };
         let copied = || {
             run(Command::new("mount").arg("--bind").args([&volume, &copy]));
             run(Command::new("mount").arg("--make-slave").arg(&copy));
         };
-        let assert_left = |found: Option<LeftCopy>, reason| {
-            let place = copy.clone();
-            assert_eq!(found, Some(LeftCopy { place, reason }));
+        let assert_left = |found: Option<RemainingCopy>, reason| {
+            let mount_point = copy.clone();
+            assert_eq!(
+                found,
+                Some(RemainingCopy {
+                    mount_point,
+                    reason
+                })
+            );
         };
 
         copied();
         let on_it = Mounted::tmpfs(&copy.join("lost+found"));
-        assert_left(remaining(), LeftReason::Occupied);
+        assert_left(remaining(), RemainingReason::Occupied);
         drop(on_it);
         assert_eq!(remaining(), None);
 
         copied();
         let over_it = Mounted::tmpfs(&above);
-        assert_left(remaining(), LeftReason::Hidden);
+        assert_left(remaining(), RemainingReason::Hidden);
         drop(over_it);
         assert_eq!(remaining(), None);
 
@@ -110,7 +118,7 @@ fn a_copy_that_is_left_has_its_reason() {
         let refused = remaining();
         caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).expect("capset");
         let (call, errno) = ("umount2", Errno::PERM);
-        assert_left(refused, LeftReason::Call { call, errno });
+        assert_left(refused, RemainingReason::Call { call, errno });
         assert_eq!(remaining(), None);
     });
 }

@@ -1,5 +1,5 @@
-//! The abilities of this host: capabilities of this process, file systems, and the mount API, which is tried on a tmpfs
-//! that nobody else sees. The kernel is asked, and no list of versions.
+//! Reports what this host supports: the capabilities of this process, the kernel's file systems, and its mount API, which
+//! is tried with a tmpfs in a mount namespace of its own. The kernel is asked; there is no list of kernel versions.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -15,60 +15,62 @@ use rustix::mount::{
     move_mount, open_tree,
 };
 
-use crate::attach::ONTO;
+use crate::attach::BETWEEN_FDS;
 use crate::privileges::{self, Operation, PrivilegesError};
 use crate::tmpfs;
 
-/// The kernel doesn't say.
+/// An error of asking the kernel what it supports.
 #[derive(Debug, thiserror::Error)]
-pub enum CapabilitiesError {
-    /// The file systems of the kernel are unknown.
-    #[error("{call}: {}; hint: only root on the node can ask", Name(*errno))]
+pub enum HostFeaturesError {
+    /// The kernel's file systems can't be determined.
+    #[error("{call}: {}; hint: run this as root on the node", Name(*errno))]
     FileSystem {
-        /// The call, with its arguments.
+        /// The call with its arguments.
         call: String,
-        /// The kernel's answer.
         errno: Errno,
     },
-    /// The capabilities of this process are unknown.
+    /// The capabilities of this process can't be read.
     #[error(transparent)]
     Privileges(#[from] PrivilegesError),
 }
 
-/// Those of the file systems that the running kernel can mount; a module is loaded for it.
-pub fn mountable(fstypes: &[String]) -> Result<Vec<String>, CapabilitiesError> {
-    let mut known = Vec::new();
+/// Returns those of the file system types that the running kernel can mount. The kernel may load modules for this.
+pub fn mountable_fstypes(fstypes: &[String]) -> Result<Vec<String>, HostFeaturesError> {
+    let mut mountable = Vec::new();
     for fstype in fstypes {
         match fsopen(fstype.as_str(), FsOpenFlags::FSOPEN_CLOEXEC) {
-            Ok(_) => known.push(fstype.clone()),
+            Ok(_) => mountable.push(fstype.clone()),
             Err(Errno::NODEV) => {}
             Err(errno) => {
                 let call = format!("fsopen({fstype:?})");
-                return Err(CapabilitiesError::FileSystem { call, errno });
+                return Err(HostFeaturesError::FileSystem { call, errno });
             }
         }
     }
-    Ok(known)
+    Ok(mountable)
 }
 
-/// Whether one of the file systems can grow while it is mounted, by this process.
-pub fn can_grow(names: &[String]) -> Result<bool, CapabilitiesError> {
+/// Returns true if this process can grow one of the file system types while it is mounted.
+pub fn any_can_grow(fstypes: &[String]) -> Result<bool, HostFeaturesError> {
     let uses_reserves = fstypes::can_use_reserves().map_err(privileges::failed("capget"))?;
-    let mut known = names.iter().filter_map(|fstype| fstypes::find(fstype));
-    Ok(known.any(|known| known.can_grow(uses_reserves)))
+    let mut known = fstypes.iter().filter_map(|fstype| fstypes::find(fstype));
+    Ok(known.any(|fstype| fstype.can_grow(uses_reserves)))
 }
 
-const WHAT: &str = "capabilities";
+const CHECK_NAME: &str = "capabilities";
 
-/// Whether this process has the capabilities that volumes take: those of a create, which has the most.
+/// Checks whether this process has the capabilities of a create, which needs more than any other operation.
 #[must_use]
-pub fn check() -> Finding {
-    privileges::effective().map_or_else(|error| Finding::failed(WHAT, &error), |has| judge(&has))
+pub fn check_capabilities() -> Finding {
+    privileges::effective().map_or_else(
+        |error| Finding::failed(CHECK_NAME, &error),
+        |effective| judge(&effective),
+    )
 }
 
-/// Returns what can't be done without a capability; `None`: no volume is mounted.
-fn lost(capability: Capability) -> Option<Cow<'static, str>> {
-    let lost = match capability {
+/// Returns what can't be done without a capability, or `None` if no volume can be mounted without it.
+fn consequence(capability: Capability) -> Option<Cow<'static, str>> {
+    let consequence = match capability {
         Capability::CAP_SYS_PTRACE => "sandboxes that don't run as root can't be entered",
         Capability::CAP_DAC_OVERRIDE
         | Capability::CAP_CHOWN
@@ -78,11 +80,11 @@ fn lost(capability: Capability) -> Option<Cow<'static, str>> {
             return Some(format!("{} can't grow", fstypes::growing_by_reserves()).into());
         }
         Capability::CAP_SETUID | Capability::CAP_SETGID | Capability::CAP_SETFCAP => {
-            "pods with a user namespace of their own have no volumes"
+            "pods with a user namespace of their own can't use volumes"
         }
         _ => return None,
     };
-    Some(lost.into())
+    Some(consequence.into())
 }
 
 fn judge(effective: &CapsHashSet) -> Finding {
@@ -93,41 +95,48 @@ fn judge(effective: &CapsHashSet) -> Finding {
         names.join(", ")
     };
     let fix = "in a pod `privileged: true`, in a unit CapabilityBoundingSet=";
-    let fatal = names(&mut missing.iter().filter(|need| lost(**need).is_none()));
+    let fatal = names(&mut missing.iter().filter(|need| consequence(**need).is_none()));
     if !fatal.is_empty() {
-        return Finding::fail(WHAT, format!("without {fatal} no volume is mounted"), fix);
+        return Finding::fail(
+            CHECK_NAME,
+            format!("without {fatal} no volume can be mounted"),
+            fix,
+        );
     }
-    let mut lost: Vec<_> = missing.iter().filter_map(|need| lost(*need)).collect();
-    lost.dedup();
-    if lost.is_empty() {
-        return Finding::pass(WHAT, "they suffice");
+    let mut consequences: Vec<_> = missing
+        .iter()
+        .filter_map(|need| consequence(*need))
+        .collect();
+    consequences.dedup();
+    if consequences.is_empty() {
+        return Finding::pass(CHECK_NAME, "sufficient");
     }
-    let (names, lost) = (names(&mut missing.iter()), lost.join(", "));
-    Finding::warn(WHAT, format!("without {names} {lost}"), fix)
+    let (names, consequences) = (names(&mut missing.iter()), consequences.join(", "));
+    Finding::warn(CHECK_NAME, format!("without {names} {consequences}"), fix)
 }
 
 /// The result of trying the calls of the mount API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountApiTrial {
-    /// The calls that worked, in their order.
+    /// The calls that worked, in order.
     pub worked: Vec<&'static str>,
-    /// The first call that failed, after which no other was tried; `None` if all worked.
+    /// The first call that failed; the later ones weren't tried. `None` if all worked.
     pub failed: Option<(&'static str, Errno)>,
 }
 
 /// The only call that [`crate::attach`] can do without: `MOVE_MOUNT_SET_GROUP`, since Linux 5.15.
-pub const SET_GROUP: &str = "move_mount(MOVE_MOUNT_SET_GROUP)";
+pub const SET_GROUP_CALL: &str = "move_mount(MOVE_MOUNT_SET_GROUP)";
 
 /// A path that leads to the root of a mount on every host.
-const PLACE: &str = "/proc";
+const MOUNT_POINT: &str = "/proc";
 
-/// Tries the calls that mounting a volume takes, in a mount namespace of a thread that is started for it and ends
-/// before this returns.
+/// Tries the calls that are needed to mount a volume, on a thread with a mount namespace of its own. The thread has ended
+/// when this returns.
 #[must_use]
 pub fn try_mount_api() -> MountApiTrial {
     let started = std::thread::Builder::new().spawn(|| {
         let mut worked = Vec::new();
-        let failed = attempt(&mut worked).err();
+        let failed = try_calls(&mut worked).err();
         MountApiTrial { worked, failed }
     });
     let ended = started.map(std::thread::JoinHandle::join);
@@ -137,42 +146,42 @@ pub fn try_mount_api() -> MountApiTrial {
     })
 }
 
-fn attempt(worked: &mut Vec<&'static str>) -> Result<(), (&'static str, Errno)> {
+fn try_calls(worked: &mut Vec<&'static str>) -> Result<(), (&'static str, Errno)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    step(worked, "unshare(CLONE_NEWNS)", sys::unshare_mount_namespace)?;
-    let place = step(worked, "open", || open(PLACE, flags, Mode::empty()))?;
-    // First of all: what is mounted on a shared mount would be seen where that came from.
-    step(worked, "mount_setattr", || {
-        sys::set_propagation_private(&place)
+    try_call(worked, "unshare(CLONE_NEWNS)", sys::unshare_mount_namespace)?;
+    let mount_point = try_call(worked, "open", || open(MOUNT_POINT, flags, Mode::empty()))?;
+    // Before anything is mounted: a mount on a shared mount would propagate to the host.
+    try_call(worked, "mount_setattr", || {
+        sys::set_propagation_private(&mount_point)
     })?;
-    let mount = step(worked, "fsopen, fsconfig, fsmount", tmpfs::detached)?;
-    step(worked, "move_mount", || {
-        move_mount(&mount, "", &place, "", ONTO)
+    let mount = try_call(worked, "fsopen, fsconfig, fsmount", tmpfs::detached)?;
+    try_call(worked, "move_mount", || {
+        move_mount(&mount, "", &mount_point, "", BETWEEN_FDS)
     })?;
     let shared = MountPropagationFlags::SHARED;
-    step(worked, "mount(MS_SHARED)", || {
-        mount_change(Path::new(PLACE), shared)
+    try_call(worked, "mount(MS_SHARED)", || {
+        mount_change(Path::new(MOUNT_POINT), shared)
     })?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let peer = step(worked, "open_tree", || open_tree(&mount, "", clone))?;
-    // As the attach directory's holder is put back into its group.
-    step(worked, SET_GROUP, || {
+    let peer = try_call(worked, "open_tree", || open_tree(&mount, "", clone))?;
+    // The mount leaves its group and rejoins it, as the mount that holds the attach directory does.
+    try_call(worked, SET_GROUP_CALL, || {
         sys::set_propagation_private(&mount)?;
-        let set_group = ONTO | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
+        let set_group = BETWEEN_FDS | MoveMountFlags::MOVE_MOUNT_SET_GROUP;
         move_mount(&peer, "", &mount, "", set_group)
     })
 }
 
-fn step<T>(
+fn try_call<T>(
     worked: &mut Vec<&'static str>,
     call: &'static str,
     work: impl FnOnce() -> Result<T, Errno>,
 ) -> Result<T, (&'static str, Errno)> {
-    let done = work().map_err(|errno| (call, errno))?;
+    let result = work().map_err(|errno| (call, errno))?;
     worked.push(call);
-    Ok(done)
+    Ok(result)
 }
 
 #[cfg(test)]
@@ -180,18 +189,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_what_it_takes_away() {
+    fn missing_capabilities_are_reported_with_their_consequence() {
         use Capability::{
             CAP_CHOWN, CAP_FSETID, CAP_NET_ADMIN, CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT,
             CAP_SYS_RESOURCE,
         };
         use crust_state::check::Verdict;
         for (missing, verdict, words) in [
-            (&[][..], Verdict::Pass, "they suffice"),
+            (&[][..], Verdict::Pass, "sufficient"),
             (
                 &[CAP_SYS_ADMIN, CAP_CHOWN],
                 Verdict::Fail,
-                "without CAP_SYS_ADMIN no volume is mounted",
+                "without CAP_SYS_ADMIN no volume can be mounted",
             ),
             (
                 &[CAP_SYS_ADMIN, CAP_SYS_CHROOT],
@@ -213,7 +222,7 @@ mod tests {
                 Verdict::Warn,
                 "without CAP_SETFCAP pods with a user namespace",
             ),
-            (&[CAP_NET_ADMIN], Verdict::Pass, "they suffice"),
+            (&[CAP_NET_ADMIN], Verdict::Pass, "sufficient"),
         ] {
             let mut effective = caps::all();
             effective.retain(|it| !missing.contains(it));
@@ -224,18 +233,18 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_know_is_left_out() {
-        let asked = ["tmpfs", "no-such-fs"].map(str::to_owned);
-        assert_eq!(mountable(&asked).unwrap(), ["tmpfs"]);
+    fn fstypes_unknown_to_the_kernel_are_left_out() {
+        let fstypes = ["tmpfs", "no-such-fs"].map(str::to_owned);
+        assert_eq!(mountable_fstypes(&fstypes).unwrap(), ["tmpfs"]);
     }
 
     #[test]
-    fn it_works_here_and_nobody_sees_it() {
+    fn a_trial_of_the_mount_api_leaves_the_mounts_unchanged() {
         let mounts = || crust_blockfs::mountinfo::read_own().unwrap();
         let before = mounts();
         let trial = try_mount_api();
         assert_eq!(trial.failed, None, "{trial:?}");
-        assert_eq!(trial.worked.last(), Some(&SET_GROUP));
+        assert_eq!(trial.worked.last(), Some(&SET_GROUP_CALL));
         assert_eq!(mounts(), before);
     }
 }
