@@ -1,5 +1,5 @@
-//! Explains what a create of a bundle would come to now: the plan of the create's own code, serialised, and what
-//! stands beside it. Nothing is done.
+//! Explains what a create of a bundle would do now: it runs the read-only part of a create, and serialises the plan with
+//! details about the mounts and volumes. It changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,33 +14,33 @@ use serde::{Serialize, Serializer};
 
 use crate::node::CachedNode;
 use crate::oci::{Document, Mount, pretty};
-use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, planned};
+use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, plan_mount};
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role, RoleError};
-use crate::start::{FirstLook, Job, in_one_reading, original, running_sandbox};
+use crate::start::{ConfigScan, CreateCall, original_config, running_sandbox, with_one_reading};
 use crate::users;
 
-/// The explanation of a create. Serialised it is what `crust explain --json` prints: its keys, and those of the plan,
-/// are promised in docs/protocol.md, "explain".
+/// The explanation of a create. `crust explain --json` prints it serialised. Its keys and those of the plan are a stable
+/// interface: docs/protocol.md, "explain".
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Explanation {
-    /// The file that was read.
+    /// Path of the config that was read.
     pub(crate) config: String,
-    /// Whether an earlier create rewrote it; all else is of what it was before.
+    /// Whether an earlier create rewrote the config. All other fields describe the config before that rewrite.
     pub(crate) rewritten: bool,
-    /// `None`, as everything below, if a create is refused before it comes to that.
+    /// Empty, like the fields below, if the create is refused before it is determined.
     pub(crate) role: Option<ExplainedRole>,
     pub(crate) mounts: Vec<ExplainedMount>,
     pub(crate) plan: Option<Plan>,
     pub(crate) volumes: Vec<ExplainedVolume>,
-    /// The reasons why a create would be refused. Its error would be the first.
+    /// The reasons why a create would be refused. The create would end with the first.
     pub(crate) refusals: Vec<String>,
     pub(crate) rewrite: Option<Rewrite>,
-    /// The change of the config, with a line for each value.
+    /// Unified diff of the config, with one line for each value.
     pub(crate) diff: String,
 }
 
-/// The container's role in its pod, with the annotations that it was derived from.
+/// The container's role in its pod.
 #[derive(Debug)]
 pub(crate) struct ExplainedRole {
     pub(crate) role: Result<Role, RoleError>,
@@ -54,10 +54,10 @@ pub(crate) struct ExplainedMount {
     pub(crate) index: usize,
     pub(crate) destination: String,
     pub(crate) source: Option<String>,
-    /// `None` if it isn't of a volume.
+    /// `None` if the mount isn't of a volume.
     #[serde(rename = "match")]
     pub(crate) planned: Option<PlannedMount>,
-    /// A likely reason why it isn't of a volume.
+    /// A likely reason why the mount isn't of a volume.
     pub(crate) note: Option<String>,
     pub(crate) error: Option<String>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct ExplainedMount {
 pub(crate) struct ExplainedVolume {
     pub(crate) volume: String,
     pub(crate) target_path: String,
-    /// `None` if it can't be mounted.
+    /// `None` if the volume can't be mounted.
     #[serde(flatten)]
     pub(crate) preview: Option<MountPreview>,
     #[serde(
@@ -75,7 +75,7 @@ pub(crate) struct ExplainedVolume {
         serialize_with = "users_or_none"
     )]
     pub(crate) users: Option<Vec<User>>,
-    /// The reason why the pod can't have it.
+    /// The reason why the pod can't use the volume.
     pub(crate) problem: Option<String>,
 }
 
@@ -114,122 +114,133 @@ fn users_or_none<S: Serializer>(
     users::serialize_users(users.as_deref().unwrap_or_default(), serializer)
 }
 
-/// Explains the create of a bundle whose config has these bytes. That it would be refused is an
-/// explanation, too.
-pub(crate) fn explain(job: Job<'_>, config: &[u8]) -> Explanation {
+/// Explains the create of a bundle. `config` is the content of its config. Reasons for a refusal are part of the
+/// explanation.
+pub(crate) fn explain(call: CreateCall<'_>, config: &[u8]) -> Explanation {
     let mut explanation = Explanation {
-        config: job.config_path().display().to_string(),
+        config: call.config_path().display().to_string(),
         ..Explanation::default()
     };
-    if let Err(error) = explanation.fill(&job, config) {
+    if let Err(error) = explanation.fill(&call, config) {
         explanation.refuse(&error);
     }
     explanation
 }
 
-/// The bytes of the largest config whose difference is shown: comparing lines costs their square.
-const MOST_SHOWN: usize = 256 << 10;
+/// The size of the largest config whose diff is shown, in bytes. The cost of a diff grows with the square of the lines.
+const MAX_DIFF_BYTES: usize = 256 << 10;
 
 impl Explanation {
-    /// Adds an error that a create would end with.
+    /// Adds the error that a create would end with.
     fn refuse(&mut self, error: &anyhow::Error) {
-        self.refuse_saying(sentence(error.as_ref()));
+        self.add_refusal(sentence(error.as_ref()));
     }
 
-    /// Adds a sentence, unless another step has added the same.
-    fn refuse_saying(&mut self, sentence: String) {
+    /// Adds a refusal, unless it was added before.
+    fn add_refusal(&mut self, sentence: String) {
         if !self.refusals.contains(&sentence) {
             self.refusals.push(sentence);
         }
     }
 
-    /// Returns what there is. A create would be refused at an error; an explanation goes on without.
-    fn unless_refused<T>(&mut self, outcome: Result<T>) -> Option<T> {
-        outcome.map_err(|error| self.refuse(&error)).ok()
+    /// Returns the value of a result. Adds an error as a refusal, so that the explanation can go on without the value.
+    fn value_or_refuse<T>(&mut self, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.refuse(&error)).ok()
     }
 
-    fn fill(&mut self, job: &Job<'_>, config: &[u8]) -> Result<()> {
+    fn fill(&mut self, call: &CreateCall<'_>, config: &[u8]) -> Result<()> {
         let text = String::from_utf8_lossy(config);
         let written = Document::parse_lossy(&text)?;
-        let Some(first) = job.first_look(&written)? else {
+        let Some(scan) = call.scan(&written)? else {
             self.role = Some(role_of(&written));
-            // None of them was found to be of a volume. What can't be read is the delegate's business.
+            // No mount is of a volume. Mounts that can't be parsed are left to the delegate.
             let read = written.mounts().unwrap_or_default();
-            self.mounts = mounts(job, &read, |_| Ok(None));
-            self.plan = Some(Plan::PassOn);
+            self.mounts = explain_mounts(call, &read, |_| Ok(None));
+            self.plan = Some(Plan::PassThrough);
             return Ok(());
         };
-        let who = first.who.clone();
-        let before = self.before(job, config, &who)?;
-        let given = before.as_deref().unwrap_or(config);
-        let written = Document::parse(given).with_context(|| who.clone())?;
-        in_one_reading(&written, &who, |document| {
-            self.planned(job, config, (document, &written), first)
+        let subject = scan.subject.clone();
+        let original = self.config_before_rewrite(call, config, &subject)?;
+        let given = original.as_deref().unwrap_or(config);
+        let written = Document::parse(given).with_context(|| subject.clone())?;
+        with_one_reading(&written, &subject, |document| {
+            self.explain_plan(call, config, (document, &written), scan)
         })
     }
 
-    /// Explains a config as it was `given`, and the one reading of it; `config` is what an earlier create may have
-    /// made of it.
-    fn planned(
+    /// Explains the plan of a config. `given` is the config as its caller wrote it, and `document` its form
+    /// [`with_one_reading`]. `config` is the file's content, which an earlier create may have rewritten.
+    fn explain_plan(
         &mut self,
-        job: &Job<'_>,
+        call: &CreateCall<'_>,
         config: &[u8],
         (document, given): (&Document<'_>, &Document<'_>),
-        first: FirstLook<'_, '_>,
+        scan: ConfigScan<'_, '_>,
     ) -> Result<()> {
         self.role = Some(role_of(document));
-        let read = document.mounts().with_context(|| first.who.clone())?;
-        let bundle = job.bundle()?;
-        let mut first = first;
-        self.mounts = mounts(job, &read, |mount| {
-            planned(mount, &bundle, &mut first.lookups, job.config, &first.node)
+        let read = document.mounts().with_context(|| scan.subject.clone())?;
+        let bundle = call.bundle()?;
+        // The lookups may borrow from `read` from here on.
+        let mut scan = scan;
+        self.mounts = explain_mounts(call, &read, |mount| {
+            plan_mount(mount, &bundle, &mut scan.lookups, call.config, &scan.node)
         });
-        let plan = job.plan(document, given, &mut first)?;
+        let plan = call.plan(document, given, &mut scan)?;
         let given = given.text().as_bytes();
         let rewrite = match &plan {
-            Plan::PassOn => {
-                self.diff = self.difference(config, given);
+            Plan::PassThrough => {
+                self.diff = self.diff_of(config, given);
                 Ok(None)
             }
-            Plan::Sandbox(plan) => self.sandbox(job, document, plan, &first.node),
-            Plan::Container(plan) => self.container(job, document, plan, &first.node),
+            Plan::Sandbox(plan) => self.explain_sandbox(call, document, plan, &scan.node),
+            Plan::Container(plan) => self.explain_container(call, document, plan, &scan.node),
         };
         self.plan = Some(plan);
         if let Some(rewrite) = rewrite? {
-            // The create would record it by its bundle's path.
-            job.made(job.real_config()?)?;
-            self.diff = self.difference(given, &rewrite.text(document)?);
+            // A create would fail if the bundle can't be recorded.
+            call.bundle_to_record(call.real_config()?)?;
+            self.diff = self.diff_of(given, &rewrite.text(document)?);
             self.rewrite = Some(rewrite);
         }
         Ok(())
     }
 
-    /// Returns a config that an earlier create rewrote as it was before that.
-    fn before(&mut self, job: &Job<'_>, config: &[u8], who: &str) -> Result<Option<Vec<u8>>> {
-        let given = Document::parse(config).with_context(|| who.to_owned())?;
-        in_one_reading(&given, who, |document| {
-            if !job.is_rewritten(document) {
+    /// Returns the config as its caller wrote it if an earlier create rewrote it; else `None`.
+    fn config_before_rewrite(
+        &mut self,
+        call: &CreateCall<'_>,
+        config: &[u8],
+        subject: &str,
+    ) -> Result<Option<Vec<u8>>> {
+        let given = Document::parse(config).with_context(|| subject.to_owned())?;
+        with_one_reading(&given, subject, |document| {
+            if !call.is_rewritten(document) {
                 return Ok(None);
             }
             self.rewritten = true;
-            let state = StateDirectory::at(&job.config.state_dir)?;
-            let (_, text) = original(&state, &job.made(job.real_config()?)?, document, job.config)?;
+            let state = StateDirectory::at(&call.config.state_dir)?;
+            let (_, text) = original_config(
+                &state,
+                &call.bundle_to_record(call.real_config()?)?,
+                document,
+                call.config,
+            )?;
             Ok(Some(text))
         })
     }
 
-    fn sandbox(
+    fn explain_sandbox(
         &mut self,
-        job: &Job<'_>,
+        call: &CreateCall<'_>,
         document: &Document<'_>,
         plan: &SandboxPlan,
         node: &CachedNode<'_>,
     ) -> Result<Option<Rewrite>> {
-        let rewrite = self.unless_refused(job.sandbox_rewrite(document, plan, node));
-        let state = StateDirectory::at(&job.config.state_dir)?;
-        let context = job.context(&state);
+        let rewrite = self.value_or_refuse(call.sandbox_rewrite(document, plan, node));
+        let state = StateDirectory::at(&call.config.state_dir)?;
+        let context = call.context(&state);
         for volume in &plan.volumes {
-            // A hook mounts them: what it can't mount, the container's create is refused with.
+            // A volume that the sandbox's hook can't mount doesn't refuse the sandbox. It refuses the container's create.
             let pod = PreviewPod {
                 uid: &plan.pod_uid,
                 sandbox: None,
@@ -241,21 +252,23 @@ impl Explanation {
         Ok(rewrite)
     }
 
-    fn container(
+    fn explain_container(
         &mut self,
-        job: &Job<'_>,
+        call: &CreateCall<'_>,
         document: &Document<'_>,
         plan: &ContainerPlan,
         node: &CachedNode<'_>,
     ) -> Result<Option<Rewrite>> {
-        let rewrite = self.unless_refused(job.container_rewrite(document, plan, node));
-        let state = StateDirectory::at(&job.config.state_dir)?;
-        let context = job.context(&state);
-        let sandbox = self.unless_refused(running_sandbox(plan)).flatten();
-        if let (MountMode::Bind, Some(ids @ UserNamespace::Joined(_))) = (plan.way(), &plan.ids) {
-            self.unless_refused(ids.open().with_context(|| plan.names()));
+        let rewrite = self.value_or_refuse(call.container_rewrite(document, plan, node));
+        let state = StateDirectory::at(&call.config.state_dir)?;
+        let context = call.context(&state);
+        let sandbox = self.value_or_refuse(running_sandbox(plan)).flatten();
+        if let (MountMode::Bind, Some(ids @ UserNamespace::Joined(_))) =
+            (plan.mount_mode(), &plan.ids)
+        {
+            self.value_or_refuse(ids.open().with_context(|| plan.subject()));
         }
-        let id = job.start.id.to_string_lossy();
+        let id = call.command.id.to_string_lossy();
         for volume in plan.volumes() {
             let pod = PreviewPod {
                 uid: &plan.mounted_in.pod_uid(volume, &id),
@@ -264,20 +277,18 @@ impl Explanation {
             };
             let volume = ExplainedVolume::new(&context, volume, pod);
             if let Some(problem) = &volume.problem {
-                self.refuse_saying(problem.clone());
+                self.add_refusal(problem.clone());
             }
             self.volumes.push(volume);
         }
         Ok(rewrite.map(|(rewrite, _)| rewrite))
     }
 
-    /// Returns the difference of two configs, with a line for each value.
-    fn difference(&self, before: &[u8], after: &[u8]) -> String {
-        if before.len().max(after.len()) > MOST_SHOWN {
+    /// Returns the unified diff of two configs, with one line for each value.
+    fn diff_of(&self, before: &[u8], after: &[u8]) -> String {
+        if before.len().max(after.len()) > MAX_DIFF_BYTES {
             let path = &self.config;
-            return format!(
-                "--- {path}: more than {MOST_SHOWN} bytes, whose difference isn't shown\n"
-            );
+            return format!("--- {path}: more than {MAX_DIFF_BYTES} bytes, the diff isn't shown\n");
         }
         let [before, after] = [before, after].map(|text| pretty(&String::from_utf8_lossy(text)));
         crust_engines::unified(&self.config, Some(&before), Some(&after))
@@ -285,7 +296,7 @@ impl Explanation {
 }
 
 impl ExplainedVolume {
-    /// Looks at a volume for a pod.
+    /// Explains the use of a volume by a pod.
     fn new(context: &Context<'_>, target: &TargetPath, pod: PreviewPod<'_>) -> Self {
         let mut found = preview_mount(context, target, pod);
         let problem = match &found {
@@ -310,9 +321,9 @@ fn role_of(document: &Document<'_>) -> ExplainedRole {
     }
 }
 
-/// Explains the config's mounts by what `plan` returns for each.
-fn mounts<'m>(
-    job: &Job<'_>,
+/// Explains the config's mounts. `plan` plans one of them.
+fn explain_mounts<'m>(
+    call: &CreateCall<'_>,
     mounts: &'m [Mount<'m>],
     mut plan: impl FnMut(&'m Mount<'m>) -> Result<Option<PlannedMount>, PlanError>,
 ) -> Vec<ExplainedMount> {
@@ -328,7 +339,7 @@ fn mounts<'m>(
         };
         match plan(mount) {
             Ok(planned @ Some(_)) => explained.planned = planned,
-            Ok(None) => explained.note = unstaged(source, job),
+            Ok(None) => explained.note = unstaged_note(source, call),
             Err(error) => explained.error = Some(sentence(&error)),
         }
         explained
@@ -336,8 +347,9 @@ fn mounts<'m>(
     explained.collect()
 }
 
-/// Returns a note for a source that is a CSI volume's by its name, and for which nothing is staged.
-fn unstaged(source: &str, job: &Job<'_>) -> Option<String> {
+/// Returns a note for a source that is named like a CSI volume's although nothing is staged for it; `None` for any other
+/// source.
+fn unstaged_note(source: &str, call: &CreateCall<'_>) -> Option<String> {
     let path = TargetPath::new(source).ok()?;
     let bind = path.subpath_bind().map(|bind| bind.target());
     let volume = path
@@ -345,8 +357,8 @@ fn unstaged(source: &str, job: &Job<'_>) -> Option<String> {
         .map(|volume| volume.directory().to_owned());
     let volume = volume.and_then(|directory| TargetPath::new(directory).ok());
     let target = bind.or(volume)?;
-    let entry = job.config.crust_root.join(target.digest().to_string());
-    let staged = job.crust.has_entry(&target).ok()?;
+    let entry = call.config.crust_root.join(target.digest().to_string());
+    let staged = call.crust.has_entry(&target).ok()?;
     (!staged).then(|| {
         format!(
             "nothing is staged for {target}: there is no {}",

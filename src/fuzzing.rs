@@ -35,7 +35,7 @@ pub fn config(bytes: &[u8]) {
     if let Some(value) = &oci::properties::parse_unambiguous(bytes) {
         oci::properties::check_reads_as(&document, value);
     }
-    plan::properties::none_is_overlooked(&document);
+    plan::properties::check_scan_finds_volumes(&document);
     let Some(text) = oci::properties::check_masking(&document) else {
         return;
     };

@@ -41,7 +41,7 @@ use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 use delegate::Delegate;
 use invocation::{Command, CreateCommand, Invocation, OwnSubcommand};
 use report::{ErrorReporter, FAILURE};
-use start::Job;
+use start::CreateCall;
 
 /// Runs the command line `argv`, which includes `argv[0]`.
 ///
@@ -115,12 +115,12 @@ fn exec_delegate(
     let config = parse_config(config)?;
     logging::start(config.log.as_deref());
     let crust = CrustDirectory::new(&config);
-    let _lock = start::prepare(Job {
-        start: &create,
+    let _lock = start::prepare(CreateCall {
+        command: &create,
         globals: &invocation.globals,
         config: &config,
         crust: &crust,
-        kind: delegate.kind(),
+        delegate_kind: delegate.kind(),
         argv0: argv.first(),
         deadline: Deadline::after(limits::CREATE),
         neighbours: &Neighbours::default(),

@@ -1,6 +1,6 @@
-//! Matches the mounts of a config with deferred volumes (KEP-2857, "Overview of Interactions").
+//! Matches a config's mounts with deferred volumes by their sources (KEP-2857, "Overview of Interactions").
 
-mod bound_elsewhere;
+mod indirect;
 mod node;
 mod subpath;
 
@@ -14,71 +14,73 @@ use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 
-pub(crate) use node::{Node, NonCsiTargets, PodError, Resolved};
+use indirect::IndirectRefusal;
+pub(crate) use node::{NodeLookup, NonCsiTargets, ResolvedSource, StagedListError};
+use subpath::SubpathRefusal;
 
 /// A mount of a deferred volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Match {
-    /// The volume's target path, as it was given.
+    /// The volume's target path as it was given to stage.
     pub(crate) volume: TargetPath,
-    /// The directory or file of the volume that the mount shows; empty for the whole volume.
+    /// Directory or file of the volume that the mount shows; empty for the whole volume.
     pub(crate) subpath: PathBuf,
-    /// How the source led to it.
     pub(crate) by: MatchedBy,
-    /// The source is a read-only mount, as an engine makes one for a volume of its own.
+    /// Whether the source is a read-only mount. Engines make such mounts for their own volumes.
     pub(crate) read_only: bool,
-    /// The source with its links resolved, where that was what led to it.
+    /// The source with its links resolved; `None` if the source matched as it was given.
     pub(crate) resolved: Option<TargetPath>,
 }
 
-/// How a source leads to a volume.
+/// The way in which a source leads to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MatchedBy {
-    /// It is where the volume is staged.
+    /// The source is the volume's target path.
     Exact,
-    /// A parent of it is.
+    /// The source is below the volume's target path, `prefix`.
     Parent { prefix: TargetPath },
-    /// It is a stock kubelet's bind of a subPath.
+    /// The source is a stock kubelet's bind of a subPath.
     SubpathBind,
-    /// It is a mount of the volume's directory, or of one below, that an engine made elsewhere.
+    /// The source is a bind, made by an engine, of the volume's directory or of a directory below it.
     Bind,
 }
 
-/// The reason why a mount can neither be matched nor passed on.
+/// The reason why a mount can neither be matched nor passed through.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MatchError {
-    /// Once a directory matches, nothing falls back: the workload would write to the node's disk.
+    /// The directory matches, but its entry can't be read. The mount is refused rather than passed through: the
+    /// workload would write to the node's disk.
     #[error("volume {volume}: {source}")]
     Entry { volume: String, source: EntryError },
     #[error("volume {volume}: {path} {why}")]
     Subpath {
         volume: String,
         path: String,
-        why: subpath::Refusal,
+        why: SubpathRefusal,
     },
     #[error("volume {volume}: {path} {why}")]
-    Elsewhere {
+    Indirect {
         volume: String,
         path: String,
-        why: bound_elsewhere::Refusal,
+        why: IndirectRefusal,
     },
-    /// The volume's target path, or a source that may be the volume's, can't be looked up.
+    /// The lookup of the volume's target path, or of a source that may be the volume's, failed.
     #[error("volume {volume}: {source}")]
-    Place { volume: String, source: PlaceError },
-    /// A source can't be looked up, and may be any volume's.
+    VolumeLookup { volume: String, source: PlaceError },
+    /// The lookup of a source failed, and the source may be any volume's.
     #[error(transparent)]
-    Source(#[from] PlaceError),
+    SourceLookup(#[from] PlaceError),
     #[error(
-        "{source_path} is {by_kernel} for the kernel, and {cleaned} for a delegate that removes `..` first; \
-         hint: give the source without `..`"
+        "{source_path} leads to {by_kernel} for the kernel, and to {cleaned} for a delegate that removes `..` from the \
+         text first; hint: give the source without `..`"
     )]
-    Readings {
+    AmbiguousPath {
         source_path: String,
         by_kernel: String,
         cleaned: String,
     },
     #[error(transparent)]
-    Pod(#[from] PodError),
+    StagedList(#[from] StagedListError),
     #[error(
         "volume {volume}: nothing is staged for {directory}, which is neither mounted nor holds \
          files: data written there would be lost; hint: stage the volume again, or set \
@@ -89,7 +91,7 @@ pub(crate) enum MatchError {
 
 impl From<LookupError> for MatchError {
     fn from(source: LookupError) -> Self {
-        Self::Source(source.into())
+        Self::SourceLookup(source.into())
     }
 }
 
@@ -102,53 +104,54 @@ impl MatchError {
     }
 }
 
-/// Matches one mount by its source. The exact source may match anywhere; a parent of it only at
+/// Matches one mount by its source. The exact source may match anywhere. A parent of the source may match only at
 /// or below a CSI volume's own directory, or below one of `match_roots`.
 ///
-/// Where a link stands before a `..`, the kernel finds another directory than a delegate that removes `..` from
-/// the text first, as runc does with relative sources (Go's `filepath.Join`). Both are matched, and the mount is
-/// refused if they differ.
+/// If the source has a symbolic link before a `..`, the kernel finds a different directory than a delegate that
+/// removes `..` from the text first, as runc does with relative sources (Go's `filepath.Join`). Both readings are
+/// matched, and the mount is refused if they lead to different volumes.
 pub(crate) fn match_source(
     source: &Path,
     config: &Config,
-    node: &impl Node,
+    node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
-    let found = match_below_overlays(source, bound_elsewhere::MOST_STACKED, config, node)?;
+    let found = match_through_overlays(source, indirect::MAX_OVERLAY_DEPTH, config, node)?;
     if !source.components().any(|part| part == Component::ParentDir) {
         return Ok(found);
     }
     let cleaned = clean(source);
-    let other = match_below_overlays(&cleaned, bound_elsewhere::MOST_STACKED, config, node)?;
-    let shows = |found: &Option<Match>| {
+    let other = match_through_overlays(&cleaned, indirect::MAX_OVERLAY_DEPTH, config, node)?;
+    let shown = |found: &Option<Match>| {
         let found = found.as_ref();
         found.map(|found| (found.volume.clone(), found.subpath.clone()))
     };
-    if shows(&found) == shows(&other) {
+    if shown(&found) == shown(&other) {
         return Ok(found);
     }
-    let told = |found: Option<Match>| match found {
+    let describe = |found: Option<Match>| match found {
         Some(found) => format!("volume {}", found.volume.volume_name()),
         None => "no volume".to_owned(),
     };
-    Err(MatchError::Readings {
+    Err(MatchError::AmbiguousPath {
         source_path: source.display().to_string(),
-        by_kernel: told(found),
-        cleaned: told(other),
+        by_kernel: describe(found),
+        cleaned: describe(other),
     })
 }
 
-/// Matches a mount's source, or a layer of an overlay, which may lead through this number of overlays.
-fn match_below_overlays(
+/// Matches a mount's source or an overlay's layer. Follows at most `overlay_depth` overlays.
+fn match_through_overlays(
     source: &Path,
-    stacked: usize,
+    overlay_depth: usize,
     config: &Config,
-    node: &impl Node,
+    node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
-    let Some(source) = short(source).filter(|source| source.is_absolute()) else {
+    let Some(source) = within_path_max(source).filter(|source| source.is_absolute()) else {
         return Ok(None);
     };
     let given = TargetPath::new(&*source).ok();
-    // containerd and CRI-O resolve sources, others don't: a link must not lead past the match.
+    // containerd and CRI-O resolve the links of sources, the other engines don't. A source with a link has to match
+    // too.
     let resolved = node.resolve(&source)?;
     let other = resolved.path.filter(|path| given.as_ref() != Some(path));
     let spellings: Vec<&TargetPath> = given.iter().chain(&other).collect();
@@ -166,17 +169,17 @@ fn match_below_overlays(
             return Ok(Some(by_links(found, spelling)));
         }
     }
-    // A directory that holds a kubelet's directory belongs to no single volume.
+    // A directory that contains a kubelet's directory belongs to no single volume.
     let mut holders = spellings.iter();
-    if !holders.any(|path| bound_elsewhere::holds_kubelet(path, config)) {
+    if !holders.any(|path| indirect::contains_kubelet_dir(path, config)) {
         for spelling in &spellings {
-            bound_elsewhere::refuse_below(spelling, config, node)?;
+            indirect::refuse_below(spelling, config, node)?;
         }
         let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
         if let Some(path) = spellings.last()
             && (!resolved.only_by_path || has_csi_form())
             && let Some(found) =
-                bound_elsewhere::find(path, resolved.identity, stacked, config, node)?
+                indirect::find(path, resolved.identity, overlay_depth, config, node)?
         {
             return Ok(Some(found));
         }
@@ -190,32 +193,32 @@ fn match_below_overlays(
     Ok(None)
 }
 
-/// Refuses an overlay whose mount options name a volume's directory as one of its layers. The container
-/// would see the directory on the node's disk instead of the volume. Relative layers are below the bundle, where
-/// the delegates mount them from.
+/// Refuses an overlay whose mount options name a volume's directory as one of its layers. The container would see
+/// the directory on the node's disk instead of the volume. Relative layers are resolved against the bundle, as the
+/// delegates do.
 pub(crate) fn refuse_overlay(
     destination: &str,
     options: &[Cow<'_, str>],
     bundle: &Path,
     config: &Config,
-    node: &impl Node,
+    node: &impl NodeLookup,
 ) -> Result<(), MatchError> {
     for option in options {
         let layers = overlay::layers(option.as_bytes()).into_iter();
         let layers: Vec<PathBuf> = layers.map(|layer| bundle.join(layer)).collect();
-        let stacked = bound_elsewhere::MOST_STACKED - 1;
-        bound_elsewhere::refuse_layers(Path::new(destination), &layers, stacked, config, node)?;
+        let overlay_depth = indirect::MAX_OVERLAY_DEPTH - 1;
+        indirect::refuse_layers(Path::new(destination), &layers, overlay_depth, config, node)?;
     }
     Ok(())
 }
 
-/// The longest path that the kernel takes (`PATH_MAX`, with its NUL).
-const LONGEST: usize = 4095;
+/// The length of the longest path that the kernel accepts, in bytes: `PATH_MAX` without the final NUL.
+const MAX_PATH_BYTES: usize = 4095;
 
-/// A source that somebody can mount: a longer one only runc can, which takes the dots out of a
-/// relative one.
-fn short(source: &Path) -> Option<Cow<'_, Path>> {
-    let is_short = |path: &Path| path.as_os_str().len() <= LONGEST;
+/// Returns the source if it is short enough for the kernel; else the source without its dots if that is, since runc
+/// removes the dots of a relative source before it mounts it. `None` if the source can't be mounted.
+fn within_path_max(source: &Path) -> Option<Cow<'_, Path>> {
+    let is_short = |path: &Path| path.as_os_str().len() <= MAX_PATH_BYTES;
     if is_short(source) {
         return Some(Cow::Borrowed(source));
     }
@@ -223,9 +226,9 @@ fn short(source: &Path) -> Option<Cow<'_, Path>> {
     is_short(&clean).then_some(Cow::Owned(clean))
 }
 
-/// Returns a path without its `.` and `..`, by its text alone.
+/// Removes `.` and `..` from a path by its text alone.
 fn clean(path: &Path) -> PathBuf {
-    // A config may be any number of megabytes. A path that grows takes three times its length meanwhile.
+    // A source can be megabytes long, and a buffer that grows would need up to three times its length.
     let mut clean = PathBuf::with_capacity(path.as_os_str().len());
     for component in path.components() {
         match component {
@@ -240,7 +243,7 @@ fn clean(path: &Path) -> PathBuf {
 fn match_path(
     path: &TargetPath,
     config: &Config,
-    node: &impl Node,
+    node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
     let may_be_parent = parents_that_match(path, config);
     let candidates = path.ancestors();
@@ -260,60 +263,61 @@ fn match_path(
 }
 
 /// A volume that is staged at a path or at a parent of it.
-struct Staged<'a> {
-    /// The target path that it is staged at.
+struct StagedVolume<'a> {
+    /// The path, or the parent of it, where the volume was found.
     at: TargetPath,
-    /// Its target path, as it was given.
+    /// The volume's target path as it was given to stage.
     volume: TargetPath,
-    /// The rest of the path below it.
+    /// The rest of the path below `at`.
     below: &'a Path,
 }
 
-/// Returns the volume at the first of these candidates, which are a path or its parents, that something is staged at,
-/// and that `is_it` accepts.
+/// Returns the volume that is staged at the first of the `candidates` that `accepts` accepts. The candidates are `path`
+/// or its parents, each with the rest of the path below it.
 fn nearest_staged<'p>(
     path: &TargetPath,
     candidates: impl Iterator<Item = (TargetPath, &'p Path)>,
-    is_it: impl Fn(&TargetPath, &Path) -> Result<bool, MatchError>,
-    node: &impl Node,
-) -> Result<Option<Staged<'p>>, MatchError> {
+    accepts: impl Fn(&TargetPath, &Path) -> Result<bool, MatchError>,
+    node: &impl NodeLookup,
+) -> Result<Option<StagedVolume<'p>>, MatchError> {
     let known = node.staged_lengths(path);
     let may_be = |at: &TargetPath| known.as_ref().is_none_or(|it| it.contains(&at.length()));
     for (at, below) in candidates.filter(|(at, _)| may_be(at)) {
         let staged = staged(&at, node);
-        if matches!(staged, Ok(None)) || !is_it(&at, below)? {
+        if matches!(staged, Ok(None)) || !accepts(&at, below)? {
             continue;
         }
-        return Ok(staged?.map(|volume| Staged { at, volume, below }));
+        return Ok(staged?.map(|volume| StagedVolume { at, volume, below }));
     }
     Ok(None)
 }
 
-fn staged(target: &TargetPath, node: &impl Node) -> Result<Option<TargetPath>, MatchError> {
+fn staged(target: &TargetPath, node: &impl NodeLookup) -> Result<Option<TargetPath>, MatchError> {
     node.staged(target).map_err(|source| MatchError::Entry {
         volume: target.volume_name(),
         source,
     })
 }
 
-/// Returns whether a parent of the path can be matched by it: the rest of the path is a subPath of the parent's volume.
+/// Returns a predicate for the parents of `path`: whether a volume staged at the parent matches `path`, with the rest of
+/// the path as its subPath.
 fn parents_that_match(path: &TargetPath, config: &Config) -> impl Fn(&TargetPath) -> bool {
     let floor = path.csi_volume();
     let floor = floor.map(|volume| volume.directory().to_owned());
     move |parent| {
         let parent = parent.as_path();
         let is_in_csi_volume = floor.as_ref().is_some_and(|it| parent.starts_with(it));
-        is_in_csi_volume || is_below_a_root(parent, config)
+        is_in_csi_volume || is_below_match_root(parent, config)
     }
 }
 
-fn is_below_a_root(path: &Path, config: &Config) -> bool {
+fn is_below_match_root(path: &Path, config: &Config) -> bool {
     let mut roots = config.match_roots.iter();
     roots.any(|root| path.starts_with(root) && path != root)
 }
 
-/// The opposite of matching a directory that isn't a volume: its metadata may be lost.
-fn refuse_unstaged(path: &TargetPath, node: &impl Node) -> Result<(), MatchError> {
+/// Refuses a CSI volume's directory that is bare although nothing is staged for it: its metadata may have been lost.
+fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Result<(), MatchError> {
     let Some(volume) = path.csi_volume() else {
         return Ok(());
     };

@@ -27,8 +27,8 @@ use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
 use crust_volume::{VolumeError, bare_directory};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
-use crate::matching::{Node, NonCsiTargets, PodError, Resolved};
-use crate::plan::{PlanError, Records};
+use crate::matching::{NodeLookup, NonCsiTargets, ResolvedSource, StagedListError};
+use crate::plan::{PlanError, PlanLookup};
 use path_kind::PathKind;
 use targets::TargetLookups;
 
@@ -99,7 +99,7 @@ impl<'a> CachedNode<'a> {
     }
 }
 
-impl Node for CachedNode<'_> {
+impl NodeLookup for CachedNode<'_> {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
         if !self.may_have_volumes {
             return Ok(None);
@@ -126,32 +126,32 @@ impl Node for CachedNode<'_> {
         Some(index.as_ref()?.lengths_of(path))
     }
 
-    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
+    fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
         // containerd and CRI-O have already resolved most sources, so the common case takes one or two calls.
         match PathKind::of(path, self.targets.should_check_root_mount(self)) {
-            PathKind::Other => Ok(Resolved {
+            PathKind::Other => Ok(ResolvedSource {
                 // A failed lookup doesn't matter if no volume is staged.
                 path: match resolve_links(path) {
                     Err(_) if !self.may_have_volumes => None,
                     resolved => resolved?,
                 },
-                ..Resolved::default()
+                ..ResolvedSource::default()
             }),
-            PathKind::OnRootMount => Ok(Resolved {
+            PathKind::OnRootMount => Ok(ResolvedSource {
                 only_by_path: true,
-                ..Resolved::default()
+                ..ResolvedSource::default()
             }),
-            PathKind::Plain(opened) => Ok(Resolved {
+            PathKind::Plain(opened) => Ok(ResolvedSource {
                 identity: match self.targets.non_csi() {
                     Some(_) => Some(Identity::of_opened(&opened, path)?),
                     None => None,
                 },
-                ..Resolved::default()
+                ..ResolvedSource::default()
             }),
         }
     }
 
-    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
+    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, StagedListError> {
         if let Some(volumes) = self.staged_by_directory.borrow().get(csi_directory) {
             return Ok(volumes.clone());
         }
@@ -180,11 +180,11 @@ impl Node for CachedNode<'_> {
             .collect()
     }
 
-    fn targets_elsewhere(&self) -> Option<&NonCsiTargets> {
+    fn non_csi_targets(&self) -> Option<&NonCsiTargets> {
         self.targets.non_csi()
     }
 
-    fn identity_at_once(&self, path: &Path) -> CachedIdentity {
+    fn cached_identity(&self, path: &Path) -> CachedIdentity {
         Identity::at_once(path)
     }
 
@@ -196,8 +196,8 @@ impl Node for CachedNode<'_> {
         self.targets.is_indexed(device)
     }
 
-    fn is_usual_mount(&self, mount: MountId) -> bool {
-        self.targets.is_usual_mount(mount)
+    fn is_root_or_kubelet_mount(&self, mount: MountId) -> bool {
+        self.targets.is_root_or_kubelet_mount(mount)
     }
 
     fn is_read_only(&self, path: &Path) -> Result<bool, PlaceError> {
@@ -234,7 +234,7 @@ impl Node for CachedNode<'_> {
         }
     }
 
-    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
+    fn resolve_in_rootfs(&self, rootfs: &Path, path: &Path) -> PathBuf {
         openat2::resolve_in_root(rootfs, path)
     }
 }
@@ -267,12 +267,12 @@ impl CachedNode<'_> {
         target
     }
 
-    fn list_staged(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
+    fn list_staged(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, StagedListError> {
         let mut volumes = Vec::new();
         if !self.may_have_volumes {
             return Ok(volumes);
         }
-        let failed = |source| PodError::Listing {
+        let failed = |source| StagedListError::Listing {
             directory: csi_directory.to_owned(),
             source,
         };
@@ -291,11 +291,11 @@ impl CachedNode<'_> {
             // the other is an error.
             let resolved = path.resolved().map_err(|error| errno::of(&error));
             let resolved = LookupError::unless_missing("realpath", path.as_path(), resolved);
-            let resolved = resolved.map_err(PodError::Lookup)?;
+            let resolved = resolved.map_err(StagedListError::Lookup)?;
             let resolved = resolved.filter(|resolved| *resolved != path);
             for spelling in [Some(path), resolved].into_iter().flatten() {
                 let staged = self.staged(&spelling);
-                volumes.extend(staged.map_err(|source| PodError::Staged {
+                volumes.extend(staged.map_err(|source| StagedListError::Staged {
                     volume: spelling.volume_name(),
                     source,
                 })?);
@@ -321,7 +321,7 @@ fn resolve_links(path: &Path) -> Result<Option<TargetPath>, LookupError> {
     Ok(real.filter(|real| real.as_path() != path))
 }
 
-impl Records for CachedNode<'_> {
+impl PlanLookup for CachedNode<'_> {
     /// Lists the pod's directories of CSI volumes, one for each kubelet directory.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError> {
         let mut volumes = Vec::new();

@@ -1,5 +1,5 @@
-//! Plans a create from the config, the node and the records, before anything is done. A plan is a value, which is
-//! printed by `explain` and tested without root.
+//! Plans a create from the config, the node and the records, before anything is changed. A plan is a value: `explain`
+//! prints it, and tests need no root.
 
 mod checks;
 mod error;
@@ -18,41 +18,41 @@ use crust_volume::sandbox::SANDBOX_CRUST_DIR;
 use crate::role::Role;
 
 pub(crate) use error::PlanError;
-pub(crate) use fast_path::{CREATED_BEFORE, ConfigReading};
-pub(crate) use input::{Lookups, PlanInput, Records};
-pub(crate) use mounts::planned;
+pub(crate) use fast_path::{ConfigReading, RECREATED_BUNDLE};
+pub(crate) use input::{PlanInput, PlanLookup, SourceLookups};
+pub(crate) use mounts::plan_mount;
 pub(crate) use types::{ContainerPlan, MountedIn, Plan, PlannedMount, SandboxPlan, VolumeOwner};
 
 /// Plans a create.
 pub(crate) fn plan(
     mut input: PlanInput<'_>,
     config: &Config,
-    records: &impl Records,
+    node: &impl PlanLookup,
 ) -> Result<Plan, PlanError> {
-    let mounts = mounts::matched(&mut input, config, records)?;
+    let mounts = mounts::plan_mounts(&mut input, config, node)?;
     let Some(first) = mounts.first() else {
-        // What a config without volumes says of its pod is between it and the delegate.
+        // Without a volume, an invalid role in the config is left to the delegate.
         return match &input.role {
             Ok(Role::Sandbox {
                 pod_uid: Some(pod_uid),
-            }) => sandbox(pod_uid, &input, config, records),
-            _ => Ok(Plan::PassOn),
+            }) => sandbox(pod_uid, &input, config, node),
+            _ => Ok(Plan::PassThrough),
         };
     };
     let volume = first.found.volume.volume_name();
-    let unsupported = |what| {
+    let unsupported = |reason| {
         let volume = volume.clone();
-        PlanError::Unsupported { volume, what }
+        PlanError::Unsupported { volume, reason }
     };
-    let way = config.mount_mode;
-    checks::has_mounts_of_its_own(input.namespaces).map_err(unsupported)?;
-    propagation::check(&input, &mounts, records)?;
-    if way == MountMode::Hook {
-        checks::nothing_is_hidden(input.mounts, &mounts)?;
-        checks::hook_can_mount(input.namespaces, input.restores).map_err(unsupported)?;
+    let mount_mode = config.mount_mode;
+    checks::check_mount_namespace(input.namespaces).map_err(unsupported)?;
+    propagation::check(&input, &mounts, node)?;
+    if mount_mode == MountMode::Hook {
+        checks::check_hidden_mounts(input.mounts, &mounts)?;
+        checks::check_hook_support(input.namespaces, input.restores).map_err(unsupported)?;
     }
     let ids = input.ids(&volume)?;
-    let label = input::label(input.details, records);
+    let label = input::label(input.details, node);
     let label = label.map_err(|source| PlanError::document(&volume, source))?;
     let role = input.role.map_err(|source| PlanError::Role {
         volume: volume.clone(),
@@ -61,7 +61,7 @@ pub(crate) fn plan(
     let (record, owner) = match role {
         Role::Sandbox { .. } => {
             return Err(unsupported(
-                "it is mounted in a sandbox's own config, and sandboxes only hold volumes for \
+                "the sandbox's own config has a mount of it, and sandboxes only hold volumes for \
                  containers",
             ));
         }
@@ -70,7 +70,7 @@ pub(crate) fn plan(
             sandbox_id,
             pod_uid,
         } => {
-            let record = records.sandbox(&sandbox_id)?;
+            let record = node.sandbox(&sandbox_id)?;
             let uid = match (&record, pod_uid) {
                 (Some(record), Some(uid)) if uid != record.pod_uid => {
                     return Err(PlanError::OtherPod {
@@ -87,10 +87,10 @@ pub(crate) fn plan(
                 }
             };
             if let Some(record) = &record {
-                checks::namespaces(&volume, input.namespaces, record)?;
+                checks::check_namespaces(&volume, input.namespaces, record)?;
             }
             for mount in &mounts {
-                checks::pod(&mount.found.volume, &sandbox_id, &uid)?;
+                checks::check_pod(&mount.found.volume, &sandbox_id, &uid)?;
             }
             let owner = VolumeOwner {
                 pod_uid: Some(uid),
@@ -99,7 +99,7 @@ pub(crate) fn plan(
             (record, owner)
         }
     };
-    let mounted_in = match (way, record) {
+    let mounted_in = match (mount_mode, record) {
         (MountMode::Bind, Some(record)) => MountedIn::Sandbox(record),
         (MountMode::Bind, None) => MountedIn::Container(owner),
         (MountMode::Hook, _) => MountedIn::Hook(owner),
@@ -112,8 +112,8 @@ pub(crate) fn plan(
     }))
 }
 
-/// Returns the error for a volume of a pod whose sandbox isn't on record: a sandbox's create looks for
-/// volumes below `kubelet_dirs` alone.
+/// Returns the error for a volume of a pod whose sandbox has no record. A sandbox's create looks for volumes only below
+/// `kubelet_dirs`, so the error says if the volume is elsewhere.
 fn no_sandbox_record(mount: &PlannedMount, sandbox: String, config: &Config) -> PlanError {
     let spellings = [Some(&mount.found.volume), mount.found.resolved.as_ref()];
     let roots = spellings.into_iter().flatten();
@@ -122,7 +122,7 @@ fn no_sandbox_record(mount: &PlannedMount, sandbox: String, config: &Config) -> 
     match roots.next() {
         Some(root) if !config.kubelet_dirs.iter().any(|it| it == root) => {
             let root = root.display().to_string();
-            PlanError::OtherKubelet {
+            PlanError::UnlistedKubeletDir {
                 volume,
                 sandbox,
                 root,
@@ -132,15 +132,15 @@ fn no_sandbox_record(mount: &PlannedMount, sandbox: String, config: &Config) -> 
     }
 }
 
-/// Refuses a config whose volumes only a reading has that isn't ours: what passes on is what the
-/// delegate reads.
-pub(crate) fn passes_on(
-    look: ConfigReading<'_, '_>,
+/// Refuses a config in which a delegate could read a mount of a volume that the plan didn't see. The delegate gets the
+/// config as its caller wrote it, and may read a repeated key differently.
+pub(crate) fn check_pass_through(
+    reading: ConfigReading<'_, '_>,
     config: &Config,
-    records: &impl Records,
+    node: &impl PlanLookup,
 ) -> Result<(), PlanError> {
-    match look.named_by_a_mount(config, records, &mut Lookups::default()) {
-        Some(who) => Err(PlanError::OtherReading { who }),
+    match reading.first_volume(config, node, &mut SourceLookups::default()) {
+        Some(subject) => Err(PlanError::AmbiguousConfig { subject }),
         None => Ok(()),
     }
 }
@@ -149,48 +149,48 @@ fn sandbox(
     pod_uid: &str,
     input: &PlanInput<'_>,
     config: &Config,
-    records: &impl Records,
+    node: &impl PlanLookup,
 ) -> Result<Plan, PlanError> {
-    let mut volumes = records.staged_for_pod(pod_uid)?;
+    let mut volumes = node.staged_for_pod(pod_uid)?;
     let label = |volume: &str| {
-        let label = input::label(input.details, records);
+        let label = input::label(input.details, node);
         label.map_err(|source| PlanError::document(volume, source))
     };
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
-        let holds = !input.restores && checks::has_mounts_of_its_own(input.namespaces).is_ok();
+        let holds = !input.restores && checks::check_mount_namespace(input.namespaces).is_ok();
         if config.sandbox == SandboxMode::Auto || !holds {
-            return Ok(Plan::PassOn);
+            return Ok(Plan::PassThrough);
         }
         return Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: pod_uid.to_owned(),
-            place: SANDBOX_CRUST_DIR,
+            directory: SANDBOX_CRUST_DIR,
             volumes,
             label: label(pod_uid)?,
         }));
     };
-    let refused = if input.restores {
+    let obstacle = if input.restores {
         Some(
-            "a sandbox can't be restored with deferred volumes in it; hint: let the pod be made anew",
+            "a sandbox can't be restored with deferred volumes in it; hint: delete the pod so that it is recreated",
         )
-    } else if input.joins_a_process() {
+    } else if input.joins_process_namespace() {
         Some("a sandbox that joins another process's namespaces isn't the pod's own")
     } else {
-        checks::has_mounts_of_its_own(input.namespaces).err()
+        checks::check_mount_namespace(input.namespaces).err()
     };
-    if let Some(what) = refused {
+    if let Some(reason) = obstacle {
         return Err(PlanError::Unsupported {
             volume: first,
-            what,
+            reason,
         });
     }
     let label = label(&first)?;
     if config.mount_mode == MountMode::Hook {
-        // The containers mount them; the sandbox's record says whose they may have.
+        // The containers mount the volumes. The sandbox's record says which pod's volumes they may have.
         volumes.clear();
     }
     Ok(Plan::Sandbox(SandboxPlan {
         pod_uid: pod_uid.to_owned(),
-        place: SANDBOX_CRUST_DIR,
+        directory: SANDBOX_CRUST_DIR,
         volumes,
         label,
     }))

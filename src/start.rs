@@ -1,5 +1,5 @@
-//! `create`, `run` and `restore`: reads the bundle, plans, mounts and rewrites, in this order, before the delegate
-//! gets the bundle.
+//! `create`, `run` and `restore`: reads the bundle, plans the create, mounts the volumes and rewrites the config, before
+//! the delegate gets the bundle.
 
 mod attach;
 mod bundle;
@@ -25,105 +25,107 @@ use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
 
 use bundle::Bundle;
-pub(crate) use bundle::original;
-pub(crate) use decide::{FirstLook, in_one_reading, running_sandbox};
+pub(crate) use bundle::original_config;
+pub(crate) use decide::{ConfigScan, running_sandbox, with_one_reading};
 
-/// A call that makes a container.
+/// A call that creates a container: `create`, `run` or `restore`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Job<'a> {
-    pub(crate) start: &'a CreateCommand,
+pub(crate) struct CreateCall<'a> {
+    pub(crate) command: &'a CreateCommand,
     pub(crate) globals: &'a GlobalFlags,
     pub(crate) config: &'a Config,
     pub(crate) crust: &'a CrustDirectory,
-    /// The delegate's kind.
-    pub(crate) kind: DelegateKind,
+    pub(crate) delegate_kind: DelegateKind,
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
     pub(crate) neighbours: &'a Neighbours,
 }
 
-/// Makes a bundle ready for the delegate. Where nothing matches, the config is read once and
-/// nothing is written. Otherwise the bundle is locked until the exec.
-pub(crate) fn prepare(job: Job<'_>) -> Result<Option<Lock>> {
-    let Some(file) = job.read()? else {
-        // The delegate has its own words for that.
+/// Prepares a bundle for the delegate. If no volume is concerned, the config is read once and nothing is written.
+/// Otherwise the config is rewritten, and the returned lock of the bundle has to be held until the exec.
+pub(crate) fn prepare(call: CreateCall<'_>) -> Result<Option<Lock>> {
+    let Some(file) = call.read_config()? else {
+        // The delegate reports the missing config.
         return Ok(None);
     };
     let text = as_text(file.bytes());
     let given = Document::parse_lossy(&text)?;
-    let Some(first) = job.first_look(&given)? else {
+    let Some(scan) = call.scan(&given)? else {
         return Ok(None);
     };
-    let is_legible = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
-    is_legible.with_context(|| first.who.clone())?;
-    privileges::with_lowered(Operation::Create, || job.make_ready(&file, &given, first))?
+    let decoded = std::str::from_utf8(file.bytes()).map_err(DocumentError::Encoding);
+    decoded.with_context(|| scan.subject.clone())?;
+    privileges::with_lowered(Operation::Create, || {
+        call.lock_and_rewrite(&file, &given, scan)
+    })?
 }
 
-/// Returns a config's text as Go reads it. Almost all are UTF-8, which is quicker to check as a whole.
+/// Returns a config's text as Go reads it. Almost every config is UTF-8, which is faster to check as a whole.
 fn as_text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-impl Job<'_> {
-    /// Locks the bundle of a config that concerns a volume, and rewrites it. Returns no lock if the delegate gets the
-    /// bundle as it is after all.
-    fn make_ready(
+impl CreateCall<'_> {
+    /// Locks the bundle of a config that concerns a volume, and rewrites the config. Returns `None` if the delegate gets
+    /// the bundle unchanged after all.
+    fn lock_and_rewrite(
         &self,
         file: &ForeignFile,
         given: &Document<'_>,
-        first: FirstLook<'_, '_>,
+        scan: ConfigScan<'_, '_>,
     ) -> Result<Option<Lock>> {
         let config = self.real_config()?;
         let lock = Lock::bundle(config.parent().unwrap_or(&config), self.deadline)?;
-        // What was read before another create of the bundle was waited for may be out of date.
+        // If this create waited for another create of the bundle, the config may have changed since it was read.
         let is_rewritten = if !lock.had_to_wait() && file.is_unchanged()? {
-            self.rewrite(file, given, config, first)?
+            self.rewrite(file, given, config, scan)?
         } else {
-            let Some(file) = self.read()? else {
+            let Some(file) = self.read_config()? else {
                 return Ok(None);
             };
-            let given = Document::parse(file.bytes()).with_context(|| first.who)?;
-            let Some(first) = self.first_look(&given)? else {
+            let given = Document::parse(file.bytes()).with_context(|| scan.subject)?;
+            let Some(scan) = self.scan(&given)? else {
                 return Ok(None);
             };
-            self.rewrite(&file, &given, config, first)?
+            self.rewrite(&file, &given, config, scan)?
         };
         Ok(is_rewritten.then_some(lock))
     }
 
-    /// Plans and rewrites a bundle whose lock is held. Returns false if the delegate gets it as it is.
+    /// Plans the create of a bundle whose lock is held, and rewrites its config. Returns false if the delegate gets the
+    /// bundle unchanged.
     fn rewrite(
         &self,
         file: &ForeignFile,
         given: &Document<'_>,
         config: PathBuf,
-        mut first: FirstLook<'_, '_>,
+        mut scan: ConfigScan<'_, '_>,
     ) -> Result<bool> {
-        let who = first.who.clone();
-        in_one_reading(given, &who, |document| {
+        let subject = scan.subject.clone();
+        with_one_reading(given, &subject, |document| {
             if !self.is_rewritten(document) {
-                let plan = self.plan(document, given, &mut first)?;
-                if plan == Plan::PassOn {
+                let plan = self.plan(document, given, &mut scan)?;
+                if plan == Plan::PassThrough {
                     return Ok(false);
                 }
                 let state = StateDirectory::create(&self.config.state_dir)?;
-                let bundle = Bundle::new(&state, file, self.made(config)?);
-                self.carry_out(document, &bundle, plan, &first.node)?;
+                let bundle = Bundle::new(&state, file, self.bundle_to_record(config)?);
+                self.apply(document, &bundle, plan, &scan.node)?;
                 return Ok(true);
             }
             let state = StateDirectory::create(&self.config.state_dir)?;
-            let made = self.made(config)?;
-            let bundle = Bundle::undone(&state, file, made, document, self.config)?;
-            let given = Document::parse(bundle.text()).with_context(|| who.clone())?;
-            in_one_reading(&given, &who, |document| {
-                let plan = self.plan(document, &given, &mut first)?;
-                self.carry_out(document, &bundle, plan, &first.node)
+            let recorded = self.bundle_to_record(config)?;
+            let bundle = Bundle::rewritten_before(&state, file, recorded, document, self.config)?;
+            let given = Document::parse(bundle.text()).with_context(|| subject.clone())?;
+            with_one_reading(&given, &subject, |document| {
+                let plan = self.plan(document, &given, &mut scan)?;
+                self.apply(document, &bundle, plan, &scan.node)
             })?;
             Ok(true)
         })
     }
 
-    fn carry_out(
+    fn apply(
         &self,
         document: &Document<'_>,
         bundle: &Bundle<'_>,
@@ -131,7 +133,7 @@ impl Job<'_> {
         node: &CachedNode<'_>,
     ) -> Result<()> {
         match plan {
-            Plan::PassOn => bundle.leave(),
+            Plan::PassThrough => bundle.restore(),
             Plan::Sandbox(plan) => self.sandbox(document, bundle, &plan, node),
             Plan::Container(plan) => self.container(document, bundle, &plan, node),
         }
@@ -147,15 +149,15 @@ impl Job<'_> {
         if let Some(other) = bundle.state().sandbox(&self.id()?)?
             && other.process.is_alive()
         {
-            let (names, id, pid) = (plan.names(), other.id, other.process.pid);
+            let (subject, id, pid) = (plan.subject(), other.id, other.process.pid);
             bail!(
-                "{names}: sandbox {id} exists already, its process is {pid}; hint: delete it \
+                "{subject}: sandbox {id} already exists, its process is {pid}; hint: delete it \
                  first, or use another id"
             );
         }
         let rewrite = self.sandbox_rewrite(document, plan, node)?;
         let committed = bundle.commit(document, rewrite);
-        committed.with_context(|| plan.names())
+        committed.with_context(|| plan.subject())
     }
 
     pub(crate) fn context<'c>(&'c self, state: &'c StateDirectory) -> Context<'c> {
@@ -169,7 +171,7 @@ impl Job<'_> {
     }
 
     fn id(&self) -> Result<String> {
-        let id = &self.start.id;
+        let id = &self.command.id;
         let text = id.to_str().map(str::to_owned);
         text.ok_or_else(|| anyhow!("container id {} isn't UTF-8", id.display()))
     }

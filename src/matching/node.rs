@@ -1,5 +1,5 @@
-//! The node as matching asks about it, and its target paths that don't have a CSI volume's form: no parent of a source
-//! leads to them, so their directories are looked up, at most once for a create.
+//! Lookups on the node that matching needs, and the node's target paths that don't have the form of a CSI volume's.
+//! The parents of a source don't lead to those, so their directories are looked up, at most once for each create.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,96 +12,98 @@ use crust_blockfs::place::{Place, PlaceError};
 use crust_state::TargetPath;
 use crust_state::crust::EntryError;
 
-/// The node as matching asks about it. A lookup whose error doesn't say that nothing is there fails: whoever took
-/// it for "nothing" would pass a volume's directory on.
-pub(crate) trait Node {
-    /// Returns the volume that is staged at a path, by the target path it was staged with.
+/// Lookups on the node. A lookup returns "nothing" only if the kernel says that nothing is there, and any other error
+/// as an error: if it were taken for "nothing", a volume's directory could be passed through.
+pub(crate) trait NodeLookup {
+    /// Returns the target path, as given to stage, of the volume that is staged at `path`.
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
-    /// Returns the lengths of those paths, of this one and its parents, at which something may be staged; `None`
-    /// if each has to be asked about.
+    /// Returns the lengths of `path` and of those of its parents at which something may be staged; `None` if each of
+    /// them has to be looked up.
     fn staged_lengths(&self, _path: &TargetPath) -> Option<Vec<usize>> {
         None
     }
     /// Resolves the symbolic links of a source's path.
-    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError>;
-    /// Returns the volumes that are staged in a pod's directory of CSI volumes, which is listed.
-    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError>;
-    /// Returns where in its file system a path leads to; `None` if nothing is there, or the file system doesn't
-    /// tell.
+    fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError>;
+    /// Lists a pod's directory of CSI volumes, and returns the volumes that are staged in it.
+    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, StagedListError>;
+    /// Returns the place in its file system that a path leads to; `None` if nothing is there, or if the file system
+    /// doesn't report places.
     fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError>;
-    /// Returns the same of a target path. The end of a path that doesn't exist is taken to be below the place of
-    /// its nearest existing parent.
+    /// Returns the place that a target path leads to. The part of the path that doesn't exist is taken to be below the
+    /// place of the nearest parent that exists.
     fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
         self.place(target.as_path())
     }
-    /// Returns the paths that lead to a place by the mounts of this namespace, unless something is mounted over them.
+    /// Returns the paths that lead to a place by the mounts of this mount namespace. Something else may be mounted over
+    /// them.
     fn paths_to(&self, _place: &Place) -> Vec<TargetPath> {
         Vec::new()
     }
-    /// Returns the target paths that aren't a CSI volume's by their form; `None` if no source can lead to a volume
-    /// except by its path. What follows is asked only where there are some.
-    fn targets_elsewhere(&self) -> Option<&NonCsiTargets> {
+    /// Returns the target paths that don't have the form of a CSI volume's; `None` if a source can lead to a volume only
+    /// by its path. The methods below are called only if this returns some.
+    fn non_csi_targets(&self) -> Option<&NonCsiTargets> {
         None
     }
-    /// Returns the identity of what a path leads to, links followed, without waiting for a disk or a server.
-    fn identity_at_once(&self, _path: &Path) -> CachedIdentity {
+    /// Returns the identity of what a path leads to, with links followed, without waiting for a disk or a server.
+    fn cached_identity(&self, _path: &Path) -> CachedIdentity {
         CachedIdentity::Nothing
     }
-    /// Returns the identity of what a path leads to, links followed; `None` if nothing is there.
+    /// Returns the identity of what a path leads to, with links followed; `None` if nothing is there.
     fn identity(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
         Ok(None)
     }
-    /// Whether the index says that target paths were on the file system with this `st_dev` when they were staged.
+    /// Whether the index says that, when they were staged, target paths were on the file system with this `st_dev`.
     fn is_indexed(&self, _device: DeviceNumber) -> bool {
         false
     }
-    /// Whether the mount that a path leads to is read-only, whatever its superblock is.
+    /// Whether the mount that a path leads to is read-only. The superblock doesn't matter.
     fn is_read_only(&self, _path: &Path) -> Result<bool, PlaceError> {
         Ok(false)
     }
-    /// Whether a mount is the one that the root directory, or a kubelet's directory, is on.
-    fn is_usual_mount(&self, _mount: MountId) -> bool {
+    /// Whether the root directory or a kubelet's directory is on this mount.
+    fn is_root_or_kubelet_mount(&self, _mount: MountId) -> bool {
         true
     }
-    /// Returns the kind of a mount, which the path leads to.
+    /// Returns the kind of the mount that `path` leads to.
     fn mount_kind(&self, _path: &Path, _mount: MountId) -> Result<MountKind, PlaceError> {
         Ok(MountKind::Other)
     }
-    /// Returns the directories of the overlay that a path leads to, and what each has at the path.
+    /// Returns the layers of the overlay that a path leads to, and the path's counterpart in each layer.
     fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
         Ok(Vec::new())
     }
-    /// Has what belongs at an automount's trigger mounted, as the delegate's bind does, and returns its identity;
+    /// Triggers the automount at a path, as the delegate's bind would, and returns the identity of what was mounted;
     /// `None` if nothing is there.
     fn trigger_automount(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
         Ok(None)
     }
-    /// Whether the time for the create is over: whoever writes a pod may give it thousands of mounts.
+    /// Whether the create's deadline has passed. The author of a pod can give it thousands of mounts.
     fn is_overdue(&self) -> bool {
         false
     }
-    /// Whether a volume's directory isn't the root of a mount and holds no files. One that doesn't exist is bare.
+    /// Whether a volume's directory is not the root of a mount and holds no files. A directory that doesn't exist is
+    /// bare.
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError>;
-    /// Returns where a path leads in the root file system of a container that is yet to be made.
-    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf;
+    /// Resolves a path in the root file system of a container that doesn't run yet.
+    fn resolve_in_rootfs(&self, rootfs: &Path, path: &Path) -> PathBuf;
 }
 
-/// The result of resolving a source's path.
+/// A source's path with its links resolved.
 #[derive(Debug, Default)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedSource {
     /// The path with its symbolic links resolved; `None` if that is the path itself, or nothing is there.
     pub(crate) path: Option<TargetPath>,
-    /// It leads over no mount point but the root directory's, and all target paths are CSI volumes'. Then it
-    /// leads to a volume by its path or not at all, unless a kubelet's directory is a bind mount: its volumes
-    /// have a path of CSI form on the root directory's mount too.
+    /// Whether the path crosses no mount point and all target paths are CSI volumes'. Such a source leads to a volume
+    /// by its path or not at all. The exception is a kubelet's directory that is a bind mount: its volumes also have a
+    /// path of CSI form on the root directory's mount.
     pub(crate) only_by_path: bool,
-    /// The identity of what the path leads to, if the lookup has told it: without it, it has to be asked for.
+    /// The identity of what the path leads to; `None` if the lookup didn't return it, so that it has to be asked for.
     pub(crate) identity: Option<Identity>,
 }
 
-/// An error of finding out what is staged, for a pod or on the node.
+/// A failure to list the volumes that are staged for a pod.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PodError {
+pub(crate) enum StagedListError {
     #[error("getdents64 {}: {source}", directory.display())]
     Listing {
         directory: PathBuf,
@@ -113,29 +115,29 @@ pub(crate) enum PodError {
     Lookup(LookupError),
 }
 
-/// The target paths of a node that aren't a CSI volume's by their form. Some may not be staged any more.
+/// The node's target paths that don't have the form of a CSI volume's. Some may no longer be staged.
 #[derive(Debug)]
 pub(crate) struct NonCsiTargets {
-    /// Sorted; `None` if the node has no index, so that each path may be one.
+    /// The paths, sorted; `None` if the node has no index, so that any path may be a target path.
     paths: Option<Vec<TargetPath>>,
     directories: OnceCell<Directories>,
-    /// Places that were found to be no volume's. Thousands of binds of one directory have as many paths.
-    others: RefCell<BTreeSet<Place>>,
+    /// Places that no volume's directory holds, so that thousands of binds of one directory are matched once.
+    unrelated: RefCell<BTreeSet<Place>>,
 }
 
-/// The directories that target paths lead to.
+/// Directories that target paths lead to.
 #[derive(Debug, Default)]
 struct Directories {
-    /// Indexes of target paths by [`Identity::file`]. Two may be one directory.
+    /// Indexes of target paths by [`Identity::file`]. Two target paths may lead to one directory.
     files: BTreeMap<(DeviceNumber, u64), Vec<usize>>,
-    /// The mounts that those on a file system are reached by, by its `st_dev`.
+    /// The mounts by which the directories are reached, for each file system's `st_dev`.
     mounts: BTreeMap<DeviceNumber, BTreeSet<MountId>>,
     has_missing: bool,
     has_unknown: bool,
 }
 
 impl NonCsiTargets {
-    /// `paths` are those of the index; `None` if there is no index.
+    /// `paths` are the target paths of the index; `None` if there is no index.
     pub(crate) fn new(mut paths: Option<Vec<TargetPath>>) -> Self {
         if let Some(paths) = &mut paths {
             paths.sort_unstable();
@@ -144,65 +146,65 @@ impl NonCsiTargets {
         Self {
             paths,
             directories: OnceCell::new(),
-            others: RefCell::default(),
+            unrelated: RefCell::default(),
         }
     }
 
-    /// Whether the index says that there are none.
+    /// Whether the index has no such target path. False if there is no index.
     pub(crate) fn is_empty(&self) -> bool {
         self.paths.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Whether a path may be one of them.
-    pub(super) fn may_have(&self, path: &TargetPath) -> bool {
+    /// Whether a path may be one of the target paths.
+    pub(super) fn may_contain(&self, path: &TargetPath) -> bool {
         let paths = self.paths.as_ref();
         paths.is_none_or(|paths| paths.binary_search(path).is_ok())
     }
 
-    /// Returns the target paths whose directory the source is, as far as that is known.
+    /// Returns the target paths that are known to lead to the source's directory.
     pub(super) fn same_directory(
         &self,
         source: &Identity,
-        node: &impl Node,
+        node: &impl NodeLookup,
     ) -> impl Iterator<Item = &TargetPath> {
         let indexes = self.directories(node).files.get(&source.file());
         let indexes = indexes.into_iter().flatten();
         indexes.filter_map(|index| self.paths.as_ref()?.get(*index))
     }
 
-    /// Whether one of them may be the source's directory, or hold it, by another path than the source's: then it is
-    /// worth reading the mount table. By one mount, paths tell what is below what.
-    pub(super) fn may_hold(&self, source: &Identity, node: &impl Node) -> bool {
+    /// Whether one of the directories may be the source's, or contain it, by a path other than the source's. Only then
+    /// is the mount table read. If both are reached by the same mount, their paths show whether one is below the other.
+    pub(super) fn may_hold(&self, source: &Identity, node: &impl NodeLookup) -> bool {
         let directories = self.directories(node);
-        let is_by_another = |mounts: &BTreeSet<MountId>| {
+        let is_by_other_mount = |mounts: &BTreeSet<MountId>| {
             source.is_mount_root || mounts.iter().any(|mount| *mount != source.mount)
         };
         let mounts = directories.mounts.get(&source.device);
-        // A target path that doesn't exist can only have been bound before it was removed, and nothing is left
-        // below such a bind.
+        // A target path that doesn't exist can only have been bound before it was removed. Such a bind is the root of a
+        // mount, and nothing is left below it.
         let may_be_removed =
             || directories.has_missing && source.is_mount_root && node.is_indexed(source.device);
-        directories.has_unknown || mounts.is_some_and(is_by_another) || may_be_removed()
+        directories.has_unknown || mounts.is_some_and(is_by_other_mount) || may_be_removed()
     }
 
-    /// Whether each of them that exists is reached by this mount.
-    pub(crate) fn are_on(&self, mount: MountId, node: &impl Node) -> bool {
+    /// Whether every directory that exists is reached by this mount.
+    pub(crate) fn are_on(&self, mount: MountId, node: &impl NodeLookup) -> bool {
         let directories = self.directories(node);
         let mut mounts = directories.mounts.values().flatten();
         !directories.has_unknown && mounts.all(|other| *other == mount)
     }
 
-    /// Whether a place is known to be no volume's.
-    pub(super) fn is_known_as_none(&self, place: &Place) -> bool {
-        self.others.borrow().contains(place)
+    /// Whether a place is known not to be a volume's.
+    pub(super) fn is_unrelated(&self, place: &Place) -> bool {
+        self.unrelated.borrow().contains(place)
     }
 
-    /// Remembers that a place is no volume's.
-    pub(super) fn know_as_none(&self, place: Place) {
-        self.others.borrow_mut().insert(place);
+    /// Remembers that a place is not a volume's.
+    pub(super) fn remember_unrelated(&self, place: Place) {
+        self.unrelated.borrow_mut().insert(place);
     }
 
-    fn directories(&self, node: &impl Node) -> &Directories {
+    fn directories(&self, node: &impl NodeLookup) -> &Directories {
         self.directories.get_or_init(|| {
             let mut directories = Directories {
                 has_unknown: self.paths.is_none(),
@@ -213,7 +215,7 @@ impl NonCsiTargets {
                 let found = if node.is_overdue() {
                     CachedIdentity::Unknown
                 } else {
-                    node.identity_at_once(path.as_path())
+                    node.cached_identity(path.as_path())
                 };
                 directories.add(index, found);
             }

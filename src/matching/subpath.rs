@@ -1,6 +1,6 @@
-//! Stock kubelets, which know nothing of deferral, bind a subPath of a volume below
-//! `…/pods/<uid>/volume-subpaths/<volume>/` before the runtime sees it. The bind of a deferred volume
-//! shows a directory on the node's disk; what it is a bind *of* tells the volume and the subPath.
+//! Matches a stock kubelet's binds of subPaths. A kubelet that doesn't know about deferred volumes binds a subPath of a
+//! volume below `…/pods/<uid>/volume-subpaths/<volume>/` before it calls the runtime. For a deferred volume the bind
+//! shows a directory on the node's disk. The root of the bind identifies the volume and the subPath.
 
 use std::path::Path;
 
@@ -8,41 +8,41 @@ use crust_blockfs::place::Place;
 use crust_state::TargetPath;
 use crust_state::target::SubpathBind;
 
-use super::{Match, MatchError, MatchedBy, Node};
+use super::{Match, MatchError, MatchedBy, NodeLookup};
 
-/// The reason why a bind can neither be resolved nor passed on: the workload would write to the node's disk.
+/// The reason why a bind is neither resolved nor passed through: the workload would write to the node's disk.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub(crate) enum SubpathRefusal {
     #[error(
-        "is a subPath of it by its name, but leads to nothing that is known; \
+        "is named as a subPath of the volume, but leads to nothing that is known; \
          hint: is kubelet's bind mounted there?"
     )]
     Unknown,
     #[error(
-        "is a subPath of it by its name, but its directory {0}, by which that can be told, isn't \
-         there; hint: stage the volume again"
+        "is named as a subPath of the volume, but the volume's directory {0} doesn't exist, so that the bind can't be \
+         checked; hint: stage the volume again"
     )]
     NoDirectory(TargetPath),
     #[error(
         "is a bind of {}, which has been removed since; hint: delete the pod, so that kubelet \
-         binds it anew", .0.path.display()
+         binds it again", .0.path.display()
     )]
     Deleted(Place),
     #[error(
-        "is a subPath of it by its name, but leads to {} on device {}, which isn't in its directory \
+        "is named as a subPath of the volume, but leads to {} on device {}, which isn't in its directory \
          {}; hint: is kubelet's bind mounted there?", .0.path.display(), .0.device, .1
     )]
     Elsewhere(Place, TargetPath),
     #[error(
-        "leads into its directory {0}, but is named after another one; hint: delete the pod, so \
-         that kubelet binds it anew"
+        "leads into the volume's directory {0}, but is named after another one; hint: delete the pod, so \
+         that kubelet binds it again"
     )]
     OtherName(TargetPath),
 }
 
-/// The volume and the subPath that kubelet's bind at `path`, or above it, stands for. `None` where
-/// the path is no such bind, or one of a volume that isn't staged.
-pub(super) fn find(path: &TargetPath, node: &impl Node) -> Result<Option<Match>, MatchError> {
+/// Returns the volume and the subPath that kubelet's bind at or above `path` shows. `None` if there is no such bind, or
+/// if its volume isn't staged.
+pub(super) fn find(path: &TargetPath, node: &impl NodeLookup) -> Result<Option<Match>, MatchError> {
     let Some(bind) = path.subpath_bind() else {
         return Ok(None);
     };
@@ -52,7 +52,7 @@ pub(super) fn find(path: &TargetPath, node: &impl Node) -> Result<Option<Match>,
         volume: named.volume_name(),
         source,
     })?;
-    // Its directory may be gone.
+    // A listing misses the named volume if its directory is gone.
     staged.extend(entry.filter(|target| !staged.contains(target)));
     if staged.is_empty() {
         return Ok(None);
@@ -62,20 +62,20 @@ pub(super) fn find(path: &TargetPath, node: &impl Node) -> Result<Option<Match>,
     let directories = directories.map(|target| place(node, target, target.as_path()));
     let directories: Vec<Option<Place>> = directories.collect::<Result<_, _>>()?;
     let directories = directories.iter().map(Option::as_ref);
-    let staged: Vec<Staged<'_>> = staged.iter().zip(directories).collect();
+    let staged: Vec<StagedDirectory<'_>> = staged.iter().zip(directories).collect();
     decide(path, &bind, source.as_ref(), &staged)
 }
 
-/// A staged volume, and where its directory is.
-type Staged<'a> = (&'a TargetPath, Option<&'a Place>);
+/// The target path of a staged volume, and the place of its directory.
+type StagedDirectory<'a> = (&'a TargetPath, Option<&'a Place>);
 
-/// Decides by where things are. The bind's name is kubelet's word for the volume: it says nothing of
-/// what is mounted there now, and has to agree.
+/// Decides by the places of the bind and of the staged volumes' directories. Kubelet named the bind after a volume, but
+/// the name doesn't prove what is mounted there now. The bind is refused if name and place disagree.
 fn decide(
     path: &TargetPath,
     bind: &SubpathBind,
     source: Option<&Place>,
-    staged: &[Staged<'_>],
+    staged: &[StagedDirectory<'_>],
 ) -> Result<Option<Match>, MatchError> {
     let refused = |volume: &TargetPath, why| {
         Err(MatchError::Subpath {
@@ -84,20 +84,24 @@ fn decide(
             why,
         })
     };
-    let is_named = |(target, _): &&Staged<'_>| {
+    let is_named = |(target, _): &&StagedDirectory<'_>| {
         let volume = target.csi_volume();
         volume.is_some_and(|volume| volume.name == bind.volume())
     };
     let named = staged.iter().find(is_named).copied();
     let Some(place) = source else {
-        return named.map_or(Ok(None), |(target, _)| refused(target, Refusal::Unknown));
+        return named.map_or(Ok(None), |(target, _)| {
+            refused(target, SubpathRefusal::Unknown)
+        });
     };
     if let Some((target, directory)) = named {
         let Some(directory) = directory else {
-            return refused(target, Refusal::NoDirectory(target.clone()));
+            return refused(target, SubpathRefusal::NoDirectory(target.clone()));
         };
         match place.below(directory) {
-            Some(_) if place.deleted => return refused(target, Refusal::Deleted(place.clone())),
+            Some(_) if place.deleted => {
+                return refused(target, SubpathRefusal::Deleted(place.clone()));
+            }
             Some(subpath) => {
                 return Ok(Some(Match {
                     volume: target.clone(),
@@ -110,23 +114,25 @@ fn decide(
             None => {}
         }
     }
-    let holds =
-        |(_, directory): &&Staged<'_>| directory.is_some_and(|it| place.below(it).is_some());
+    let holds = |(_, directory): &&StagedDirectory<'_>| {
+        directory.is_some_and(|it| place.below(it).is_some())
+    };
     match (staged.iter().find(holds), named) {
-        (Some((other, _)), _) => refused(other, Refusal::OtherName((*other).clone())),
+        (Some((other, _)), _) => refused(other, SubpathRefusal::OtherName((*other).clone())),
         (None, Some((target, _))) if place.deleted => {
-            refused(target, Refusal::Deleted(place.clone()))
+            refused(target, SubpathRefusal::Deleted(place.clone()))
         }
-        (None, Some((target, _))) => {
-            refused(target, Refusal::Elsewhere(place.clone(), target.clone()))
-        }
+        (None, Some((target, _))) => refused(
+            target,
+            SubpathRefusal::Elsewhere(place.clone(), target.clone()),
+        ),
         (None, None) => Ok(None),
     }
 }
 
-/// The rule for lost metadata: a bind that leads into the directory of the CSI volume that it is
-/// named after, which is bare.
-pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl Node) -> Result<(), MatchError> {
+/// Refuses a bind that leads into the bare directory of the CSI volume that it is named after: the volume's metadata may
+/// have been lost.
+pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Result<(), MatchError> {
     let Some(bind) = path.subpath_bind() else {
         return Ok(());
     };
@@ -135,7 +141,7 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl Node) -> Result<(),
     if !node.is_bare_directory(directory)? {
         return Ok(());
     }
-    // Most binds are of volumes that aren't CSI volumes: without the directory no mount table is read.
+    // Most binds are of volumes that aren't CSI volumes. Without the directory the mount table isn't read.
     let Some(directory) = place(node, &target, directory)? else {
         return Ok(());
     };
@@ -149,8 +155,12 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl Node) -> Result<(),
     Ok(())
 }
 
-fn place(node: &impl Node, volume: &TargetPath, path: &Path) -> Result<Option<Place>, MatchError> {
-    node.place(path).map_err(|source| MatchError::Place {
+fn place(
+    node: &impl NodeLookup,
+    volume: &TargetPath,
+    path: &Path,
+) -> Result<Option<Place>, MatchError> {
+    node.place(path).map_err(|source| MatchError::VolumeLookup {
         volume: volume.volume_name(),
         source,
     })

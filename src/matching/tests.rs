@@ -1,5 +1,5 @@
-mod bound_elsewhere;
 mod host;
+mod indirect;
 mod subpath;
 
 use std::cell::RefCell;
@@ -10,34 +10,35 @@ use super::*;
 
 const MOUNT: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
 
-/// A node with some volumes, one link, and CSI directories that are all bare.
-struct Table<'a> {
+/// A node with some staged volumes and one symbolic link.
+struct TestNode<'a> {
     staged: &'a [&'a str],
     link: Option<(&'a str, &'a str)>,
-    bare: bool,
+    /// Whether all CSI directories are bare.
+    is_bare: bool,
 }
 
-impl Node for Table<'_> {
+impl NodeLookup for TestNode<'_> {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
         if path.as_path().ends_with("broken") {
             return Err(EntryError::NoInfo("/run/crust/0/mountInfo.json".into()));
         }
-        let here = |staged: &&&str| Path::new(staged) == path.as_path();
-        Ok(self.staged.iter().find(here).map(|_| path.clone()))
+        let is_staged = self.staged.iter().any(|it| Path::new(it) == path.as_path());
+        Ok(is_staged.then(|| path.clone()))
     }
 
-    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
+    fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
         let resolved = self.link.and_then(|(from, to)| {
             let rest = path.strip_prefix(from).ok()?;
             TargetPath::new(Path::new(to).join(rest)).ok()
         });
-        Ok(Resolved {
+        Ok(ResolvedSource {
             path: resolved,
-            ..Resolved::default()
+            ..ResolvedSource::default()
         })
     }
 
-    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
         Ok(vec![])
     }
 
@@ -46,19 +47,19 @@ impl Node for Table<'_> {
     }
 
     fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
-        Ok(self.bare)
+        Ok(self.is_bare)
     }
 
-    fn within(&self, _: &Path, path: &Path) -> std::path::PathBuf {
+    fn resolve_in_rootfs(&self, _: &Path, path: &Path) -> std::path::PathBuf {
         path.to_owned()
     }
 }
 
 fn matched(staged: &[&str], source: &str) -> Option<(String, String)> {
-    let node = Table {
+    let node = TestNode {
         staged,
         link: None,
-        bare: false,
+        is_bare: false,
     };
     let config = Config {
         match_roots: vec!["/data".into()],
@@ -86,7 +87,7 @@ fn the_exact_source_matches_anywhere() {
 }
 
 #[test]
-fn what_is_below_a_volume_is_its_subpath() {
+fn a_path_below_a_volume_is_its_subpath() {
     let sub = format!("{MOUNT}/db/main");
     assert_eq!(
         matched(&[MOUNT], &sub),
@@ -107,9 +108,9 @@ fn the_nearest_volume_wins() {
 }
 
 #[test]
-fn with_a_list_only_possible_targets_are_looked_up() {
+fn only_paths_of_listed_lengths_are_looked_up() {
     struct Listed(RefCell<Vec<usize>>);
-    impl Node for Listed {
+    impl NodeLookup for Listed {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
             self.0.borrow_mut().push(path.length());
             Ok((path.as_path() == Path::new(MOUNT)).then(|| path.clone()))
@@ -117,23 +118,23 @@ fn with_a_list_only_possible_targets_are_looked_up() {
         fn staged_lengths(&self, _: &TargetPath) -> Option<Vec<usize>> {
             Some(vec![5, MOUNT.len(), MOUNT.len() + 4])
         }
-        fn resolve(&self, _: &Path) -> Result<Resolved, LookupError> {
-            Ok(Resolved::default())
+        fn resolve(&self, _: &Path) -> Result<ResolvedSource, LookupError> {
+            Ok(ResolvedSource::default())
         }
-        fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
-            unreachable!("it is no bind of kubelet's")
+        fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
+            unreachable!("the source isn't a bind of kubelet's")
         }
         fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
-            unreachable!("it is no bind of kubelet's")
+            unreachable!("the source isn't a bind of kubelet's")
         }
         fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
             Ok(false)
         }
-        fn within(&self, _: &Path, _: &Path) -> std::path::PathBuf {
-            unreachable!("no destination is asked for")
+        fn resolve_in_rootfs(&self, _: &Path, _: &Path) -> std::path::PathBuf {
+            unreachable!("matching looks up no destinations")
         }
     }
-    let asked = |below: &str| {
+    let looked_up = |below: &str| {
         let node = Listed(RefCell::default());
         let source = format!("{MOUNT}{below}");
         let found = match_source(Path::new(&source), &Config::default(), &node).unwrap();
@@ -142,11 +143,11 @@ fn with_a_list_only_possible_targets_are_looked_up() {
         node.0.into_inner()
     };
     let deep = "/a".repeat(2000);
-    assert_eq!(asked(&deep), [MOUNT.len() + 4, MOUNT.len()]);
+    assert_eq!(looked_up(&deep), [MOUNT.len() + 4, MOUNT.len()]);
 }
 
 #[test]
-fn no_parent_above_the_volume_layer_ever_matches() {
+fn no_parent_above_a_csi_volumes_directory_matches() {
     let above = Path::new(MOUNT)
         .ancestors()
         .skip(1)
@@ -158,24 +159,24 @@ fn no_parent_above_the_volume_layer_ever_matches() {
     assert_eq!(
         matched(&["/data"], "/data/v/a"),
         None,
-        "a root is no volume of what is in it"
+        "a match root itself doesn't match paths below it"
     );
 }
 
 #[test]
-fn what_is_no_absolute_path_is_left_alone() {
+fn a_source_that_is_no_absolute_path_does_not_match() {
     for source in ["proc", "", "./a", "tmpfs"] {
         assert_eq!(matched(&["/"], source), None, "{source}");
     }
 }
 
 #[test]
-fn a_link_does_not_lead_past_a_volume() {
+fn a_link_to_a_volume_matches() {
     let (staged, link) = ([MOUNT], Some(("/alias", MOUNT)));
-    let node = Table {
+    let node = TestNode {
         staged: &staged,
         link,
-        bare: false,
+        is_bare: false,
     };
     for (source, subpath) in [("/alias", ""), ("/alias/a/b", "a/b")] {
         let found = match_source(Path::new(source), &Config::default(), &node).unwrap();
@@ -185,10 +186,10 @@ fn a_link_does_not_lead_past_a_volume() {
 
 #[test]
 fn an_entry_that_cannot_be_read_fails_the_create() {
-    let node = Table {
+    let node = TestNode {
         staged: &[],
         link: None,
-        bare: false,
+        is_bare: false,
     };
     let error = match_source(Path::new("/srv/broken"), &Config::default(), &node)
         .unwrap_err()
@@ -201,10 +202,10 @@ fn an_entry_that_cannot_be_read_fails_the_create() {
 
 #[test]
 fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
-    let node = Table {
+    let node = TestNode {
         staged: &[],
         link: None,
-        bare: true,
+        is_bare: true,
     };
     for source in [MOUNT.to_owned(), format!("{MOUNT}/sub")] {
         let error = match_source(Path::new(&source), &Config::default(), &node)
@@ -227,10 +228,10 @@ fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
         match_source(Path::new("/srv/plain"), &Config::default(), &node).unwrap(),
         None
     );
-    let used = Table {
+    let used = TestNode {
         staged: &[],
         link: None,
-        bare: false,
+        is_bare: false,
     };
     assert_eq!(
         match_source(Path::new(MOUNT), &Config::default(), &used).unwrap(),
@@ -239,33 +240,37 @@ fn a_bare_csi_directory_is_refused_unless_configured_otherwise() {
 }
 
 #[test]
-fn it_is_told_how_a_source_led_to_its_volume() {
+fn a_match_reports_how_its_source_led_to_the_volume() {
     let target = |path: &str| TargetPath::new(path).unwrap();
     let linked = ("/var/lib/kubelet", "/data/kubelet");
     let real = MOUNT.replace(linked.0, linked.1);
-    let by = |staged: &str, link, source: &str| {
-        let node = Table {
+    let matched_by = |staged: &str, link, source: &str| {
+        let node = TestNode {
             staged: &[staged],
             link,
-            bare: false,
+            is_bare: false,
         };
         let found = match_source(Path::new(source), &Config::default(), &node);
         let found = found.unwrap().unwrap();
         (found.by, found.resolved)
     };
     let below = format!("{MOUNT}/sub");
-    assert_eq!(by(MOUNT, None, MOUNT), (MatchedBy::Exact, None));
+    assert_eq!(matched_by(MOUNT, None, MOUNT), (MatchedBy::Exact, None));
     let parent = MatchedBy::Parent {
         prefix: target(MOUNT),
     };
-    assert_eq!(by(MOUNT, None, &below), (parent.clone(), None));
-    assert_eq!(by(MOUNT, Some(linked), &below), (parent, None), "as given");
+    assert_eq!(matched_by(MOUNT, None, &below), (parent.clone(), None));
     assert_eq!(
-        by(&real, Some(linked), MOUNT),
+        matched_by(MOUNT, Some(linked), &below),
+        (parent, None),
+        "as given"
+    );
+    assert_eq!(
+        matched_by(&real, Some(linked), MOUNT),
         (MatchedBy::Exact, Some(target(&real)))
     );
     assert_eq!(
-        by(&real, Some(linked), &below),
+        matched_by(&real, Some(linked), &below),
         (
             MatchedBy::Parent {
                 prefix: target(&real),
@@ -275,9 +280,9 @@ fn it_is_told_how_a_source_led_to_its_volume() {
     );
 }
 
-/// `PATH_MAX`; but runc takes the dots out of a relative source, and mounts what is left.
+/// The kernel refuses paths of `PATH_MAX` bytes and more. runc removes the dots of a relative source before it mounts it.
 #[test]
-fn a_source_that_nobody_can_mount_is_none() {
+fn a_source_too_long_to_mount_does_not_match() {
     let deep = |depth| format!("{MOUNT}{}", "/a".repeat(depth));
     assert_eq!(matched(&[MOUNT], &deep(2000)).unwrap().0, MOUNT);
     assert_eq!(matched(&[MOUNT], &deep(2100)), None);

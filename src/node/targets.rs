@@ -7,7 +7,7 @@ use crust_blockfs::DeviceNumber;
 use crust_blockfs::identity::{Identity, MountId};
 use crust_state::{Config, TargetIndex};
 
-use crate::matching::{Node, NonCsiTargets};
+use crate::matching::{NodeLookup, NonCsiTargets};
 
 /// The node's target paths. Each field is read at most once for a create.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl<'a> TargetLookups<'a> {
     ///
     /// The check is useless if a target path is on another mount. It isn't worth its cost if a kubelet's directory is
     /// known to be on its own mount, because most sources are there.
-    pub(super) fn should_check_root_mount(&self, node: &impl Node) -> bool {
+    pub(super) fn should_check_root_mount(&self, node: &impl NodeLookup) -> bool {
         let Some(non_csi) = self.non_csi() else {
             return false;
         };
@@ -89,7 +89,7 @@ impl<'a> TargetLookups<'a> {
     }
 
     /// Reports whether a mount is the root directory's or a kubelet directory's.
-    pub(super) fn is_usual_mount(&self, mount: MountId) -> bool {
+    pub(super) fn is_root_or_kubelet_mount(&self, mount: MountId) -> bool {
         let usual = self.usual_mounts();
         usual.root == Some(mount) || usual.kubelets.contains(&mount)
     }

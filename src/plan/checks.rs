@@ -1,5 +1,5 @@
-//! Checks of a config with volumes: whose volumes and namespaces it uses, what its mounts would hide, and whether it
-//! can have volumes at all.
+//! Checks of a config with volumes: whether the volumes and namespaces are the pod's own, whether a volume would hide
+//! another mount, and whether the container can have volumes at all.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -11,8 +11,13 @@ use super::error::PlanError;
 use super::types::PlannedMount;
 use crate::oci::{Mount, Namespace};
 
-/// Annotations can be set by others, and must open neither another pod's volume …
-pub(super) fn pod(volume: &TargetPath, sandbox: &str, pod_uid: &str) -> Result<(), PlanError> {
+/// Checks that a volume belongs to the sandbox's pod. Users can set annotations, so these must not give access to another
+/// pod's volume.
+pub(super) fn check_pod(
+    volume: &TargetPath,
+    sandbox: &str,
+    pod_uid: &str,
+) -> Result<(), PlanError> {
     match volume.pod_uid() {
         Some(owner) if owner != pod_uid => Err(PlanError::OtherPod {
             volume: volume.volume_name(),
@@ -24,9 +29,9 @@ pub(super) fn pod(volume: &TargetPath, sandbox: &str, pod_uid: &str) -> Result<(
     }
 }
 
-/// … nor another pod's namespaces. The pid namespace may be that of another container of the pod
-/// (an ephemeral container's target), so it says nothing.
-pub(super) fn namespaces(
+/// Checks that the namespaces that the container joins are its sandbox's, not another pod's. The pid namespace isn't
+/// checked: it may be that of another container of the pod (an ephemeral container's target).
+pub(super) fn check_namespaces(
     volume: &str,
     namespaces: &[Namespace<'_>],
     sandbox: &SandboxRecord,
@@ -53,31 +58,31 @@ pub(super) fn namespaces(
     Ok(())
 }
 
-/// With `mount_mode = "hook"` volumes are mounted after everything that the delegate mounts, in the
-/// order of their list: one that would hide another mount, or that the order would put wrong, is
-/// refused. Links in the container's tree are the hook's to see.
-pub(super) fn nothing_is_hidden(
+/// Refuses a volume that would hide another mount if a hook mounted it. With `mount_mode = "hook"` the volumes are
+/// mounted after everything that the delegate mounts, in the order of the config. The hook checks links in the
+/// container's file system.
+pub(super) fn check_hidden_mounts(
     mounts: &[Mount<'_>],
     planned: &[PlannedMount],
 ) -> Result<(), PlanError> {
-    let places: Vec<PathBuf> = mounts
+    let destinations: Vec<PathBuf> = mounts
         .iter()
-        .map(|mount| in_order(Path::new(&*mount.destination)))
+        .map(|mount| normalize(Path::new(&*mount.destination)))
         .collect();
     let mut volumes: HashMap<&Path, &PlannedMount> = HashMap::new();
     for volume in planned {
-        // Of two in one place the later one is found to hide the earlier.
-        volumes.entry(&places[volume.index]).or_insert(volume);
+        // Of two volumes with one destination the earlier is kept, and the later is found to hide it.
+        volumes.entry(&destinations[volume.index]).or_insert(volume);
     }
     let own: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
-    for (other, place) in mounts.iter().zip(&places) {
-        for above in place.ancestors() {
+    for (other, destination) in mounts.iter().zip(&destinations) {
+        for above in destination.ancestors() {
             let Some(volume) = volumes.get(above).filter(|it| it.index != other.index) else {
                 continue;
             };
             let comes_later = own.contains(&other.index) && other.index > volume.index;
-            if !comes_later || above == place {
-                return Err(PlanError::Hidden {
+            if !comes_later || above == destination {
+                return Err(PlanError::HiddenMount {
                     volume: volume.found.volume.volume_name(),
                     destination: volume.destination.display().to_string(),
                     other: other.destination.to_string(),
@@ -88,12 +93,12 @@ pub(super) fn nothing_is_hidden(
     Ok(())
 }
 
-/// Whether what is mounted for a container is for it alone; if not, why.
-pub(super) fn has_mounts_of_its_own(namespaces: &[Namespace<'_>]) -> Result<(), &'static str> {
-    let joined = |it: &&Namespace<'_>| it.path.as_deref().is_some_and(|path| !path.is_empty());
+/// Checks that the container has a mount namespace of its own. Returns the reason if not.
+pub(super) fn check_mount_namespace(namespaces: &[Namespace<'_>]) -> Result<(), &'static str> {
+    let joins = |it: &&Namespace<'_>| it.path.as_deref().is_some_and(|path| !path.is_empty());
     let mut kinds = namespaces.iter().filter(|it| it.kind == "mount");
     match kinds.next() {
-        Some(namespace) if !joined(&namespace) => Ok(()),
+        Some(namespace) if !joins(&namespace) => Ok(()),
         _ => Err(
             "without a mount namespace of its own a container's mounts would be the host's; hint: \
              give it one",
@@ -101,8 +106,8 @@ pub(super) fn has_mounts_of_its_own(namespaces: &[Namespace<'_>]) -> Result<(), 
     }
 }
 
-/// Whether a hook in the container can mount its volumes; if not, why.
-pub(super) fn hook_can_mount(
+/// Checks that a hook in the container can mount its volumes. Returns the reason if not.
+pub(super) fn check_hook_support(
     namespaces: &[Namespace<'_>],
     restores: bool,
 ) -> Result<(), &'static str> {
@@ -121,15 +126,15 @@ pub(super) fn hook_can_mount(
     }
     if has("time") {
         return Err(
-            "in a time namespace a hook can't tell who lives; hint: set mount_mode = \"bind\" in \
+            "in a time namespace a hook can't tell which processes are alive; hint: set mount_mode = \"bind\" in \
              runcrust's configuration",
         );
     }
     Ok(())
 }
 
-/// A destination without what says nothing: delegates take `..` at the root for the root.
-fn in_order(destination: &Path) -> PathBuf {
+/// Resolves a destination's `.` and `..` by its text. As for the delegates, `..` at the root is the root.
+fn normalize(destination: &Path) -> PathBuf {
     let mut path = PathBuf::from("/");
     for component in destination.components() {
         match component {

@@ -1,12 +1,12 @@
-//! The errors of a create that is refused.
+//! Errors of planning a create.
 
 use crust_state::state_directory::StateError;
 
-use crate::matching::{MatchError, PodError};
+use crate::matching::{MatchError, StagedListError};
 use crate::oci::DocumentError;
 use crate::role::RoleError;
 
-/// The reason why a container isn't created.
+/// The reason why a create is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error("mount {destination}: {source}")]
@@ -15,32 +15,32 @@ pub(crate) enum PlanError {
         source: MatchError,
     },
     #[error(
-        "only {done} of the container's {all} mounts were looked up when the time for a create was over; \
+        "timeout: only {done} of the container's {all} mounts were looked up before the create's deadline; \
          hint: give the container fewer mounts, or create it again when the node is less busy"
     )]
-    TooSlow { done: usize, all: usize },
+    LookupTimeout { done: usize, all: usize },
     #[error(transparent)]
-    Pod(#[from] PodError),
+    StagedList(#[from] StagedListError),
     #[error("sandbox {id}: {source}")]
     Sandbox { id: String, source: StateError },
     #[error(
-        "volume {volume}: there is no record of the pod's sandbox {sandbox}: nothing was staged for \
-         its pod when it was made, or the record was lost; hint: let the pod be made anew, or set sandbox = \"always\" \
-         in runcrust's configuration"
+        "volume {volume}: there is no record of the pod's sandbox {sandbox}: nothing was staged for the pod when the \
+         sandbox was created, or the record was lost; hint: delete the pod so that it is recreated, or set \
+         sandbox = \"always\" in runcrust's configuration"
     )]
     NoSandboxRecord { volume: String, sandbox: String },
     #[error(
-        "volume {volume}: there is no record of the pod's sandbox {sandbox}: its volumes weren't looked \
-         for, since {root} isn't among kubelet_dirs; hint: add it to kubelet_dirs in runcrust's \
-         configuration, and let the pod be made anew"
+        "volume {volume}: there is no record of the pod's sandbox {sandbox}: the pod's volumes weren't looked for, \
+         since {root} isn't among kubelet_dirs; hint: add {root} to kubelet_dirs in runcrust's configuration, and \
+         delete the pod so that it is recreated"
     )]
-    OtherKubelet {
+    UnlistedKubeletDir {
         volume: String,
         sandbox: String,
         root: String,
     },
     #[error(
-        "volume {volume}: its target path is of pod {owner}, and sandbox {sandbox} was made for \
+        "volume {volume}: its target path is of pod {owner}, but sandbox {sandbox} was created for \
          pod {pod}; hint: a pod can only have its own volumes"
     )]
     OtherPod {
@@ -50,8 +50,8 @@ pub(crate) enum PlanError {
         pod: String,
     },
     #[error(
-        "volume {volume}: the config joins namespace {path}, and sandbox {sandbox} is process \
-         {pid}; hint: a pod's containers join its own sandbox; was that made anew meanwhile?"
+        "volume {volume}: the config joins namespace {path}, but sandbox {sandbox} is process {pid}; hint: a pod's \
+         containers join the namespaces of its own sandbox; was the sandbox recreated in the meantime?"
     )]
     OtherNamespace {
         volume: String,
@@ -66,7 +66,7 @@ pub(crate) enum PlanError {
          \"hook\" the volume would hide it; hint: set mount_mode = \"bind\" in runcrust's \
          configuration"
     )]
-    Hidden {
+    HiddenMount {
         volume: String,
         destination: String,
         other: String,
@@ -76,7 +76,7 @@ pub(crate) enum PlanError {
          the host (mountPropagation Bidirectional, or rootfsPropagation): the volume would be \
          mounted on the host too; hint: mount the volume elsewhere"
     )]
-    Shared {
+    SharedMount {
         volume: String,
         destination: String,
         shared: String,
@@ -87,12 +87,15 @@ pub(crate) enum PlanError {
         source: DocumentError,
     },
     #[error(
-        "{who}: config.json names it where delegates differ in what they read: under a key of a \
-         mount, or of the list of mounts, that stands twice; hint: give each key once"
+        "{subject}: config.json names it where delegates differ in what they read: a key of the mount, or the list of \
+         mounts itself, occurs twice; hint: give each key once"
     )]
-    OtherReading { who: String },
-    #[error("volume {volume}: {what}")]
-    Unsupported { volume: String, what: &'static str },
+    AmbiguousConfig { subject: String },
+    #[error("volume {volume}: {reason}")]
+    Unsupported {
+        volume: String,
+        reason: &'static str,
+    },
 }
 
 impl PlanError {

@@ -1,7 +1,7 @@
-//! Fast path: whether a config concerns a volume. Only the mounts' sources are read for that, so that a config without
-//! volumes takes time, calls and memory that are bounded by its size, whatever else it contains. A config that concerns
-//! a volume is then read in full, and by one reading. Its sources that were looked up aren't looked up again for the
-//! plan.
+//! Fast path: decides whether a config concerns a volume. It reads only the mounts' sources, so that the time, the calls
+//! and the memory for a config without volumes are bounded by its size, whatever else it contains. A config that concerns
+//! a volume is then read in full, in a form that all delegates read alike. Sources that the fast path looked up aren't
+//! looked up again for the plan.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -9,13 +9,13 @@ use std::path::Path;
 use crust_state::Config;
 use crust_state::config::SandboxMode;
 
-use super::input::{Lookups, Records};
+use super::input::{PlanLookup, SourceLookups};
 use crate::matching::{MatchError, match_source};
 use crate::oci::{Document, ParserFamily};
 use crate::role::Role;
 
-/// The name, for an error, of what the config of an earlier create concerns.
-pub(crate) const CREATED_BEFORE: &str = "a bundle that was created before";
+/// The subject of errors about a bundle whose config an earlier create has rewritten.
+pub(crate) const RECREATED_BUNDLE: &str = "a bundle that was created before";
 
 /// A config, its bundle, and how the delegate reads it.
 #[derive(Clone, Copy)]
@@ -23,54 +23,54 @@ pub(crate) struct ConfigReading<'a, 'd> {
     pub(crate) document: &'a Document<'d>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
-    /// The way in which the delegate reads it.
+    /// The JSON rules by which the delegate reads the config.
     pub(crate) delegate: ParserFamily,
 }
 
 impl<'d> ConfigReading<'_, 'd> {
-    /// Returns the name of whom the config concerns, for an error; `None`: the delegate gets the bundle as it is.
-    /// What was looked up is added to `lookups`.
-    pub(crate) fn concern(
+    /// Returns the volume, pod or bundle that the config concerns, as the subject of errors; `None` if the delegate gets
+    /// the bundle unchanged. Adds the sources that were looked up to `lookups`.
+    pub(crate) fn subject(
         self,
         config: &Config,
-        records: &impl Records,
-        lookups: &mut Lookups<'d>,
+        node: &impl PlanLookup,
+        lookups: &mut SourceLookups<'d>,
     ) -> Option<String> {
-        let named = self.named_by_a_mount(config, records, lookups);
-        named.or_else(|| self.pod_of_a_sandbox(config, records))
+        let volume = self.first_volume(config, node, lookups);
+        volume.or_else(|| self.sandbox_with_volumes(config, node))
     }
 
-    /// Returns the name of the first volume that a mount names, by whatever reading.
-    pub(super) fn named_by_a_mount(
+    /// Returns the first volume that a mount leads to, however the delegate reads the config, as the subject of errors.
+    pub(super) fn first_volume(
         self,
         config: &Config,
-        records: &impl Records,
-        lookups: &mut Lookups<'d>,
+        node: &impl PlanLookup,
+        lookups: &mut SourceLookups<'d>,
     ) -> Option<String> {
         let attached = config.attach_directory();
         self.document.find_source(self.delegate, |source| {
             let found = lookups.get(source, |source| {
-                // The plan fails then and says why: a source that wasn't looked up isn't passed on.
-                if records.is_overdue() {
+                // A source that can't be looked up isn't passed through. The plan then fails with the reason.
+                if node.is_overdue() {
                     return Err("a mount".to_owned());
                 }
                 let Some(text) = &source.text else {
                     return Err("a mount".to_owned());
                 };
-                let path = bound(self.bundle, text, source.is_from_bundle);
+                let path = source_path(self.bundle, text, source.is_from_bundle);
                 if path.starts_with(&attached) {
-                    return Err(CREATED_BEFORE.to_owned());
+                    return Err(RECREATED_BUNDLE.to_owned());
                 }
-                match_source(&path, config, records).map_err(named_by_error)
+                match_source(&path, config, node).map_err(error_subject)
             });
             match found {
                 Ok(found) => found.map(|found| format!("volume {}", found.volume.volume_name())),
-                Err(named) => Some(named),
+                Err(subject) => Some(subject),
             }
         })
     }
 
-    fn pod_of_a_sandbox(self, config: &Config, records: &impl Records) -> Option<String> {
+    fn sandbox_with_volumes(self, config: &Config, node: &impl PlanLookup) -> Option<String> {
         let role = Role::from_annotations(|key| self.document.annotation(key));
         let Ok(Role::Sandbox {
             pod_uid: Some(pod_uid),
@@ -78,29 +78,29 @@ impl<'d> ConfigReading<'_, 'd> {
         else {
             return None;
         };
-        let is_wanted = config.sandbox == SandboxMode::Always
-            || records
+        let holds_volumes = config.sandbox == SandboxMode::Always
+            || node
                 .staged_for_pod(&pod_uid)
                 .map_or(true, |staged| !staged.is_empty());
-        is_wanted.then(|| format!("the sandbox of pod {pod_uid}"))
+        holds_volumes.then(|| format!("the sandbox of pod {pod_uid}"))
     }
 }
 
-/// Returns the name of whom a failed lookup concerns. The plan says in full what is wrong.
-fn named_by_error(error: MatchError) -> String {
+/// Returns the subject of a failed lookup. The error itself is reported by the plan.
+fn error_subject(error: MatchError) -> String {
     match error {
-        MatchError::Pod(_) => "a volume".to_owned(),
-        MatchError::Source(_) | MatchError::Readings { .. } => "a mount".to_owned(),
+        MatchError::StagedList(_) => "a volume".to_owned(),
+        MatchError::SourceLookup(_) | MatchError::AmbiguousPath { .. } => "a mount".to_owned(),
         MatchError::Entry { volume, .. }
         | MatchError::Subpath { volume, .. }
-        | MatchError::Elsewhere { volume, .. }
-        | MatchError::Place { volume, .. }
+        | MatchError::Indirect { volume, .. }
+        | MatchError::VolumeLookup { volume, .. }
         | MatchError::Unstaged { volume, .. } => format!("volume {volume}"),
     }
 }
 
-/// Returns the path of a mount's source. The delegate takes a relative bind source from the bundle.
-pub(super) fn bound<'a>(bundle: &Path, source: &'a str, is_bind: bool) -> Cow<'a, Path> {
+/// Returns the path of a mount's source. As for the delegate, the relative source of a bind is relative to the bundle.
+pub(super) fn source_path<'a>(bundle: &Path, source: &'a str, is_bind: bool) -> Cow<'a, Path> {
     if is_bind && !source.starts_with('/') {
         Cow::Owned(bundle.join(source))
     } else {

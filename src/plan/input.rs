@@ -1,4 +1,5 @@
-//! The input of a plan: a config's parts that matter to volumes, the records, and sources that were looked up before.
+//! The input of a plan: the parts of a config that matter to volumes, lookups on the node, and the sources that were
+//! looked up before.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,23 +11,23 @@ use crust_state::TargetPath;
 use crust_state::sandbox::SandboxRecord;
 
 use super::error::PlanError;
-use crate::matching::{Match, Node};
+use crate::matching::{Match, NodeLookup};
 use crate::oci::{Document, DocumentError, IdMapping, Mount, MountSource, Namespace};
 use crate::role::{Role, RoleError};
 
-/// The number of sources that are looked up once, however often a config has them: more than an ordinary one has.
-const MOST_LOOKUPS: usize = 1000;
+/// The largest number of sources whose lookups are kept. An ordinary config has fewer.
+const MAX_LOOKUPS: usize = 1000;
 
-/// The results of looking up mounts' sources. An error isn't kept: it ends the create.
+/// Cached lookups of mounts' sources. Errors aren't cached: they end the create.
 ///
-/// A seed for the hash would be a system call for every container, and so few sources need none.
+/// The hasher has no random seed. A seed would be a system call for every container, and so few keys don't need one.
 #[derive(Clone, Default)]
-pub(crate) struct Lookups<'d>(
+pub(crate) struct SourceLookups<'d>(
     HashMap<MountSource<'d>, Option<Match>, BuildHasherDefault<DefaultHasher>>,
 );
 
-impl<'d> Lookups<'d> {
-    /// Returns the volume that a source leads to, from an earlier lookup or else from `look_up`.
+impl<'d> SourceLookups<'d> {
+    /// Returns the volume that a source leads to, from the cache or else from `look_up`.
     pub(super) fn get<E>(
         &mut self,
         source: MountSource<'d>,
@@ -36,33 +37,33 @@ impl<'d> Lookups<'d> {
             return Ok(found.clone());
         }
         let found = look_up(&source)?;
-        // Borrowed text costs next to no memory. Owned text is rare, and looked up each time.
-        if matches!(source.text, Some(Cow::Borrowed(_))) && self.0.len() < MOST_LOOKUPS {
+        // Borrowed text takes almost no memory. Owned text is rare, and is looked up each time.
+        if matches!(source.text, Some(Cow::Borrowed(_))) && self.0.len() < MAX_LOOKUPS {
             self.0.insert(source, found.clone());
         }
         Ok(found)
     }
 }
 
-/// The records that planning asks for beside the mounts.
-pub(crate) trait Records: Node {
-    /// The volumes that are staged for a pod.
+/// Lookups on the node that planning needs besides those of matching.
+pub(crate) trait PlanLookup: NodeLookup {
+    /// Returns the target paths of the volumes that are staged for a pod.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError>;
     /// Whether an SELinux policy is enforced.
     fn enforces_selinux(&self) -> bool;
-    /// The record of a sandbox.
+    /// Returns the record of a sandbox; `None` if there is none.
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
 }
 
-/// The parts of a config that matter only if a volume is mounted.
+/// The parts of a config that are read only if a volume is mounted.
 pub(crate) trait ConfigDetails {
-    /// The id mappings of users and of groups.
+    /// Returns the mappings of user ids and of group ids.
     fn id_mappings(&self) -> Result<[Vec<IdMapping>; 2], DocumentError>;
-    /// `linux.rootfsPropagation`.
+    /// Returns `linux.rootfsPropagation`.
     fn root_propagation(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
-    /// `root.path`, which may be relative to the bundle.
+    /// Returns `root.path`, which may be relative to the bundle.
     fn root_path(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
-    /// `linux.mountLabel`.
+    /// Returns `linux.mountLabel`.
     fn mount_label(&self) -> Result<Option<Cow<'_, str>>, DocumentError>;
 }
 
@@ -91,11 +92,11 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) mounts: &'a [Mount<'a>],
     pub(crate) namespaces: &'a [Namespace<'a>],
-    /// Asked only where a volume is mounted.
+    /// Read only if a volume is mounted.
     pub(crate) details: &'a dyn ConfigDetails,
-    /// Sources that the first look at the config has looked up.
-    pub(crate) lookups: Lookups<'a>,
-    /// `restore` instead of `create` or `run`.
+    /// Sources that the fast path has looked up.
+    pub(crate) lookups: SourceLookups<'a>,
+    /// Whether this is a `restore`, not a `create` or a `run`.
     pub(crate) restores: bool,
 }
 
@@ -105,12 +106,12 @@ impl PlanInput<'_> {
         namespaces.find(|namespace| namespace.kind == "user")
     }
 
-    pub(super) fn joins_a_process(&self) -> bool {
+    pub(super) fn joins_process_namespace(&self) -> bool {
         let mut joined = self.namespaces.iter().filter_map(|it| it.path.as_deref());
         joined.any(|path| path.starts_with("/proc/"))
     }
 
-    /// The ids that the container's mounts are to show, where it has a user namespace.
+    /// Returns the ids that the container's mounts show; `None` without a user namespace.
     pub(super) fn ids(&self, volume: &str) -> Result<Option<UserNamespace>, PlanError> {
         let Some(namespace) = self.user_namespace() else {
             return Ok(None);
@@ -124,7 +125,7 @@ impl PlanInput<'_> {
         if users.is_empty() || groups.is_empty() {
             return Err(PlanError::Unsupported {
                 volume: volume.to_owned(),
-                what: "the container has a user namespace without id mappings; hint: \
+                reason: "the container has a user namespace without id mappings; hint: \
                        linux.uidMappings and linux.gidMappings say what its ids are on the host",
             });
         }
@@ -132,12 +133,12 @@ impl PlanInput<'_> {
     }
 }
 
-/// The SELinux label that a config gives its volumes' files: the pod's level, and the type that is
-/// the containers' files'. CRI runtimes give a sandbox's config the pod's, and a container that asks
-/// for no level of its own has that of its sandbox. Without a policy that is enforced it says nothing.
+/// Returns the SELinux label that a config gives its volumes' files: the level of the pod, and the type of container
+/// files. CRI runtimes write the pod's label into the sandbox's config. A container that asks for no level of its own has
+/// its sandbox's. `None` if no policy is enforced.
 pub(super) fn label(
     details: &dyn ConfigDetails,
-    node: &impl Records,
+    node: &impl PlanLookup,
 ) -> Result<Option<String>, DocumentError> {
     let label = details.mount_label()?.filter(|label| !label.is_empty());
     let label = label.filter(|_| node.enforces_selinux());

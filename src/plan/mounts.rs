@@ -1,4 +1,4 @@
-//! A config's mounts of deferred volumes.
+//! Plans the mounts of a config that are of deferred volumes.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -6,36 +6,36 @@ use std::path::{Path, PathBuf};
 use crust_state::Config;
 
 use super::error::PlanError;
-use super::fast_path::bound;
-use super::input::{Lookups, PlanInput};
+use super::fast_path::source_path;
+use super::input::{PlanInput, SourceLookups};
 use super::types::PlannedMount;
-use crate::matching::{Node, match_source, refuse_overlay};
+use crate::matching::{NodeLookup, match_source, refuse_overlay};
 use crate::oci::{Mount, MountSource};
 
-pub(super) fn matched(
+pub(super) fn plan_mounts(
     input: &mut PlanInput<'_>,
     config: &Config,
-    node: &impl Node,
+    node: &impl NodeLookup,
 ) -> Result<Vec<PlannedMount>, PlanError> {
-    let mut matched = Vec::new();
+    let mut planned = Vec::new();
     let (bundle, lookups) = (input.bundle, &mut input.lookups);
     for (done, mount) in input.mounts.iter().enumerate() {
         if node.is_overdue() {
             let all = input.mounts.len();
-            return Err(PlanError::TooSlow { done, all });
+            return Err(PlanError::LookupTimeout { done, all });
         }
-        matched.extend(planned(mount, bundle, lookups, config, node)?);
+        planned.extend(plan_mount(mount, bundle, lookups, config, node)?);
     }
-    Ok(matched)
+    Ok(planned)
 }
 
-/// Plans one mount; `None` if it isn't of a volume. A source that `lookups` has isn't looked up again.
-pub(crate) fn planned<'m>(
+/// Plans one mount. `None` if it isn't of a volume. A source that is in `lookups` isn't looked up again.
+pub(crate) fn plan_mount<'m>(
     mount: &'m Mount<'_>,
     bundle: &Path,
-    lookups: &mut Lookups<'m>,
+    lookups: &mut SourceLookups<'m>,
     config: &Config,
-    node: &impl Node,
+    node: &impl NodeLookup,
 ) -> Result<Option<PlannedMount>, PlanError> {
     let failed = |source| PlanError::Match {
         destination: mount.destination.to_string(),
@@ -52,14 +52,18 @@ pub(crate) fn planned<'m>(
         is_from_bundle: is_bind(mount),
     };
     let look_up = |source: &MountSource<'_>| {
-        match_source(&bound(bundle, given, source.is_from_bundle), config, node)
+        match_source(
+            &source_path(bundle, given, source.is_from_bundle),
+            config,
+            node,
+        )
     };
     let Some(found) = lookups.get(source, look_up).map_err(failed)? else {
         return Ok(None);
     };
     if !is_bind(mount) {
-        let (volume, what) = (found.volume.volume_name(), "its mount isn't a bind mount");
-        return Err(PlanError::Unsupported { volume, what });
+        let (volume, reason) = (found.volume.volume_name(), "its mount isn't a bind mount");
+        return Err(PlanError::Unsupported { volume, reason });
     }
     Ok(Some(PlannedMount {
         index: mount.index,
@@ -72,7 +76,8 @@ pub(crate) fn planned<'m>(
     }))
 }
 
-/// The delegate binds a mount by its options, whatever its type (runtime-spec, "Mounts").
+/// Whether the delegate binds the mount. It does so for the type `bind`, and for the options `bind` and `rbind` with any
+/// type (runtime-spec, "Mounts").
 pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
     mount.kind.as_deref() == Some("bind")
         || mount
@@ -81,19 +86,19 @@ pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
             .any(|option| option == "bind" || option == "rbind")
 }
 
-/// The kernel's, or fuse-overlayfs.
+/// Whether the mount is an overlay, the kernel's or fuse-overlayfs.
 fn is_overlay(mount: &Mount<'_>) -> bool {
     let kind = mount.kind.as_deref();
     kind.is_some_and(|kind| kind.contains("overlay"))
 }
 
-/// crun's option, and newer runc's: the delegate maps the mount itself.
+/// Whether the option has the delegate map the mount's ids. crun and newer versions of runc have such options.
 fn is_id_map(option: &str) -> bool {
     let name = option.split('=').next().unwrap_or_default();
     name == "idmap" || name == "ridmap"
 }
 
-/// Whether the options make a mount read-only. Of contradicting options the last one counts.
+/// Whether the options make a mount read-only. The last of several contradicting options counts.
 fn is_read_only(mount: &Mount<'_>) -> bool {
     let mut options = mount.options.iter().rev();
     let last = options.find(|option| matches!(&***option, "ro" | "rro" | "rw" | "rrw"));

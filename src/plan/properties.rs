@@ -1,4 +1,4 @@
-//! Properties that hold for every config that is planned: no mount of a volume is overlooked.
+//! Property tests of planning: no mount of a volume is overlooked, whatever the config.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,61 +10,63 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::{Config, Process, TargetPath};
 
-use super::{ConfigReading, Lookups, Plan, PlanError, PlanInput, PlannedMount, Records, plan};
-use crate::matching::{Node, PodError, Resolved};
+use super::{
+    ConfigReading, Plan, PlanError, PlanInput, PlanLookup, PlannedMount, SourceLookups, plan,
+};
+use crate::matching::{NodeLookup, ResolvedSource, StagedListError};
 use crate::oci::properties::parse_like_go;
 use crate::oci::{Document, Mount, Namespace, ParserFamily};
 use crate::role::Role;
 
 const BUNDLE: &str = "/run/b";
 
-/// A node where every CSI volume that is asked for is staged, and every sandbox is the one that the
-/// config seems to be about.
+/// A node where every CSI volume is staged, and where the record of every sandbox fits the config.
 struct AllStaged {
     pod_uid: String,
     pid: i32,
 }
 
-/// Panics where a delegate would mount a volume that the first look at a config doesn't see.
-pub(crate) fn none_is_overlooked(document: &Document<'_>) {
-    let node = AllStaged::for_these(&[], &[]);
+/// Checks that the fast path sees every volume that a delegate would mount. Panics otherwise.
+pub(crate) fn check_scan_finds_volumes(document: &Document<'_>) {
+    let node = AllStaged::new(&[], &[]);
     let config = Config::default();
     let concerns = |delegate| {
         let bundle = Path::new(BUNDLE);
-        let look = ConfigReading {
+        let reading = ConfigReading {
             document,
             bundle,
             delegate,
         };
-        look.concern(&config, &node, &mut Lookups::default())
+        reading
+            .subject(&config, &node, &mut SourceLookups::default())
             .is_some()
     };
-    let ours = document.mounts().unwrap_or_default();
-    if ours.iter().any(of_a_volume) {
+    let mounts = document.mounts().unwrap_or_default();
+    if mounts.iter().any(shows_volume) {
         assert!(concerns(ParserFamily::Go) && concerns(ParserFamily::C));
     }
-    let gos = parse_like_go(document.text().as_bytes()).unwrap_or_default();
-    let mounts = gos["mounts"].as_array().into_iter().flatten();
+    let go_value = parse_like_go(document.text().as_bytes()).unwrap_or_default();
+    let mounts = go_value["mounts"].as_array().into_iter().flatten();
     let mut sources = mounts.filter_map(|mount| mount["source"].as_str());
-    if sources.any(|source| source.starts_with('/') && is_of_a_volume(source)) {
+    if sources.any(|source| source.starts_with('/') && leads_to_volume(source)) {
         assert!(concerns(ParserFamily::Go));
     }
 }
 
-/// Panics where a property doesn't hold of a config.
+/// Checks the plans of a config. Panics if a property doesn't hold.
 pub(crate) fn check(document: &Document<'_>) {
     let (Ok(mounts), Ok(namespaces)) = (document.mounts(), document.namespaces()) else {
         return;
     };
-    let node = AllStaged::for_these(&mounts, &namespaces);
-    let mut lookups = Lookups::default();
-    let look = ConfigReading {
+    let node = AllStaged::new(&mounts, &namespaces);
+    let mut lookups = SourceLookups::default();
+    let reading = ConfigReading {
         document,
         bundle: Path::new(BUNDLE),
         delegate: ParserFamily::Go,
     };
-    look.concern(&Config::default(), &node, &mut lookups);
-    for way in [MountMode::Bind, MountMode::Hook] {
+    reading.subject(&Config::default(), &node, &mut lookups);
+    for mount_mode in [MountMode::Bind, MountMode::Hook] {
         let input = PlanInput {
             role: Role::from_annotations(|key| document.annotation(key)),
             bundle: Path::new(BUNDLE),
@@ -75,13 +77,13 @@ pub(crate) fn check(document: &Document<'_>) {
             restores: false,
         };
         let config = Config {
-            mount_mode: way,
+            mount_mode,
             sandbox: SandboxMode::Always,
             ..Config::default()
         };
         let of_volumes: Vec<usize> = mounts
             .iter()
-            .filter(|mount| of_a_volume(mount))
+            .filter(|mount| shows_volume(mount))
             .map(|it| it.index)
             .collect();
         match plan(input, &config, &node) {
@@ -89,30 +91,30 @@ pub(crate) fn check(document: &Document<'_>) {
                 let planned: Vec<usize> = plan.mounts.iter().map(|it| it.index).collect();
                 assert_eq!(planned, of_volumes);
                 for planned in &plan.mounts {
-                    is_what_was_asked_for(planned, &mounts[planned.index]);
+                    assert_planned_as_configured(planned, &mounts[planned.index]);
                 }
             }
-            Ok(Plan::PassOn | Plan::Sandbox(_)) => assert_eq!(of_volumes, [0; 0]),
-            // What can't be trusted or done is refused.
+            Ok(Plan::PassThrough | Plan::Sandbox(_)) => assert_eq!(of_volumes, [0; 0]),
+            // A plan may be refused.
             Err(_) => {}
         }
     }
 }
 
-/// As the kernel would see a mount's source, were there no links.
-fn of_a_volume(mount: &Mount<'_>) -> bool {
+/// Whether a mount is of a volume, as the kernel would resolve its source if there were no links.
+fn shows_volume(mount: &Mount<'_>) -> bool {
     let is_bind = |word: &str| word == "bind" || word == "rbind";
     let binds = mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|it| is_bind(it));
     let source = mount.source.as_deref().unwrap_or_default();
-    (binds || source.starts_with('/')) && is_of_a_volume(source)
+    (binds || source.starts_with('/')) && leads_to_volume(source)
 }
 
-fn is_of_a_volume(source: &str) -> bool {
+fn leads_to_volume(source: &str) -> bool {
     let is_path = !source.contains('\0');
     is_path && volume_of(&clean(&Path::new(BUNDLE).join(source))).is_some()
 }
 
-/// The volume that a path is, or is in.
+/// Returns the target path at or above a path.
 fn volume_of(path: &Path) -> Option<PathBuf> {
     let names: Vec<_> = path.iter().collect();
     let is_volume = |at: &usize| {
@@ -135,11 +137,11 @@ fn clean(path: &Path) -> PathBuf {
     clean
 }
 
-fn is_what_was_asked_for(planned: &PlannedMount, mount: &Mount<'_>) {
+fn assert_planned_as_configured(planned: &PlannedMount, mount: &Mount<'_>) {
     let source = mount.source.as_deref().unwrap_or_default();
     assert_eq!(planned.source, source);
     let path = clean(&Path::new(BUNDLE).join(source));
-    let volume = volume_of(&path).expect("a volume's");
+    let volume = volume_of(&path).expect("a path in a volume");
     assert_eq!(planned.found.volume.as_path(), volume);
     assert_eq!(
         volume.join(&planned.found.subpath).components().as_path(),
@@ -158,7 +160,7 @@ fn is_what_was_asked_for(planned: &PlannedMount, mount: &Mount<'_>) {
 }
 
 impl AllStaged {
-    fn for_these(mounts: &[Mount<'_>], namespaces: &[Namespace<'_>]) -> Self {
+    fn new(mounts: &[Mount<'_>], namespaces: &[Namespace<'_>]) -> Self {
         let sources = mounts.iter().filter_map(|mount| mount.source.as_deref());
         let mut targets = sources.filter_map(|source| TargetPath::new(source).ok());
         let uid = |target: TargetPath| Some(target.pod_uid()?.to_str()?.to_owned());
@@ -171,20 +173,20 @@ impl AllStaged {
     }
 }
 
-impl Node for AllStaged {
+impl NodeLookup for AllStaged {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
         let is_volume = volume_of(path.as_path()).is_some_and(|it| it == path.as_path());
         Ok(is_volume.then(|| path.clone()))
     }
 
-    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
-        Ok(Resolved {
+    fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
+        Ok(ResolvedSource {
             path: TargetPath::new(clean(path)).ok(),
-            ..Resolved::default()
+            ..ResolvedSource::default()
         })
     }
 
-    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
         Ok(Vec::new())
     }
 
@@ -196,12 +198,12 @@ impl Node for AllStaged {
         Ok(false)
     }
 
-    fn within(&self, _: &Path, path: &Path) -> PathBuf {
+    fn resolve_in_rootfs(&self, _: &Path, path: &Path) -> PathBuf {
         clean(path)
     }
 }
 
-impl Records for AllStaged {
+impl PlanLookup for AllStaged {
     fn staged_for_pod(&self, _: &str) -> Result<Vec<TargetPath>, PlanError> {
         Ok(Vec::new())
     }

@@ -10,7 +10,7 @@ use crust_state::record::Version;
 use crust_state::sandbox::SandboxRecord;
 
 use super::*;
-use crate::matching::{Node, PodError, Resolved};
+use crate::matching::{NodeLookup, ResolvedSource, StagedListError};
 
 use crate::oci::Document;
 use crate::role::RoleError;
@@ -20,24 +20,23 @@ mod refusals;
 const UID: &str = "uid-1";
 const TARGET: &str = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
 
-/// A node with some staged volumes and one sandbox, `s`, of pod `uid-1`, process 100.
-struct Table {
+/// A node with some staged volumes and one sandbox: `s` of pod `uid-1`, process 100.
+struct TestNode {
     staged: Vec<&'static str>,
-    /// An SELinux policy.
-    enforces: bool,
+    enforces_selinux: bool,
 }
 
-impl Node for Table {
+impl NodeLookup for TestNode {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        let here = |staged: &&&str| Path::new(staged) == path.as_path();
-        Ok(self.staged.iter().find(here).map(|_| path.clone()))
+        let is_staged = self.staged.iter().any(|it| Path::new(it) == path.as_path());
+        Ok(is_staged.then(|| path.clone()))
     }
 
-    fn resolve(&self, _: &Path) -> Result<Resolved, LookupError> {
-        Ok(Resolved::default())
+    fn resolve(&self, _: &Path) -> Result<ResolvedSource, LookupError> {
+        Ok(ResolvedSource::default())
     }
 
-    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+    fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
         Ok(vec![])
     }
 
@@ -49,8 +48,8 @@ impl Node for Table {
         Ok(false)
     }
 
-    /// `/link` is a link to `a`, in each container.
-    fn within(&self, rootfs: &Path, path: &Path) -> PathBuf {
+    /// In each container, `/link` is a symbolic link to `a`.
+    fn resolve_in_rootfs(&self, rootfs: &Path, path: &Path) -> PathBuf {
         assert!(rootfs.ends_with("rootfs"), "{}", rootfs.display());
         let path = openat2::resolve_in_root(Path::new("/no/such"), path);
         match path.strip_prefix("/link") {
@@ -60,7 +59,7 @@ impl Node for Table {
     }
 }
 
-impl Records for Table {
+impl PlanLookup for TestNode {
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError> {
         let paths = self
             .staged
@@ -72,7 +71,7 @@ impl Records for Table {
     }
 
     fn enforces_selinux(&self) -> bool {
-        self.enforces
+        self.enforces_selinux
     }
 
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError> {
@@ -82,11 +81,10 @@ impl Records for Table {
             boot_id: String::new(),
             pid_namespace: None,
         };
-        let (known, pod_uid) = ("s".to_owned(), UID.to_owned());
         let record = SandboxRecord {
             version: Version,
-            id: known,
-            pod_uid,
+            id: "s".to_owned(),
+            pod_uid: UID.to_owned(),
             process,
             mount_label: None,
             failures: vec![],
@@ -96,9 +94,9 @@ impl Records for Table {
 }
 
 fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> {
-    let table = Table {
+    let node = TestNode {
         staged: vec![TARGET, "/k/pods/uid-2/volumes/kubernetes.io~csi/pv-2/mount"],
-        enforces: false,
+        enforces_selinux: false,
     };
     let document = Document::parse(config.as_bytes()).unwrap();
     let (mounts, namespaces) = (document.mounts().unwrap(), document.namespaces().unwrap());
@@ -108,10 +106,10 @@ fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> 
         mounts: &mounts,
         namespaces: &namespaces,
         details: &document,
-        lookups: Lookups::default(),
+        lookups: SourceLookups::default(),
         restores: false,
     };
-    plan(input, settings, &table).map_err(|error| error.to_string())
+    plan(input, settings, &node).map_err(|error| error.to_string())
 }
 
 fn member(sandbox: &str) -> Role {
@@ -121,7 +119,7 @@ fn member(sandbox: &str) -> Role {
     }
 }
 
-/// With these namespaces, and one of mounts unless that is among them.
+/// Returns a config with these namespaces, and with a mount namespace even if it isn't among them.
 fn config(source: &str, namespaces: &str) -> String {
     let own_mounts = r#"{"type":"mount"}"#;
     let namespaces = match namespaces {
@@ -141,7 +139,7 @@ fn with_namespaces(source: &str, namespaces: &str) -> String {
 }
 
 #[test]
-fn a_members_mount_keeps_its_index_and_names_its_volume() {
+fn a_planned_mount_has_its_index_and_its_volume() {
     let plan = planned(
         &config(&format!("{TARGET}/sub"), ""),
         member("s"),
@@ -161,7 +159,7 @@ fn a_members_mount_keeps_its_index_and_names_its_volume() {
 }
 
 #[test]
-fn a_mount_is_read_only_by_its_last_word() {
+fn the_last_option_decides_whether_a_mount_is_read_only() {
     for (options, read_only) in [
         (r#""ro""#, true),
         (r#""rw","ro""#, true),
@@ -179,7 +177,7 @@ fn a_mount_is_read_only_by_its_last_word() {
 }
 
 #[test]
-fn nothing_of_ours_is_passed_on_whatever_the_role() {
+fn a_config_without_volumes_passes_through_whatever_the_role() {
     let roles = [
         member("s"),
         member("unknown"),
@@ -189,13 +187,13 @@ fn nothing_of_ours_is_passed_on_whatever_the_role() {
     for role in roles {
         assert_eq!(
             planned(&config("/etc", ""), role, &Config::default()),
-            Ok(Plan::PassOn)
+            Ok(Plan::PassThrough)
         );
     }
 }
 
 #[test]
-fn a_sandbox_holds_its_own_pods_volumes_only() {
+fn a_sandbox_holds_only_its_pods_volumes() {
     let role = |uid: &str| Role::Sandbox {
         pod_uid: Some(uid.to_owned()),
     };
@@ -205,20 +203,20 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
         plan,
         Ok(Plan::Sandbox(SandboxPlan {
             pod_uid: UID.into(),
-            place: SANDBOX_CRUST_DIR,
+            directory: SANDBOX_CRUST_DIR,
             volumes,
             label: None,
         }))
     );
     let none = planned(&config("/etc", ""), role("uid-3"), &Config::default());
-    assert_eq!(none, Ok(Plan::PassOn));
+    assert_eq!(none, Ok(Plan::PassThrough));
     let always = Config {
         sandbox: SandboxMode::Always,
         ..Config::default()
     };
     let empty = SandboxPlan {
         pod_uid: "uid-3".into(),
-        place: SANDBOX_CRUST_DIR,
+        directory: SANDBOX_CRUST_DIR,
         volumes: vec![],
         label: None,
     };
@@ -229,7 +227,7 @@ fn a_sandbox_holds_its_own_pods_volumes_only() {
 }
 
 #[test]
-fn an_impossible_match_is_refused_with_the_next_step() {
+fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
     let table = [
         (
             config(TARGET, ""),
@@ -264,7 +262,7 @@ fn an_impossible_match_is_refused_with_the_next_step() {
         (
             config(TARGET, r#"{"type":"ipc","path":"/proc/101/ns/ipc"}"#),
             member("s"),
-            "joins namespace /proc/101/ns/ipc, and sandbox s is process 100",
+            "joins namespace /proc/101/ns/ipc, but sandbox s is process 100",
         ),
         (
             config(TARGET, "").replace("bind", "ext4"),
@@ -283,7 +281,7 @@ fn an_impossible_match_is_refused_with_the_next_step() {
             "{error}"
         );
     }
-    // A sandbox's create looks for volumes in the configured directories alone.
+    // A sandbox's create looks for volumes only in the configured directories.
     let elsewhere = Config {
         kubelet_dirs: vec!["/var/lib/kubelet".into()],
         ..Config::default()
@@ -293,7 +291,7 @@ fn an_impossible_match_is_refused_with_the_next_step() {
 }
 
 #[test]
-fn joining_the_sandboxs_or_a_targets_namespaces_is_fine() {
+fn a_container_may_join_its_sandboxs_namespaces_and_a_targets_pid_namespace() {
     let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"},{"type":"mount"},
         {"type":"network","path":"/var/run/netns/cni-1"},{"type":"pid","path":"/proc/7/ns/pid"}"#;
     let plan = planned(&config(TARGET, namespaces), member("s"), &Config::default());
@@ -301,7 +299,7 @@ fn joining_the_sandboxs_or_a_targets_namespaces_is_fine() {
 }
 
 #[test]
-fn only_a_container_is_restored_with_its_volumes() {
+fn a_container_with_volumes_is_restored_but_a_sandbox_is_not() {
     let restored = |role, source: &str| {
         let text = config(source, "");
         let document = Document::parse(text.as_bytes()).unwrap();
@@ -312,14 +310,14 @@ fn only_a_container_is_restored_with_its_volumes() {
             mounts: &mounts,
             namespaces: &document.namespaces().unwrap(),
             details: &document,
-            lookups: Lookups::default(),
+            lookups: SourceLookups::default(),
             restores: true,
         };
-        let table = Table {
+        let node = TestNode {
             staged: vec![TARGET],
-            enforces: false,
+            enforces_selinux: false,
         };
-        plan(input, &Config::default(), &table).map_err(|error| error.to_string())
+        plan(input, &Config::default(), &node).map_err(|error| error.to_string())
     };
     let container = restored(member("s"), TARGET);
     assert!(matches!(container, Ok(Plan::Container(_))), "{container:?}");
@@ -329,7 +327,7 @@ fn only_a_container_is_restored_with_its_volumes() {
 }
 
 #[test]
-fn user_namespaces_limit_a_sandboxs_devices_and_volumes() {
+fn a_sandbox_with_volumes_may_have_a_user_namespace_but_joins_no_process() {
     let role = |uid: &str| Role::Sandbox {
         pod_uid: Some(uid.to_owned()),
     };
@@ -340,7 +338,7 @@ fn user_namespaces_limit_a_sandboxs_devices_and_volumes() {
         "{error}"
     );
     let other = planned(&text, role("uid-3"), &Config::default());
-    assert_eq!(other, Ok(Plan::PassOn), "nothing is staged for it");
+    assert_eq!(other, Ok(Plan::PassThrough), "nothing is staged for it");
     let text = config("/etc", r#"{"type":"user"}"#);
     let plan = planned(&text, role(UID), &Config::default());
     let Ok(Plan::Sandbox(plan)) = plan else {
@@ -357,7 +355,7 @@ fn container(config: &str, role: Role, settings: &Config) -> ContainerPlan {
 }
 
 #[test]
-fn without_a_sandbox_the_target_path_stands_for_the_pod() {
+fn without_a_sandbox_the_target_path_names_the_pod() {
     let plan = container(&config(TARGET, ""), Role::Standalone, &Config::default());
     let volume = &plan.mounts[0].found.volume;
     assert_eq!(plan.mounted_in.pod_uid(volume, "c"), UID);
@@ -367,7 +365,7 @@ fn without_a_sandbox_the_target_path_stands_for_the_pod() {
 }
 
 #[test]
-fn crios_label_names_the_pod_without_a_sandbox_process() {
+fn a_pod_uid_from_annotations_counts_without_a_sandbox_record() {
     let role = |sandbox: &str, uid: &str| Role::AppContainer {
         sandbox_id: sandbox.into(),
         pod_uid: Some(uid.into()),
@@ -382,17 +380,17 @@ fn crios_label_names_the_pod_without_a_sandbox_process() {
     let plan = container(&config(TARGET, ""), role("s", UID), &settings);
     assert!(
         matches!(plan.mounted_in, MountedIn::Sandbox(_)),
-        "where there is one it counts"
+        "the sandbox's record is used if there is one"
     );
     let error = planned(&config(TARGET, ""), role("s", "another"), &settings).unwrap_err();
     assert!(
-        error.contains("is of pod another, and sandbox s was made for pod uid-1"),
+        error.contains("is of pod another, but sandbox s was created for pod uid-1"),
         "{error}"
     );
 }
 
 #[test]
-fn a_user_namespaces_ids_are_those_that_the_config_says() {
+fn the_ids_of_a_user_namespace_come_from_the_config() {
     let own = config(
         TARGET,
         r#"{"type":"user"}],"uidMappings":[{"containerID":0,"hostID":5,"size":7}],
@@ -422,7 +420,7 @@ fn a_user_namespaces_ids_are_those_that_the_config_says() {
 }
 
 #[test]
-fn a_mount_that_asks_for_its_own_ids_keeps_them() {
+fn a_mount_with_id_mappings_is_mapped_by_the_delegate() {
     for (change, maps) in [
         ("\"rbind\"", false),
         ("\"rbind\",\"ridmap\"", true),
@@ -439,7 +437,7 @@ fn a_mount_that_asks_for_its_own_ids_keeps_them() {
 const OWN_MOUNTS: &str = r#"{"type":"mount"}"#;
 
 #[test]
-fn a_hook_mounts_only_what_hides_nothing() {
+fn a_volume_that_would_hide_a_mount_is_refused_with_hooks() {
     let hook = Config {
         mount_mode: MountMode::Hook,
         ..Config::default()
@@ -480,7 +478,7 @@ fn a_hook_mounts_only_what_hides_nothing() {
 }
 
 #[test]
-fn where_hooks_mount_a_sandbox_is_only_recorded() {
+fn with_hooks_a_sandboxs_plan_has_no_volumes() {
     let hook = Config {
         mount_mode: MountMode::Hook,
         ..Config::default()
@@ -494,10 +492,10 @@ fn where_hooks_mount_a_sandbox_is_only_recorded() {
 }
 
 #[test]
-fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
-    let table = Table {
+fn an_unknown_role_is_refused_only_with_a_volume() {
+    let node = TestNode {
         staged: vec![TARGET],
-        enforces: false,
+        enforces_selinux: false,
     };
     for (source, refused) in [("/etc", false), (TARGET, true)] {
         let text = config(source, "");
@@ -509,16 +507,16 @@ fn what_a_config_says_of_its_pod_matters_only_with_a_volume() {
             mounts: &mounts,
             namespaces: &document.namespaces().unwrap(),
             details: &document,
-            lookups: Lookups::default(),
+            lookups: SourceLookups::default(),
             restores: false,
         };
-        let planned = plan(input, &Config::default(), &table);
+        let planned = plan(input, &Config::default(), &node);
         assert_eq!(planned.is_err(), refused, "{source}: {planned:?}");
     }
 }
 
 #[test]
-fn a_relative_bind_source_is_the_bundles() {
+fn a_relative_bind_source_is_resolved_against_the_bundle() {
     let text = config(&TARGET[1..], "");
     let document = Document::parse(text.as_bytes()).unwrap();
     let mounts = document.mounts().unwrap();
@@ -528,13 +526,13 @@ fn a_relative_bind_source_is_the_bundles() {
         mounts: &mounts,
         namespaces: &document.namespaces().unwrap(),
         details: &document,
-        lookups: Lookups::default(),
+        lookups: SourceLookups::default(),
         restores: false,
     };
-    let table = Table {
+    let node = TestNode {
         staged: vec![TARGET],
-        enforces: false,
+        enforces_selinux: false,
     };
-    let plan = plan(input, &Config::default(), &table);
+    let plan = plan(input, &Config::default(), &node);
     assert!(matches!(plan, Ok(Plan::Container(_))), "{plan:?}");
 }

@@ -1,4 +1,4 @@
-//! The types of a plan. Serialised, a plan is what `crust explain --json` prints (docs/protocol.md, "explain").
+//! The types of a plan. `crust explain --json` prints a serialised plan (docs/protocol.md, "explain").
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::matching::{Match, MatchedBy};
 /// The plan of a create.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// No volume is concerned: the delegate gets the bundle as it is.
-    PassOn,
+    /// No volume is concerned: the delegate gets the bundle unchanged.
+    PassThrough,
     /// A sandbox that will hold volumes.
     Sandbox(SandboxPlan),
     /// A container with volumes.
@@ -27,11 +27,11 @@ pub(crate) enum Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SandboxPlan {
     pub(crate) pod_uid: String,
-    /// The directory of the sandbox where its volumes are mounted.
-    pub(crate) place: &'static str,
+    /// The directory in the sandbox where its volumes are mounted.
+    pub(crate) directory: &'static str,
     /// The volumes that are staged for the pod now. Empty if the containers mount them.
     pub(crate) volumes: Vec<TargetPath>,
-    /// The SELinux label that the volumes' files are to have.
+    /// SELinux label for the volumes' files.
     pub(crate) label: Option<String>,
 }
 
@@ -39,46 +39,44 @@ pub(crate) struct SandboxPlan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContainerPlan {
     pub(crate) mounted_in: MountedIn,
-    /// The ids that its mounts show, where it has a user namespace.
+    /// The ids that its mounts show; `None` without a user namespace.
     pub(crate) ids: Option<UserNamespace>,
-    /// The SELinux label that its volumes' files are to have.
+    /// SELinux label for the volumes' files, from the container's own config. See [`label`](Self::label()).
     pub(crate) label: Option<String>,
-    /// `crust explain` prints each beside the config's mount that it is.
     pub(crate) mounts: Vec<PlannedMount>,
 }
 
-/// The place where a container's volumes are mounted, and for which pod.
+/// The mount namespace in which a container's volumes are mounted, and the pod that they are mounted for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MountedIn {
-    /// In the pod's sandbox, by the sandbox's own record, not what annotations say of it.
+    /// The pod's sandbox. The data come from the sandbox's record, not from annotations.
     Sandbox(SandboxRecord),
-    /// In the create's mount namespace, for the container alone: there is no sandbox process.
+    /// The transient namespace, for this container alone: there is no sandbox process.
     Container(VolumeOwner),
-    /// In the container, by a hook (`mount_mode = "hook"`).
+    /// The container itself, where a hook mounts them (`mount_mode = "hook"`).
     Hook(VolumeOwner),
 }
 
 /// The owner of volumes that a container mounts for itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeOwner {
-    /// The pod; unknown if the caller has none.
+    /// UID of the pod; `None` if the config names none.
     pub(crate) pod_uid: Option<String>,
-    /// The sandbox that the pod has nevertheless.
+    /// Id of the pod's sandbox, if it has one although the volumes aren't mounted there.
     pub(crate) sandbox: Option<String>,
 }
 
-/// A mount that will be of a volume.
+/// A mount of the config that is of a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedMount {
-    /// Its place in the config's list, which it keeps: destinations aren't unique.
+    /// Index in the config's list of mounts. It identifies the mount, since destinations aren't unique.
     pub(crate) index: usize,
     pub(crate) destination: PathBuf,
-    /// Its source as it was given.
+    /// The source as the config has it.
     pub(crate) source: String,
     pub(crate) found: Match,
-    /// Its options end up read-only.
     pub(crate) read_only: bool,
-    /// The delegate maps its ids.
+    /// Whether the delegate maps the mount's ids.
     pub(crate) maps_ids: bool,
     pub(crate) options: Vec<String>,
 }
@@ -87,11 +85,11 @@ impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut keys = serializer.serialize_map(None)?;
         match self {
-            Self::PassOn => keys.serialize_entry("kind", "pass-on")?,
+            Self::PassThrough => keys.serialize_entry("kind", "pass-on")?,
             Self::Sandbox(plan) => {
                 keys.serialize_entry("kind", "sandbox")?;
                 keys.serialize_entry("pod_uid", &plan.pod_uid)?;
-                keys.serialize_entry("place", plan.place)?;
+                keys.serialize_entry("place", plan.directory)?;
             }
             Self::Container(plan) => {
                 keys.serialize_entry("kind", "container")?;
@@ -146,21 +144,20 @@ impl Serialize for PlannedMount {
     }
 }
 
-/// Returns a path as it is printed: what isn't UTF-8 is replaced.
+/// Returns a path as text, with bytes that aren't UTF-8 replaced.
 fn as_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
 impl ContainerPlan {
-    /// Returns how its volumes are mounted.
-    pub(crate) fn way(&self) -> MountMode {
+    pub(crate) fn mount_mode(&self) -> MountMode {
         match self.mounted_in {
             MountedIn::Sandbox(_) | MountedIn::Container(_) => MountMode::Bind,
             MountedIn::Hook(_) => MountMode::Hook,
         }
     }
 
-    /// The label that its volumes are mounted with: a container that asks for none takes its
+    /// Returns the SELinux label that its volumes are mounted with. A container without a label of its own takes its
     /// sandbox's.
     pub(crate) fn label(&self) -> Option<&str> {
         let sandboxes = match &self.mounted_in {
@@ -170,7 +167,7 @@ impl ContainerPlan {
         self.label.as_deref().or(sandboxes)
     }
 
-    /// Each volume once.
+    /// Returns the target paths of its volumes, each once.
     pub(crate) fn volumes(&self) -> Vec<&TargetPath> {
         let volumes = self.mounts.iter().map(|mount| &mount.found.volume);
         let mut volumes: Vec<&TargetPath> = volumes.collect();
@@ -179,12 +176,12 @@ impl ContainerPlan {
         volumes
     }
 
-    /// Its volumes, for an error that isn't of one of them.
-    pub(crate) fn names(&self) -> String {
-        names(self.volumes())
+    /// Returns its volumes as the subject of an error that concerns all of them.
+    pub(crate) fn subject(&self) -> String {
+        volumes_subject(self.volumes())
     }
 
-    /// The mounts of each volume.
+    /// Returns the mounts of each volume.
     pub(crate) fn by_volume(&self) -> BTreeMap<&TargetPath, Vec<&PlannedMount>> {
         let mut volumes: BTreeMap<&TargetPath, Vec<&PlannedMount>> = BTreeMap::new();
         for mount in &self.mounts {
@@ -195,13 +192,13 @@ impl ContainerPlan {
 }
 
 impl SandboxPlan {
-    /// Its volumes, for an error that isn't of one of them.
-    pub(crate) fn names(&self) -> String {
-        names(&self.volumes)
+    /// Returns its volumes as the subject of an error that concerns all of them.
+    pub(crate) fn subject(&self) -> String {
+        volumes_subject(&self.volumes)
     }
 }
 
-fn names<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> String {
+fn volumes_subject<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> String {
     let names: Vec<_> = volumes.into_iter().map(TargetPath::volume_name).collect();
     match names.as_slice() {
         [] => "a sandbox for volumes".to_owned(),
@@ -210,8 +207,8 @@ fn names<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> String {
 }
 
 impl MountedIn {
-    /// Returns the pod that a volume belongs to as long as container `id` has it. A container without a pod
-    /// stands for the pod that the target path names, or else for itself.
+    /// Returns the UID of the pod that owns the volume while container `id` uses it. Without a pod that is the UID in the
+    /// target path, or else the container's id.
     pub(crate) fn pod_uid(&self, volume: &TargetPath, id: &str) -> String {
         let known = match self {
             Self::Sandbox(record) => Some(&record.pod_uid),
@@ -222,7 +219,7 @@ impl MountedIn {
         uid.unwrap_or_else(|| id.to_owned())
     }
 
-    /// Returns the sandbox of container `id`; itself if there is none.
+    /// Returns the id of the sandbox of container `id`; `id` itself if there is none.
     pub(crate) fn sandbox<'a>(&'a self, id: &'a str) -> &'a str {
         match self {
             Self::Sandbox(record) => &record.id,

@@ -37,7 +37,7 @@ pub(crate) fn container(
     hooks: &Hooks,
 ) -> Result<Rewrite> {
     let mut rewrite = Rewrite::default();
-    match plan.way() {
+    match plan.mount_mode() {
         MountMode::Bind => {
             rewrite.replace_sources(document, plan, known, config)?;
             rewrite.pass_devices(&asked_for(plan, known))?;
@@ -52,7 +52,7 @@ pub(crate) fn container(
         ArrayPath::CreateRuntimeHooks,
         &hooks.hook("publish", &volumes, limits::RECORD)?,
     )?;
-    if plan.way() == MountMode::Hook {
+    if plan.mount_mode() == MountMode::Hook {
         let mut mount = hooks.hook("mount", &[], limits::CONTAINER)?;
         let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
         arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);

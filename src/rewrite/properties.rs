@@ -141,7 +141,7 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
             let volumes = ["/a", "/a b", "/c"].map(|path| TargetPath::new(path).expect("a path"));
             let plan = SandboxPlan {
                 pod_uid: "u".into(),
-                place: "/.crust",
+                directory: "/.crust",
                 volumes: volumes.to_vec(),
                 label: None,
             };

@@ -21,7 +21,7 @@ pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Resul
     let mut rewrite = Rewrite::default();
     let options = ["nosuid", "nodev", "noexec", "mode=0700", "size=64k"].map(str::to_owned);
     let crust = MountBuilder::default()
-        .destination(plan.place)
+        .destination(plan.directory)
         .typ("tmpfs")
         .source("runcrust")
         .options(options)

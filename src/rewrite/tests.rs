@@ -90,7 +90,7 @@ fn need(device: &str, read_only: bool) -> (TargetPath, VolumeProperties) {
 fn sandbox_plan() -> SandboxPlan {
     SandboxPlan {
         pod_uid: "uid-1".into(),
-        place: "/.crust",
+        directory: "/.crust",
         volumes: vec![target()],
         label: None,
     }

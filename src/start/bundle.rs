@@ -1,4 +1,4 @@
-//! A bundle under its lock: its config is rewritten, and can be restored.
+//! Rewrites the config of a locked bundle, and restores it.
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::bundle::BundleRecord;
@@ -8,14 +8,14 @@ use crust_state::{Config, StateDirectory};
 use crate::oci::Document;
 use crate::rewrite::{self, Rewrite, RewrittenBundle};
 
-/// A bundle's config, and what is on record of it.
+/// A bundle whose lock is held.
 pub(super) struct Bundle<'a> {
     state: &'a StateDirectory,
     file: &'a ForeignFile,
-    /// The bundle as its record describes it.
-    made: RewrittenBundle,
-    /// The config from before an earlier create, which has left it as it is.
-    before: Option<Vec<u8>>,
+    /// The data for the bundle's record.
+    recorded: RewrittenBundle,
+    /// The config as its caller wrote it; `None` if no earlier create has rewritten it.
+    original: Option<Vec<u8>>,
 }
 
 impl<'a> Bundle<'a> {
@@ -23,28 +23,29 @@ impl<'a> Bundle<'a> {
     pub(super) fn new(
         state: &'a StateDirectory,
         file: &'a ForeignFile,
-        made: RewrittenBundle,
+        recorded: RewrittenBundle,
     ) -> Self {
         Self {
             state,
             file,
-            made,
-            before: None,
+            recorded,
+            original: None,
         }
     }
 
-    /// A bundle whose config was rewritten by an earlier create, under whatever id.
-    pub(super) fn undone(
+    /// A bundle whose config was rewritten by an earlier create, perhaps under another id.
+    pub(super) fn rewritten_before(
         state: &'a StateDirectory,
         file: &'a ForeignFile,
-        made: RewrittenBundle,
+        recorded: RewrittenBundle,
         document: &Document<'_>,
         config: &Config,
     ) -> Result<Self> {
-        let (record, text) = original(state, &made, document, config)?;
-        let mut bundle = Self::new(state, file, made);
-        bundle.before = Some(text);
-        bundle.made.containers = together(record.containers.0, bundle.made.containers);
+        let (record, text) = original_config(state, &recorded, document, config)?;
+        let mut bundle = Self::new(state, file, recorded);
+        bundle.original = Some(text);
+        bundle.recorded.containers =
+            merge_containers(record.containers.0, bundle.recorded.containers);
         Ok(bundle)
     }
 
@@ -52,63 +53,62 @@ impl<'a> Bundle<'a> {
         self.state
     }
 
-    /// The config as its caller wrote it.
+    /// Returns the config as its caller wrote it.
     pub(super) fn text(&self) -> &[u8] {
-        self.before.as_deref().unwrap_or(self.file.bytes())
+        self.original.as_deref().unwrap_or(self.file.bytes())
     }
 
-    /// Writes the record, then the config: a config without its record couldn't be undone.
+    /// Writes the record, and then the config. A rewritten config without its record couldn't be restored.
     pub(super) fn commit(&self, document: &Document<'_>, rewrite: Rewrite) -> Result<()> {
-        let again = self.brought_back()?;
-        let file = again.as_ref().unwrap_or(self.file);
-        let name = BundleRecord::name(&self.made.config);
-        let (text, mut record) = rewrite.apply(document, self.made.clone())?;
-        // Where it has one reading it is read as it stands there.
+        let restored = self.write_original()?;
+        let file = restored.as_ref().unwrap_or(self.file);
+        let name = BundleRecord::name(&self.recorded.config);
+        let (text, mut record) = rewrite.apply(document, self.recorded.clone())?;
+        // If the config has only one reading, the document is the config's own text.
         record.unread = !std::ptr::eq(document.text().as_bytes(), self.text());
         self.state.write_bundle(name, &record)?;
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
             return Err(error).context(
-                "hint: the config of a bundle with volumes is written anew in its place: its \
-                 directory has to allow that",
+                "hint: runcrust replaces the config.json of a bundle with volumes, so its directory has to be writable",
             );
         }
         Ok(())
     }
 
-    /// Nothing of ours is in the config any more: it is written as it was, if it isn't.
-    pub(super) fn leave(&self) -> Result<()> {
-        if self.brought_back()?.is_some() {
-            let name = BundleRecord::name(&self.made.config);
+    /// Restores the config that an earlier create rewrote, and removes its record. Does nothing without such a create.
+    pub(super) fn restore(&self) -> Result<()> {
+        if self.write_original()?.is_some() {
+            let name = BundleRecord::name(&self.recorded.config);
             self.state.remove_bundle(name)?;
         }
         Ok(())
     }
 
-    /// A rewritten config as it was, on the disk: at no time does a record stand beside a config
-    /// that another one was made of.
-    fn brought_back(&self) -> Result<Option<ForeignFile>> {
-        let Some(before) = &self.before else {
+    /// Writes the original config back to the disk, and reads it again; `None` if no earlier create rewrote it. This comes
+    /// before the new record, so that the record on disk never belongs to another rewrite than the config beside it.
+    fn write_original(&self) -> Result<Option<ForeignFile>> {
+        let Some(original) = &self.original else {
             return Ok(None);
         };
-        self.file.replace(before)?;
+        self.file.replace(original)?;
         Ok(Some(self.file.again()?))
     }
 }
 
-/// The text of a config as its caller wrote it before an earlier create rewrote it, and the record
-/// that says so. `document` is what was left of it, [`in_one_reading`](super::in_one_reading).
-pub(crate) fn original(
+/// Returns the record of the create that rewrote a config, and the config as its caller wrote it. `document` is the
+/// rewritten config, read by [`with_one_reading`](super::with_one_reading).
+pub(crate) fn original_config(
     state: &StateDirectory,
-    made: &RewrittenBundle,
+    recorded: &RewrittenBundle,
     document: &Document<'_>,
     config: &Config,
 ) -> Result<(BundleRecord, Vec<u8>)> {
-    let Some(record) = state.bundle(BundleRecord::name(&made.config))? else {
+    let Some(record) = state.bundle(BundleRecord::name(&recorded.config))? else {
         bail!(
             "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), of \
-             which no record is left; hint: write the bundle's config.json anew",
-            made.config.display(),
+             which no record is left; hint: generate the bundle's config.json again",
+            recorded.config.display(),
             config.attach_directory().display(),
         );
     };
@@ -120,11 +120,12 @@ pub(crate) fn original(
     Ok((record, text))
 }
 
-/// Returns the containers of both creates. If a bundle is created again and again under new ids, the last are kept.
-fn together(mut earlier: Vec<String>, own: Vec<String>) -> Vec<String> {
-    const MOST: usize = 32;
-    earlier.retain(|container| !own.contains(container));
-    earlier.extend(own);
-    let first = earlier.len().saturating_sub(MOST);
+/// Merges the containers of earlier creates with the new ones. Only the latest are kept, since a bundle may be created
+/// again and again under new ids.
+fn merge_containers(mut earlier: Vec<String>, new: Vec<String>) -> Vec<String> {
+    const MAX_CONTAINERS: usize = 32;
+    earlier.retain(|container| !new.contains(container));
+    earlier.extend(new);
+    let first = earlier.len().saturating_sub(MAX_CONTAINERS);
     earlier.split_off(first)
 }

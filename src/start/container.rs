@@ -1,4 +1,4 @@
-//! Creates a container with volumes: announces it as their user, attaches its views of them, and rewrites its config.
+//! Prepares a container with volumes: announces it as their user, attaches its views of them, and rewrites its config.
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::device_mounts::DeviceMounts;
@@ -8,13 +8,13 @@ use crust_state::files::Directory;
 use crust_state::record::UserMount;
 use crust_volume::{Context, LockedVolume, NewContainer};
 
-use super::Job;
+use super::CreateCall;
 use super::bundle::Bundle;
 use crate::node::CachedNode;
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount};
 
-impl Job<'_> {
+impl CreateCall<'_> {
     pub(super) fn container(
         &self,
         document: &Document<'_>,
@@ -23,36 +23,37 @@ impl Job<'_> {
         node: &CachedNode<'_>,
     ) -> Result<()> {
         let context = self.context(bundle.state());
-        let id = self.id().with_context(|| plan.names())?;
+        let id = self.id().with_context(|| plan.subject())?;
         let (rewrite, hooks) = self.container_rewrite(document, plan, node)?;
-        let mut users = Users::new(&context, plan, node, &id);
-        match plan.way() {
-            MountMode::Bind => self.attach_volumes(&mut users, &hooks.cli)?,
+        let mut user = UserGuard::new(&context, plan, node, &id);
+        match plan.mount_mode() {
+            MountMode::Bind => self.attach_volumes(&mut user, &hooks.cli)?,
             MountMode::Hook => {
                 Directory::create(&self.config.attach_directory())?;
-                reserve(&mut users)?;
+                reserve_volumes(&mut user)?;
             }
         }
         let committed = bundle.commit(document, rewrite);
-        committed.with_context(|| plan.names())?;
-        users.stay();
+        committed.with_context(|| plan.subject())?;
+        user.commit();
         Ok(())
     }
 }
 
-/// Announces the container to its volumes, which its hook will mount.
-fn reserve(users: &mut Users<'_, '_>) -> Result<()> {
-    for (target, mounts) in users.plan.by_volume() {
-        let locked = users.lock(target)?;
-        let pod_uid = users.plan.mounted_in.pod_uid(target, users.id);
-        let (new, mounts) = users.announce(target, &mounts, &pod_uid, None);
-        crust_volume::reserve(users.context, &locked, new, mounts)?;
+/// Announces the container as the user of volumes that its hook will mount.
+fn reserve_volumes(user: &mut UserGuard<'_, '_>) -> Result<()> {
+    for (target, mounts) in user.plan.by_volume() {
+        let locked = user.lock(target)?;
+        let pod_uid = user.plan.mounted_in.pod_uid(target, user.id);
+        let (new, mounts) = user.announce(target, &mounts, &pod_uid, None);
+        crust_volume::reserve(user.context, &locked, new, mounts)?;
     }
     Ok(())
 }
 
-/// The container as a user of its volumes, taken back unless it [`stay`](Users::stay)s.
-pub(super) struct Users<'a, 'p> {
+/// A container that is announced as the user of its volumes. Dropping the guard withdraws it from them, unless it was
+/// [committed](UserGuard::commit).
+pub(super) struct UserGuard<'a, 'p> {
     pub(super) context: &'a Context<'a>,
     pub(super) plan: &'p ContainerPlan,
     pub(super) id: &'p str,
@@ -60,7 +61,7 @@ pub(super) struct Users<'a, 'p> {
     announced: Vec<&'p TargetPath>,
 }
 
-impl<'a, 'p> Users<'a, 'p> {
+impl<'a, 'p> UserGuard<'a, 'p> {
     fn new(
         context: &'a Context<'a>,
         plan: &'p ContainerPlan,
@@ -76,7 +77,7 @@ impl<'a, 'p> Users<'a, 'p> {
         }
     }
 
-    /// Locks one of the container's volumes, which has to be staged as it was when the container was planned.
+    /// Locks one of the container's volumes. Fails if its entry has changed since the container was planned.
     pub(super) fn lock(&self, target: &TargetPath) -> Result<LockedVolume> {
         Ok(crust_volume::lock_unchanged(
             self.context,
@@ -84,7 +85,8 @@ impl<'a, 'p> Users<'a, 'p> {
         )?)
     }
 
-    /// Returns what a volume is told of the container, which counts as announced from here on.
+    /// Returns the data with which the caller announces the container to the volume. From here on, dropping the guard
+    /// withdraws the container from that volume.
     pub(super) fn announce<'u>(
         &mut self,
         target: &'p TargetPath,
@@ -103,19 +105,20 @@ impl<'a, 'p> Users<'a, 'p> {
             label: self.plan.label(),
             mounts_before: before,
         };
-        let mounts = mounts.iter().copied().map(used).collect();
+        let mounts = mounts.iter().copied().map(user_mount).collect();
         (new, mounts)
     }
 
-    fn stay(mut self) {
+    /// Keeps the container as a user.
+    fn commit(mut self) {
         self.announced.clear();
     }
 }
 
-impl Drop for Users<'_, '_> {
+impl Drop for UserGuard<'_, '_> {
     fn drop(&mut self) {
         for target in &self.announced {
-            // The first error is the one that counts; a dead process is no user anyhow.
+            // The create's own error is the one to report. A dead process doesn't count as a user anyway.
             if let Err(error) = crust_volume::withdraw(self.context, target, self.id) {
                 tracing::warn!("{error}");
             }
@@ -123,7 +126,7 @@ impl Drop for Users<'_, '_> {
     }
 }
 
-fn used(mount: &PlannedMount) -> UserMount {
+fn user_mount(mount: &PlannedMount) -> UserMount {
     UserMount {
         destination: mount.destination.clone(),
         source: mount.source.clone(),

@@ -1,5 +1,4 @@
-//! The part of a create that reads and decides, and changes nothing. A create goes on from here, and `crust explain`
-//! ends here.
+//! The read-only part of a create: it reads the config and decides what to do. `crust explain` runs only this part.
 
 use std::path::{Path, PathBuf};
 
@@ -11,111 +10,119 @@ use crust_state::{DelegateKind, TargetPath};
 use crust_volume::VolumeProperties;
 use crust_volume::sandbox::Sandbox;
 
-use super::Job;
+use super::CreateCall;
 use crate::invocation::CreateVerb;
 use crate::node::CachedNode;
 use crate::oci::{Document, ParserFamily};
 use crate::plan::{
-    CREATED_BEFORE, ConfigReading, ContainerPlan, Lookups, MountedIn, Plan, PlanInput, SandboxPlan,
-    passes_on, plan,
+    ConfigReading, ContainerPlan, MountedIn, Plan, PlanInput, RECREATED_BUNDLE, SandboxPlan,
+    SourceLookups, check_pass_through, plan,
 };
 use crate::programs;
 use crate::rewrite::{self, ContainerVolumes, Hooks, Rewrite, RewrittenBundle};
 use crate::role::Role;
 
-/// The largest config that is rewritten, and written to a record. What the API server, kubelet and
-/// CRI let through is far below.
-const MOST_BYTES: usize = 16 << 20;
+/// The size of the largest config that is rewritten, in bytes. Configs that come through the API server, kubelet and CRI
+/// are much smaller.
+const MAX_CONFIG_BYTES: usize = 16 << 20;
 
-/// Acts on a config that concerns `who`, in the form of which there is one reading.
-pub(crate) fn in_one_reading<T>(
+/// Calls `act` with a config in a form that all delegates read alike. `subject` is what the config concerns.
+pub(crate) fn with_one_reading<T>(
     given: &Document<'_>,
-    who: &str,
+    subject: &str,
     act: impl FnOnce(&Document<'_>) -> Result<T>,
 ) -> Result<T> {
     let bytes = given.text().len();
-    if bytes > MOST_BYTES {
+    if bytes > MAX_CONFIG_BYTES {
         bail!(
-            "{who}: config.json has {bytes} bytes, and with a volume it may have {MOST_BYTES}; hint: what \
-             makes it so large? annotations, mounts?"
+            "{subject}: config.json has {bytes} bytes, and with a volume it may have {MAX_CONFIG_BYTES}; hint: look \
+             for large annotations and for many mounts in it"
         );
     }
-    match given.mask_duplicates().with_context(|| who.to_owned())? {
+    match given
+        .mask_duplicates()
+        .with_context(|| subject.to_owned())?
+    {
         None => act(given),
         Some(text) => act(&Document::parse(&text)?),
     }
 }
 
-/// The result of the first look at a config that the delegate doesn't get as it is. All later steps of the create
-/// start from it: each source is looked up once, and each volume's entry read once before its lock is held.
-pub(crate) struct FirstLook<'a, 'd> {
-    /// The name of whom the config concerns, for an error.
-    pub(crate) who: String,
-    /// The sources that were looked up, until the plan takes them.
-    pub(crate) lookups: Lookups<'d>,
+/// The result of scanning a config that concerns a volume. All later steps of the create start from it, so that each
+/// source is looked up once, and each volume's entry is read once before its lock is held.
+pub(crate) struct ConfigScan<'a, 'd> {
+    /// The volume, pod or bundle that the config concerns, as the subject of errors.
+    pub(crate) subject: String,
+    /// The sources that were looked up. The plan takes them.
+    pub(crate) lookups: SourceLookups<'d>,
     pub(crate) node: CachedNode<'a>,
 }
 
-impl<'a> Job<'a> {
-    /// The configuration, relative to the caller's directory. `None`: there is none.
-    pub(crate) fn read(&self) -> Result<Option<ForeignFile>> {
+impl<'a> CreateCall<'a> {
+    /// Reads the config; `None` if there is none.
+    pub(crate) fn read_config(&self) -> Result<Option<ForeignFile>> {
         Ok(ForeignFile::read(&self.config_path())?)
     }
 
-    /// Returns the path of the configuration, as it was given.
+    /// Returns the path of the config, relative to the caller's directory if it was given so.
     pub(crate) fn config_path(&self) -> PathBuf {
-        let config = self.start.config.clone();
-        config.unwrap_or_else(|| self.start.bundle.join("config.json"))
+        let config = self.command.config.clone();
+        config.unwrap_or_else(|| self.command.bundle.join("config.json"))
     }
 
-    /// Looks whether a config concerns a volume. `None`: the delegate gets the config unchanged.
-    pub(crate) fn first_look<'d>(
-        &self,
-        document: &Document<'d>,
-    ) -> Result<Option<FirstLook<'a, 'd>>> {
+    /// Scans a config for volumes. `None` if the delegate gets the config unchanged.
+    pub(crate) fn scan<'d>(&self, document: &Document<'d>) -> Result<Option<ConfigScan<'a, 'd>>> {
         let node = CachedNode::new(self.config, self.crust, self.deadline)?;
-        let mut lookups = Lookups::default();
-        let who = if rewrite::is_marked(document, is_sandbox(document)) {
-            Some(CREATED_BEFORE.to_owned())
+        let mut lookups = SourceLookups::default();
+        let subject = if rewrite::is_marked(document, is_sandbox(document)) {
+            Some(RECREATED_BUNDLE.to_owned())
         } else {
             let bundle = self.bundle()?;
-            let look = self.look(document, &bundle);
-            look.concern(self.config, &node, &mut lookups)
+            let reading = self.reading(document, &bundle);
+            reading.subject(self.config, &node, &mut lookups)
         };
-        Ok(who.map(|who| FirstLook { who, lookups, node }))
+        Ok(subject.map(|subject| ConfigScan {
+            subject,
+            lookups,
+            node,
+        }))
     }
 
-    fn look<'l, 'd>(&self, document: &'l Document<'d>, bundle: &'l Path) -> ConfigReading<'l, 'd> {
+    fn reading<'l, 'd>(
+        &self,
+        document: &'l Document<'d>,
+        bundle: &'l Path,
+    ) -> ConfigReading<'l, 'd> {
         ConfigReading {
             document,
             bundle,
-            delegate: match self.kind {
-                // youki accepts one spelling and no second key: the rules for Go refuse both, and more.
+            delegate: match self.delegate_kind {
+                // youki accepts only one spelling of a key, and no repeated keys. The rules for Go cover that.
                 DelegateKind::Runc | DelegateKind::Youki => ParserFamily::Go,
                 DelegateKind::Crun => ParserFamily::C,
             },
         }
     }
 
-    /// The bundle's directory, from which relative sources are taken.
+    /// Returns the absolute path of the bundle, against which relative sources are resolved.
     pub(crate) fn bundle(&self) -> Result<PathBuf> {
-        std::path::absolute(&self.start.bundle).context("getcwd")
+        std::path::absolute(&self.command.bundle).context("getcwd")
     }
 
     pub(crate) fn is_rewritten(&self, document: &Document<'_>) -> bool {
         rewrite::is_rewritten(document, is_sandbox(document), self.config)
     }
 
-    /// Plans a create [`in_one_reading`] of a config that was `given` with others.
+    /// Plans a create. `given` is the config as its caller wrote it, and `document` its form [`with_one_reading`].
     pub(crate) fn plan(
         &self,
         document: &Document<'_>,
         given: &Document<'_>,
-        first: &mut FirstLook<'_, '_>,
+        scan: &mut ConfigScan<'_, '_>,
     ) -> Result<Plan> {
-        let named = || first.who.clone();
-        let mounts = document.mounts().with_context(named)?;
-        let namespaces = document.namespaces().with_context(named)?;
+        let subject = || scan.subject.clone();
+        let mounts = document.mounts().with_context(subject)?;
+        let namespaces = document.namespaces().with_context(subject)?;
         let bundle = self.bundle()?;
         let input = PlanInput {
             role: Role::from_annotations(|key| document.annotation(key)),
@@ -123,33 +130,33 @@ impl<'a> Job<'a> {
             mounts: &mounts,
             namespaces: &namespaces,
             details: document,
-            lookups: std::mem::take(&mut first.lookups),
-            restores: self.start.verb == CreateVerb::Restore,
+            lookups: std::mem::take(&mut scan.lookups),
+            restores: self.command.verb == CreateVerb::Restore,
         };
-        let plan = plan(input, self.config, &first.node)?;
-        if plan == Plan::PassOn {
-            passes_on(self.look(given, &bundle), self.config, &first.node)?;
+        let plan = plan(input, self.config, &scan.node)?;
+        if plan == Plan::PassThrough {
+            check_pass_through(self.reading(given, &bundle), self.config, &scan.node)?;
         }
         Ok(plan)
     }
 
-    /// The config's real path, by which its bundle is known whatever path it is given by.
+    /// Returns the config's real path, which identifies the bundle whatever path it is given by.
     pub(crate) fn real_config(&self) -> Result<PathBuf> {
         let given = self.config_path();
         let config = given.canonicalize();
         config.with_context(|| format!("realpath {}", given.display()))
     }
 
-    /// Returns the bundle as its record describes it; `config` is [the config's real path](Self::real_config).
-    pub(crate) fn made(&self, config: PathBuf) -> Result<RewrittenBundle> {
+    /// Returns the data for the bundle's record. `config` is [the config's real path](Self::real_config).
+    pub(crate) fn bundle_to_record(&self, config: PathBuf) -> Result<RewrittenBundle> {
         if config.to_str().is_none() {
             bail!(
-                "{}: a bundle with volumes is recorded by its path, and that isn't UTF-8; hint: \
+                "{}: the path isn't UTF-8, and a bundle with volumes is recorded by its path; hint: \
                  give the bundle another directory",
                 config.display()
             );
         }
-        let container = BundleRecord::container(self.globals.root.as_deref(), &self.start.id);
+        let container = BundleRecord::container(self.globals.root.as_deref(), &self.command.id);
         Ok(RewrittenBundle {
             config,
             containers: vec![container],
@@ -163,7 +170,7 @@ impl<'a> Job<'a> {
         plan: &SandboxPlan,
         node: &CachedNode<'_>,
     ) -> Result<Rewrite> {
-        // What can't be mounted fails here, where kubelet shows the reason as an event of the pod.
+        // A volume that can't be mounted fails the create here, and kubelet shows the reason as an event of the pod.
         for target in &plan.volumes {
             crust_volume::volume_properties(self.config, &*node.volume(target)?)?;
         }
@@ -171,10 +178,10 @@ impl<'a> Job<'a> {
             let rootfs = self.rootfs(document)?;
             rewrite::sandbox(&rootfs, plan, &self.hooks()?)
         };
-        rewritten().with_context(|| plan.names())
+        rewritten().with_context(|| plan.subject())
     }
 
-    /// Plans the rewrite of a container's config, and returns it with the hooks.
+    /// Plans the rewrite of a container's config. Also returns the hooks.
     pub(crate) fn container_rewrite(
         &self,
         document: &Document<'_>,
@@ -182,16 +189,16 @@ impl<'a> Job<'a> {
         node: &CachedNode<'_>,
     ) -> Result<(Rewrite, Hooks)> {
         let parts = || Ok::<_, anyhow::Error>((self.hooks()?, self.rootfs(document)?));
-        let (hooks, rootfs) = parts().with_context(|| plan.names())?;
-        if plan.way() == MountMode::Hook {
-            hook_can_have_options(plan)?;
+        let (hooks, rootfs) = parts().with_context(|| plan.subject())?;
+        if plan.mount_mode() == MountMode::Hook {
+            check_hook_options(plan)?;
         }
-        let known = ContainerVolumes {
+        let volumes = ContainerVolumes {
             needs: &self.needs(plan, node)?,
             rootfs: &rootfs,
         };
-        let rewrite = rewrite::container(document, plan, known, self.config, &hooks);
-        Ok((rewrite.with_context(|| plan.names())?, hooks))
+        let rewrite = rewrite::container(document, plan, volumes, self.config, &hooks);
+        Ok((rewrite.with_context(|| plan.subject())?, hooks))
     }
 
     /// Returns the needs of each volume. Fails if the container can't have one.
@@ -206,8 +213,8 @@ impl<'a> Job<'a> {
             if need.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
-                     the raw device, and in a user namespace no device can be made; hint: unset \
-                     them, or use no user namespace (a pod: leave hostUsers unset)",
+                     the raw device, but in a user namespace no device can be made; hint: unset \
+                     them, or use no user namespace (in a pod: leave hostUsers unset)",
                     volume.volume_name()
                 );
             }
@@ -216,10 +223,10 @@ impl<'a> Job<'a> {
         Ok(needs)
     }
 
-    /// The root file system's real path, as mountinfo shows it.
+    /// Returns the root file system's real path, as mountinfo shows it.
     fn rootfs(&self, document: &Document<'_>) -> Result<PathBuf> {
         let root = document.root_path()?.unwrap_or_default();
-        let rootfs = self.start.bundle.join(&*root);
+        let rootfs = self.command.bundle.join(&*root);
         let real = rootfs.canonicalize();
         real.with_context(|| format!("realpath {}", rootfs.display()))
     }
@@ -229,7 +236,7 @@ impl<'a> Job<'a> {
             program: programs::find_hook(self.config)?,
             cli: programs::invocation_path(self.argv0)?,
             config: self.config.source.clone(),
-            delegate: self.kind,
+            delegate: self.delegate_kind,
         })
     }
 }
@@ -239,19 +246,19 @@ fn is_sandbox(document: &Document<'_>) -> bool {
     matches!(role, Ok(Role::Sandbox { .. }))
 }
 
-/// The sandbox that a container's volumes are mounted in.
+/// Opens the sandbox that a container's volumes are mounted in; `None` if they aren't mounted in a sandbox.
 pub(crate) fn running_sandbox(plan: &ContainerPlan) -> Result<Option<Sandbox>> {
     match &plan.mounted_in {
         MountedIn::Sandbox(record) => {
             let sandbox = Sandbox::open(record);
-            Ok(Some(sandbox.with_context(|| plan.names())?))
+            Ok(Some(sandbox.with_context(|| plan.subject())?))
         }
         MountedIn::Container(_) | MountedIn::Hook(_) => Ok(None),
     }
 }
 
-/// Checks the options of mounts that a hook makes: it has to be able to set them.
-fn hook_can_have_options(plan: &ContainerPlan) -> Result<()> {
+/// Checks that a hook can set the options of the mounts that it makes.
+fn check_hook_options(plan: &ContainerPlan) -> Result<()> {
     for mount in &plan.mounts {
         crust_volume::rootfs::bind_attributes(&mount.options)
             .with_context(|| format!("volume {}", mount.found.volume.volume_name()))?;

@@ -19,7 +19,7 @@ use crate::invocation::{CreateCommand, CreateVerb, GlobalFlags};
 use crate::matching::MatchedBy;
 use crate::plan::{MountedIn, Plan, PlannedMount};
 use crate::role::{Role, RoleError};
-use crate::start::Job;
+use crate::start::CreateCall;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExplainArgs {
@@ -39,7 +39,7 @@ pub(super) fn run(
 ) -> Result<Answer, Failure> {
     let bundle = arguments.bundle;
     let real = check(&bundle)?;
-    let start = CreateCommand {
+    let command = CreateCommand {
         verb: CreateVerb::Create,
         config: arguments.config,
         // As containerd calls it: a container without a pod is one by its id.
@@ -48,24 +48,24 @@ pub(super) fn run(
     };
     let crust = CrustDirectory::new(config);
     let delegate = config.delegate_settings();
-    // Without a delegate `doctor` is who says so.
-    let kind = match Delegate::find(&delegate) {
+    // Without a delegate `doctor` is subject says so.
+    let delegate_kind = match Delegate::find(&delegate) {
         Ok(delegate) => delegate.kind(),
         Err(_) => delegate.kind.unwrap_or(DelegateKind::Runc),
     };
-    let job = Job {
-        start: &start,
+    let call = CreateCall {
+        command: &command,
         globals: &GlobalFlags::default(),
         config,
         crust: &crust,
-        kind,
+        delegate_kind,
         argv0,
         deadline: Deadline::after(limits::CREATE),
         neighbours: &Neighbours::default(),
     };
-    let path = job.config_path();
-    let file = job
-        .read()
+    let path = call.config_path();
+    let file = call
+        .read_config()
         .map_err(|error| Failure::internal(error.as_ref()))?;
     let file = file.ok_or_else(|| {
         Failure::not_found(format!(
@@ -73,7 +73,7 @@ pub(super) fn run(
             path.display()
         ))
     })?;
-    Ok(Answer::new(&explain(job, file.bytes()), arguments.form))
+    Ok(Answer::new(&explain(call, file.bytes()), arguments.form))
 }
 
 /// Returns the bundle's real path.
@@ -156,9 +156,11 @@ fn role_in_words(role: &Result<Role, RoleError>) -> String {
 
 fn plan_in_words(plan: &Plan) -> String {
     match plan {
-        Plan::PassOn => "pass on: the delegate gets the bundle as its caller wrote it".to_owned(),
+        Plan::PassThrough => {
+            "pass on: the delegate gets the bundle as its caller wrote it".to_owned()
+        }
         Plan::Sandbox(plan) => {
-            let place = plan.place;
+            let place = plan.directory;
             format!("sandbox: a hook mounts the pod's volumes in it, below {place}")
         }
         Plan::Container(plan) => {

@@ -1,4 +1,4 @@
-//! A node with some mounts, for tests: kubelet's directory is `/k`, and everything is there but one path.
+//! A node with some mounts, for tests. Kubelet's directory is `/k`. Every path exists, except those at and below one path.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,48 +13,49 @@ use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 use rustix::io::Errno;
 
-use crate::matching::{Node, NonCsiTargets, PodError, Resolved, match_source};
+use crate::matching::{NodeLookup, NonCsiTargets, ResolvedSource, StagedListError, match_source};
 
 pub(super) struct Host {
-    /// `<device> <root> <mount point> [type]`, as mountinfo writes them.
+    /// The mount table: `<device> <root> <mount point> [type]`, in mountinfo's spelling.
     pub(super) mounts: Vec<String>,
-    /// Target paths.
+    /// Target paths of the staged volumes.
     pub(super) staged: Vec<String>,
     pub(super) is_bare: bool,
-    /// Not there, nor what would be below it.
+    /// A path that doesn't exist, nor does anything below it.
     pub(super) gone: PathBuf,
-    /// A symbolic link, and what it leads to.
+    /// A symbolic link and its target.
     pub(super) link: Option<(&'static str, &'static str)>,
-    /// The directories of each overlay.
+    /// Layers of every overlay.
     pub(super) layers: Vec<&'static str>,
-    pub(super) index: Index,
-    /// A path that can't be looked up at once, nor what is below it.
+    pub(super) index: IndexState,
+    /// A path on a server that doesn't answer: nothing at or below it is in a cache.
     pub(super) silent: Option<&'static str>,
-    /// Paths whose lookup fails, or whose place isn't known, with this error.
+    /// A path whose lookup fails with this error.
     pub(super) failing: Option<(&'static str, Errno)>,
     pub(super) read_only_root: bool,
+    /// Number of times that the mount table was read.
     pub(super) tables_read: Cell<usize>,
-    /// How often the paths to a place were asked for.
+    /// Number of times that the paths to a place were asked for.
     pub(super) inversions: Cell<usize>,
-    /// Paths that were looked up, by identity or place.
+    /// Paths whose identity or place was looked up.
     pub(super) looked_up: RefCell<Vec<PathBuf>>,
     pub(super) config: Config,
-    pub(super) elsewhere: OnceCell<NonCsiTargets>,
+    pub(super) non_csi_targets: OnceCell<NonCsiTargets>,
 }
 
-/// What the index has.
+/// The state of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Index {
-    /// All that is staged.
-    Whole,
-    /// The file systems of target paths are missing from it.
-    Blind,
-    /// There is none.
+pub(super) enum IndexState {
+    /// The index lists everything that is staged.
+    Complete,
+    /// The index lists the target paths, but not their file systems.
+    WithoutDevices,
+    /// The node has no index.
     Missing,
 }
 
 /// The result of a match, for comparison: the volume's target path and the subPath.
-pub(super) type Found = Result<Option<(String, String)>, String>;
+pub(super) type MatchResult = Result<Option<(String, String)>, String>;
 
 impl Host {
     pub(super) fn new<S: ToString>(mounts: &[S], staged: &[&str]) -> Self {
@@ -65,7 +66,7 @@ impl Host {
             gone: "/gone".into(),
             link: None,
             layers: Vec::new(),
-            index: Index::Whole,
+            index: IndexState::Complete,
             silent: None,
             failing: None,
             read_only_root: false,
@@ -78,7 +79,7 @@ impl Host {
                 unstaged: crust_state::config::Unstaged::Pass,
                 ..Config::default()
             },
-            elsewhere: OnceCell::new(),
+            non_csi_targets: OnceCell::new(),
         }
     }
 
@@ -96,7 +97,7 @@ impl Host {
         !path.starts_with(&self.gone)
     }
 
-    /// The path with the link followed, as the kernel does it.
+    /// Follows the link, as the kernel does.
     fn real(&self, path: &Path) -> PathBuf {
         let mut real = PathBuf::from("/");
         for component in path.components() {
@@ -131,18 +132,19 @@ impl Host {
         Some((position, place))
     }
 
-    /// As the node has it: then the mount of a source is asked for.
+    /// Whether all target paths are on the root directory's mount or have the form of a CSI volume's. Only then does the
+    /// node ask for the mount of a source.
     fn are_all_on_root(&self) -> bool {
-        let elsewhere = self.targets_elsewhere();
-        elsewhere.is_some_and(|it| it.is_empty() || it.are_on(MountId::Unique(0), self))
+        let targets = self.non_csi_targets();
+        targets.is_some_and(|it| it.is_empty() || it.are_on(MountId::Unique(0), self))
     }
 
-    fn look_up(&self, path: &Path) -> Result<(), LookupError> {
+    fn record_lookup(&self, path: &Path) -> Result<(), LookupError> {
         self.looked_up.borrow_mut().push(path.to_owned());
-        self.fail_if_told(path)
+        self.fail_if_configured(path)
     }
 
-    fn fail_if_told(&self, path: &Path) -> Result<(), LookupError> {
+    fn fail_if_configured(&self, path: &Path) -> Result<(), LookupError> {
         match self.failing {
             Some((failing, errno)) if path == Path::new(failing) => {
                 Err(LookupError::new("statx", path, errno))
@@ -151,7 +153,7 @@ impl Host {
         }
     }
 
-    pub(super) fn find(&self, source: &str) -> Found {
+    pub(super) fn find(&self, source: &str) -> MatchResult {
         let found = match_source(Path::new(source), &self.config, self);
         let found = found.map_err(|error| error.to_string())?;
         Ok(found.map(|found| {
@@ -161,15 +163,15 @@ impl Host {
     }
 
     #[track_caller]
-    pub(super) fn assert_refused(&self, source: &str, wanted: &[&str]) {
+    pub(super) fn assert_refused(&self, source: &str, expected: &[&str]) {
         let error = self.find(source).unwrap_err();
-        for text in wanted {
-            assert!(error.contains(text), "{error:?} doesn't have {text:?}");
+        for text in expected {
+            assert!(error.contains(text), "{error:?} doesn't contain {text:?}");
         }
     }
 }
 
-impl Node for Host {
+impl NodeLookup for Host {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
         if path.as_path().ends_with("broken") || path.as_path().ends_with("broken/mount") {
             return Err(EntryError::NoInfo("/run/crust/0/mountInfo.json".into()));
@@ -179,32 +181,32 @@ impl Node for Host {
         Ok(is_staged.then(|| path.clone()))
     }
 
-    fn resolve(&self, path: &Path) -> Result<Resolved, LookupError> {
-        self.fail_if_told(path)?;
+    fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
+        self.fail_if_configured(path)?;
         let real = self.real(path);
         let is_other = self.exists(&real) && real != path;
         let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount == 0);
-        Ok(Resolved {
+        Ok(ResolvedSource {
             path: TargetPath::new(&real).ok().filter(|_| is_other),
             only_by_path: is_on_root && !is_other && self.are_all_on_root(),
             identity: None,
         })
     }
 
-    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, PodError> {
+    fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, StagedListError> {
         let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
         all.retain(|target| target.as_path().ancestors().nth(2) == Some(csi_directory));
         Ok(all)
     }
 
     fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
-        self.look_up(path)?;
+        self.record_lookup(path)?;
         self.tables_read.set(self.tables_read.get() + 1);
         Ok(self.position(path).and_then(|(_, place)| place))
     }
 
     fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
-        self.look_up(target.as_path())?;
+        self.record_lookup(target.as_path())?;
         let mut parts = target.as_path().ancestors();
         let found = parts.find_map(|part| Some((part, self.position(part)?.1?)));
         Ok(found.map(|(part, mut place)| {
@@ -224,19 +226,19 @@ impl Node for Host {
             .collect()
     }
 
-    fn targets_elsewhere(&self) -> Option<&NonCsiTargets> {
-        Some(self.elsewhere.get_or_init(|| {
+    fn non_csi_targets(&self) -> Option<&NonCsiTargets> {
+        Some(self.non_csi_targets.get_or_init(|| {
             let mut all: Vec<TargetPath> = self.staged.iter().map(target).collect();
             all.retain(|target| target.csi_volume().is_none());
             if !all.is_empty() {
-                // One that was unstaged.
+                // A target path that is no longer staged.
                 all.push(target("/unstaged"));
             }
-            NonCsiTargets::new((self.index != Index::Missing).then_some(all))
+            NonCsiTargets::new((self.index != IndexState::Missing).then_some(all))
         }))
     }
 
-    fn identity_at_once(&self, path: &Path) -> CachedIdentity {
+    fn cached_identity(&self, path: &Path) -> CachedIdentity {
         if self.silent.is_some_and(|silent| path.starts_with(silent)) {
             return CachedIdentity::Unknown;
         }
@@ -247,11 +249,11 @@ impl Node for Host {
     }
 
     fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
-        self.look_up(path)?;
+        self.record_lookup(path)?;
         let Some((position, place)) = self.position(path) else {
             return Ok(None);
         };
-        // One that doesn't tell its place has a device all the same.
+        // A file system that doesn't report places still has a device number.
         let place = place.unwrap_or(Place {
             device: DeviceNumber::new(0, 99),
             path: position.path.clone(),
@@ -269,9 +271,9 @@ impl Node for Host {
     }
 
     fn is_indexed(&self, device: DeviceNumber) -> bool {
-        let is_blind = self.index == Index::Blind;
-        let mut staged = self.staged.iter().filter(|_| !is_blind);
-        self.index == Index::Missing
+        let lacks_devices = self.index == IndexState::WithoutDevices;
+        let mut staged = self.staged.iter().filter(|_| !lacks_devices);
+        self.index == IndexState::Missing
             || staged.any(|path| {
                 let mut parts = Path::new(path).ancestors();
                 let place = parts.find_map(|path| self.position(path)?.1);
@@ -279,7 +281,7 @@ impl Node for Host {
             })
     }
 
-    fn is_usual_mount(&self, mount: MountId) -> bool {
+    fn is_root_or_kubelet_mount(&self, mount: MountId) -> bool {
         let mut usual = ["/", "/k"].iter();
         usual.any(|path| {
             let found = self.position(Path::new(path));
@@ -313,7 +315,7 @@ impl Node for Host {
         Ok(self.is_bare)
     }
 
-    fn within(&self, _: &Path, path: &Path) -> PathBuf {
+    fn resolve_in_rootfs(&self, _: &Path, path: &Path) -> PathBuf {
         path.to_owned()
     }
 }

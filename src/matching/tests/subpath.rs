@@ -6,13 +6,13 @@ use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 
-use super::host::{Found, Host};
-use crate::matching::{Node, PodError, Resolved, match_source};
+use super::host::{Host, MatchResult};
+use crate::matching::{NodeLookup, ResolvedSource, StagedListError, match_source};
 
 const CSI: &str = "/k/pods/u/volumes/kubernetes.io~csi";
 const BIND: &str = "/k/pods/u/volume-subpaths/pv-1/app/0";
 
-/// A node where these CSI volumes of the pod are staged, by their names.
+/// Returns a node where the pod's CSI volumes with these names are staged.
 fn host<S: ToString>(mounts: &[S], staged: &[&str]) -> Host {
     let staged: Vec<String> = staged
         .iter()
@@ -25,13 +25,13 @@ fn host<S: ToString>(mounts: &[S], staged: &[&str]) -> Host {
 }
 
 #[track_caller]
-fn assert_found(found: Found, subpath: &str, what: &str) {
+fn assert_found(found: MatchResult, subpath: &str, what: &str) {
     let expected = (format!("{CSI}/pv-1/mount"), subpath.to_owned());
     assert_eq!(found.unwrap(), Some(expected), "{what}");
 }
 
 #[test]
-fn a_bind_belongs_to_the_target_that_holds_its_root() {
+fn a_bind_matches_the_volume_that_contains_its_root() {
     let target = "/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
     for (what, mounts, subpath) in [
         (
@@ -58,7 +58,7 @@ fn a_bind_belongs_to_the_target_that_holds_its_root() {
             "db",
         ),
         (
-            "on btrfs, whose mounts share a device",
+            "a bind on btrfs, whose mounts share a device",
             vec![
                 format!("0:30 /@root / btrfs"),
                 format!("0:30 /@home /home btrfs"),
@@ -84,12 +84,12 @@ fn a_bind_belongs_to_the_target_that_holds_its_root() {
             "my db\nx\\040",
         ),
         (
-            "all of it",
+            "the whole volume",
             vec![format!("8:1 / /"), format!("8:1 /k{target} {BIND}")],
             "",
         ),
         (
-            "two binds, of which the later one is on top",
+            "two binds on one path, the later one on top",
             vec![
                 format!("8:1 / /"),
                 format!("8:1 /k{target}/old {BIND}"),
@@ -114,35 +114,35 @@ fn a_bind_belongs_to_the_target_that_holds_its_root() {
 }
 
 #[test]
-fn what_leads_elsewhere_than_its_name_says_is_refused() {
+fn a_bind_whose_name_and_root_disagree_is_refused() {
     let bind = |root: &str| format!("8:1 {root} {BIND}");
-    let refused = |line: &str, staged: &[&'static str], wanted: &[&str]| {
-        host(&["8:1 / /", line], staged).assert_refused(BIND, wanted);
+    let assert_refused = |line: &str, staged: &[&'static str], expected: &[&str]| {
+        host(&["8:1 / /", line], staged).assert_refused(BIND, expected);
     };
-    refused(
+    assert_refused(
         "8:1 /x /x",
         &["pv-1"],
         &["volume pv-1: ", BIND, "isn't in its directory"],
     );
-    refused(
+    assert_refused(
         &bind("/elsewhere/db"),
         &["pv-1"],
         &["volume pv-1: ", "leads to /elsewhere/db on device 8:1"],
     );
     let other_device = bind(&format!("{CSI}/pv-1/mount/db")).replace("8:1", "8:9");
-    refused(
+    assert_refused(
         &other_device,
         &["pv-1"],
         &["volume pv-1: ", "on device 8:9"],
     );
     let beside = bind(&format!("{CSI}/pv-1/mounted/db"));
-    refused(
+    assert_refused(
         &beside,
         &["pv-1"],
         &["volume pv-1: ", "isn't in its directory"],
     );
     let deleted = bind(&format!("{CSI}/pv-1/mount/db//deleted"));
-    refused(
+    assert_refused(
         &deleted,
         &["pv-1"],
         &[
@@ -153,14 +153,14 @@ fn what_leads_elsewhere_than_its_name_says_is_refused() {
     );
     let other = bind(&format!("{CSI}/pv-2/mount/db"));
     for staged in [&["pv-2"][..], &["pv-1", "pv-2"], &["pv-2", "pv-1"]] {
-        refused(
+        assert_refused(
             &other,
             staged,
             &["volume pv-2: ", "named after another one", BIND],
         );
     }
     let nfs = format!("{} nfs4", bind("/"));
-    refused(
+    assert_refused(
         &nfs,
         &["pv-1"],
         &["volume pv-1: ", "leads to nothing that is known"],
@@ -168,11 +168,11 @@ fn what_leads_elsewhere_than_its_name_says_is_refused() {
 }
 
 #[test]
-fn a_missing_bind_is_refused_under_a_staged_volumes_name() {
+fn a_missing_bind_named_after_a_staged_volume_is_refused() {
     let line = format!("8:1 {CSI}/pv-1/mount/db {BIND}");
     for (gone, why) in [
         (BIND.to_owned(), "leads to nothing that is known"),
-        (format!("{CSI}/pv-1/mount"), "isn't there"),
+        (format!("{CSI}/pv-1/mount"), "doesn't exist"),
     ] {
         let host = |staged| Host {
             gone: gone.clone().into(),
@@ -185,7 +185,7 @@ fn a_missing_bind_is_refused_under_a_staged_volumes_name() {
 }
 
 #[test]
-fn binds_of_other_volumes_pass_whatever_they_are_of() {
+fn binds_named_after_other_volumes_do_not_match() {
     for root in [
         "/k/pods/u/volumes/kubernetes.io~empty-dir/pv-1/db",
         "/x//deleted",
@@ -204,36 +204,36 @@ fn binds_of_other_volumes_pass_whatever_they_are_of() {
     assert_eq!(
         unknown.find(BIND),
         Ok(None),
-        "what can't be known is no volume's by its name"
+        "an unknown place doesn't match by name"
     );
 }
 
 #[test]
-fn mounts_are_read_only_where_something_is_staged_for_the_pod() {
+fn without_a_staged_volume_the_place_of_a_bind_is_not_looked_up() {
     struct Unread;
-    impl Node for Unread {
+    impl NodeLookup for Unread {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
             let _ = path;
             Ok(None)
         }
-        fn resolve(&self, _: &Path) -> Result<Resolved, LookupError> {
-            Ok(Resolved::default())
+        fn resolve(&self, _: &Path) -> Result<ResolvedSource, LookupError> {
+            Ok(ResolvedSource::default())
         }
-        fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, PodError> {
+        fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
             Ok(Vec::new())
         }
         fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
             let target = format!("{CSI}/pv-1/mount");
-            assert_eq!(path, Path::new(&target), "the directory that isn't there");
+            assert_eq!(path, Path::new(&target), "the missing directory");
             Ok(None)
         }
         fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {
-            // A missing one is.
+            // A missing directory is bare.
             Ok(true)
         }
 
-        fn within(&self, _: &Path, _: &Path) -> std::path::PathBuf {
-            unreachable!("no destination is asked for")
+        fn resolve_in_rootfs(&self, _: &Path, _: &Path) -> std::path::PathBuf {
+            unreachable!("matching looks up no destinations")
         }
     }
     assert_eq!(
@@ -243,16 +243,16 @@ fn mounts_are_read_only_where_something_is_staged_for_the_pod() {
 }
 
 #[test]
-fn lost_metadata_covers_a_bind_into_the_bare_directory() {
-    let into = |root: &str| format!("8:1 {root} {BIND}");
+fn a_bind_into_a_bare_directory_is_refused() {
+    let bind_of = |root: &str| format!("8:1 {root} {BIND}");
     let inside = format!("{CSI}/pv-1/mount/db");
     for (line, bare, refused) in [
-        (into(&inside), true, true),
-        (into(&format!("{inside}//deleted")), true, true),
-        (into(&inside), false, false),
+        (bind_of(&inside), true, true),
+        (bind_of(&format!("{inside}//deleted")), true, true),
+        (bind_of(&inside), false, false),
         // An emptyDir of the same name.
         (
-            into("/k/pods/u/volumes/kubernetes.io~empty-dir/pv-1/db"),
+            bind_of("/k/pods/u/volumes/kubernetes.io~empty-dir/pv-1/db"),
             true,
             false,
         ),
@@ -283,14 +283,14 @@ fn lost_metadata_covers_a_bind_into_the_bare_directory() {
     }
 }
 
-/// A kubelet binds a hostPath's subPath as it does a volume's.
+/// Kubelet binds the subPath of a hostPath volume below `volume-subpaths` too.
 #[test]
-fn a_bind_of_another_volume_is_not_ordinary_by_its_place() {
+fn a_subpath_bind_of_a_volume_outside_the_pod_matches_or_is_refused() {
     let other = "/k/pods/other/volumes/kubernetes.io~csi/pv-9/mount";
     let bind = |root: &str| format!("8:1 {root} {BIND}");
-    for own in [&[][..], &["pv-0"]] {
+    for pod_volumes in [&[][..], &["pv-0"]] {
         let with = |line: String, target: &str| {
-            let mut host = host(&["8:1 / /".to_owned(), line], own);
+            let mut host = host(&["8:1 / /".to_owned(), line], pod_volumes);
             host.staged.push(target.to_owned());
             host
         };

@@ -1,15 +1,21 @@
-//! Configs that are refused: they would show a volume on the host, or give it to a container without mounts of its own.
+//! Configs that are refused because a volume would appear on the host, or because the container has no mount namespace
+//! of its own.
 
 use super::*;
 
-/// A volume at `place`, after these mounts, with these further options and root propagation.
-fn verdict(mounts: &[&str], place: &str, options: &str, root: &str) -> Result<(), String> {
+/// Plans a volume at `destination` after these mounts, with these additional options and root propagation.
+fn plan_volume(
+    mounts: &[&str],
+    destination: &str,
+    options: &str,
+    root: &str,
+) -> Result<(), String> {
     let mounts: Vec<String> = mounts.iter().map(|mount| format!("{{{mount}}},")).collect();
     let mounts = mounts.concat();
     let text = format!(
         r#"{{"root":{{"path":"rootfs"}},"mounts":[{mounts}
-            {{"destination":"{place}","source":"{TARGET}","options":["bind"{options}]}},
-            {{"destination":"{place}/x","source":"/srv","options":["rbind","rshared"]}}],
+            {{"destination":"{destination}","source":"{TARGET}","options":["bind"{options}]}},
+            {{"destination":"{destination}/x","source":"/srv","options":["rbind","rshared"]}}],
             "linux":{{"namespaces":[{{"type":"mount"}}],"rootfsPropagation":"{root}"}}}}"#
     );
     for role in [member("s"), Role::Standalone] {
@@ -36,9 +42,9 @@ fn volume(destination: &str, options: &str) -> String {
 }
 
 #[test]
-fn a_volume_that_is_shared_itself_is_refused() {
+fn a_shared_volume_mount_is_refused() {
     for options in [r#","rshared""#, r#","rslave","shared""#] {
-        let error = verdict(&[], "/data", options, "rprivate").unwrap_err();
+        let error = plan_volume(&[], "/data", options, "rprivate").unwrap_err();
         assert!(
             error.starts_with("volume pv-1: its mount is to be shared with the host")
                 && error.contains("hint: "),
@@ -47,7 +53,7 @@ fn a_volume_that_is_shared_itself_is_refused() {
     }
     for options in ["", r#","rslave""#, r#","rshared","rprivate""#] {
         assert_eq!(
-            verdict(&[], "/data", options, "rshared"),
+            plan_volume(&[], "/data", options, "rshared"),
             Ok(()),
             "{options}"
         );
@@ -55,9 +61,9 @@ fn a_volume_that_is_shared_itself_is_refused() {
 }
 
 #[test]
-fn a_volume_below_what_the_host_shares_is_refused() {
+fn a_volume_below_a_mount_shared_with_the_host_is_refused() {
     let (shared, private) = (r#","rshared""#, r#","rprivate""#);
-    for (mounts, place, root, by) in [
+    for (mounts, destination, root, by) in [
         (vec![bind("/a", shared)], "/a/data/.", "rshared", "/a"),
         (vec![bind("/a", shared)], "/a/data", "", "/a"),
         (
@@ -66,26 +72,26 @@ fn a_volume_below_what_the_host_shares_is_refused() {
             "",
             "/a",
         ),
-        // Without a word of its own a bind is its source's peer.
+        // A bind without a propagation option is a peer of its source.
         (vec![bind("/a", "")], "/a/data", "rshared", "/a"),
-        // That isn't said of what is mounted below it.
+        // "private" doesn't apply to submounts.
         (
             vec![bind("/a", r#","private""#)],
             "/a/data",
             "rshared",
             "/a",
         ),
-        // By a link in the image.
+        // Through a symbolic link in the image.
         (vec![bind("/a", shared)], "/link/data", "rshared", "/a"),
         (vec![bind("/link", shared)], "/a/data", "rshared", "/link"),
-        // The last one on a place is what is mounted on.
+        // The last mount with a destination is the one that is mounted on.
         (
             vec![bind("/a", private), bind("/a", shared)],
             "/a/data",
             "rshared",
             "/a",
         ),
-        // A file system of the container's own is where it is.
+        // A new file system on a shared mount.
         (
             vec![bind("/a", shared), tmpfs("/a/t", "")],
             "/a/t/data",
@@ -95,20 +101,20 @@ fn a_volume_below_what_the_host_shares_is_refused() {
         (vec![tmpfs("/t", shared)], "/t/data", "rshared", "/t"),
     ] {
         let listed: Vec<&str> = mounts.iter().map(String::as_str).collect();
-        let error = verdict(&listed, place, "", root).unwrap_err();
+        let error = plan_volume(&listed, destination, "", root).unwrap_err();
         let expected =
-            format!("volume pv-1: {place} is below {by}, a mount that the container shares");
+            format!("volume pv-1: {destination} is below {by}, a mount that the container shares");
         assert!(
             error.starts_with(&expected) && error.contains("hint: "),
-            "{listed:?} {place}: {error}"
+            "{listed:?} {destination}: {error}"
         );
     }
 }
 
 #[test]
-fn what_the_host_does_not_share_is_no_matter() {
+fn a_volume_below_a_private_mount_is_accepted() {
     let (shared, private) = (r#","rshared""#, r#","rprivate""#);
-    for (mounts, place, root) in [
+    for (mounts, destination, root) in [
         (vec![bind("/a", "")], "/a/data", ""),
         (vec![bind("/a", "")], "/a/data", "rslave"),
         (vec![bind("/a", private)], "/a/data", "rshared"),
@@ -128,22 +134,22 @@ fn what_the_host_does_not_share_is_no_matter() {
             "/a/b/data",
             "rshared",
         ),
-        // As runtimes write them: their mounts are nobody else's.
+        // Mounts as runtimes write them, which the host doesn't share.
         (vec![tmpfs("/run", "")], "/run/data", "rshared"),
         (vec![volume("/v", "")], "/v/data", "rshared"),
         (vec![volume("/v", private)], "/v/data", "rshared"),
     ] {
         let listed: Vec<&str> = mounts.iter().map(String::as_str).collect();
         assert_eq!(
-            verdict(&listed, place, "", root),
+            plan_volume(&listed, destination, "", root),
             Ok(()),
-            "{listed:?} {place} {root}"
+            "{listed:?} {destination} {root}"
         );
     }
 }
 
 #[test]
-fn without_mounts_of_its_own_a_container_gets_no_volume() {
+fn a_container_without_a_mount_namespace_gets_no_volume() {
     let hook = Config {
         mount_mode: MountMode::Hook,
         ..Config::default()
@@ -172,6 +178,6 @@ fn without_mounts_of_its_own_a_container_gets_no_volume() {
         let error = planned(&text, role(UID), &always).unwrap_err();
         assert!(error.contains("without a mount namespace"), "{error}");
         let unneeded = planned(&text, role("uid-3"), &always);
-        assert_eq!(unneeded, Ok(Plan::PassOn), "it has no volumes to hold");
+        assert_eq!(unneeded, Ok(Plan::PassThrough), "no volumes to hold");
     }
 }

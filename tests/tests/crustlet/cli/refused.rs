@@ -259,9 +259,7 @@ fn a_manifest_that_others_can_write_is_none() {
     let web = super::file(&scene, "other.yaml", &microvm("other").to_string());
     let refused = complaint(&scene, &["run", &web]);
     assert!(
-        refused.contains(
-            "can be written by others than root; hint: manifests are run as root"
-        ),
+        refused.contains("can be written by others than root; hint: manifests are run as root"),
         "{refused}"
     );
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();

@@ -3,13 +3,13 @@ use std::path::Path;
 use crust_state::config::Unstaged;
 use rustix::io::Errno;
 
-use super::host::{Host, Index};
+use super::host::{Host, IndexState};
 use crate::matching::match_source;
 
 const PV: &str = "/k/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
 const DOCKER: &str = "/var/lib/docker/volumes/v/_data";
 
-/// `/` and some mounts, and what is staged.
+/// Returns a node with `/` and these mounts, and with volumes staged at these target paths.
 fn host<S: ToString>(mounts: &[S], staged: &[&str]) -> Host {
     let all = ["8:1 / /".to_owned()].into_iter();
     let all: Vec<String> = all.chain(mounts.iter().map(ToString::to_string)).collect();
@@ -17,56 +17,56 @@ fn host<S: ToString>(mounts: &[S], staged: &[&str]) -> Host {
 }
 
 #[test]
-fn a_bind_of_a_volume_is_the_volume_wherever_an_engine_made_it() {
-    let found = |mounts: &[&str], source: &str, expected: (&str, &str)| {
+fn a_bind_of_a_volume_matches_wherever_an_engine_made_it() {
+    let assert_found = |mounts: &[&str], source: &str, expected: (&str, &str)| {
         let found = host(mounts, &["/staged", "/roots/v", PV, "/other"]).find(source);
         let (volume, subpath) = expected;
         let expected = (volume.to_owned(), subpath.to_owned());
         assert_eq!(found, Ok(Some(expected)), "{mounts:?} {source}");
     };
     let pv = |below: &str| format!("8:1 {PV}{below} /b");
-    found(&["8:1 /staged /b"], "/b", ("/staged", ""));
-    found(&[&pv("")], "/b", (PV, ""));
-    found(&[&pv("/a/b")], "/b", (PV, "a/b"));
-    found(&[&pv("")], "/b/below", (PV, "below"));
-    found(&[&pv("/a")], "/b/c", (PV, "a/c"));
-    found(&["8:1 /roots/v/sub /b"], "/b", ("/roots/v", "sub"));
-    found(
+    assert_found(&["8:1 /staged /b"], "/b", ("/staged", ""));
+    assert_found(&[&pv("")], "/b", (PV, ""));
+    assert_found(&[&pv("/a/b")], "/b", (PV, "a/b"));
+    assert_found(&[&pv("")], "/b/below", (PV, "below"));
+    assert_found(&[&pv("/a")], "/b/c", (PV, "a/c"));
+    assert_found(&["8:1 /roots/v/sub /b"], "/b", ("/roots/v", "sub"));
+    assert_found(
         &["8:1 /staged /var/lib/docker/volumes/v/_data"],
         DOCKER,
         ("/staged", ""),
     );
-    // A bind of a bind; one of all that is above; kubelet's directory a second time.
-    found(&["8:1 /staged /b", "8:1 /staged /c"], "/c", ("/staged", ""));
-    found(&["8:1 / /host"], "/host/staged", ("/staged", ""));
-    found(&["8:1 / /host"], &format!("/host{PV}/a"), (PV, "a"));
-    found(
+    // A bind of a bind; a bind of the root directory; a second path of kubelet's directory.
+    assert_found(&["8:1 /staged /b", "8:1 /staged /c"], "/c", ("/staged", ""));
+    assert_found(&["8:1 / /host"], "/host/staged", ("/staged", ""));
+    assert_found(&["8:1 / /host"], &format!("/host{PV}/a"), (PV, "a"));
+    assert_found(
         &["8:1 /k /mnt/kubelet"],
         &format!("/mnt/kubelet{}", &PV[2..]),
         (PV, ""),
     );
-    // A kubelet's directory on its own mount, and the volume bound where its file system is seen.
+    // Kubelet's directory on a mount of its own, and a bind of a volume's directory on the same file system.
     let own = [
         "8:2 / /k",
         "8:2 /pods/u/volumes/kubernetes.io~csi/pv-1/mount/a /b",
     ];
-    found(&own, "/b", (PV, "a"));
-    // A target path that is reached by a bind, and a source that isn't.
+    assert_found(&own, "/b", (PV, "a"));
+    // A target path that leads over a bind, and a source that doesn't.
     let bound = host(&["8:1 /data/x /mnt/x"], &["/mnt/x/t"]);
     let expected = ("/mnt/x/t".to_owned(), String::new());
     assert_eq!(bound.find("/data/x/t"), Ok(Some(expected)));
 }
 
 #[test]
-fn what_is_no_volumes_directory_passes() {
+fn a_directory_of_no_volume_does_not_match() {
     for (mounts, source) in [
-        // Of the directory above, as a node agent has it.
+        // A bind of a directory above the volumes, as node agents have it.
         (&["8:1 /k /b"][..], "/b"),
         (&["8:1 /k/pods/u/volumes /b"], "/b"),
         (&["8:1 / /b"], "/b"),
         (&[], "/k/pods/u/volumes"),
         (&["8:2 / /k"], "/k"),
-        // Beside it, and elsewhere.
+        // Directories beside the volume's and elsewhere.
         (&["8:1 /staged2 /b"], "/b"),
         (&["8:1 /stage /b"], "/b"),
         (&["8:9 /staged /b"], "/b"),
@@ -82,7 +82,7 @@ fn what_is_no_volumes_directory_passes() {
 }
 
 #[test]
-fn ordinary_sources_never_cost_a_mount_table() {
+fn the_mount_table_is_not_read_for_ordinary_sources() {
     let csi = "/k/pods/u/volumes/kubernetes.io~csi/plain/mount";
     let secret = "/k/pods/u/volumes/kubernetes.io~secret/s";
     let bind = "/k/pods/other/volume-subpaths/cache/app/0";
@@ -111,7 +111,7 @@ fn a_directory_below_an_unmatched_volume_is_refused() {
     let mounts = ["8:1 /staged/sub /b", "8:1 /lab/staged/sub /c"];
     let host = host(&mounts, &["/staged", "/lab/staged", "/roots/v"]);
     for (source, target, hint) in [
-        // match_roots = ["/"] would be refused.
+        // The configuration refuses match_roots = ["/"], so the hint doesn't suggest it.
         ("/staged/sub", "/staged", "hint: mount /staged as a whole"),
         ("/staged/a/b", "/staged", "hint: mount /staged as a whole"),
         ("/b/c", "/staged", "hint: mount /staged as a whole"),
@@ -125,7 +125,7 @@ fn a_directory_below_an_unmatched_volume_is_refused() {
         let volume = format!("volume {target}: ");
         host.assert_refused(source, &[&volume, source, "match_roots", hint]);
     }
-    // A path that holds a kubelet's directory would be everybody's.
+    // A directory that contains a kubelet's directory belongs to all its volumes.
     let above = self::host::<&str>(&[], &["/k/pods"]);
     assert_eq!(above.find("/etc/hosts"), Ok(None));
     let above = self::host(&["8:2 / /srv/k"], &["/k"]);
@@ -144,14 +144,14 @@ fn a_bind_of_a_directory_that_was_removed_is_refused() {
             gone: gone.into(),
             ..host(&[line], &["/staged"])
         };
-        let words = [
+        let expected = [
             "volume /staged: /b ",
             "target path /staged",
             "has been removed since",
         ];
-        host.assert_refused("/b", &words);
+        host.assert_refused("/b", &expected);
     }
-    // Where the target path is on a file system of its own, the path within that says nothing.
+    // The target path is on a file system of its own, so the root of the bind doesn't contain it.
     let own = ["8:3 / /srv", "8:3 /v//deleted /b"];
     host(&own, &["/srv/v"]).assert_refused("/b", &["target path /srv/v"]);
 }
@@ -161,7 +161,7 @@ fn a_read_only_bind_shows_the_volume_read_only() {
     for (source, read_only_root, expected) in [
         ("/b", false, false),
         ("/ro", false, true),
-        // All of the node is, and the volume isn't.
+        // The node's own file system is read-only, the volume isn't.
         ("/ro", true, false),
     ] {
         let host = Host {
@@ -180,7 +180,7 @@ fn an_entry_that_cannot_be_read_fails_the_create() {
 }
 
 #[test]
-fn an_overlay_of_a_volume_is_refused_however_it_is_named() {
+fn an_overlay_with_a_volume_as_layer_is_refused() {
     let mounts = [
         "0:50 / /merged overlay",
         "8:1 /staged /b",
@@ -194,7 +194,7 @@ fn an_overlay_of_a_volume_is_refused_however_it_is_named() {
         (&["staged", "/lower"], false),
         (&["/lower", "/stage"], false),
         (&[], false),
-        // Its own mount point, as systemd-sysext makes an overlay of /usr.
+        // An overlay over its own mount point, as systemd-sysext makes on /usr.
         (&["/merged", "/upper"], false),
         (&["/merged/a", "/merged/b", "/merged"], false),
         (&["/merged", "/staged"], true),
@@ -225,7 +225,7 @@ fn an_overlay_of_a_volume_is_refused_however_it_is_named() {
 }
 
 #[test]
-fn a_volume_shown_by_an_overlay_above_it_is_refused() {
+fn a_volume_inside_an_overlays_layer_is_refused() {
     let host = Host {
         layers: vec!["/data"],
         ..host(&["0:50 / /merged overlay"], &["/data/staged"])
@@ -237,7 +237,7 @@ fn a_volume_shown_by_an_overlay_above_it_is_refused() {
 }
 
 #[test]
-fn an_overlay_of_the_root_directory_costs_no_mount_table() {
+fn the_mount_table_is_not_read_for_an_overlay_as_root_directory() {
     let host = Host {
         mounts: vec!["0:50 / / overlay".to_owned()],
         layers: vec!["/staged"],
@@ -250,9 +250,9 @@ fn an_overlay_of_the_root_directory_costs_no_mount_table() {
 }
 
 #[test]
-fn a_lookup_that_fails_refuses_the_mount() {
+fn a_failed_lookup_refuses_the_mount() {
     let cases = [
-        // The source, a target path that it may be, and one that it may be below.
+        // Pairs of a source and the path whose lookup fails.
         ("/b", "/b"),
         ("/b", "/staged"),
         ("/b/c", "/b/c"),
@@ -270,7 +270,7 @@ fn a_lookup_that_fails_refuses_the_mount() {
 }
 
 #[test]
-fn of_nested_targets_the_nearest_is_the_volume() {
+fn the_nearest_of_nested_target_paths_matches() {
     let mounts = [
         "8:1 /roots/y/b/sub /bind",
         "8:1 /lab/y/b/sub /other",
@@ -294,16 +294,16 @@ fn of_nested_targets_the_nearest_is_the_volume() {
             host.assert_refused(source, &["volume /lab/y/b: "]);
         }
     }
-    // One that was unstaged hides none above it.
+    // A target path that is no longer staged matches nothing.
     let host = self::host(&["8:1 /unstaged/a /b"], &["/staged"]);
     assert_eq!(host.find("/b"), Ok(None));
 }
 
-/// As where a file system was mounted at the target path since, or it was staged in another mount namespace.
+/// The file system was mounted at the target path after the stage, or the volume was staged in another mount namespace.
 #[test]
 fn a_target_on_an_unindexed_file_system_is_found() {
     let host = Host {
-        index: Index::Blind,
+        index: IndexState::WithoutDevices,
         ..host(
             &["8:5 / /lab/late", "8:5 /vol /b", "8:5 /vol/sub /sub"],
             &["/lab/late/vol"],
@@ -316,7 +316,7 @@ fn a_target_on_an_unindexed_file_system_is_found() {
 }
 
 #[test]
-fn a_bound_kubelet_directory_hides_no_volume() {
+fn volumes_match_by_both_paths_of_a_bound_kubelet_directory() {
     let other = PV.replacen("/k/", "/lab/k/", 1);
     for mounts in [&["8:1 /lab/k /k"][..], &["8:1 /lab/k/pods /k/pods"]] {
         let host = host(mounts, &[PV]);
@@ -330,7 +330,7 @@ fn a_bound_kubelet_directory_hides_no_volume() {
 }
 
 #[test]
-fn a_bind_of_a_volumes_directory_by_a_driver_is_refused() {
+fn a_bind_at_a_csi_target_path_matches_or_is_refused() {
     let csi = "/k/pods/u/volumes/kubernetes.io~csi/plain/mount";
     let mount = |root: &str| format!("8:1 {root} {csi}");
     let expected = ("/staged".to_owned(), String::new());
@@ -343,7 +343,7 @@ fn a_bind_of_a_volumes_directory_by_a_driver_is_refused() {
 }
 
 #[test]
-fn a_mount_below_a_target_path_is_refused_with_its_reason() {
+fn a_mount_below_a_target_path_is_refused_with_the_reason() {
     let mounts = [
         "8:5 / /staged/other",
         "0:60 / /staged/nfs nfs4",
@@ -365,25 +365,25 @@ fn a_mount_below_a_target_path_is_refused_with_its_reason() {
     }
 }
 
-/// runc cleans a relative source by its text before it binds it.
+/// runc removes the dots of a relative source by its text before it binds it.
 #[test]
-fn a_link_before_dots_may_lead_to_a_volume_by_either_reading() {
-    let with = |staged: &[&str]| Host {
+fn a_source_with_a_link_before_dots_is_refused_if_its_readings_differ() {
+    let host_with = |staged: &[&str]| Host {
         link: Some(("/bundle/link", "/other/dir")),
         ..host::<&str>(&[], staged)
     };
     let source = "/bundle/link/../vol";
     for staged in ["/bundle/vol", "/other/vol"] {
-        let words = [
+        let expected = [
             source,
             &format!("volume {staged}"),
             "no volume",
             "hint: give the source without",
         ];
-        with(&[staged]).assert_refused(source, &words);
+        host_with(&[staged]).assert_refused(source, &expected);
     }
-    with(&["/bundle/vol", "/other/vol"]).assert_refused(source, &["volume /other/vol"]);
-    assert_eq!(with(&["/vol"]).find(source), Ok(None));
+    host_with(&["/bundle/vol", "/other/vol"]).assert_refused(source, &["volume /other/vol"]);
+    assert_eq!(host_with(&["/vol"]).find(source), Ok(None));
     let expected = Some(("/bundle/vol".to_owned(), String::new()));
     for source in [
         "/bundle/plain/../vol",
@@ -391,14 +391,14 @@ fn a_link_before_dots_may_lead_to_a_volume_by_either_reading() {
         "/bundle/vol",
     ] {
         assert_eq!(
-            with(&["/bundle/vol"]).find(source),
+            host_with(&["/bundle/vol"]).find(source),
             Ok(expected.clone()),
             "{source}"
         );
     }
 }
 
-/// A create costs the sum of its mounts and of the staged volumes, and not their product.
+/// The cost of a create grows with the sum of its mounts and the staged volumes, not with their product.
 #[test]
 fn target_paths_are_looked_up_once_for_all_sources() {
     let targets: Vec<String> = (0..50).map(|number| format!("/lab/v{number}")).collect();
@@ -419,14 +419,14 @@ fn target_paths_are_looked_up_once_for_all_sources() {
     };
     let [few, many] = [1, 20].map(lookups);
     assert_eq!(few[0], many[0], "lookups of target paths");
-    // The identity and the place of each that is a bind mount. The others are on the root directory's mount, as all
-    // target paths are.
+    // For each bind its identity and its place. The other sources are on the root directory's mount, as all target
+    // paths are.
     assert_eq!(many[1] - few[1], 19 * 2, "lookups of sources");
 }
 
-/// A directory that was removed can only have been bound before, so paths that are no mount's root aren't it.
+/// A removed directory can only be reached by an earlier bind, so only roots of mounts are looked up.
 #[test]
-fn a_target_that_is_missing_costs_ordinary_sources_nothing() {
+fn the_mount_table_is_not_read_for_ordinary_sources_if_a_target_is_missing() {
     let host = Host {
         gone: "/lab".into(),
         ..host(&["8:1 /data /b", "8:1 /lab/v//deleted /c"], &["/lab/v"])
@@ -439,7 +439,7 @@ fn a_target_that_is_missing_costs_ordinary_sources_nothing() {
     assert_eq!(host.find("/b"), Ok(None));
 }
 
-/// A file on an overlay may have the device of a layer.
+/// A file on an overlay may have the device number of a layer.
 #[test]
 fn a_file_of_an_overlay_is_refused_whatever_its_device() {
     let host = Host {
@@ -449,9 +449,9 @@ fn a_file_of_an_overlay_is_refused_whatever_its_device() {
     host.assert_refused("/merged/file", &["volume /staged: ", "overlay"]);
 }
 
-/// A server that doesn't answer must not hold up every create of the node.
+/// A server that doesn't answer must not block every create of the node.
 #[test]
-fn a_target_that_hangs_is_known_by_the_mount_table() {
+fn a_target_on_a_silent_server_is_found_by_the_mount_table() {
     let targets = ["/far/v", "/far", "/staged"];
     let mounts = [
         "0:77 / /far fuse",
@@ -460,7 +460,7 @@ fn a_target_that_hangs_is_known_by_the_mount_table() {
         "0:40 / /m tmpfs",
         "8:1 /x /d",
     ];
-    for index in [Index::Whole, Index::Missing] {
+    for index in [IndexState::Complete, IndexState::Missing] {
         let host = Host {
             silent: Some("/far"),
             index,
@@ -480,7 +480,7 @@ fn a_target_that_hangs_is_known_by_the_mount_table() {
     }
 }
 
-/// The rule for paths holds for all paths: a broken entry is refused, a lost one too, and nothing else is.
+/// A bind is treated like the target path itself: refused if the entry is broken or lost, else passed through.
 #[test]
 fn a_bind_of_a_volume_whose_entry_is_broken_or_lost_is_refused() {
     let csi = "/k/pods/u/volumes/kubernetes.io~csi";
@@ -510,9 +510,9 @@ fn a_bind_of_a_volume_whose_entry_is_broken_or_lost_is_refused() {
     }
 }
 
-/// What is mounted over a target path is what the target path leads to.
+/// A target path leads to what is mounted over it.
 #[test]
-fn what_a_mount_hides_is_no_volumes_directory() {
+fn a_directory_hidden_by_a_mount_does_not_match() {
     for bind in ["8:1 /mnt/v /b", "8:1 / /b"] {
         let host = host(&["8:5 / /mnt", bind], &["/mnt/v", PV]);
         let source = if bind.ends_with("/ /b") {
@@ -529,9 +529,9 @@ fn what_a_mount_hides_is_no_volumes_directory() {
     assert_eq!(host.find("/b"), Ok(None));
 }
 
-/// A kubelet binds each subPath, so thousands of mounts may be of one directory.
+/// Kubelet binds each subPath, so thousands of mounts may be of one directory.
 #[test]
-fn a_place_that_is_no_volumes_is_matched_once() {
+fn a_place_of_no_volume_is_matched_once() {
     let mounts: Vec<String> = (0..100)
         .map(|number| format!("8:1 /data /b{number}"))
         .collect();
