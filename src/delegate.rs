@@ -14,8 +14,8 @@ use crust_blockfs::sys;
 use crust_state::DelegateKind;
 use crust_state::config::DelegateSettings;
 
-/// The paths where a delegate is searched if none is configured, in this order (docs/configuration.md). `PATH` isn't
-/// searched, because containerd and podman pass little or none of it.
+/// The paths at which runcrust looks for a delegate if none is configured, in this order (docs/configuration.md).
+/// `PATH` isn't used, because containerd and podman pass little or none of it.
 const DEFAULT_PATHS: [&str; 4] = [
     "/usr/sbin/runc",
     "/usr/bin/runc",
@@ -23,7 +23,7 @@ const DEFAULT_PATHS: [&str; 4] = [
     "/usr/bin/crun",
 ];
 
-/// Returns the paths where a delegate is searched if none is configured, in this order.
+/// Returns the paths at which runcrust looks for a delegate if none is configured, in this order.
 pub(crate) fn default_paths() -> [&'static Path; 4] {
     DEFAULT_PATHS.map(Path::new)
 }

@@ -67,8 +67,8 @@ impl CreateVerb {
         }
     }
 
-    fn from_word(word: &OsStr) -> Option<Self> {
-        Self::ALL.into_iter().find(|verb| word == verb.name())
+    fn from_name(name: &OsStr) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| name == verb.name())
     }
 }
 
@@ -116,8 +116,8 @@ impl OwnSubcommand {
         }
     }
 
-    fn from_word(word: &OsStr) -> Option<Self> {
-        Self::ALL.into_iter().find(|own| word == own.name())
+    fn from_name(name: &OsStr) -> Option<Self> {
+        Self::ALL.into_iter().find(|own| name == own.name())
     }
 }
 

@@ -1,7 +1,7 @@
 //! youki's grammar: clap 4.
 //!
-//! Options and other arguments can be mixed until `--` (`create x --bundle A` uses bundle A). `--` is only accepted
-//! after the subcommand. Option names can't be abbreviated; short options can be joined (`-sl FILE`, `-bA`,
+//! Options and positional arguments can be mixed until `--` (`create x --bundle A` uses bundle A). `--` is only
+//! accepted after the subcommand. Option names can't be abbreviated; short options can be joined (`-sl FILE`, `-bA`,
 //! `-b=A`). youki rejects repeated options except `--log`. Here the last one wins, as in a version that accepted
 //! repetition.
 
@@ -20,7 +20,7 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
         return Token::End;
     };
     match argument.as_bytes() {
-        _ if cursor.flags_ended => Token::Word(at),
+        _ if cursor.flags_ended => Token::Positional(at),
         // What follows isn't taken as a subcommand.
         b"--" if scope == Scope::Global => Token::Rejected,
         b"--" => {
@@ -29,7 +29,7 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
         }
         [b'-', b'-', name @ ..] => long(cursor, scope, at, name),
         [b'-', _, ..] => short(cursor, scope, at, 1),
-        _ => Token::Word(at),
+        _ => Token::Positional(at),
     }
 }
 

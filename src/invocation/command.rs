@@ -1,4 +1,4 @@
-//! Turns the tokens of a command line into a command.
+//! Combines the tokens of a command line into a command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ pub(super) fn parse(
                 FlagRole::Help => help.add(value),
                 _ => globals.set(flag, value),
             },
-            Token::Word(at) => break at,
+            Token::Positional(at) => break at,
             Token::End | Token::Rejected => return Ok(Command::PassThrough),
             Token::Ambiguity(at, ambiguity) => {
                 return ambiguous_before_subcommand(argv, at, ambiguity);
@@ -39,10 +39,10 @@ pub(super) fn parse(
     if help.is_requested() {
         return Ok(Command::PassThrough);
     }
-    if let Some(own) = OwnSubcommand::from_word(word) {
+    if let Some(own) = OwnSubcommand::from_name(word) {
         return Ok(Command::Own(own, at));
     }
-    match CreateVerb::from_word(word) {
+    match CreateVerb::from_name(word) {
         Some(verb) => parse_create(kind, verb, cursor, globals),
         None if kind == DelegateKind::Crun && word == "update" => Ok(parse_update(cursor)),
         None => Ok(Command::PassThrough),
@@ -63,9 +63,11 @@ fn parse_update(mut cursor: Cursor<'_>) -> Command {
                 }
                 after_flags = cursor.next_index();
             }
-            Token::Word(at) if id.is_none() => id = cursor.argument(at),
+            Token::Positional(at) if id.is_none() => id = cursor.argument(at),
             Token::End => break,
-            Token::Word(_) | Token::Rejected | Token::Ambiguity(..) => return Command::PassThrough,
+            Token::Positional(_) | Token::Rejected | Token::Ambiguity(..) => {
+                return Command::PassThrough;
+            }
         }
     }
     match (resources, id) {
@@ -88,7 +90,7 @@ fn ambiguous_before_subcommand(
     ambiguity: Ambiguity,
 ) -> Result<Command, InvocationError> {
     let later = argv.get(at + 1..).unwrap_or_default();
-    match later.iter().find_map(|word| CreateVerb::from_word(word)) {
+    match later.iter().find_map(|word| CreateVerb::from_name(word)) {
         Some(verb) => {
             let argument = quote_argument(argv, at);
             Err(InvocationError::BeforeSubcommand {
@@ -109,7 +111,7 @@ fn parse_create(
 ) -> Result<Command, InvocationError> {
     let from = cursor.next_index();
     let mut help = HelpFlags::default();
-    let (mut bundle, mut config, mut id, mut words) = (None, None, None, 0_usize);
+    let (mut bundle, mut config, mut id, mut positionals) = (None, None, None, 0_usize);
     let mut rejected = false;
     loop {
         match next_token(kind, &mut cursor, Scope::Create(verb)) {
@@ -120,8 +122,8 @@ fn parse_create(
                 FlagRole::Config => config = value,
                 _ => globals.set(flag, value),
             },
-            Token::Word(at) => {
-                words += 1;
+            Token::Positional(at) => {
+                positionals += 1;
                 id = id.or_else(|| cursor.argument(at));
             }
             Token::End => break,
@@ -133,7 +135,7 @@ fn parse_create(
             }
         }
     }
-    if help.is_requested() || words > max_words(kind, verb) {
+    if help.is_requested() || positionals > max_positionals(kind, verb) {
         return Ok(Command::PassThrough);
     }
     let Some(id) = id.filter(|_| !rejected) else {
@@ -206,9 +208,9 @@ fn next_token<'a>(kind: DelegateKind, cursor: &mut Cursor<'a>, scope: Scope) -> 
     }
 }
 
-/// Returns how many arguments besides flags the delegate accepts: one, or two for `restore` in crun
+/// Returns the largest number of positional arguments that the delegate accepts: one, or two for `restore` in crun
 /// (`crun_assert_n_args(…, 1, 2)`).
-const fn max_words(kind: DelegateKind, verb: CreateVerb) -> usize {
+const fn max_positionals(kind: DelegateKind, verb: CreateVerb) -> usize {
     match (kind, verb) {
         (DelegateKind::Crun, CreateVerb::Restore) => 2,
         _ => 1,

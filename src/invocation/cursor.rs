@@ -11,8 +11,8 @@ use super::grammar::Flag;
 pub(super) enum Token<'a> {
     /// A known flag, and its value if it has one.
     Flag(&'static Flag, Option<&'a OsStr>),
-    /// An argument that isn't a flag, by its index in argv.
-    Word(usize),
+    /// The index in argv of a positional argument, that is, one that is neither a flag nor the value of a flag.
+    Positional(usize),
     /// The end of the command line.
     End,
     /// Every version of the delegate rejects this command line.
@@ -28,7 +28,7 @@ pub(super) struct Cursor<'a> {
     next: usize,
     /// The unread rest of a cluster of short options: the index in argv, and the offset of the next letter.
     pub(super) cluster: Option<(usize, usize)>,
-    /// `--` was seen, or the grammar accepts no flags any more: all further arguments are [`Token::Word`]s.
+    /// `--` was seen, or the grammar accepts no flags any more: all further arguments are [`Token::Positional`]s.
     pub(super) flags_ended: bool,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Splits `name=value`.
+/// Splits `name=value` at the first `=`. Returns the whole text as the name if there is none.
 pub(super) fn split_value(text: &[u8]) -> (&[u8], Option<&OsStr>) {
     match text.iter().position(|&byte| byte == b'=') {
         Some(at) => (&text[..at], Some(OsStr::from_bytes(&text[at + 1..]))),

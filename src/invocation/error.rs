@@ -29,7 +29,7 @@ pub(crate) enum InvocationError {
     },
 }
 
-/// Why an argument is ambiguous.
+/// The reason that an argument is ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ambiguity {
     /// The flag isn't in the table, so it may or may not take the next argument as its value.

@@ -1,7 +1,8 @@
 //! crun's grammar: argp with `ARGP_IN_ORDER` over `getopt_long`.
 //!
-//! Options end at the first other argument, both before and after the subcommand (`crun create x -b A` is rejected:
-//! too many arguments). Long options can be abbreviated as long as that is unambiguous; short ones can be joined.
+//! Options end at the first positional argument, both before and after the subcommand (`crun create x -b A` is
+//! rejected: too many arguments). Long options can be abbreviated as long as that is unambiguous; short ones can be
+//! joined.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,20 +20,20 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
     };
     let global = scope == Scope::Global;
     match argument.as_bytes() {
-        _ if cursor.flags_ended => word(cursor, at, global),
+        _ if cursor.flags_ended => positional(cursor, at, global),
         b"--" => {
             cursor.flags_ended = true;
             next_token(cursor, scope)
         }
         [b'-', b'-', name @ ..] => long(cursor, scope, at, name),
         [b'-', _, ..] => short(cursor, scope, at, 1),
-        _ => word(cursor, at, global),
+        _ => positional(cursor, at, global),
     }
 }
 
-fn word<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
+fn positional<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
     cursor.flags_ended = !global;
-    Token::Word(at)
+    Token::Positional(at)
 }
 
 fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Token<'a> {

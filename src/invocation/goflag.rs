@@ -1,14 +1,14 @@
 //! runc's grammar: urfave/cli over Go's `flag`, v1 (runc 1.1.5 to 1.5.0-rc.1) and v3 (runc's main branch).
 //!
-//! Global flags end at the first other argument. After the subcommand, flags and other arguments can be mixed. v3
-//! parses them in order, while v1 first moves flags to the front ("reorderArgs"). This module parses in order, and
-//! reports an `Ambiguity` where v1's reordering changes the meaning:
+//! Global flags end at the first positional argument. After the subcommand, flags and positional arguments can be
+//! mixed. v3 parses them in order, while v1 first moves flags to the front ("reorderArgs"). This module parses in
+//! order, and reports an `Ambiguity` where v1's reordering changes the meaning:
 //! - A value that begins with `-` isn't moved along with its flag.
 //! - A flag at the end without a value takes the argument that was moved behind it.
 //! - An unknown flag before `--` is moved behind it, where it is no longer a flag (urfave/cli 1.22.9, which Debian 12
 //!   builds runc 1.1.5 with): `create --root=r --` creates a container with the id `--root=r`.
 //!
-//! In all other cases v1 either agrees, or counts too many arguments and rejects.
+//! In all other cases v1 either agrees, or counts too many positional arguments and rejects.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
     }
     let global = scope == Scope::Global;
     if cursor.flags_ended {
-        return word(cursor, at, global);
+        return positional(cursor, at, global);
     }
     let text = argument.as_bytes();
     let name = match text {
@@ -36,7 +36,7 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
         }
         b"-" if !global => return Token::Ambiguity(at, Ambiguity::Dash),
         [b'-', b'-', name @ ..] | [b'-', name @ ..] if !name.is_empty() => name,
-        _ => return word(cursor, at, global),
+        _ => return positional(cursor, at, global),
     };
     let (name, value) = split_value(name);
     let Some(flag) = find(name, scope) else {
@@ -53,10 +53,10 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
     }
 }
 
-fn word<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
+fn positional<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
     // The subcommand's arguments are parsed with their own flag set: a `--` before the subcommand doesn't end them.
     cursor.flags_ended &= !global;
-    Token::Word(at)
+    Token::Positional(at)
 }
 
 fn separate_value<'a>(

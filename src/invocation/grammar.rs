@@ -6,7 +6,7 @@
 
 use super::CreateVerb;
 
-/// What runcrust uses a flag for.
+/// The purpose of a flag for runcrust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagRole {
     Root,
@@ -55,7 +55,7 @@ impl Scope {
     }
 }
 
-/// A flag, and where it is accepted.
+/// A flag, and the scopes in which it is accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flag {
     pub(super) long: &'static str,

@@ -127,7 +127,7 @@ fn check_resources_override(argv: &[OsString], update: &UpdateCommand) {
 }
 
 fn verb(word: &[u8]) -> Option<CreateVerb> {
-    CreateVerb::from_word(OsStr::from_bytes(word))
+    CreateVerb::from_name(OsStr::from_bytes(word))
 }
 
 fn owned(text: &[u8]) -> OsString {

@@ -10,7 +10,8 @@ use super::splice::Splices;
 use super::value::{check_json, elements};
 use super::{ArrayPath, Document, DocumentError};
 
-/// One change to a document. Indices are those in the unedited document, independent of other edits.
+/// One change to a document. Indices are those in the unedited document, independent of other edits. If several edits
+/// replace the same element, the last one wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Edit {
     /// Sets a mount's source, which may be missing, and appends options.

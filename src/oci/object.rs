@@ -152,9 +152,9 @@ impl<'a> Visitor<'a> for ObjectVisitor {
 /// How a key matches a known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyMatch {
-    /// For every parser.
+    /// The key is equal for every parser.
     Exact,
-    /// Only for this family of parsers.
+    /// The key is only equal for this family of parsers.
     OnlyFor(ParserFamily),
 }
 

@@ -96,9 +96,11 @@ fn created(version: CrunVersion, arguments: &[&[u8]]) -> Option<CreateCommand> {
     let (word, rest) = rest.split_first()?;
     let can_restore = version == CrunVersion::V1_28;
     let verb = verb(word).filter(|verb| can_restore || *verb != CreateVerb::Restore)?;
-    let (parsed, words) = argp(&options_after(Some(verb), version), rest)?;
-    let max_words = if verb == CreateVerb::Restore { 2 } else { 1 };
-    let id = words.first().filter(|_| words.len() <= max_words)?;
+    let (parsed, positionals) = argp(&options_after(Some(verb), version), rest)?;
+    let max_positionals = if verb == CreateVerb::Restore { 2 } else { 1 };
+    let id = positionals
+        .first()
+        .filter(|_| positionals.len() <= max_positionals)?;
     let last = |name| {
         parsed
             .iter()
@@ -120,7 +122,7 @@ fn created(version: CrunVersion, arguments: &[&[u8]]) -> Option<CreateCommand> {
     })
 }
 
-/// Parses the options up to the first other argument. Returns them and the arguments from there on; `None` if argp
+/// Parses the options up to the first positional argument. Returns them and the arguments from there on; `None` if argp
 /// fails, or prints help, usage or the version.
 fn argp<'a, 'b>(
     options: &Options,

@@ -130,10 +130,10 @@ impl<'a> ParsedFlags<'a> {
         }
     }
 
-    /// Returns the container that runc creates. runc requires exactly one argument besides flags, and treats an empty
+    /// Returns the container that runc creates. runc requires exactly one positional argument, and treats an empty
     /// path as not given.
-    fn created(&self, verb: CreateVerb, words: &[&[u8]]) -> Option<CreateCommand> {
-        let [id] = words else { return None };
+    fn created(&self, verb: CreateVerb, positionals: &[&[u8]]) -> Option<CreateCommand> {
+        let [id] = positionals else { return None };
         let given = |path: &[u8]| (!path.is_empty()).then(|| owned(path).into());
         (!self.help).then(|| CreateCommand {
             verb,
@@ -157,11 +157,11 @@ fn v1(reorder: Reorder, version: RuncVersion, arguments: &[&[u8]]) -> Option<Cre
     let (parsed, rest) = go_flag_parse(&globals(), arguments)?;
     let (word, rest) = rest.split_first().filter(|_| !parsed.help)?;
     let (verb, flags) = verb(word).map(|verb| (verb, flags_after(verb, version)))?;
-    let (mut reordered, words) = reorder(&flags, rest);
-    reordered.extend(words);
+    let (mut reordered, positionals) = reorder(&flags, rest);
+    reordered.extend(positionals);
     let reordered: Vec<&[u8]> = reordered.iter().map(Vec::as_slice).collect();
-    let (parsed, words) = go_flag_parse(&flags, &reordered)?;
-    parsed.created(verb, words)
+    let (parsed, positionals) = go_flag_parse(&flags, &reordered)?;
+    parsed.created(verb, positionals)
 }
 
 /// Parses flags like Go's `flag.Parse`. Returns them and the arguments that follow; `None` for an error.
@@ -261,45 +261,45 @@ fn v1_22_9(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 
 /// Parses like v3, which accepts the global flags after the subcommand, too.
 fn v3(arguments: &[&[u8]]) -> Option<CreateCommand> {
-    let (parsed, words) = parse_in_order(&globals(), arguments, true)?;
-    let (word, rest) = words.split_first().filter(|_| !parsed.help)?;
+    let (parsed, positionals) = parse_in_order(&globals(), arguments, true)?;
+    let (word, rest) = positionals.split_first().filter(|_| !parsed.help)?;
     let verb = verb(word)?;
     let mut flags = flags_after(verb, RuncVersion::Later);
     (flags.values[2], flags.switches[2]) = (GLOBAL_VALUES, "debug systemd-cgroup");
-    let (parsed, words) = parse_in_order(&flags, rest, false)?;
-    parsed.created(verb, &words)
+    let (parsed, positionals) = parse_in_order(&flags, rest, false)?;
+    parsed.created(verb, &positionals)
 }
 
-/// Returns the flags, and all arguments that aren't flags. With `has_subcommands`, parsing stops at a subcommand, and
-/// the arguments from there on aren't flags.
+/// Returns the flags and the positional arguments. With `has_subcommands`, parsing stops at a subcommand, and all
+/// arguments from there on are positional.
 fn parse_in_order<'a>(
     flags: &Flags,
     arguments: &[&'a [u8]],
     has_subcommands: bool,
 ) -> Option<(ParsedFlags<'a>, Vec<&'a [u8]>)> {
-    let (mut parsed, mut words) = (ParsedFlags::default(), Vec::new());
+    let (mut parsed, mut positionals) = (ParsedFlags::default(), Vec::new());
     let mut rest = arguments.iter().copied();
     while let Some(untrimmed) = rest.next() {
         let argument = untrimmed.trim_ascii();
         if argument == b"--" {
-            words.extend(rest);
+            positionals.extend(rest);
             break;
         }
         let [b'-', after @ ..] = argument else {
-            words.push(argument);
+            positionals.push(argument);
             if has_subcommands && verb(argument).is_some() {
-                words.extend(rest);
+                positionals.extend(rest);
                 break;
             }
             continue;
         };
         let Some(letter) = after.first() else {
-            words.push(argument);
+            positionals.push(argument);
             break;
         };
         if *letter != b'-' && !letter.is_ascii_alphabetic() {
-            words.push(untrimmed);
-            words.extend(rest);
+            positionals.push(untrimmed);
+            positionals.extend(rest);
             break;
         }
         let (name, value) = split_flag(argument)?;
@@ -312,5 +312,5 @@ fn parse_in_order<'a>(
             return None;
         }
     }
-    Some((parsed, words))
+    Some((parsed, positionals))
 }
