@@ -1,5 +1,5 @@
-//! A runtime handler's own interface for storage, where its `RuntimeClass` names one in `fsMgmtSocket`
-//! (KEP-2857's earlier draft): what kubelet asks it once the driver has left a volume to it.
+//! The client of a runtime handler's storage interface, whose socket a `RuntimeClass` names in `fsMgmtSocket` (KEP-2857's
+//! earlier draft). kubelet calls it for volumes that the driver has left to the runtime.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,64 +21,62 @@ use tonic::{Code, Request, Response, Status};
 use crate::volumes::spec::MountSpec;
 use crate::volumes::stats::Stats;
 
-/// A publish applies fsGroup; it is given what a driver's would be.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// The timeout of each call. Publishing may take long, because it applies fsGroup.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Whoever listens on a handler's socket.
+/// The storage interface of a runtime handler. A connection is made for each call.
 #[derive(Debug, Clone)]
 pub(crate) struct RuntimeStorage {
     socket: PathBuf,
 }
 
-/// A runtime hasn't done what it was asked.
+/// The error of a call to a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RuntimeError {
-    /// It says why, or doesn't answer.
+    /// The runtime has refused the call, or doesn't answer.
     #[error("runtime at {}: {method}: {failure}", socket.display())]
     Call {
         socket: PathBuf,
-        /// The call.
         method: &'static str,
-        /// What it says.
         failure: CallFailure,
     },
-    /// It can't be asked.
-    #[error("fsGroup {0} is more than a runtime can be told; hint: a gid is at most 2147483647")]
-    Group(i64),
+    /// The group doesn't fit into the request's field.
+    #[error("fsGroup {0} can't be passed to the runtime; hint: use a gid of at most 2147483647")]
+    FsGroupTooLarge(i64),
 }
 
 impl RuntimeError {
-    /// What the runtime says.
+    /// Returns the gRPC code of the error.
     pub(crate) const fn code(&self) -> Code {
         match self {
             Self::Call { failure, .. } => failure.code(),
-            Self::Group(_) => Code::InvalidArgument,
+            Self::FsGroupTooLarge(_) => Code::InvalidArgument,
         }
     }
 }
 
 impl RuntimeStorage {
-    /// Whoever listens there by then.
+    /// Returns the interface at a socket, which needn't exist yet.
     pub(crate) fn new(socket: &Path) -> Self {
         let socket = socket.to_owned();
         Self { socket }
     }
 
-    /// What it can do, asked anew: it may have been replaced.
+    /// Returns the runtime's capabilities.
     pub(crate) async fn capabilities(&self) -> Result<RuntimeCapabilities, RuntimeError> {
-        let asked = self
+        let response = self
             .call(
                 "RuntimeGetCapabilities",
                 RuntimeGetCapabilitiesRequest {},
                 |mut client, request| async move { client.runtime_get_capabilities(request).await },
             )
             .await?;
-        Ok(asked.into())
+        Ok(response.into())
     }
 
-    /// What it can mount, for a driver to be told.
+    /// Returns the file systems that the runtime can mount.
     pub(crate) async fn file_systems(&self) -> Result<Vec<String>, RuntimeError> {
-        let asked = self
+        let response = self
             .call(
                 "RuntimeGetSupportedFileSystems",
                 RuntimeGetSupportedFileSystemsRequest {},
@@ -87,10 +85,10 @@ impl RuntimeStorage {
                 },
             )
             .await?;
-        Ok(asked.file_systems)
+        Ok(response.file_systems)
     }
 
-    /// Mounts what a driver has answered `NodePublishVolume` with in a sandbox that runs.
+    /// Mounts a volume in a sandbox that is running. `info` is the driver's response to `NodePublishVolume`.
     pub(crate) async fn publish(
         &self,
         sandbox: &str,
@@ -108,7 +106,7 @@ impl RuntimeStorage {
         Ok(())
     }
 
-    /// How full a volume is and how it fares; `device` is the `source` of a driver's answer.
+    /// Returns the usage and the condition of a volume. `device` is the `source` in the driver's response.
     pub(crate) async fn stats(&self, sandbox: &str, device: &str) -> Result<Stats, RuntimeError> {
         let request = RuntimeGetVolumeStatsRequest {
             sandbox_id: sandbox.to_owned(),
@@ -124,7 +122,7 @@ impl RuntimeStorage {
         Ok(stats.into())
     }
 
-    /// Grows a volume's file system; its size then, in bytes. `device` is the `source` of a driver's answer.
+    /// Grows the file system of a volume, and returns its size in bytes. `device` is the `source` in the driver's response.
     pub(crate) async fn expand(
         &self,
         sandbox: &str,
@@ -146,18 +144,18 @@ impl RuntimeStorage {
         Ok(expanded.capacity_bytes)
     }
 
-    async fn call<C, A, F>(
+    async fn call<Req, Resp, F>(
         &self,
         method: &'static str,
-        request: C,
-        on: impl FnOnce(Client<Channel>, Request<C>) -> F,
-    ) -> Result<A, RuntimeError>
+        request: Req,
+        invoke: impl FnOnce(Client<Channel>, Request<Req>) -> F,
+    ) -> Result<Resp, RuntimeError>
     where
-        F: Future<Output = Result<Response<A>, Status>>,
+        F: Future<Output = Result<Response<Resp>, Status>>,
     {
-        let on = |channel, request| on(Client::new(channel), request);
-        let answer = client::call(&self.socket, DEADLINE, request, on).await;
-        answer.map_err(|failure| RuntimeError::Call {
+        let invoke = |channel, request| invoke(Client::new(channel), request);
+        let response = client::call(&self.socket, CALL_TIMEOUT, request, invoke).await;
+        response.map_err(|failure| RuntimeError::Call {
             socket: self.socket.clone(),
             method,
             failure,
@@ -171,7 +169,7 @@ fn publish_request(
     info: &FileSystemMountInfo,
     mount: &MountSpec,
 ) -> Result<RuntimePublishVolumeRequest, RuntimeError> {
-    let gid = |group: i64| i32::try_from(group).map_err(|_| RuntimeError::Group(group));
+    let gid = |group: i64| i32::try_from(group).map_err(|_| RuntimeError::FsGroupTooLarge(group));
     let fsgroup_gid = mount.fs_group.map(gid).transpose()?;
     let option = |(key, value): (&String, &String)| match value.as_str() {
         "" => key.clone(),
@@ -179,7 +177,7 @@ fn publish_request(
     };
     let mut mount_options: Vec<String> = info.options.iter().map(option).collect();
     mount_options.sort_unstable();
-    // Without a group there is nothing to apply a policy to.
+    // A policy is of no use without a group.
     let policy = mount
         .change_policy
         .clone()
@@ -196,18 +194,17 @@ fn publish_request(
     })
 }
 
-/// The capabilities of a runtime, which is asked each time.
+/// The capabilities of a runtime. They are asked for each time, because the runtime may have been replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeCapabilities(Vec<Rpc>);
 
 impl RuntimeCapabilities {
-    /// Returns whether the runtime has a capability.
     pub(crate) fn has(&self, capability: Rpc) -> bool {
         self.0.contains(&capability)
     }
 
-    /// Returns a capability that the pod's volume needs after the mount and the runtime lacks: then the driver mounts
-    /// the volume (the draft's story 2).
+    /// Returns the first capability that the pod's volume needs after the mount and that the runtime lacks. The driver has to
+    /// mount the volume then (the draft's story 2).
     pub(crate) fn lacks(&self, mount: &MountSpec) -> Option<&'static str> {
         let group = match mount.change_policy.as_deref() {
             _ if mount.fs_group.is_none() => None,
@@ -227,7 +224,7 @@ impl FromIterator<Rpc> for RuntimeCapabilities {
     }
 }
 
-/// Leaves out the capabilities that crustlet doesn't know.
+/// Omits the capabilities that crustlet doesn't know.
 impl From<RuntimeGetCapabilitiesResponse> for RuntimeCapabilities {
     fn from(response: RuntimeGetCapabilitiesResponse) -> Self {
         let types = response.capabilities.into_iter().filter_map(|it| it.r#type);

@@ -56,7 +56,7 @@ fn info(options: &[(&str, &str)]) -> FileSystemMountInfo {
 }
 
 #[test]
-fn what_a_runtime_lacks_for_a_pod_is_named() {
+fn the_first_lacking_capability_is_named() {
     let (always, mismatch) = (
         Rpc::FsGroupChangePolicyAlways,
         Rpc::FsGroupChangePolicyRootMismatch,
@@ -84,7 +84,7 @@ fn what_a_runtime_lacks_for_a_pod_is_named() {
 }
 
 #[test]
-fn what_a_driver_has_answered_is_told_to_the_runtime() {
+fn the_request_is_made_from_the_drivers_response() {
     let options = info(&[("noatime", ""), ("commit", "5")]);
     let target = Path::new("/pods/1/mount");
     let request = |group, policy| {
@@ -111,14 +111,17 @@ fn what_a_driver_has_answered_is_told_to_the_runtime() {
     };
     assert_eq!(request(None, Some("OnRootMismatch")), Ok(without));
     let large = i64::from(i32::MAX) + 1;
-    assert_eq!(request(Some(large), None), Err(RuntimeError::Group(large)));
+    assert_eq!(
+        request(Some(large), None),
+        Err(RuntimeError::FsGroupTooLarge(large))
+    );
 }
 
-/// Can tell how full volumes are, and nothing else.
-struct Lesser;
+/// A runtime that supports only statistics.
+struct StatsOnlyRuntime;
 
 #[tonic::async_trait]
-impl Service for Lesser {
+impl Service for StatsOnlyRuntime {
     async fn runtime_get_capabilities(
         &self,
         _: Request<RuntimeGetCapabilitiesRequest>,
@@ -129,7 +132,7 @@ impl Service for Lesser {
             })),
         };
         Ok(Response::new(RuntimeGetCapabilitiesResponse {
-            // The second is of a later version.
+            // The second capability is one of a later version.
             capabilities: vec![capability(Rpc::VolumeStats.into()), capability(99)],
         }))
     }
@@ -180,12 +183,12 @@ impl Service for Lesser {
 }
 
 #[tokio::test]
-async fn a_runtime_is_asked_by_its_socket() {
+async fn calls_are_made_over_the_socket() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("crust.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     let server = tonic::transport::Server::builder()
-        .add_service(Server::new(Lesser))
+        .add_service(Server::new(StatsOnlyRuntime))
         .serve_with_incoming(UnixListenerStream::new(listener));
     tokio::spawn(server);
     let runtime = RuntimeStorage::new(&socket);
@@ -203,11 +206,11 @@ async fn a_runtime_is_asked_by_its_socket() {
     let published = runtime
         .publish("sandbox-1", target, &info(&[]), &mount(None, None, false))
         .await;
-    let told = format!(
+    let expected_error = format!(
         "runtime at {}: RuntimePublishVolume: FailedPrecondition: there is no /.crust",
         socket.display()
     );
-    assert_eq!(published.unwrap_err().to_string(), told);
+    assert_eq!(published.unwrap_err().to_string(), expected_error);
     let expanded = runtime.expand("sandbox-1", "/dev/sdx", 0).await;
     assert_eq!(expanded.unwrap_err().code(), Code::Unimplemented);
 }
