@@ -1,26 +1,25 @@
-//! `crustlet`: what a kubelet does about deferred mounts (KEP-2857, 3756, 2485, 2317), on one node and without an
-//! API server.
+//! `crustlet`: kubelet's part in deferred mounts (KEP-2857, 3756, 2485, 2317), on one node and without an API server.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `cli`, `settings` | the command line, and the commands that ask a running agent |
-//! | `server`, `root` | runs the agent, from the opening of its root directory to its end |
-//! | `agent` | the task that begins the steps from the actual to the desired state |
+//! | `cli`, `settings` | the command line, and the commands that call a running agent |
+//! | `server`, `root` | starts and stops the agent, and locks its root directory |
+//! | `agent` | the task that reconciles the actual with the desired state |
 //! | `api` | the service that the commands call |
-//! | `admission` | decides which volumes of a pod are deferred, by a policy |
-//! | `claims` | binds claims to volumes, and makes, grows and deletes those |
-//! | `operations` | operations on volumes |
-//! | `pods` | the state, the next step and the status of pods |
-//! | `worker` | carries out that step |
-//! | `volumes` | the desired and the actual volumes, and the next step of each |
-//! | `objects` | the objects of manifests: pods, claims, volumes, classes, drivers, secrets |
+//! | `admission` | the policy that decides which volumes of a pod are deferred |
+//! | `claims` | binds claims to volumes, and has volumes created, expanded and deleted |
+//! | `operations` | the operations on volumes |
+//! | `pods` | the state, the next step and the status of a pod |
+//! | `worker` | carries out the steps of pods |
+//! | `volumes` | the desired and the actual state of volumes, and the next step of each volume |
+//! | `objects` | the objects of manifests: pods, claims, volumes, classes, drivers and Secrets |
 //! | `sources` | the directories of manifests |
 //! | `cri` | the client of the container runtime |
 //! | `csi` | the client of drivers, and their capabilities |
-//! | `plugins` | the drivers that there are |
+//! | `plugins` | the registration of drivers |
 //! | `runtime_assist` | the client of a runtime handler's storage interface (KEP-2857's earlier draft) |
-//! | `events` | the events of objects |
-//! | `metrics` | metrics for Prometheus, and the health page |
+//! | `events` | the events about objects |
+//! | `metrics` | the metrics for Prometheus, and the health page |
 //! | `watch` | the watch on directories |
 
 #![forbid(unsafe_code)]

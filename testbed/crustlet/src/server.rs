@@ -1,4 +1,4 @@
-//! Runs the agent, from the opening of its root directory to its end.
+//! Starts the agent with its servers, and stops them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,11 @@ use crate::root::Root;
 use crate::settings::{MANIFESTS, Settings};
 use crate::volumes::layout::RootDirLayout;
 
-/// Calls under way on the socket: people's.
-const CALLS: usize = 256;
+/// The most calls that may be under way on the socket. They are made by commands that a person runs.
+const MAX_CALLS: usize = 256;
 
-/// What calls under way are given at the end.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long calls under way may take at the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
@@ -39,13 +39,13 @@ static DAEMON: Daemon = Daemon {
     sockets: KnownSockets {
         names: &[],
         paths: "--listen",
-        left: "crustlet takes none",
+        left: "crustlet can't be started by socket activation",
     },
 };
 
-/// Serves until SIGTERM or SIGINT. Pods and volumes stay as they are: the next one finds them.
+/// Serves until SIGTERM or SIGINT. Pods and volumes are left as they are, and the next start finds them.
 pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
-    // Before anybody can call: whoever is answered may send one.
+    // This comes before the server answers, because a caller may send a signal after its first answer.
     let mut signals = Signals::new()?;
     let root = Root::acquire(&settings.root_dir)?;
     root.path().clone_into(&mut settings.root_dir);
@@ -59,24 +59,24 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
         events: Events::default(),
         metrics: Arc::clone(&metrics),
     };
-    // Its own directory is there from the start; others' come when they come.
+    // crustlet creates its own directory of manifests. Others may be created later.
     crate::operations::create_directory(&settings.root_dir.join(MANIFESTS))?;
     let cri = Cri::new(&settings.container_runtime_endpoint, root.id());
-    let (questions, asked) = mpsc::unbounded_channel();
+    let (query_sender, queries) = mpsc::unbounded_channel();
     let api = Api::new(
         settings.manifests(),
         context.events.clone(),
         cri.clone(),
-        questions,
+        query_sender,
     );
-    // Before anything else, and by nothing but the disk (KEP-3756).
-    let agent = Agent::new(&settings, context.clone(), cri, asked)?;
+    // The agent reconstructs the volumes from the disk before anything else happens (KEP-3756).
+    let agent = Agent::new(&settings, context.clone(), cri, queries)?;
     let registry = context.layout.registry();
     crate::operations::create_directory(&registry)?;
     tokio::spawn(drivers.watch(registry));
     let limits = Limits {
         connections: CONNECTIONS,
-        calls: CALLS,
+        calls: MAX_CALLS,
         streams: 64,
     };
     let socket = listen::unix(&DAEMON, &settings.listen)?;
@@ -90,15 +90,15 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
         tokio::spawn(metrics::serve(listener, metrics));
     }
     tell_ready();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), root = %settings.root_dir.display(), "serves");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), root = %settings.root_dir.display(), "serving");
     let mut agent = tokio::spawn(agent.run());
     loop {
         tokio::select! {
-            told = signals.next() => match told {
-                // There is no configuration but the command line.
+            event = signals.next() => match event {
+                // There is no configuration file to reload.
                 SignalEvent::Reload => {}
                 SignalEvent::End(name) => {
-                    tracing::info!("{name}: ends; pods go on");
+                    tracing::info!("{name}: stopping; pods keep running");
                     break;
                 }
             },
@@ -108,5 +108,5 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     }
     tell_stopping();
     agent.abort();
-    Ok(servers.end(DRAIN).await?)
+    Ok(servers.end(DRAIN_TIMEOUT).await?)
 }
