@@ -1,7 +1,7 @@
-//! Which of a pod's volumes are deferred, by a policy (KEP-2857, "Setting `DeferFSMount` in `PodSpec`").
+//! Decides by a policy which volumes of a pod are deferred (KEP-2857, "Setting `DeferFSMount` in `PodSpec`").
 //!
-//! The KEP leaves it to a webhook or a scheduler's plugin, which knows the triples of storage class, runtime class
-//! and what the two can do after the mount. Here it is a file that is asked when a pod comes.
+//! The KEP leaves the decision to a webhook or a scheduler plugin that knows the triples of storage class, runtime class and
+//! supported post-mount configuration. Here the triples are the rules of a file.
 
 mod policy;
 mod post_mount;
@@ -14,63 +14,60 @@ use serde_json::Value;
 use crate::claims::request::class_of;
 use crate::objects::{Kind, Name, Objects, Pod, manifest, set_deferred};
 
-pub(crate) use policy::Policy;
-use policy::{Rule, Storage};
+pub(crate) use policy::DeferPolicy;
+use policy::{DeferRule, StorageSelector};
 pub(crate) use post_mount::PostMountStep;
 
-/// What a policy makes of a pod.
+/// The result of applying a policy to a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Admission {
-    /// The pod, with `deferFSMount: true` where it is to be; nothing else is changed.
+    /// The pod's manifest, with `deferFSMount: true` added to the deferred volumes. Nothing else is changed.
     pub(crate) document: Value,
-    /// In the order of the pod's volumes.
-    pub(crate) decisions: Vec<Decision>,
+    /// The decisions in the order of the pod's volumes.
+    pub(crate) decisions: Vec<VolumeDecision>,
 }
 
 /// The decision about a volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Decision {
-    /// Its name in the pod.
+pub(crate) struct VolumeDecision {
+    /// The volume's name in the pod.
     pub(crate) volume: String,
-    /// What was decided.
-    pub(crate) verdict: Verdict,
+    pub(crate) decision: DeferralDecision,
 }
 
-/// `volume data: deferred: …`
-impl fmt::Display for Decision {
+/// Formats a decision: `volume data: deferred: …`.
+impl fmt::Display for VolumeDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "volume {}: {}", self.volume, self.verdict)
+        write!(f, "volume {}: {}", self.volume, self.decision)
     }
 }
 
 /// Whether a volume is deferred, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It is.
+pub(crate) enum DeferralDecision {
+    /// The volume is deferred.
     Deferred(DeferredBy),
-    /// It is left as it was.
-    Left(Reason),
+    /// The volume stays as it is in the manifest.
+    NotDeferred(NotDeferredReason),
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DeferralDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deferred(by) => write!(f, "deferred: {by}"),
-            Self::Left(reason) => write!(f, "left: {reason}"),
+            Self::NotDeferred(reason) => write!(f, "not deferred: {reason}"),
         }
     }
 }
 
-/// Who has deferred a volume.
+/// What a volume is deferred by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeferredBy {
-    /// The pod's manifest, whatever the policy says.
+    /// The pod's manifest, which the policy doesn't override.
     Pod,
     /// A rule of the policy.
     Rule {
-        /// What it is of.
-        storage: Storage,
-        /// On which.
+        storage: StorageSelector,
         runtime_class: String,
     },
 }
@@ -78,7 +75,7 @@ pub(crate) enum DeferredBy {
 impl fmt::Display for DeferredBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Pod => f.write_str("the pod says so"),
+            Self::Pod => f.write_str("set in the pod"),
             Self::Rule {
                 storage,
                 runtime_class,
@@ -87,76 +84,82 @@ impl fmt::Display for DeferredBy {
     }
 }
 
-/// Why a volume is left.
+/// The reason why a volume isn't deferred.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Reason {
-    /// An `emptyDir`, a Secret.
-    #[error("it is no claim's and no CSI driver's")]
-    Kind,
-    /// KEP-2857, "`DeferFSMount` field in Pod Spec": from then on it can't be set.
-    #[error("the pod was started already")]
+pub(crate) enum NotDeferredReason {
+    /// The volume is of another kind, such as an `emptyDir` or a Secret.
+    #[error("the volume is neither a claim nor a CSI volume")]
+    NotCsiOrClaim,
+    /// The pod has been started, after which the field can't be set (KEP-2857, "`DeferFSMount` field in Pod Spec").
+    #[error("the pod has been started already")]
     Started,
-    /// The node's usual handler mounts nothing.
+    /// The pod uses the node's default runtime handler, to which no rule applies.
     #[error("the pod has no runtimeClassName")]
     NoRuntimeClass,
-    /// There is no such claim.
-    #[error("persistentvolumeclaim {0} not found; hint: give its manifest")]
-    NoClaim(Name),
-    /// A raw device.
+    #[error("persistentvolumeclaim {0} not found; hint: add its manifest")]
+    ClaimNotFound(Name),
+    /// The volume is a raw block volume.
     #[error("volumeMode Block: there is no file system to mount")]
-    Block,
-    /// It isn't a CSI driver's.
-    #[error("persistentvolume {0} is no CSI driver's")]
+    BlockMode,
+    /// The claim's volume isn't a CSI volume.
+    #[error("persistentvolume {0} is not a CSI volume")]
     NotCsi(String),
-    /// A claim without either.
-    #[error("persistentvolumeclaim {0} has no storage class, and no volume that has a driver")]
+    /// The claim has no storage class, and isn't bound to a CSI volume.
+    #[error(
+        "persistentvolumeclaim {0} has no storage class, and isn't bound to a volume of a CSI driver"
+    )]
     NoStorage(Name),
-    /// None of the pair.
+    /// No rule has this storage and this runtime class.
     #[error("no rule has {storage} with runtime class {runtime_class}")]
     NoRule {
-        /// What the volume is of.
-        storage: Storage,
-        /// The pod's.
+        storage: StorageSelector,
         runtime_class: String,
     },
-    /// KEP-2857, stories 2 and 3.
+    /// The rule doesn't have all post-mount steps that the pod needs (KEP-2857, stories 2 and 3).
     #[error(
-        "the pod asks for {}, which the rule of {storage} with runtime class {runtime_class} doesn't have in its postMount",
-        post_mount::sentence(lacks)
+        "the pod needs {}, which the rule of {storage} with runtime class {runtime_class} doesn't have in postMount",
+        post_mount::sentence(missing)
     )]
     Unsupported {
-        /// The rule's.
-        storage: Storage,
-        /// The rule's.
+        storage: StorageSelector,
         runtime_class: String,
-        /// What it doesn't have.
-        lacks: Vec<PostMountStep>,
+        /// The steps that the rule doesn't have.
+        missing: Vec<PostMountStep>,
     },
 }
 
-/// Sets `deferFSMount` of the volumes for which a rule has all that the pod asks of them.
+/// Sets `deferFSMount` of the volumes for which a rule has all post-mount steps that the pod needs.
 ///
-/// `false` is what absence is: the KEP's field is a bool that an API server leaves out where it is false, so no
-/// webhook could tell one from the other.
-pub(crate) fn admit(policy: &Policy, objects: &Objects, pod: &Pod, document: &Value) -> Admission {
+/// `false` counts as unset: the KEP's field is a bool, which an API server omits if it is false, so a webhook couldn't
+/// distinguish the two either.
+pub(crate) fn admit(
+    policy: &DeferPolicy,
+    objects: &Objects,
+    pod: &Pod,
+    document: &Value,
+) -> Admission {
     let mut document = document.clone();
-    let started = is_started(&document);
+    let is_started = is_started(&document);
     let volumes = pod.spec.volumes.iter().flatten();
     let decisions = volumes
         .map(|volume| {
-            let verdict = if pod.deferred.contains(&volume.name) {
-                Verdict::Deferred(DeferredBy::Pod)
-            } else if started {
-                Verdict::Left(Reason::Started)
+            let decision = if pod.deferred.contains(&volume.name) {
+                DeferralDecision::Deferred(DeferredBy::Pod)
+            } else if is_started {
+                DeferralDecision::NotDeferred(NotDeferredReason::Started)
             } else {
-                judge(policy, objects, pod, volume).map_or_else(Verdict::Left, Verdict::Deferred)
+                decide(policy, objects, pod, volume)
+                    .map_or_else(DeferralDecision::NotDeferred, DeferralDecision::Deferred)
             };
-            if matches!(verdict, Verdict::Deferred(DeferredBy::Rule { .. })) {
+            if matches!(
+                decision,
+                DeferralDecision::Deferred(DeferredBy::Rule { .. })
+            ) {
                 set_deferred(&mut document, &volume.name);
             }
-            Decision {
+            VolumeDecision {
                 volume: volume.name.clone(),
-                verdict,
+                decision,
             }
         })
         .collect();
@@ -166,8 +169,8 @@ pub(crate) fn admit(policy: &Policy, objects: &Objects, pod: &Pod, document: &Va
     }
 }
 
-/// The same for all pods that there are, in their place.
-pub(crate) fn admit_all(policy: &Policy, objects: &mut Objects) {
+/// Applies a policy to all pods, and replaces their manifests.
+pub(crate) fn admit_all(policy: &DeferPolicy, objects: &mut Objects) {
     let pods: Vec<_> = objects.pods.values().cloned().collect();
     for pod in pods {
         let key = (Kind::Pod, pod.name.clone());
@@ -183,7 +186,8 @@ pub(crate) fn admit_all(policy: &Policy, objects: &mut Objects) {
     }
 }
 
-/// KEP-2857, "`DeferFSMount` field in Pod Spec": "marked by the presence of Kubelet managed pod conditions".
+/// Returns whether a pod has been started (KEP-2857, "`DeferFSMount` field in Pod Spec": "marked by the presence of Kubelet
+/// managed pod conditions").
 fn is_started(document: &Value) -> bool {
     let conditions = document.pointer("/status/conditions");
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
@@ -193,64 +197,68 @@ fn is_started(document: &Value) -> bool {
     })
 }
 
-fn judge(
-    policy: &Policy,
+fn decide(
+    policy: &DeferPolicy,
     objects: &Objects,
     pod: &Pod,
     volume: &Volume,
-) -> Result<DeferredBy, Reason> {
+) -> Result<DeferredBy, NotDeferredReason> {
     let storage = storage(objects, pod, volume)?;
     let runtime_class = pod.spec.runtime_class_name.clone();
     let runtime_class = runtime_class
         .filter(|it| !it.is_empty())
-        .ok_or(Reason::NoRuntimeClass)?;
-    let Some(Rule { post_mount, .. }) = policy.rule(&storage, &runtime_class) else {
-        return Err(Reason::NoRule {
+        .ok_or(NotDeferredReason::NoRuntimeClass)?;
+    let Some(DeferRule { post_mount, .. }) = policy.rule(&storage, &runtime_class) else {
+        return Err(NotDeferredReason::NoRule {
             storage,
             runtime_class,
         });
     };
-    let asks = post_mount::of(pod, volume).into_iter();
-    let lacks: Vec<PostMountStep> = asks.filter(|ask| !post_mount.has(ask)).collect();
-    if lacks.is_empty() {
+    let needed = post_mount::needed_steps(pod, volume).into_iter();
+    let missing: Vec<PostMountStep> = needed.filter(|step| !post_mount.has(step)).collect();
+    if missing.is_empty() {
         Ok(DeferredBy::Rule {
             storage,
             runtime_class,
         })
     } else {
-        Err(Reason::Unsupported {
+        Err(NotDeferredReason::Unsupported {
             storage,
             runtime_class,
-            lacks,
+            missing,
         })
     }
 }
 
-/// What a volume is of, which a rule may name.
-fn storage(objects: &Objects, pod: &Pod, volume: &Volume) -> Result<Storage, Reason> {
+/// Returns the storage of a volume in the form in which rules name it.
+fn storage(
+    objects: &Objects,
+    pod: &Pod,
+    volume: &Volume,
+) -> Result<StorageSelector, NotDeferredReason> {
     if let Some(source) = &volume.persistent_volume_claim {
         let name = Name::new(&pod.name.namespace, &source.claim_name);
         let claim = objects.claims.get(&name);
-        let claim = claim.ok_or_else(|| Reason::NoClaim(name.clone()))?;
-        of_claim(objects, name, claim.spec.as_ref())
+        let claim = claim.ok_or_else(|| NotDeferredReason::ClaimNotFound(name.clone()))?;
+        claim_storage(objects, name, claim.spec.as_ref())
     } else if let Some(source) = &volume.ephemeral {
         let name = crate::volumes::spec::ephemeral_claim(pod, &volume.name);
         let template = source.volume_claim_template.as_ref();
-        of_claim(objects, name, template.map(|it| &it.spec))
+        claim_storage(objects, name, template.map(|it| &it.spec))
     } else if let Some(source) = &volume.csi {
-        Ok(Storage::Driver(source.driver.clone()))
+        Ok(StorageSelector::Driver(source.driver.clone()))
     } else {
-        Err(Reason::Kind)
+        Err(NotDeferredReason::NotCsiOrClaim)
     }
 }
 
-fn of_claim(
+fn claim_storage(
     objects: &Objects,
     name: Name,
     claim: Option<&PersistentVolumeClaimSpec>,
-) -> Result<Storage, Reason> {
+) -> Result<StorageSelector, NotDeferredReason> {
     let Some(claim) = claim else {
-        return Err(Reason::NoStorage(name));
+        return Err(NotDeferredReason::NoStorage(name));
     };
     let bound = claim.volume_name.as_ref();
     let bound = bound.and_then(|it| Some((it, objects.volumes.get(it)?)));
@@ -259,18 +267,18 @@ fn of_claim(
     if is_block(claim.volume_mode.as_deref())
         || bound.is_some_and(|(_, it)| is_block(it.volume_mode.as_deref()))
     {
-        return Err(Reason::Block);
+        return Err(NotDeferredReason::BlockMode);
     }
     let driver = bound
         .map(|(name, volume)| match &volume.csi {
             Some(csi) => Ok(csi.driver.clone()),
-            None => Err(Reason::NotCsi(name.clone())),
+            None => Err(NotDeferredReason::NotCsi(name.clone())),
         })
         .transpose()?;
     match (class_of(objects, claim), driver) {
-        (Some(class), _) => Ok(Storage::Class(class.to_owned())),
-        (None, Some(driver)) => Ok(Storage::Driver(driver)),
-        (None, None) => Err(Reason::NoStorage(name)),
+        (Some(class), _) => Ok(StorageSelector::Class(class.to_owned())),
+        (None, Some(driver)) => Ok(StorageSelector::Driver(driver)),
+        (None, None) => Err(NotDeferredReason::NoStorage(name)),
     }
 }
 

@@ -1,15 +1,15 @@
-//! The task that knows the desired and the actual state, and begins the steps from one to the other.
+//! The task that owns the desired and the actual state and starts the steps that reconcile them.
 //!
-//! It never waits for anything but the next thing that happens: manifests that change, drivers that come and go,
-//! what the container runtime says, operations that end, questions. Whatever takes time is a task of its own, at
-//! most one for a volume and one for a pod, which tells how it ended.
+//! The task waits only for the next event: a changed manifest, a driver that registers or disconnects, a relist of the
+//! container runtime, the end of an operation, or a query. Everything that blocks runs in a task of its own, at most one
+//! per volume and one per pod, and sends its result back as a [`Completion`].
 
 mod claims;
 mod deferral;
 mod driver_warnings;
 mod listing;
 mod pods;
-mod restart;
+mod reconstruction;
 mod stats;
 mod step;
 mod volumes;
@@ -23,103 +23,106 @@ use anyhow::Result;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
-use crate::admission::{Policy, admit_all};
-use crate::api::Question;
+use crate::admission::{DeferPolicy, admit_all};
+use crate::api::AgentQuery;
 use crate::cri::{Cri, CriError};
 use crate::metrics::VolumeStats;
 use crate::objects::{Objects, Pod};
 use crate::operations::Context;
 use crate::plugins::DriverChanges;
-use crate::pods::observed::Observed;
+use crate::pods::observed::ObservedPod;
 use crate::settings::{FeatureGates, Settings};
 use crate::sources::{self, LoadedManifests, ManifestDirectories, SourceError};
 use crate::volumes::plan::AllowedSteps;
 use crate::watch::DirWatch;
 
-use claims::{ClaimDone, Claims};
+use claims::{ClaimTaskResult, Claims};
 use driver_warnings::DriverWarnings;
 use listing::{ListingInputs, documents};
-use pods::{Ages, Pods, Swept};
-use restart::Restart;
+use pods::{CleanupResult, Generations, Pods};
+use reconstruction::Reconstruction;
 use stats::Measurements;
-use step::PodDone;
-use volumes::{VolumeDone, Volumes};
+use step::PodStepResult;
+use volumes::{VolumeStepResult, Volumes};
 
-/// How often the container runtime is asked for what it has, as kubelet does.
-const RELIST: Duration = Duration::from_secs(1);
+/// The interval between two relists of the container runtime, which is kubelet's.
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
 
-/// How often manifests are read where nobody tells when they change.
-const BLIND: Duration = Duration::from_secs(5);
+/// The interval at which manifests are read if inotify isn't available.
+const MANIFEST_POLL_PERIOD: Duration = Duration::from_secs(5);
 
-/// What ended.
+/// The result of a task that the agent started.
 #[derive(Debug)]
-pub(crate) enum Done {
-    /// An operation of a volume's.
-    Volume(VolumeDone),
-    /// A step of a pod's.
-    Pod(PodDone),
-    /// What was left of a pod on the disk was removed, or not.
-    Swept(Swept),
-    /// The container runtime was asked for all pods.
-    Listed(Ages, Result<BTreeMap<String, Observed>, CriError>),
-    /// The container runtime has said what it is called.
-    Named(String),
-    /// Something of a claim's.
-    Claim(ClaimDone),
-    /// A driver's volumes were measured.
-    Measured(String, Vec<VolumeStats>),
+pub(crate) enum Completion {
+    Volume(VolumeStepResult),
+    Pod(PodStepResult),
+    /// The removal of a pod's logs and directory.
+    PodCleanup(CleanupResult),
+    /// The pods that the container runtime has. The generations are those from before it was asked.
+    Relist(Generations, Result<BTreeMap<String, ObservedPod>, CriError>),
+    /// The name of the container runtime.
+    RuntimeName(String),
+    Claim(ClaimTaskResult),
+    /// The measured volumes of a driver.
+    VolumeStats(String, Vec<VolumeStats>),
 }
 
-/// The task's state.
+/// The state of the agent's task.
 #[derive(Debug)]
 pub(crate) struct Agent {
     context: Context,
     gates: FeatureGates,
     cri: Cri,
-    /// Its name, which is part of containers' ids; empty until it is known.
+    /// The container runtime's name, which is part of the containers' IDs. Empty until it is known.
     runtime: String,
     directories: Vec<PathBuf>,
     sources: ManifestDirectories,
-    /// What is written.
+    /// The manifests as they were last read.
     loaded: LoadedManifests,
-    /// The same, with what was decided laid over it.
+    /// The manifests merged with the records of claims and the policy's decisions.
     objects: Arc<Objects>,
-    policy: Policy,
+    policy: DeferPolicy,
     claims: Claims,
-    /// When manifests are to be read again though nobody tells of a change.
-    again: Option<Instant>,
-    told: Vec<SourceError>,
-    ignored: DriverWarnings,
+    /// When to read the manifests again even if no change is reported.
+    reload_at: Option<Instant>,
+    /// The errors of manifests that were logged, so that each is logged once.
+    logged_errors: Vec<SourceError>,
+    driver_warnings: DriverWarnings,
     pods: Pods,
     volumes: Volumes,
-    restart: Restart,
-    is_listing: bool,
-    measuring: Measurements,
-    period: Duration,
-    questions: mpsc::UnboundedReceiver<Question>,
-    done: (mpsc::UnboundedSender<Done>, mpsc::UnboundedReceiver<Done>),
+    reconstruction: Reconstruction,
+    is_relisting: bool,
+    measurements: Measurements,
+    stats_period: Duration,
+    queries: mpsc::UnboundedReceiver<AgentQuery>,
+    completions: (
+        mpsc::UnboundedSender<Completion>,
+        mpsc::UnboundedReceiver<Completion>,
+    ),
 }
 
 impl Agent {
-    /// What is on the disk is looked at here, before anything else is known (KEP-3756).
+    /// Creates the agent. With the gate `NewVolumeManagerReconstruction` it reconstructs the volumes from the disk first,
+    /// before the desired state is known (KEP-3756).
     pub(crate) fn new(
         settings: &Settings,
         context: Context,
         cri: Cri,
-        questions: mpsc::UnboundedReceiver<Question>,
+        queries: mpsc::UnboundedReceiver<AgentQuery>,
     ) -> Result<Self> {
-        let done = mpsc::unbounded_channel();
-        let mut volumes = Volumes::new(context.clone(), done.0.clone());
-        let mut restart = Restart::new(settings.feature_gates, &context, &mut volumes)?;
-        let mut pods = Pods::new(settings, &context, cri.clone(), done.0.clone());
-        pods.found(restart.pods());
+        let completions = mpsc::unbounded_channel();
+        let mut volumes = Volumes::new(context.clone(), completions.0.clone());
+        let mut reconstruction =
+            Reconstruction::new(settings.feature_gates, &context, &mut volumes)?;
+        let mut pods = Pods::new(settings, &context, cri.clone(), completions.0.clone());
+        pods.add_from_disk(reconstruction.take_pods());
         let directories = settings.manifests();
         for directory in &directories {
             if let Err(error) = sources::remove_temporary_files(directory) {
                 tracing::warn!("manifests: {}", crust_state::sentence(&error));
             }
         }
-        let policy = settings.admission_policy.as_deref().map(Policy::load);
+        let policy = settings.admission_policy.as_deref().map(DeferPolicy::load);
         Ok(Self {
             gates: settings.feature_gates,
             sources: ManifestDirectories::new(&directories),
@@ -128,77 +131,79 @@ impl Agent {
             loaded: LoadedManifests::default(),
             objects: Arc::default(),
             policy: policy.transpose()?.unwrap_or_default(),
-            claims: Claims::open(&context, done.0.clone())?,
-            again: None,
-            told: Vec::new(),
-            ignored: DriverWarnings::default(),
+            claims: Claims::open(&context, completions.0.clone())?,
+            reload_at: None,
+            logged_errors: Vec::new(),
+            driver_warnings: DriverWarnings::default(),
             volumes,
-            restart,
-            is_listing: false,
-            measuring: Measurements::default(),
-            period: settings.volume_stats_agg_period,
+            reconstruction,
+            is_relisting: false,
+            measurements: Measurements::default(),
+            stats_period: settings.volume_stats_agg_period,
             context,
             cri,
             runtime: String::new(),
-            questions,
-            done,
+            queries,
+            completions,
         })
     }
 
-    /// Until it is dropped.
+    /// Runs the agent's loop. It ends only when the future is dropped.
     pub(crate) async fn run(mut self) {
-        // Whoever asks first is told what is written, and not that there is nothing.
-        self.load(&[]);
-        let mut manifests = watched(&self.directories);
+        // The first query gets the manifests rather than an empty list.
+        self.load_manifests(&[]);
+        let mut manifests = watch_manifests(&self.directories);
         let mut drivers = self.context.drivers.subscribe();
         let mut known = DriverChanges::default();
-        let mut relist = every(RELIST);
-        let mut measure = every(self.period);
-        // The first tick is at once, and there is nothing to measure yet.
+        let mut relist = ticker(RELIST_PERIOD);
+        let mut measure = ticker(self.stats_period);
+        // An interval ticks at once, but no volume can be measured yet.
         measure.reset();
         loop {
             let pause = self.reconcile();
-            let again = async {
+            let retry = async {
                 match pause {
                     Some(pause) => sleep(pause).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                Some(done) = self.done.1.recv() => self.take(done),
-                Some(question) = self.questions.recv() => self.answer(question),
-                Ok(()) = manifests.changed() => self.load(&[]),
+                Some(completion) = self.completions.1.recv() => self.handle_completion(completion),
+                Some(query) = self.queries.recv() => self.handle_query(query),
+                Ok(()) = manifests.changed() => self.load_manifests(&[]),
                 Ok(()) = drivers.changed() => {
                     let now = drivers.borrow_and_update().clone();
                     let changed = now.since(&std::mem::replace(&mut known, now.clone()));
                     self.volumes.drivers_changed(&changed);
                     self.claims.drivers_changed(changed);
                 }
-                _ = relist.tick() => self.list(),
+                _ = relist.tick() => self.relist(),
                 _ = measure.tick() => self.measure(),
-                () = again => {}
+                () = retry => {}
             }
         }
     }
 
-    /// Reads the manifests; `gone` are those that were taken away here.
-    fn load(&mut self, gone: &[PathBuf]) {
+    /// Reads the manifests. `removed` are files that the agent itself removed: their objects are gone at once, without
+    /// the delay for files that editors replace.
+    fn load_manifests(&mut self, removed: &[PathBuf]) {
         let now = Instant::now();
-        self.loaded = self.sources.read(gone, now);
-        self.again = self.loaded.retry_after.map(|pause| now + pause);
-        self.compose();
+        self.loaded = self.sources.read(removed, now);
+        self.reload_at = self.loaded.retry_after.map(|pause| now + pause);
+        self.merge_objects();
         for error in &self.loaded.errors {
-            if !self.told.contains(error) {
+            if !self.logged_errors.contains(error) {
                 tracing::warn!("manifests: {error}");
             }
         }
-        self.told.clone_from(&self.loaded.errors);
-        self.ignored.tell(&self.objects, &self.context.events);
+        self.logged_errors.clone_from(&self.loaded.errors);
+        self.driver_warnings
+            .emit(&self.objects, &self.context.events);
     }
 
-    /// What there is: what is written, what was decided about it, and which volumes are deferred.
-    fn compose(&mut self) {
-        let mut objects = self.claims.records().view(&self.loaded.objects);
+    /// Merges the manifests with the records of claims, and decides which volumes are deferred.
+    fn merge_objects(&mut self) {
+        let mut objects = self.claims.records().apply_to(&self.loaded.objects);
         if self.gates.runtime_assisted_mount {
             admit_all(&self.policy, &mut objects);
         } else {
@@ -207,64 +212,74 @@ impl Agent {
         self.objects = Arc::new(objects);
     }
 
-    fn list(&mut self) {
-        if std::mem::replace(&mut self.is_listing, true) {
+    fn relist(&mut self) {
+        if std::mem::replace(&mut self.is_relisting, true) {
             return;
         }
-        let (cri, done, ages) = (self.cri.clone(), self.done.0.clone(), self.pods.ages());
+        let (cri, completions, generations) = (
+            self.cri.clone(),
+            self.completions.0.clone(),
+            self.pods.generations(),
+        );
         let is_named = !self.runtime.is_empty();
         tokio::spawn(async move {
             if !is_named && let Ok(version) = cri.version().await {
-                let _ = done.send(Done::Named(version.runtime_name));
+                let _ = completions.send(Completion::RuntimeName(version.runtime_name));
             }
-            let _ = done.send(Done::Listed(ages, cri.pods().await));
+            let _ = completions.send(Completion::Relist(generations, cri.pods().await));
         });
     }
 
-    fn take(&mut self, done: Done) {
-        match done {
-            Done::Volume(done) => self.volumes.take(done, self.pods.written()),
-            Done::Swept(swept) => self.pods.swept(&swept),
-            Done::Pod(done) => {
-                self.pods.take(done);
-                self.pods.show(&self.runtime);
+    fn handle_completion(&mut self, completion: Completion) {
+        match completion {
+            Completion::Volume(result) => self.volumes.handle_result(result, self.pods.specs()),
+            Completion::PodCleanup(result) => self.pods.finish_cleanup(&result),
+            Completion::Pod(result) => {
+                self.pods.handle_result(result);
+                self.pods.update_status(&self.runtime);
             }
-            Done::Listed(ages, listed) => {
-                self.is_listing = false;
+            Completion::Relist(generations, listed) => {
+                self.is_relisting = false;
                 match listed {
                     Ok(observed) => {
-                        self.pods.observe(observed, &ages);
-                        self.pods.show(&self.runtime);
+                        self.pods.apply_relist(observed, &generations);
+                        self.pods.update_status(&self.runtime);
                     }
-                    Err(error) => self.pods.unseen(&error),
+                    Err(error) => self.pods.relist_failed(&error),
                 }
             }
-            Done::Claim(done) => {
-                if self.claims.take(done, &mut self.volumes) {
-                    self.compose();
+            Completion::Claim(result) => {
+                if self.claims.handle_result(result, &mut self.volumes) {
+                    self.merge_objects();
                 }
             }
-            Done::Named(runtime) => self.runtime = runtime,
-            Done::Measured(driver, told) => self.measuring.take(driver, told, &self.context),
+            Completion::RuntimeName(runtime) => self.runtime = runtime,
+            Completion::VolumeStats(driver, stats) => {
+                self.measurements.record(driver, stats, &self.context)
+            }
         }
     }
 
     fn measure(&mut self) {
-        self.measuring
-            .begin(&self.context, &self.pods, &self.volumes, &self.done.0);
+        self.measurements.begin(
+            &self.context,
+            &self.pods,
+            &self.volumes,
+            &self.completions.0,
+        );
     }
 
-    fn answer(&mut self, question: Question) {
-        // Whoever asked may have hung up.
-        match question {
-            Question::Load(gone, answer) => {
-                self.load(gone.as_slice());
-                self.pods.want(&self.objects, &self.loaded.objects);
+    fn handle_query(&mut self, query: AgentQuery) {
+        // A failed send means that the caller has hung up.
+        match query {
+            AgentQuery::Reload(removed, answer) => {
+                self.load_manifests(removed.as_slice());
+                self.pods.set_desired(&self.objects, &self.loaded.objects);
                 let _ = answer.send(());
             }
-            Question::List(listed, answer) => {
-                self.pods.show(&self.runtime);
-                let look = ListingInputs {
+            AgentQuery::List(selector, answer) => {
+                self.pods.update_status(&self.runtime);
+                let inputs = ListingInputs {
                     loaded: &self.loaded,
                     objects: &self.objects,
                     records: self.claims.records(),
@@ -272,96 +287,97 @@ impl Agent {
                     volumes: &self.volumes,
                     context: &self.context,
                 };
-                let _ = answer.send(documents(look, &listed));
+                let _ = answer.send(documents(inputs, &selector));
             }
-            Question::Begun(answer) => {
-                let begun = deferral::of_begun(&self.objects, &self.pods, &self.volumes);
-                let _ = answer.send(begun);
+            AgentQuery::DeferredVolumes(answer) => {
+                let deferred = deferral::of_started_pods(&self.objects, &self.pods, &self.volumes);
+                let _ = answer.send(deferred);
             }
-            Question::DeleteVolume(name, answer) => {
+            AgentQuery::DeleteVolume(name, answer) => {
                 let deleted = self.claims.delete_volume(&name);
-                self.compose();
+                self.merge_objects();
                 let _ = answer.send(deleted.map_err(|error| crust_state::sentence(&error)));
             }
-            Question::Container(pod, container, answer) => {
+            AgentQuery::Container(pod, container, answer) => {
                 let _ = answer.send(self.pods.container(&pod, &container));
             }
         }
     }
 
-    /// Begins what can be begun; when to look again though nothing happens.
+    /// Starts all steps that can be started now. Returns how long to wait before the next attempt if no event comes first.
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if self.again.is_some_and(|again| again <= now) {
-            self.load(&[]);
+        if self.reload_at.is_some_and(|at| at <= now) {
+            self.load_manifests(&[]);
         }
-        let again = self.again.map(|again| again.saturating_duration_since(now));
-        let is_known = self.loaded.is_complete && self.pods.are_listed();
-        let claims = self.decide_claims(is_known, now);
+        let reload = self.reload_at.map(|at| at.saturating_duration_since(now));
+        let is_complete = self.loaded.is_complete && self.pods.have_relisted();
+        let claims = self.reconcile_claims(is_complete, now);
         let objects = Arc::clone(&self.objects);
-        self.pods.want(&objects, &self.loaded.objects);
-        let wanting: Vec<Arc<Pod>> = self.pods.wanting_volumes();
-        self.volumes.want(&objects, &wanting, now);
+        self.pods.set_desired(&objects, &self.loaded.objects);
+        let needing: Vec<Arc<Pod>> = self.pods.needing_volumes();
+        self.volumes.set_desired(&objects, &needing, now);
         let running: BTreeSet<String> = self.pods.running();
-        if is_known {
-            self.restart
-                .go_on(&self.context, &mut self.volumes, &running);
-            self.pods.found(self.restart.pods());
+        if is_complete {
+            self.reconstruction
+                .clean_up(&self.context, &mut self.volumes, &running);
+            self.pods.add_from_disk(self.reconstruction.take_pods());
         }
         let allowed = AllowedSteps {
-            may_unmount: is_known,
+            may_unmount: is_complete,
             running: &running,
-            started: &self.pods.begun(),
+            started: &self.pods.started(),
         };
         let volumes = self
             .volumes
-            .step(&objects, self.pods.written(), allowed, now);
-        let (gone, pods) = self
-            .pods
-            .step(&self.loaded, &objects, &self.volumes, is_known);
-        self.volumes.count();
-        if let Some(gone) = gone {
-            // Whoever is written there by now is another one.
-            self.load(&[gone]);
+            .reconcile(&objects, self.pods.specs(), allowed, now);
+        let (removed, pods) =
+            self.pods
+                .reconcile(&self.loaded, &objects, &self.volumes, is_complete);
+        self.volumes.report_totals();
+        if let Some(removed) = removed {
+            // A pod that has the same name or UID in a manifest from now on is a new pod.
+            self.load_manifests(&[removed]);
             return Some(Duration::ZERO);
         }
-        [again, claims, volumes, pods].into_iter().flatten().min()
+        [reload, claims, volumes, pods].into_iter().flatten().min()
     }
 
-    /// What is written of a claim may be all that the next step waited for.
-    fn decide_claims(&mut self, is_known: bool, now: Instant) -> Option<Duration> {
-        let broken = self.restart.broken();
-        for _ in 0..Claims::rounds() {
-            let look = claims::ClaimInputs {
+    /// Reconciles the claims until no more records change: a record may be all that the next step waited for.
+    fn reconcile_claims(&mut self, is_complete: bool, now: Instant) -> Option<Duration> {
+        let unreadable_directories = self.reconstruction.unreadable_directories();
+        for _ in 0..Claims::MAX_ROUNDS {
+            let inputs = claims::ClaimInputs {
                 loaded: &self.loaded,
                 objects: &self.objects,
                 pods: &self.pods,
-                broken: &broken,
-                // What is on the disk may be a volume's that nobody has any more.
-                is_known: is_known && self.restart.has_looked(),
+                unreadable_directories: &unreadable_directories,
+                // A volume without a claim may still be mounted, which only the disk shows.
+                is_complete: is_complete && self.reconstruction.is_done(),
             };
-            let (is_changed, pause) = self.claims.step(look, &mut self.volumes, now);
-            let gone = self.claims.gone();
-            match (gone.is_empty(), is_changed) {
+            let (is_changed, pause) = self.claims.reconcile(inputs, &mut self.volumes, now);
+            let removed = self.claims.take_removed_manifests();
+            match (removed.is_empty(), is_changed) {
                 (true, false) => return pause,
-                (true, true) => self.compose(),
-                (false, _) => self.load(&gone),
+                (true, true) => self.merge_objects(),
+                (false, _) => self.load_manifests(&removed),
             }
         }
         Some(Duration::ZERO)
     }
 }
 
-fn every(period: Duration) -> Interval {
+fn ticker(period: Duration) -> Interval {
     let mut interval = interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
 
-/// Told when manifests may have changed; at once, too. A task of its own, for what watches waits a little: whatever
-/// else happens meanwhile would have it wait anew.
-fn watched(directories: &[PathBuf]) -> watch::Receiver<()> {
-    let (told, mut receiver) = watch::channel(());
+/// Watches the manifests' directories. The receiver reports a change at once, and then whenever a manifest may have
+/// changed. The watch is a task of its own because [`DirWatch::changed`] waits for changes to settle, and would start
+/// over if another event of the agent's loop cancelled it.
+fn watch_manifests(directories: &[PathBuf]) -> watch::Receiver<()> {
+    let (changes, mut receiver) = watch::channel(());
     receiver.mark_changed();
     let directories: BTreeSet<PathBuf> = directories.iter().cloned().collect();
     tokio::spawn(async move {
@@ -370,7 +386,7 @@ fn watched(directories: &[PathBuf]) -> watch::Receiver<()> {
             Err(error) => {
                 tracing::warn!(
                     "inotify: {error}; manifests are read every {} s",
-                    BLIND.as_secs()
+                    MANIFEST_POLL_PERIOD.as_secs()
                 );
                 None
             }
@@ -379,12 +395,12 @@ fn watched(directories: &[PathBuf]) -> watch::Receiver<()> {
             watch.set(&directories);
         }
         loop {
-            if told.send(()).is_err() {
+            if changes.send(()).is_err() {
                 return;
             }
             match &mut watch {
                 Some(watch) => watch.changed().await,
-                None => sleep(BLIND).await,
+                None => sleep(MANIFEST_POLL_PERIOD).await,
             }
         }
     });

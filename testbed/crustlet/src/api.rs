@@ -1,7 +1,7 @@
-//! `crustlet.v1`, the service that the commands (`crustlet get`, `run`, …) call.
+//! The service `crustlet.v1`, which the commands (`crustlet get`, `run`, …) call.
 //!
-//! Objects are shown by the agent, which has them. Manifests are written here, one call at a time, and the agent
-//! reads them before the caller is answered.
+//! The agent answers queries about objects. Manifests are written here, one call at a time, and the agent reads them before
+//! the call is answered.
 
 mod logs;
 
@@ -32,57 +32,60 @@ use crate::objects::name::new_uid;
 use crate::objects::{Kind, Name};
 use crate::sources::{self, ApplyOutcome, CurrentState, ManifestDirectories, WriteError};
 
-/// What the agent is asked.
+/// A query to the agent. The agent sends the answer over the channel.
 #[derive(Debug)]
-pub(crate) enum Question {
-    /// For objects.
-    List(Listed, oneshot::Sender<Vec<String>>),
-    /// For a container of a pod: by its name, or the first.
-    Container(Name, String, oneshot::Sender<Result<Container, String>>),
-    /// Which volumes are deferred of the pods that were begun.
-    Begun(oneshot::Sender<BTreeMap<Name, BTreeSet<String>>>),
-    /// To delete a `PersistentVolume` that was made here; whether it was.
+pub(crate) enum AgentQuery {
+    /// Returns the documents of the selected objects.
+    List(ObjectSelector, oneshot::Sender<Vec<String>>),
+    /// Returns a container of a pod. An empty name stands for the pod's first container.
+    Container(
+        Name,
+        String,
+        oneshot::Sender<Result<ContainerInstance, String>>,
+    ),
+    /// Returns the deferred volumes of all pods that have a manifest and have started.
+    DeferredVolumes(oneshot::Sender<BTreeMap<Name, BTreeSet<String>>>),
+    /// Deletes a provisioned `PersistentVolume`. Returns false if the volume wasn't provisioned.
     DeleteVolume(Name, oneshot::Sender<Result<bool, String>>),
-    /// To read manifests now; with the file that was taken away.
-    Load(Option<PathBuf>, oneshot::Sender<()>),
+    /// Reads the manifests again, including a file that was removed by the call.
+    Reload(Option<PathBuf>, oneshot::Sender<()>),
 }
 
-/// Which objects.
+/// The selection of objects to list.
 #[derive(Debug)]
-pub(crate) struct Listed {
-    /// Of what; `None` are the node's volumes.
+pub(crate) struct ObjectSelector {
+    /// The kind. `None` stands for the volumes of the node, which have no manifests.
     pub(crate) kind: Option<Kind>,
-    /// Empty is all of them.
+    /// The namespace. Empty selects all.
     pub(crate) namespace: String,
-    /// Empty is all of them.
+    /// The name. Empty selects all.
     pub(crate) name: String,
 }
 
-/// A container of a pod.
+/// The newest container of a pod with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Container {
-    /// Of its last run.
+pub(crate) struct ContainerInstance {
+    /// The ID in the container runtime.
     pub(crate) id: String,
-    /// Whether it runs.
     pub(crate) is_running: bool,
-    /// What it has written.
+    /// The path of its log.
     pub(crate) log: PathBuf,
-    /// The same of the run before.
+    /// The path of the log of the container before it, if that has ended.
     pub(crate) previous_log: Option<PathBuf>,
 }
 
-/// The service.
+/// The implementation of the service.
 #[derive(Debug)]
 pub(crate) struct Api {
     directories: Vec<PathBuf>,
     events: Events,
     cri: Cri,
-    agent: mpsc::UnboundedSender<Question>,
+    agent: mpsc::UnboundedSender<AgentQuery>,
     writing: Arc<Mutex<()>>,
 }
 
-/// What a call is refused with.
-fn refused(code: Code, reason: &str, message: &str) -> Status {
+/// Returns the status of a failed call.
+fn error_status(code: Code, reason: &str, message: &str) -> Status {
     let failure = ErrorReply {
         code,
         reason,
@@ -94,11 +97,11 @@ fn refused(code: Code, reason: &str, message: &str) -> Status {
 }
 
 fn invalid(message: &str) -> Status {
-    refused(Code::InvalidArgument, "INVALID", message)
+    error_status(Code::InvalidArgument, "INVALID", message)
 }
 
-fn ended<E>(_: E) -> Status {
-    refused(Code::Unavailable, "ENDING", "crustlet ends")
+fn agent_stopped<E>(_: E) -> Status {
+    error_status(Code::Unavailable, "ENDING", "crustlet is shutting down")
 }
 
 impl From<WriteError> for Status {
@@ -119,17 +122,16 @@ impl From<WriteError> for Status {
             | WriteError::Untrusted(_)
             | WriteError::PartiallyWritten { .. } => (Code::Internal, "WRITE"),
         };
-        refused(code, reason, &crust_state::sentence(&error))
+        error_status(code, reason, &crust_state::sentence(&error))
     }
 }
 
 impl Api {
-    /// Of an agent.
     pub(crate) fn new(
         directories: Vec<PathBuf>,
         events: Events,
         cri: Cri,
-        agent: mpsc::UnboundedSender<Question>,
+        agent: mpsc::UnboundedSender<AgentQuery>,
     ) -> Self {
         Self {
             directories,
@@ -140,23 +142,23 @@ impl Api {
         }
     }
 
-    async fn ask<T>(
+    async fn query_agent<T>(
         &self,
-        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+        query: impl FnOnce(oneshot::Sender<T>) -> AgentQuery,
     ) -> Result<T, Status> {
         let (answer, answered) = oneshot::channel();
-        self.agent.send(question(answer)).map_err(ended)?;
-        answered.await.map_err(ended)
+        self.agent.send(query(answer)).map_err(agent_stopped)?;
+        answered.await.map_err(agent_stopped)
     }
 
-    async fn container(&self, pod: &Name, container: &str) -> Result<Container, Status> {
-        let asked = |answer| Question::Container(pod.clone(), container.to_owned(), answer);
-        let found = self.ask(asked).await?;
-        found.map_err(|message| refused(Code::NotFound, "NOT_FOUND", &message))
+    async fn container(&self, pod: &Name, container: &str) -> Result<ContainerInstance, Status> {
+        let query = |answer| AgentQuery::Container(pod.clone(), container.to_owned(), answer);
+        let found = self.query_agent(query).await?;
+        found.map_err(|message| error_status(Code::NotFound, "NOT_FOUND", &message))
     }
 
-    /// Writes manifests by what is there at this moment, and the agent reads them; what was written, and which file
-    /// was taken away.
+    /// Has `write` change the manifests, based on what they are now, and the agent read them again. `write` returns its result
+    /// and the file that it removed, if any.
     async fn write<T: Send + 'static>(
         &self,
         write: impl FnOnce(
@@ -166,30 +168,31 @@ impl Api {
         + Send
         + 'static,
     ) -> Result<T, Status> {
-        // It goes on where the caller has hung up: half of what was asked for is nothing.
-        let turn = Arc::clone(&self.writing).lock_owned().await;
+        // The task goes on if the caller hangs up, because a change that is made in part is useless.
+        let lock = Arc::clone(&self.writing).lock_owned().await;
         let directories = self.directories.clone();
         let written = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _lock = lock;
             let loaded = ManifestDirectories::new(&directories).read(&[], Instant::now());
             write(&directories, &loaded)
         });
-        let (written, gone) = match written.await.map_err(ended)? {
-            Ok((written, gone)) => (Ok(written), gone),
-            // What failed may have been done in part.
+        let (result, removed) = match written.await.map_err(agent_stopped)? {
+            Ok((written, removed)) => (Ok(written), removed),
+            // A failed change may have been made in part.
             Err(error) => (Err(error), None),
         };
-        self.ask(|answer| Question::Load(gone, answer)).await?;
-        Ok(written?)
+        self.query_agent(|answer| AgentQuery::Reload(removed, answer))
+            .await?;
+        Ok(result?)
     }
 }
 
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Node for Api {
-    type EventsStream = Answers<Event>;
-    type LogsStream = Answers<LogsResponse>;
+    type EventsStream = ResponseStream<Event>;
+    type LogsStream = ResponseStream<LogsResponse>;
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let ListRequest {
@@ -199,14 +202,16 @@ impl Node for Api {
         } = request.into_inner();
         let kind = match kind.as_str() {
             crate::volumes::view::KIND => None,
-            kind => Some(of_kind(kind)?),
+            kind => Some(parse_kind(kind)?),
         };
-        let listed = Listed {
+        let selector = ObjectSelector {
             kind,
             namespace,
             name,
         };
-        let documents = self.ask(|answer| Question::List(listed, answer)).await?;
+        let documents = self
+            .query_agent(|answer| AgentQuery::List(selector, answer))
+            .await?;
         Ok(Response::new(ListResponse { documents }))
     }
 
@@ -215,24 +220,25 @@ impl Node for Api {
         request: Request<EventsRequest>,
     ) -> Result<Response<Self::EventsStream>, Status> {
         let request = request.into_inner();
-        let (kept, mut coming) = self.events.watch();
+        let (past, mut coming) = self.events.watch();
         let (sender, receiver) = mpsc::channel(64);
         tokio::spawn(async move {
-            let wanted = |event: &events::Event| {
+            let is_selected = |event: &events::Event| {
                 let Name { namespace, name } = &event.regarding.name;
-                let is = |asked: &str, there: &str| asked.is_empty() || asked == there;
-                // As Kubernetes has it: those of objects without a namespace are in `default`.
+                let matches =
+                    |selected: &str, value: &str| selected.is_empty() || selected == value;
+                // As in Kubernetes, events about objects without a namespace are in the namespace `default`.
                 let namespace = if namespace.is_empty() {
                     DEFAULT_NAMESPACE
                 } else {
                     namespace
                 };
-                is(&request.kind, event.regarding.kind.as_str())
-                    && is(&request.namespace, namespace)
-                    && is(&request.name, name)
+                matches(&request.kind, event.regarding.kind.as_str())
+                    && matches(&request.namespace, namespace)
+                    && matches(&request.name, name)
             };
-            for event in kept.iter().filter(|event| wanted(event)) {
-                if sender.send(Ok(told(event))).await.is_err() {
+            for event in past.iter().filter(|event| is_selected(event)) {
+                if sender.send(Ok(to_proto(event))).await.is_err() {
                     return;
                 }
             }
@@ -245,12 +251,13 @@ impl Node for Api {
                     () = sender.closed() => return,
                 };
                 let answer = match next {
-                    Ok(event) if wanted(&event) => Ok(told(&event)),
+                    Ok(event) if is_selected(&event) => Ok(to_proto(&event)),
                     Ok(_) => continue,
                     Err(RecvError::Closed) => return,
                     Err(RecvError::Lagged(missed)) => {
-                        let message = format!("{missed} events were missed; hint: ask again");
-                        Err(refused(Code::DataLoss, "MISSED", &message))
+                        let message =
+                            format!("{missed} events were missed; hint: run the command again");
+                        Err(error_status(Code::DataLoss, "MISSED", &message))
                     }
                 };
                 let is_last = answer.is_err();
@@ -267,13 +274,13 @@ impl Node for Api {
         request: Request<ApplyRequest>,
     ) -> Result<Response<ApplyResponse>, Status> {
         let text = request.into_inner().manifest;
-        let begun = self.ask(Question::Begun).await?;
+        let deferred = self.query_agent(AgentQuery::DeferredVolumes).await?;
         let now = now();
         let applied = self.write(move |directories, loaded| {
             let directory = directories.first().map_or(Path::new("/"), PathBuf::as_path);
             let current = CurrentState {
                 loaded,
-                started: &begun,
+                started: &deferred,
             };
             let applied = sources::apply(directory, current, &text, &now, &mut new_uid);
             applied.map(|applied| (applied, None))
@@ -299,8 +306,8 @@ impl Node for Api {
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
         let request = request.into_inner();
-        let kind = of_kind(&request.kind)?;
-        let name = named(kind, request.namespace, request.name)?;
+        let kind = parse_kind(&request.kind)?;
+        let name = parse_name(kind, request.namespace, request.name)?;
         let grace = request.grace_period_seconds;
         if grace.is_some_and(|grace| grace < 0) {
             return Err(invalid("grace_period_seconds is less than 0"));
@@ -308,12 +315,12 @@ impl Node for Api {
         let is_forced = request.force && kind == Kind::Pod;
         if is_forced && grace.is_some_and(|grace| grace > 0) {
             return Err(invalid(
-                "force leaves a pod no time, and grace_period_seconds is more than 0",
+                "force ends a pod at once, but grace_period_seconds is more than 0",
             ));
         }
-        // A pod ends first, and whatever else its users: the agent takes their files away then.
-        let ends = matches!(kind, Kind::Pod | Kind::PersistentVolumeClaim);
-        if ends {
+        // A pod has to end first, and so have the pods that use a claim. The agent removes the manifest afterwards.
+        let has_to_end = matches!(kind, Kind::Pod | Kind::PersistentVolumeClaim);
+        if has_to_end {
             let grace = if is_forced { Some(0) } else { grace };
             let (name, now) = (name.clone(), now());
             let deleted = self.write(move |_, loaded| {
@@ -321,23 +328,25 @@ impl Node for Api {
             });
             deleted.await?;
         }
-        if is_forced || !ends {
-            let which = name.clone();
+        if is_forced || !has_to_end {
+            let target = name.clone();
             let removed =
                 self.write(
-                    move |_, loaded| match sources::remove(loaded, kind, &which) {
-                        // The pod has ended since, and its file has gone with it.
+                    move |_, loaded| match sources::remove(loaded, kind, &target) {
+                        // The pod has ended in the meantime, and the agent has removed the manifest.
                         Err(WriteError::NotFound(..)) if is_forced => Ok(((), None)),
-                        removed => removed.map(|gone| ((), Some(gone))),
+                        removed => removed.map(|file| ((), Some(file))),
                     },
                 );
             let removed = removed.await;
-            // One that was made here goes on without a manifest, and has one where somebody has changed it.
+            // A provisioned volume need not have a manifest, but may have one.
             let is_none = matches!(&removed, Err(status) if status.code() == Code::NotFound);
             if kind == Kind::PersistentVolume && (is_none || removed.is_ok()) {
-                let asked = self.ask(|answer| Question::DeleteVolume(name, answer));
-                let made = asked.await?;
-                if made.map_err(|message| refused(Code::Internal, "WRITE", &message))? {
+                let query = self.query_agent(|answer| AgentQuery::DeleteVolume(name, answer));
+                let is_provisioned = query.await?;
+                if is_provisioned
+                    .map_err(|message| error_status(Code::Internal, "WRITE", &message))?
+                {
                     return Ok(Response::new(DeleteResponse {}));
                 }
             }
@@ -353,11 +362,15 @@ impl Node for Api {
         }
         let timeout = u64::try_from(request.timeout_seconds)
             .map_err(|_| invalid("timeout_seconds is less than 0"))?;
-        let pod = named(Kind::Pod, request.namespace, request.pod)?;
+        let pod = parse_name(Kind::Pod, request.namespace, request.pod)?;
         let container = self.container(&pod, &request.container).await?;
         if !container.is_running {
-            let message = format!("Pod {pod}: the container doesn't run");
-            return Err(refused(Code::FailedPrecondition, "NOT_RUNNING", &message));
+            let message = format!("Pod {pod}: the container is not running");
+            return Err(error_status(
+                Code::FailedPrecondition,
+                "NOT_RUNNING",
+                &message,
+            ));
         }
         let timeout = (timeout > 0).then(|| Duration::from_secs(timeout));
         let executed = self
@@ -366,7 +379,7 @@ impl Node for Api {
             .await;
         let executed = executed.map_err(|error| {
             let message = crust_state::sentence(&error);
-            refused(Code::Internal, "EXEC", &format!("Pod {pod}: {message}"))
+            error_status(Code::Internal, "EXEC", &format!("Pod {pod}: {message}"))
         })?;
         Ok(Response::new(ExecResponse {
             stdout: executed.stdout,
@@ -380,13 +393,13 @@ impl Node for Api {
         request: Request<LogsRequest>,
     ) -> Result<Response<Self::LogsStream>, Status> {
         let request = request.into_inner();
-        let pod = named(Kind::Pod, request.namespace, request.pod)?;
+        let pod = parse_name(Kind::Pod, request.namespace, request.pod)?;
         let container = self.container(&pod, &request.container).await?;
         let run = container.id.clone();
         let log = if request.previous {
             let none = || {
-                let message = format!("Pod {pod}: the container has no run before this one");
-                refused(Code::NotFound, "NOT_FOUND", &message)
+                let message = format!("Pod {pod}: the container has no previous run");
+                error_status(Code::NotFound, "NOT_FOUND", &message)
             };
             container.previous_log.ok_or_else(none)?
         } else {
@@ -395,32 +408,34 @@ impl Node for Api {
         let (agent, name) = (self.agent.clone(), request.container);
         let is_running = move || {
             let (answer, answered) = oneshot::channel();
-            let asked = agent.send(Question::Container(pod.clone(), name.clone(), answer));
+            let query = agent.send(AgentQuery::Container(pod.clone(), name.clone(), answer));
             let run = run.clone();
             async move {
                 let found = answered.await;
-                let same = |it: Container| it.id == run && it.is_running;
-                asked.is_ok() && found.is_ok_and(|found| found.is_ok_and(same))
+                let same = |it: ContainerInstance| it.id == run && it.is_running;
+                query.is_ok() && found.is_ok_and(|found| found.is_ok_and(same))
             }
         };
         let follow = request.follow && !request.previous;
         let lines = logs::read(log, follow.then_some(is_running));
         let lines = lines.map(|text| {
-            let failed = |message: String| refused(Code::Internal, "LOG", &message);
+            let failed = |message: String| error_status(Code::Internal, "LOG", &message);
             text.map(|text| LogsResponse { text }).map_err(failed)
         });
         Ok(Response::new(Box::pin(lines)))
     }
 }
 
-fn of_kind(kind: &str) -> Result<Kind, Status> {
+fn parse_kind(kind: &str) -> Result<Kind, Status> {
     let found = Kind::ALL.into_iter().find(|it| it.as_str() == kind);
-    found.ok_or_else(|| invalid(&format!("{kind:?} is no kind of crustlet's")))
+    found.ok_or_else(|| invalid(&format!("{kind:?} is not a kind that crustlet knows")))
 }
 
-fn named(kind: Kind, namespace: String, name: String) -> Result<Name, Status> {
+fn parse_name(kind: Kind, namespace: String, name: String) -> Result<Name, Status> {
     if !is_name(&name) {
-        return Err(invalid(&format!("{name:?} is no name of a {kind}")));
+        return Err(invalid(&format!(
+            "{name:?} is not a valid name of a {kind}"
+        )));
     }
     let namespace = match namespace {
         _ if !kind.is_namespaced() => String::new(),
@@ -430,7 +445,7 @@ fn named(kind: Kind, namespace: String, name: String) -> Result<Name, Status> {
     Ok(Name { namespace, name })
 }
 
-fn told(event: &events::Event) -> Event {
+fn to_proto(event: &events::Event) -> Event {
     let kind = match event.kind {
         events::EventType::Normal => Type::Normal,
         events::EventType::Warning => Type::Warning,
@@ -455,7 +470,7 @@ fn told(event: &events::Event) -> Event {
     }
 }
 
-/// As in `metadata.creationTimestamp`.
+/// Returns the current time in the form of `metadata.creationTimestamp`.
 fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }

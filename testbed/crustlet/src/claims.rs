@@ -1,19 +1,19 @@
-//! Claims, and the volumes that are made for them: the part of kube-controller-manager, external-provisioner and
-//! external-resizer, on one node and without an API server.
+//! Binds claims to volumes, and has drivers create, expand and delete the volumes. This is the part of
+//! kube-controller-manager, external-provisioner and external-resizer, on one node and without an API server.
 //!
-//! | room | what is there |
+//! | module | contents |
 //! |---|---|
-//! | `class`, `wanted` | what a claim asks for |
-//! | `binding` | which volume a claim gets |
-//! | `ephemeral` | claims that pods bring |
-//! | `provision`, `parameters` | volumes that are made |
-//! | `expansion` | volumes that grow |
-//! | `reclaim` | volumes that nobody has any more |
-//! | `status` | how claims and volumes are |
-//! | `records`, `store` | what was decided, laid over what people write, and kept |
+//! | `request` | the request of a claim for a volume, and its storage class |
+//! | `binding` | the choice of a claim's volume |
+//! | `ephemeral` | the claims of pods' `ephemeral` volumes |
+//! | `provision`, `parameters` | the creation of volumes |
+//! | `expansion` | the expansion of volumes |
+//! | `reclaim` | the deletion of volumes whose claims are gone |
+//! | `status` | the status of claims and volumes |
+//! | `records`, `store` | the decisions, which are merged into the manifests and kept on the disk |
 //!
-//! All is decided anew from what is there. What a driver is to be asked for comes out as a step; its answer comes
-//! back as what is to be written.
+//! [`plan`] is a pure function of the manifests, the records and the state of the node. A call of a driver is a
+//! [`ClaimStep`], and its result becomes a [`RecordUpdate`].
 
 mod binding;
 mod ephemeral;
@@ -46,42 +46,40 @@ use binding::Binding;
 use reclaim::Reclaim;
 use status::ClaimStatus;
 
-pub(crate) use expansion::{Grow, GrowOnNode};
-pub(crate) use provision::{Create, Unprovisionable};
-pub(crate) use reclaim::Delete;
+pub(crate) use expansion::{ControllerExpand, NodeExpand};
+pub(crate) use provision::{CreateVolume, ProvisionError};
+pub(crate) use reclaim::DeleteVolume;
 pub(crate) use records::Records;
 pub(crate) use store::{Store, StoreError};
 
-/// All that there is to decide by.
+/// The state that steps are planned from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct World<'w> {
-    /// What people wrote.
-    pub(crate) written: &'w Objects,
-    /// The same, with what was decided laid over it ([`Records::view`]).
+pub(crate) struct PlanInputs<'w> {
+    /// The manifests as they were read.
+    pub(crate) manifests: &'w Objects,
+    /// The manifests merged with the records ([`Records::apply_to`]).
     pub(crate) objects: &'w Objects,
-    /// What was decided.
     pub(crate) records: &'w Records,
-    /// Pods that are to run, or haven't ended yet.
+    /// The pods that are to run or haven't ended yet.
     pub(crate) pods: &'w [Arc<Pod>],
-    /// What there is of volumes on this node.
+    /// The actual state of the volumes on this node.
     pub(crate) actual: &'w ActualState,
-    /// Drivers that answer, by their names.
+    /// The abilities of the drivers that answer, by the drivers' names.
     pub(crate) drivers: &'w BTreeMap<String, DriverCapabilities>,
-    /// Where those are, and their directories.
     pub(crate) layout: &'w RootDirLayout,
-    /// Directories there that can't be told whose they are.
-    pub(crate) broken: &'w [PathBuf],
-    /// Whether all that is wanted was known once. Until then nothing is done: a claim that isn't there yet isn't gone,
-    /// and a volume that would fit, or was meant for a claim long ago, may yet come.
-    pub(crate) is_known: bool,
-    /// Which manifest can't be read now, in a sentence. All others count, and those that could be read as they were:
-    /// so claims are bound and volumes made, as they are elsewhere before somebody writes more. But what isn't known
-    /// may be what somebody wrote to keep something: nothing is destroyed or forgotten as long as that isn't mended.
-    pub(crate) unread: Option<&'w str>,
+    /// Directories of volumes whose records can't be read.
+    pub(crate) unreadable_directories: &'w [PathBuf],
+    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before: a missing claim
+    /// may be in a manifest that wasn't read yet, and so may a volume that fits a claim or is reserved for one.
+    pub(crate) is_complete: bool,
+    /// The reason why a manifest can't be read now. Other manifests still count, and so does the last readable content of
+    /// this one, so claims are bound and volumes are created. But nothing is deleted or forgotten until all manifests can
+    /// be read, because this one may say that something has to be kept.
+    pub(crate) unreadable_manifest: Option<&'w str>,
 }
 
-impl World<'_> {
-    /// Whether a pod has a claim, or is to have it.
+impl PlanInputs<'_> {
+    /// Returns whether a pod uses a claim, or will use it.
     pub(crate) fn is_used(&self, claim: &Name) -> bool {
         self.pods.iter().any(|pod| {
             let volumes = pod.spec.volumes.iter().flatten();
@@ -96,35 +94,32 @@ impl World<'_> {
     }
 }
 
-/// Something to be told as an event.
+/// An event to emit about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Notice {
-    /// What it is about.
     pub(crate) regarding: Regarding,
-    /// Whether it is what one would expect.
     pub(crate) kind: EventType,
-    /// In one word, as Kubernetes has it.
+    /// The reason, which is that of Kubernetes' controllers where they have one.
     pub(crate) reason: &'static str,
-    /// In a sentence.
     pub(crate) message: String,
 }
 
 impl Notice {
-    fn new(kind: EventType, of: (Kind, &Name), reason: &'static str, message: String) -> Self {
+    fn new(kind: EventType, object: (Kind, &Name), reason: &'static str, message: String) -> Self {
         Self {
-            regarding: Regarding::object(of.0, of.1),
+            regarding: Regarding::object(object.0, object.1),
             kind,
             reason,
             message,
         }
     }
 
-    fn of_claim(kind: EventType, claim: &Name, reason: &'static str, message: String) -> Self {
+    fn about_claim(kind: EventType, claim: &Name, reason: &'static str, message: String) -> Self {
         Self::new(kind, (Kind::PersistentVolumeClaim, claim), reason, message)
     }
 
-    /// Tells it.
-    pub(crate) fn tell(self, events: &Events) {
+    /// Emits the event.
+    pub(crate) fn emit(self, events: &Events) {
         let Self {
             regarding,
             kind,
@@ -138,20 +133,18 @@ impl Notice {
     }
 }
 
-/// What is to be written of an object ([`Store::write`]).
+/// A change to the record of an object ([`Store::write`]).
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Write {
-    /// Of what.
+pub(crate) struct RecordUpdate {
     pub(crate) kind: Kind,
-    /// Which.
     pub(crate) name: Name,
-    /// Laid over what was decided before.
+    /// The change, which is merged into the record ([`Records`]).
     pub(crate) patch: Value,
-    /// To be told once it is written.
+    /// The event to emit after the record was written.
     pub(crate) notice: Option<Notice>,
 }
 
-impl Write {
+impl RecordUpdate {
     fn claim(name: &Name, patch: Value) -> Self {
         Self {
             kind: Kind::PersistentVolumeClaim,
@@ -170,7 +163,7 @@ impl Write {
         }
     }
 
-    /// Of what is to go: of a claim it is what is left when its manifest is.
+    /// Marks an object as deleted. The mark stays in the record after the manifest was removed.
     pub(crate) fn deleted(kind: Kind, name: &Name, now: &str) -> Self {
         Self {
             kind,
@@ -184,76 +177,76 @@ impl Write {
         Self::claim(claim, json!({ "status": status }))
     }
 
-    fn telling(mut self, notice: Notice) -> Self {
+    fn with_notice(mut self, notice: Notice) -> Self {
         self.notice = Some(notice);
         self
     }
 }
 
-impl From<Write> for Step {
-    fn from(write: Write) -> Self {
-        Self::Write(Box::new(write))
+impl From<RecordUpdate> for ClaimStep {
+    fn from(update: RecordUpdate) -> Self {
+        Self::Update(Box::new(update))
     }
 }
 
-/// Something to be done.
+/// A step for a claim or a volume.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Step {
-    /// To be written.
-    Write(Box<Write>),
-    /// To be forgotten ([`Store::forget`]).
+pub(crate) enum ClaimStep {
+    /// Write a record.
+    Update(Box<RecordUpdate>),
+    /// Remove a record ([`Store::forget`]).
     Forget(Kind, Name),
-    /// A claim that was deleted and that no pod has: its manifest is to go.
-    Remove(Name),
+    /// Remove the manifest of a deleted claim that no pod uses.
+    RemoveManifest(Name),
     /// `CreateVolume`
-    Create(Box<Create>),
+    Create(Box<CreateVolume>),
     /// `DeleteVolume`
-    Delete(Box<Delete>),
+    Delete(Box<DeleteVolume>),
     /// `ControllerExpandVolume`
-    Grow(Box<Grow>),
+    ControllerExpand(Box<ControllerExpand>),
     /// `NodeExpandVolume`
-    GrowOnNode(Box<GrowOnNode>),
+    NodeExpand(Box<NodeExpand>),
 }
 
-impl Step {
-    /// Who is to be asked.
+impl ClaimStep {
+    /// Returns the driver that is called, if one is.
     pub(crate) fn driver(&self) -> Option<&str> {
         match self {
             Self::Create(it) => Some(&it.driver),
             Self::Delete(it) => Some(&it.driver),
-            Self::Grow(it) => Some(&it.driver),
-            Self::GrowOnNode(it) => Some(&it.id.driver),
+            Self::ControllerExpand(it) => Some(&it.driver),
+            Self::NodeExpand(it) => Some(&it.id.driver),
             _ => None,
         }
     }
 
-    /// Which object it is for: one call at a time for each, and the backoff is its.
-    pub(crate) fn of(&self) -> (Kind, Name) {
+    /// Returns the object of the step. Each object has one call at a time and its own backoff.
+    pub(crate) fn object(&self) -> (Kind, Name) {
         match self {
-            Self::Write(write) => (write.kind, write.name.clone()),
+            Self::Update(update) => (update.kind, update.name.clone()),
             Self::Forget(kind, name) => (*kind, name.clone()),
-            Self::Remove(claim) => (Kind::PersistentVolumeClaim, claim.clone()),
+            Self::RemoveManifest(claim) => (Kind::PersistentVolumeClaim, claim.clone()),
             Self::Create(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
             Self::Delete(it) => (Kind::PersistentVolume, Name::new("", &it.volume)),
-            Self::Grow(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
-            Self::GrowOnNode(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
+            Self::ControllerExpand(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
+            Self::NodeExpand(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
         }
     }
 }
 
-/// What is to be done, and what can't be yet.
+/// The next steps, and the events about objects that have none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// In this order: a volume is bound before its claim.
-    pub(crate) steps: Vec<Step>,
-    /// What claims and volumes wait for, and drivers may bring. To be told where it wasn't there before.
+    /// The steps in the order in which they have to be carried out: a volume is bound before its claim.
+    pub(crate) steps: Vec<ClaimStep>,
+    /// Events about objects that wait for a driver or its abilities. Emit those that weren't in the last plan.
     pub(crate) waiting: Vec<Notice>,
-    /// The same, where it is somebody's to do something, or nobody's.
+    /// Other events about objects, such as those that wait for a manifest. Emit those that weren't in the last plan.
     pub(crate) notices: Vec<Notice>,
 }
 
 impl Plan {
-    fn add(&mut self, next: Result<Step, Notice>) {
+    fn add(&mut self, next: Result<ClaimStep, Notice>) {
         match next {
             Ok(step) => self.steps.push(step),
             Err(notice) => self.waiting.push(notice),
@@ -261,145 +254,159 @@ impl Plan {
     }
 }
 
-/// The next steps of all claims, and of the volumes that are nobody's.
-pub(crate) fn plan(world: &World<'_>) -> Plan {
+/// Plans the next steps of all claims, and of provisioned volumes.
+pub(crate) fn plan(inputs: &PlanInputs<'_>) -> Plan {
     let mut plan = Plan::default();
-    if !world.is_known {
-        plan.notices.extend(unknown(world));
+    if !inputs.is_complete {
+        plan.notices.extend(unbound_claims(inputs));
         return plan;
     }
-    for next in ephemeral::claims(world) {
-        plan.add(next.map(Step::from));
+    for next in ephemeral::claims(inputs) {
+        plan.add(next.map(ClaimStep::from));
     }
     let mut taken = BTreeSet::new();
-    for (name, claim) in &world.objects.claims {
-        of_claim(world, &mut plan, &mut taken, name, claim);
+    for (name, claim) in &inputs.objects.claims {
+        plan_claim(inputs, &mut plan, &mut taken, name, claim);
     }
-    for (name, volume) in &world.objects.volumes {
-        if world.records.has_made(name) {
-            of_volume(world, &mut plan, name, volume);
+    for (name, volume) in &inputs.objects.volumes {
+        if inputs.records.is_provisioned(name) {
+            plan_volume(inputs, &mut plan, name, volume);
         }
     }
-    for (claim, volume) in world.records.missed(world) {
+    for (claim, volume) in inputs.records.claims_without_manifest(inputs) {
         let message = format!(
-            "its manifest is away, and wasn't deleted: volume {volume} is kept for it; hint: put it back, and crustlet delete it if it is to go"
+            "the manifest is missing, but the claim was not deleted: volume {volume} is kept for it; hint: restore the manifest, then delete the claim with crustlet delete if you don't need it"
         );
-        let notice = Notice::of_claim(EventType::Warning, claim, "ManifestMissing", message);
+        let notice = Notice::about_claim(EventType::Warning, claim, "ManifestMissing", message);
         plan.notices.push(notice);
     }
-    if world.unread.is_none() {
-        let forgotten = world.records.gone(world);
+    if inputs.unreadable_manifest.is_none() {
+        let forgettable = inputs.records.forgettable(inputs);
         plan.steps
-            .extend(forgotten.map(|(kind, name)| Step::Forget(kind, name)));
+            .extend(forgettable.map(|(kind, name)| ClaimStep::Forget(kind, name)));
     }
     plan
 }
 
-/// Claims that would be bound if all were known, and why it isn't.
-fn unknown<'w>(world: &World<'w>) -> impl Iterator<Item = Notice> + 'w {
-    let claims = world.objects.claims.iter();
+/// Returns an event for each unbound claim while a manifest that can't be read keeps claims from being bound.
+fn unbound_claims<'w>(inputs: &PlanInputs<'w>) -> impl Iterator<Item = Notice> + 'w {
+    let claims = inputs.objects.claims.iter();
     let waiting = claims.filter(|(_, claim)| !was_bound(claim) && !is_deleted(claim));
-    let told = waiting.zip(world.unread.into_iter().cycle());
-    told.map(|((name, _), unread)| {
-        Notice::of_claim(EventType::Warning, name, "FailedBinding", unread.to_owned())
+    let waiting = waiting.zip(inputs.unreadable_manifest.into_iter().cycle());
+    waiting.map(|((name, _), unreadable_manifest)| {
+        Notice::about_claim(
+            EventType::Warning,
+            name,
+            "FailedBinding",
+            unreadable_manifest.to_owned(),
+        )
     })
 }
 
-/// Of a volume that was made here.
-fn of_volume(world: &World<'_>, plan: &mut Plan, name: &str, volume: &PersistentVolume) {
-    let of = Name::new("", name);
-    let immutable = world.records.immutable(world.written, name);
-    if !immutable.is_empty() {
+/// Plans the next step of a provisioned volume.
+fn plan_volume(inputs: &PlanInputs<'_>, plan: &mut Plan, name: &str, volume: &PersistentVolume) {
+    let object = Name::new("", name);
+    let immutable_changes = inputs.records.immutable_changes(inputs.manifests, name);
+    if !immutable_changes.is_empty() {
         let message = format!(
-            "{} can't change: the volume stays what its driver has made; hint: another PersistentVolume, by another name",
-            immutable.join(", ")
+            "{} can't change after the volume was provisioned; hint: create another PersistentVolume with a different name",
+            immutable_changes.join(", ")
         );
-        let of = (Kind::PersistentVolume, &of);
-        let notice = Notice::new(EventType::Warning, of, "FailedUpdate", message);
+        let about = (Kind::PersistentVolume, &object);
+        let notice = Notice::new(EventType::Warning, about, "FailedUpdate", message);
         plan.notices.push(notice);
     }
-    // First of all: it may say that the volume is to be kept.
-    if let Some(write) = world.records.taken_over(world.written, name) {
-        plan.steps.push(write.into());
+    // This comes first because the manifest may say that the volume has to be kept.
+    if let Some(update) = inputs.records.manifest_update(inputs.manifests, name) {
+        plan.steps.push(update.into());
         return;
     }
-    match reclaim::next(world, name, volume) {
+    match reclaim::next(inputs, name, volume) {
         Reclaim::Keep => {}
-        Reclaim::Release(write) => plan.steps.push(write.into()),
-        Reclaim::Delete(it) => plan.steps.push(Step::Delete(Box::new(it))),
+        Reclaim::Release(update) => plan.steps.push(update.into()),
+        Reclaim::Delete(it) => plan.steps.push(ClaimStep::Delete(Box::new(it))),
         Reclaim::Forget(notice) => {
             plan.notices.push(notice);
-            plan.steps.push(Step::Forget(Kind::PersistentVolume, of));
+            plan.steps
+                .push(ClaimStep::Forget(Kind::PersistentVolume, object));
         }
         Reclaim::Blocked(notice) => plan.notices.push(notice),
         Reclaim::Wait(notice) => plan.waiting.push(notice),
     }
 }
 
-fn of_claim<'w>(
-    world: &World<'w>,
+/// Plans the next step of a claim. `taken` has the volumes that other claims get by this plan.
+fn plan_claim<'w>(
+    inputs: &PlanInputs<'w>,
     plan: &mut Plan,
     taken: &mut BTreeSet<&'w str>,
     name: &Name,
     claim: &PersistentVolumeClaim,
 ) {
-    let records = world.records;
-    if is_deleted(claim) && world.written.claims.contains_key(name) && !world.is_used(name) {
-        match world.unread {
-            None => plan.steps.push(Step::Remove(name.clone())),
-            Some(unread) => {
+    let records = inputs.records;
+    if is_deleted(claim) && inputs.manifests.claims.contains_key(name) && !inputs.is_used(name) {
+        match inputs.unreadable_manifest {
+            None => plan.steps.push(ClaimStep::RemoveManifest(name.clone())),
+            Some(unreadable_manifest) => {
                 let kind = EventType::Warning;
-                let notice = Notice::of_claim(kind, name, "FailedDelete", unread.to_owned());
+                let notice =
+                    Notice::about_claim(kind, name, "FailedDelete", unreadable_manifest.to_owned());
                 plan.notices.push(notice);
             }
         }
         return;
     }
     if records.get(Kind::PersistentVolumeClaim, name).is_none() {
-        // It is given a uid, by which it is told from others of its name that were before and will be.
+        // The first record gives the claim a UID, which distinguishes it from earlier and later claims with its name.
         let uid = claim.metadata.uid.as_ref();
         let patch = uid.map_or_else(|| json!({}), |uid| json!({"metadata": {"uid": uid}}));
-        plan.steps.push(Write::claim(name, patch).into());
+        plan.steps.push(RecordUpdate::claim(name, patch).into());
         return;
     }
-    // The other is forgotten first.
-    if records.are_over(name, claim) {
+    // The record is of an earlier claim with this name, and is removed first.
+    if records.is_for_deleted_claim(name, claim) {
         return;
     }
-    match binding::decide(world, taken, name, claim) {
+    match binding::decide(inputs, taken, name, claim) {
         Binding::Bound(volume) => {
-            if let Some(next) = expansion::next(world, name, claim, volume) {
+            if let Some(next) = expansion::next(inputs, name, claim, volume) {
                 plan.add(next);
             }
         }
-        // It is to go with the last of its pods, and gets nothing any more.
+        // The claim goes when its last pod has ended, and doesn't get a volume any more.
         _ if is_deleted(claim) => {}
         Binding::Bind(volume) => {
             taken.insert(volume);
-            let writes = bind(name, claim, volume, &world.objects.volumes[volume]);
-            plan.steps.extend(writes.map(Step::from));
+            let updates = bind(name, claim, volume, &inputs.objects.volumes[volume]);
+            plan.steps.extend(updates.map(ClaimStep::from));
         }
         Binding::Provision(driver, class) => {
-            let driver = (driver, &world.drivers[driver].controller);
-            let create = Create::of((name, claim), class, driver);
-            let failed = |error: Unprovisionable| provision::failed(name, class, &error);
-            plan.add(create.map(|it| Step::Create(Box::new(it))).map_err(failed));
+            let driver = (driver, &inputs.drivers[driver].controller);
+            let create = CreateVolume::new((name, claim), class, driver);
+            let failed =
+                |error: ProvisionError| provision::class_failure_notice(name, class, &error);
+            plan.add(
+                create
+                    .map(|it| ClaimStep::Create(Box::new(it)))
+                    .map_err(failed),
+            );
         }
         Binding::Wait(notice) => plan.waiting.push(notice),
     }
 }
 
-/// The volume first, as Kubernetes does: whatever happens between the two, nobody else gets it.
+/// Returns the updates that bind a volume to a claim. The volume comes first, as in Kubernetes: if crustlet ends between the
+/// two updates, no other claim gets the volume.
 fn bind(
     name: &Name,
     claim: &PersistentVolumeClaim,
     volume_name: &str,
     volume: &PersistentVolume,
-) -> impl Iterator<Item = Write> {
+) -> impl Iterator<Item = RecordUpdate> {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let to = (compare_claim_ref(volume, name, uid) != ClaimRef::Claimed).then(|| {
-        let patch = json!({"spec": {"claimRef": binding::reference(name, uid)}});
-        Write::volume(volume_name, patch)
+    let volume_update = (compare_claim_ref(volume, name, uid) != ClaimRef::Claimed).then(|| {
+        let patch = json!({"spec": {"claimRef": binding::claim_reference(name, uid)}});
+        RecordUpdate::volume(volume_name, patch)
     });
     let modes = volume.spec.as_ref().and_then(|it| it.access_modes.clone());
     let status = ClaimStatus::bound(capacity(volume), modes.unwrap_or_default());
@@ -408,7 +415,9 @@ fn bind(
         "spec": {"volumeName": volume_name},
         "status": status,
     });
-    to.into_iter().chain([Write::claim(name, patch)])
+    volume_update
+        .into_iter()
+        .chain([RecordUpdate::claim(name, patch)])
 }
 
 #[cfg(test)]

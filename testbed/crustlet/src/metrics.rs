@@ -1,5 +1,5 @@
-//! crustlet's metrics, and the pages that Prometheus and probes read: kubelet's names, labels and buckets where kubelet
-//! has them, and those that the KEPs add.
+//! crustlet's metrics, and the pages that Prometheus and probes read. Names, labels and buckets are those of kubelet, or
+//! of the KEPs.
 
 mod labels;
 mod snapshot;
@@ -17,40 +17,39 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
-use labels::{CsiCall, NOT_MIGRATED, StorageOperation, plugin};
+use labels::{CsiCallLabels, NOT_MIGRATED, StorageOperationLabels, plugin};
 use snapshot::Snapshot;
 
-pub(crate) use labels::Operation;
+pub(crate) use labels::StorageOperation;
 pub(crate) use snapshot::VolumeStats;
 
-/// kubelet's buckets of both histograms, in seconds.
-const BUCKETS: [f64; 13] = [
+/// The buckets of both histograms in seconds, which are kubelet's.
+const DURATION_BUCKETS: [f64; 13] = [
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];
 
-/// All metrics of crustlet.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    csi_calls: Family<CsiCall, Histogram, fn() -> Histogram>,
-    operations: Family<StorageOperation, Histogram, fn() -> Histogram>,
+    csi_calls: Family<CsiCallLabels, Histogram, fn() -> Histogram>,
+    operations: Family<StorageOperationLabels, Histogram, fn() -> Histogram>,
     deferred: Counter,
-    reconstructions: Attempts,
-    force_cleanups: Attempts,
-    orphans: Gauge,
+    reconstructions: AttemptCounters,
+    force_cleanups: AttemptCounters,
+    orphan_errors: Gauge,
     snapshot: Arc<Snapshot>,
 }
 
-/// Attempts, and how many of them have failed.
+/// The numbers of all attempts and of the failed ones.
 #[derive(Debug)]
-struct Attempts {
-    all: Counter,
+struct AttemptCounters {
+    attempts: Counter,
     failed: Counter,
 }
 
-impl Attempts {
+impl AttemptCounters {
     fn count(&self, is_ok: bool) {
-        self.all.inc();
+        self.attempts.inc();
         if !is_ok {
             self.failed.inc();
         }
@@ -58,74 +57,74 @@ impl Attempts {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Registers all metrics, with zero values.
     pub(crate) fn new() -> Self {
-        let mut all = Registry::default();
-        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let mut registry = Registry::default();
+        let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS);
         let csi_calls = Family::new_with_constructor(histogram);
-        all.register(
+        registry.register(
             "csi_operations_seconds",
             "Container Storage Interface operation duration with gRPC error code status total",
             csi_calls.clone(),
         );
         let operations = Family::new_with_constructor(histogram);
-        all.register(
+        registry.register(
             "storage_operation_duration_seconds",
             "Storage operation duration",
             operations.clone(),
         );
         // KEP-2857, "Enhancements to Kubelet".
         let deferred = registered(
-            &mut all,
+            &mut registry,
             "volumes_published_with_deferred_ops",
             "NodePublishVolume with defer_fs_ops that returned successfully",
         );
         // KEP-3756, "Observability".
-        let reconstructions = Attempts {
-            all: registered(
-                &mut all,
+        let reconstructions = AttemptCounters {
+            attempts: registered(
+                &mut registry,
                 "reconstruct_volume_operations",
                 "Volumes that were attempted to be reconstructed from the operating system at the start",
             ),
             failed: registered(
-                &mut all,
+                &mut registry,
                 "reconstruct_volume_operations_errors",
                 "Volumes that failed reconstruction from the operating system at the start",
             ),
         };
-        let force_cleanups = Attempts {
-            all: registered(
-                &mut all,
+        let force_cleanups = AttemptCounters {
+            attempts: registered(
+                &mut registry,
                 "force_cleaned_failed_volume_operations",
                 "Volumes that were force cleaned after their reconstruction failed at the start",
             ),
             failed: registered(
-                &mut all,
+                &mut registry,
                 "force_cleaned_failed_volume_operation_errors",
                 "Volumes that failed force cleanup after their reconstruction failed at the start",
             ),
         };
-        // No counter, for all its name: "nr of errors during the last housekeeping sweep".
-        let orphans = registered(
-            &mut all,
+        // A gauge in spite of its name (KEP-3756: "nr of errors during the last housekeeping sweep").
+        let orphan_errors = registered(
+            &mut registry,
             "orphaned_volumes_cleanup_errors_total",
-            "Errors of the last sweep over the directories of pods that are gone",
+            "Directories of ended pods that could not be removed at the last attempt",
         );
         let snapshot: Arc<Snapshot> = Arc::default();
-        all.register_collector(Box::new(Arc::clone(&snapshot)));
+        registry.register_collector(Box::new(Arc::clone(&snapshot)));
         Self {
-            registry: all,
+            registry,
             csi_calls,
             operations,
             deferred,
             reconstructions,
             force_cleanups,
-            orphans,
+            orphan_errors,
             snapshot,
         }
     }
 
-    /// Counts a call of a driver.
+    /// Records a call of a driver.
     pub(crate) fn csi_call(
         &self,
         driver: &str,
@@ -133,7 +132,7 @@ impl Metrics {
         code: Code,
         elapsed: Duration,
     ) {
-        let call = CsiCall {
+        let call = CsiCallLabels {
             driver_name: driver.to_owned(),
             method_name: method,
             grpc_status_code: go_code(code),
@@ -143,15 +142,15 @@ impl Metrics {
         self.csi_calls.get_or_create(&call).observe(seconds);
     }
 
-    /// Counts an operation on a driver's volume, from its start to its end.
+    /// Records an operation on a driver's volume.
     pub(crate) fn operation(
         &self,
         driver: &str,
-        operation: Operation,
+        operation: StorageOperation,
         is_ok: bool,
         elapsed: Duration,
     ) {
-        let operation = StorageOperation {
+        let operation = StorageOperationLabels {
             volume_plugin: plugin(driver),
             operation_name: operation.as_str(),
             status: if is_ok { "success" } else { "fail-unknown" },
@@ -166,27 +165,28 @@ impl Metrics {
         self.deferred.inc();
     }
 
-    /// Counts a volume that was reconstructed from the disk, or couldn't be.
+    /// Counts an attempt to reconstruct a volume from the disk.
     pub(crate) fn reconstructed(&self, is_ok: bool) {
         self.reconstructions.count(is_ok);
     }
 
-    /// Counts a volume that couldn't be reconstructed, and was cleaned up by force, or couldn't be.
+    /// Counts an attempt to clean up a volume that couldn't be reconstructed.
     pub(crate) fn force_cleaned(&self, is_ok: bool) {
         self.force_cleanups.count(is_ok);
     }
 
-    /// Notes how many directories of pods that are gone the last sweep couldn't clean up.
-    pub(crate) fn orphans_swept(&self, errors: usize) {
-        self.orphans.set(i64::try_from(errors).unwrap_or(i64::MAX));
+    /// Sets the number of ended pods whose directories couldn't be removed.
+    pub(crate) fn set_orphan_errors(&self, errors: usize) {
+        self.orphan_errors
+            .set(i64::try_from(errors).unwrap_or(i64::MAX));
     }
 
-    /// Replaces what is known of the volumes.
+    /// Replaces the statistics of all claims' volumes.
     pub(crate) fn set_volume_stats(&self, stats: Vec<VolumeStats>) {
         self.snapshot.set_stats(stats);
     }
 
-    /// Replaces the numbers of volumes, which are given by the driver of each.
+    /// Replaces the numbers of desired and actual volumes. Each volume is given by its driver.
     pub(crate) fn set_total_volumes<'a>(
         &self,
         desired: impl IntoIterator<Item = &'a str>,
@@ -212,7 +212,7 @@ impl Pages for MetricsPages {
     async fn page(&self, path: &str) -> Option<Page> {
         match path {
             "/metrics" => Some(self.0.page()),
-            // A process that answers here is healthy.
+            // A process that answers is healthy.
             "/healthz" => Some(Page {
                 content_type: "text/plain; charset=utf-8",
                 body: "ok".to_owned(),

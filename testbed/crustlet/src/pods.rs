@@ -1,4 +1,5 @@
-//! Pods: what exists of them in the runtime, their next step, and their status. All of these are pure functions.
+//! Pods: their state in the container runtime, the decision about their next step, and their status. All functions are
+//! pure.
 
 pub(crate) mod config;
 pub(crate) mod decide;
@@ -10,30 +11,28 @@ pub(crate) mod restart;
 pub(crate) mod status;
 mod steps;
 
-/// Labels and annotations of sandboxes and containers, which the runtime keeps and a restarted crustlet reads.
+/// Labels and annotations of sandboxes and containers. The runtime keeps them, and crustlet reads them after a restart.
 pub(crate) mod labels {
-    /// The pod's name, as kubelet labels it.
+    /// The pod's name. This label and the next three are kubelet's.
     pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
-    /// The pod's namespace, as kubelet labels it.
     pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-    /// The pod's UID, as kubelet labels it.
     pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
-    /// The container's name in the pod, as kubelet labels it.
     pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-    /// The ID of the crustlet that made it, which is its root directory's. A kubelet's pods in the same runtime have
-    /// none.
+    /// The ID of the crustlet that created the object, which is the ID of its root directory. Pods of a kubelet in the
+    /// same runtime don't have this label.
     pub(crate) const OWNER: &str = "dev.crust.crustlet";
-    /// The name of that crustlet's node, for people.
+    /// The name of that crustlet's node, for people who read the labels.
     pub(crate) const NODE: &str = "dev.crust.crustlet/node";
 
-    /// On a sandbox: the seconds that the pod's containers have to end. The manifest may be gone by then.
+    /// On a sandbox: the time in seconds that the pod's containers have to end. It is recorded because the manifest may
+    /// be gone when the pod is ended.
     pub(crate) const GRACE: &str = "dev.crust.crustlet/grace";
-    /// On a sandbox: when the pod's first one was made, in nanoseconds since 1970.
+    /// On a sandbox: when the pod's first sandbox was created, in nanoseconds since the Unix epoch.
     pub(crate) const STARTED: &str = "dev.crust.crustlet/started";
-    /// On a container: the seconds that the next one waits.
+    /// On a container: the time in seconds that the next container with its name waits before it is started.
     pub(crate) const BACKOFF: &str = "dev.crust.crustlet/backoff";
-    /// On a container: how often it was started before, as kubelet annotates it.
+    /// On a container: how often a container with its name was started before. This annotation is kubelet's.
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
 }
 
-pub(crate) use steps::{End, PodStep, RunSandbox, StartContainer, Subject};
+pub(crate) use steps::{EndStep, PodStep, RunSandbox, StartContainer, StepSubject};

@@ -14,27 +14,26 @@ use tokio::task::JoinSet;
 use crate::cri::{Cri, CriError};
 use crate::events::{Events, Regarding};
 use crate::objects::{Objects, Pod};
-use crate::pods::config::{self, ConfigError, NodeFacts, Source};
-use crate::pods::status::{BackOff, back_offs};
-use crate::pods::{End, RunSandbox, StartContainer};
+use crate::pods::config::{self, ConfigError, MountSource, NodeInfo};
+use crate::pods::status::{BackOffEvent, back_offs};
+use crate::pods::{EndStep, RunSandbox, StartContainer};
 
 pub(crate) use error::StepError;
 
-/// Whoever clones it asks the same runtime.
+/// Carries out the steps of pods. A clone uses the same container runtime.
 #[derive(Debug, Clone)]
-pub(crate) struct Worker {
+pub(crate) struct PodWorker {
     cri: Cri,
     events: Events,
-    node: Arc<NodeFacts>,
+    node: Arc<NodeInfo>,
 }
 
-impl Worker {
-    /// One on a node.
-    pub(crate) fn new(cri: Cri, events: Events, node: Arc<NodeFacts>) -> Self {
+impl PodWorker {
+    pub(crate) fn new(cri: Cri, events: Events, node: Arc<NodeInfo>) -> Self {
         Self { cri, events, node }
     }
 
-    /// Makes a pod's sandbox; its id.
+    /// Creates a pod's sandbox. Returns its ID.
     pub(crate) async fn run_sandbox(
         &self,
         objects: &Objects,
@@ -45,59 +44,59 @@ impl Worker {
             let message = "Pod sandbox changed, it will be killed and re-created.";
             self.events.normal(pod, "SandboxChanged", message);
         } else {
-            self.tell_ignored(pod);
+            self.warn_about_ignored_fields(pod);
         }
-        let made = self.make_sandbox(objects, pod, step).await;
-        if let Err(error) = &made {
+        let created = self.create_sandbox(objects, pod, step).await;
+        if let Err(error) = &created {
             let message = format!("Failed to create pod sandbox: {}", sentence(error));
             self.events.warning(pod, "FailedCreatePodSandBox", message);
         }
-        made
+        created
     }
 
-    async fn make_sandbox(
+    async fn create_sandbox(
         &self,
         objects: &Objects,
         pod: &Pod,
         step: &RunSandbox,
     ) -> Result<String, StepError> {
         config::check(pod, &self.node)?;
-        let handler = config::handler(objects, pod)?;
+        let runtime_handler = config::runtime_handler(objects, pod)?;
         let started = step.started.unwrap_or_else(SystemTime::now);
         let sandbox = config::sandbox(pod, &self.node, step.attempt, started)?;
-        logs::make(&self.node.logs_of(&pod.name, &pod.uid))?;
+        logs::create_directory(&self.node.pod_logs_dir(&pod.name, &pod.uid))?;
         for before in &step.stop {
             let stopped = self.cri.stop_sandbox(before).await;
             stopped.map_err(StepError::Sandbox)?;
         }
-        let made = self.cri.run_sandbox(sandbox, &handler).await;
-        made.map_err(StepError::Sandbox)
+        let created = self.cri.run_sandbox(sandbox, &runtime_handler).await;
+        created.map_err(StepError::Sandbox)
     }
 
-    /// What a pod asks in vain is told once a sandbox.
-    fn tell_ignored(&self, pod: &Pod) {
+    /// Emits an event about the fields of a pod that are ignored. It is emitted with the pod's first sandbox only.
+    fn warn_about_ignored_fields(&self, pod: &Pod) {
         let ignored = config::ignored(pod);
         if !ignored.is_empty() {
             self.events.warning(pod, "Unsupported", ignored.join("; "));
         }
     }
 
-    /// Makes a pod's container and starts it; `sources` are those of its `volumeMounts`, in their order.
+    /// Creates and starts a container of a pod. `sources` has the sources of its `volumeMounts`, in their order.
     pub(crate) async fn start_container(
         &self,
         pod: &Pod,
         step: &StartContainer,
-        sources: &[Source],
+        sources: &[MountSource],
     ) -> Result<(), StepError> {
         let mut containers = pod.containers();
         let Some(container) = containers.find(|it| it.name == step.name) else {
-            // The pod is another one since.
+            // The manifest has changed since the step was decided.
             return Ok(());
         };
-        let started = self.make_container(pod, container, step, sources).await;
+        let started = self.create_container(pod, container, step, sources).await;
         if let Err(error) = &started {
-            // What is wrong with an image was told by then.
-            let message = match error.images_reason() {
+            // An event with the details of the image error was emitted already.
+            let message = match error.image_error_reason() {
                 Some(reason) => format!("Error: {reason}"),
                 None => format!("Error: {}", sentence(error)),
             };
@@ -106,12 +105,12 @@ impl Worker {
         started
     }
 
-    async fn make_container(
+    async fn create_container(
         &self,
         pod: &Pod,
         container: &Container,
         step: &StartContainer,
-        sources: &[Source],
+        sources: &[MountSource],
     ) -> Result<(), StepError> {
         let name = &container.name;
         let image = self.ensure_image(pod, container).await?;
@@ -123,11 +122,11 @@ impl Worker {
             sources,
         };
         let config = config::container(pod, node, new)?;
-        // Of the sandbox's the runtime reads where logs are, and not when the first one was made.
+        // The runtime needs only the log directory of the sandbox's configuration, so the start time doesn't matter.
         let sandbox = config::sandbox(pod, node, step.sandbox_attempt, SystemTime::now())?;
         let log = config::log_path(name, step.attempt);
-        let logs = node.logs_of(&pod.name, &pod.uid).join(log);
-        logs::make(logs.parent().unwrap_or(&logs))?;
+        let logs = node.pod_logs_dir(&pod.name, &pod.uid).join(log);
+        logs::create_directory(logs.parent().unwrap_or(&logs))?;
         let created = self
             .cri
             .create_container(&step.sandbox, config, sandbox)
@@ -142,32 +141,32 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends something of a pod.
-    pub(crate) async fn end(&self, pod: &Regarding, step: &End) -> Result<(), StepError> {
+    /// Stops or removes containers and sandboxes of a pod.
+    pub(crate) async fn end(&self, pod: &Regarding, step: &EndStep) -> Result<(), StepError> {
         match step {
-            End::StopPod {
+            EndStep::StopPod {
                 containers,
                 sandboxes,
                 grace,
             } => {
-                let ended = self.stop_pod(pod, containers, sandboxes, *grace).await;
-                if let Err(error) = &ended {
+                let result = self.stop_pod(pod, containers, sandboxes, *grace).await;
+                if let Err(error) = &result {
                     let message = format!("error killing pod: {}", sentence(error));
                     self.events.warning(pod.clone(), "FailedKillPod", message);
                 }
-                ended
+                result
             }
-            End::StopContainer { id, name, grace } => {
-                self.tell_killing(pod, name);
-                one(self.cri.stop_container(id, *grace).await)
+            EndStep::StopContainer { id, name, grace } => {
+                self.emit_killing(pod, name);
+                end_result(self.cri.stop_container(id, *grace).await)
             }
-            End::RemoveContainer { id, name, attempt } => {
-                one(self.cri.remove_container(id).await)?;
-                let logs = self.node.logs_of(&pod.name, &pod.uid);
+            EndStep::RemoveContainer { id, name, attempt } => {
+                end_result(self.cri.remove_container(id).await)?;
+                let logs = self.node.pod_logs_dir(&pod.name, &pod.uid);
                 logs::remove_file(&logs.join(config::log_path(name, *attempt)))
             }
-            End::RemoveSandbox { id } => self.remove_sandboxes(std::slice::from_ref(id)).await,
-            End::RemovePod {
+            EndStep::RemoveSandbox { id } => self.remove_sandboxes(std::slice::from_ref(id)).await,
+            EndStep::RemovePod {
                 containers,
                 sandboxes,
             } => {
@@ -175,13 +174,13 @@ impl Worker {
                 for id in containers {
                     errors.extend(self.cri.remove_container(id).await.err());
                 }
-                all(errors)?;
+                fail_on_any(errors)?;
                 self.remove_sandboxes(sandboxes).await
             }
         }
     }
 
-    /// Each goes as far as it can, and all that went wrong is told.
+    /// Stops containers and then sandboxes. Continues after an error, and returns all errors.
     async fn stop_pod(
         &self,
         pod: &Regarding,
@@ -191,7 +190,7 @@ impl Worker {
     ) -> Result<(), StepError> {
         let mut stops = JoinSet::new();
         for (id, name) in containers {
-            self.tell_killing(pod, name);
+            self.emit_killing(pod, name);
             let (cri, id) = (self.cri.clone(), id.clone());
             stops.spawn(async move { cri.stop_container(&id, grace).await });
         }
@@ -200,10 +199,10 @@ impl Worker {
         for sandbox in sandboxes {
             errors.extend(self.cri.stop_sandbox(sandbox).await.err());
         }
-        all(errors)
+        fail_on_any(errors)
     }
 
-    /// A sandbox that ended by itself has its network still.
+    /// Stops and removes sandboxes. One that ended by itself has to be stopped too, because it still has its network.
     async fn remove_sandboxes(&self, ids: &[String]) -> Result<(), StepError> {
         let mut errors = Vec::new();
         for id in ids {
@@ -213,22 +212,22 @@ impl Worker {
             };
             errors.extend(removed.err());
         }
-        all(errors)
+        fail_on_any(errors)
     }
 
-    /// Removes the logs of a pod that nothing else is left of.
+    /// Removes the logs of a pod that has ended.
     pub(crate) fn remove_logs(&self, uid: &str) -> Result<(), StepError> {
-        logs::remove_of(&self.node.logs, uid)
+        logs::remove_pod_logs(&self.node.logs, uid)
     }
 
-    fn tell_killing(&self, pod: &Regarding, container: &str) {
+    fn emit_killing(&self, pod: &Regarding, container: &str) {
         let message = format!("Stopping container {container}");
         self.events.normal(pod.clone(), "Killing", message);
     }
 
-    /// Tells of containers that are left alone since the status before.
-    pub(crate) fn tell_back_offs(&self, pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) {
-        for BackOff { message, is_pull } in back_offs(pod, before, now) {
+    /// Emits an event for each container that has begun to back off since the previous status.
+    pub(crate) fn emit_back_offs(&self, pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) {
+        for BackOffEvent { message, is_pull } in back_offs(pod, before, now) {
             if is_pull {
                 self.events.normal(pod, "BackOff", message);
             } else {
@@ -238,11 +237,11 @@ impl Worker {
     }
 }
 
-fn one(ended: Result<(), CriError>) -> Result<(), StepError> {
-    all(ended.err().into_iter().collect())
+fn end_result(result: Result<(), CriError>) -> Result<(), StepError> {
+    fail_on_any(result.err().into_iter().collect())
 }
 
-fn all(errors: Vec<CriError>) -> Result<(), StepError> {
+fn fail_on_any(errors: Vec<CriError>) -> Result<(), StepError> {
     if errors.is_empty() {
         Ok(())
     } else {

@@ -141,7 +141,7 @@ fn the_examples_policy_decides_about_the_examples_pod() {
     }
     let told = decided(&dir, &manifest("policy"), &manifest("pod"));
     let expected = [
-        "pod default/web: volume data: deferred: the pod says so",
+        "pod default/web: volume data: deferred: set in the pod",
         "pod default/web: volume scratch: deferred: storage class crust-local with runtime class crust",
     ];
     assert_eq!(told, expected);
@@ -160,7 +160,7 @@ fn what_documents_show_of_manifests_and_policies_is_read() {
     assert_eq!(told.len(), 3, "{told:?}");
     for decision in &told {
         assert!(
-            decision.ends_with(": deferred: the pod says so"),
+            decision.ends_with(": deferred: set in the pod"),
             "{decision}"
         );
     }

@@ -1,4 +1,5 @@
-//! The policy: a file of rules, read strictly. With a wrong policy the wrong program would mount volumes.
+//! The admission policy, which is a file of rules. It is parsed strictly, because a wrong policy would have the wrong
+//! program mount volumes.
 
 use std::fmt;
 use std::io;
@@ -13,34 +14,34 @@ use super::PostMountStep;
 const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 const KIND: &str = "DeferPolicy";
 
-/// In bytes: some thousands of rules.
-const LARGEST: u64 = 1 << 20;
+/// The largest size of a policy in bytes, which is enough for thousands of rules.
+const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// The pairs of storage and runtime that can defer. Without rules only those volumes are deferred that pods name.
+/// The rules of a policy. Without a policy only those volumes are deferred that are deferred in the pods' manifests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Policy {
-    rules: Vec<Rule>,
+pub(crate) struct DeferPolicy {
+    rules: Vec<DeferRule>,
 }
 
-/// A pair that can, and what it can.
+/// A pair of storage and runtime class that can defer mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rule {
-    storage: Storage,
+pub(crate) struct DeferRule {
+    storage: StorageSelector,
     runtime_class: String,
-    /// The steps after the mount that the two can do.
-    pub(super) post_mount: PostMount,
+    /// The post-mount steps that the pair supports.
+    pub(super) post_mount: PostMountSupport,
 }
 
-/// The storage of a volume, as rules name it.
+/// The storage of a volume, in the form in which rules name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Storage {
-    /// A claim's storage class.
+pub(crate) enum StorageSelector {
+    /// The storage class of a claim.
     Class(String),
-    /// The driver of an inline volume, or of a volume without a class.
+    /// The driver of an inline volume, or of a volume without a storage class.
     Driver(String),
 }
 
-impl fmt::Display for Storage {
+impl fmt::Display for StorageSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Class(class) => write!(f, "storage class {class}"),
@@ -49,10 +50,10 @@ impl fmt::Display for Storage {
     }
 }
 
-/// The steps after the mount that a pair can do, which is the third part of KEP-2857's triple.
+/// The post-mount steps that a pair supports, which are the third part of KEP-2857's triple.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct PostMount {
+pub(crate) struct PostMountSupport {
     fs_group: bool,
     fs_group_change_policy: Vec<ChangePolicy>,
     sub_path: bool,
@@ -74,10 +75,10 @@ impl ChangePolicy {
     }
 }
 
-impl PostMount {
-    /// Whether it is among them.
-    pub(super) fn has(&self, ask: &PostMountStep) -> bool {
-        match ask {
+impl PostMountSupport {
+    /// Returns whether a step is supported.
+    pub(super) fn has(&self, step: &PostMountStep) -> bool {
+        match step {
             PostMountStep::FsGroup => self.fs_group,
             PostMountStep::FsGroupChangePolicy(policy) => {
                 let mut known = self.fs_group_change_policy.iter();
@@ -89,92 +90,78 @@ impl PostMount {
     }
 }
 
-/// A policy can't be used.
+/// The error of a policy that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("read admission policy {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// The file can't be parsed.
+    Read { path: PathBuf, source: io::Error },
+    /// The file isn't a valid policy.
     #[error("admission policy {}: {source}", path.display())]
-    Contents {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: Box<Self>,
-    },
-    /// It is no YAML, or has fields that no policy has.
+    Contents { path: PathBuf, source: Box<Self> },
+    /// The file isn't YAML, or a field is unknown, missing or of another type.
     #[error(
-        "{0}; hint: a policy is apiVersion, kind and rules; a rule is storageClassName or driver, runtimeClassName, and postMount with fsGroup, fsGroupChangePolicy, subPath and seLinuxRelabel"
+        "{0}; hint: a policy has apiVersion, kind and rules; a rule has storageClassName or driver, runtimeClassName, and postMount with fsGroup, fsGroupChangePolicy, subPath and seLinuxRelabel"
     )]
     Yaml(String),
-    /// Something else.
-    #[error("{api_version} {kind} is no policy; hint: apiVersion: {API_VERSION}, kind: {KIND}")]
-    Kind {
-        /// `apiVersion`
-        api_version: String,
-        /// `kind`
-        kind: String,
-    },
-    /// A rule.
+    /// The file is of another kind or version.
+    #[error(
+        "{api_version} {kind} is not a supported policy; hint: use apiVersion: {API_VERSION}, kind: {KIND}"
+    )]
+    Kind { api_version: String, kind: String },
+    /// A rule is invalid.
     #[error("line {line}: {reason}")]
     Rule {
-        /// The line at which it begins.
+        /// The line at which the rule begins.
         line: u64,
-        /// The flaw.
         reason: String,
     },
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct PolicyFile {
     api_version: String,
     kind: String,
-    rules: Vec<Spanned<WrittenRule>>,
+    rules: Vec<Spanned<RuleEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenRule {
+struct RuleEntry {
     storage_class_name: Option<String>,
     driver: Option<String>,
     runtime_class_name: String,
     #[serde(default)]
-    post_mount: PostMount,
+    post_mount: PostMountSupport,
 }
 
-impl WrittenRule {
-    fn rule(self) -> Result<Rule, &'static str> {
+impl RuleEntry {
+    fn rule(self) -> Result<DeferRule, &'static str> {
         let storage = match (self.storage_class_name, self.driver) {
-            (Some(class), None) if !class.is_empty() => Storage::Class(class),
-            (None, Some(driver)) if !driver.is_empty() => Storage::Driver(driver),
+            (Some(class), None) if !class.is_empty() => StorageSelector::Class(class),
+            (None, Some(driver)) if !driver.is_empty() => StorageSelector::Driver(driver),
             (Some(_), None) => {
                 return Err(
-                    "storageClassName is empty; hint: volumes without a class have a rule by driver",
+                    "storageClassName is empty; hint: use driver for volumes without a storage class",
                 );
             }
             (None, Some(_)) => return Err("driver is empty"),
             _ => {
                 return Err(
-                    "it has to have storageClassName or driver, and not both; hint: driver is for inline volumes, and for volumes without a class",
+                    "a rule needs either storageClassName or driver; hint: use driver for inline volumes and for volumes without a storage class",
                 );
             }
         };
         if self.runtime_class_name.is_empty() {
             return Err(
-                "runtimeClassName is empty; hint: the runtime that can mount is a RuntimeClass's",
+                "runtimeClassName is empty; hint: set it to a RuntimeClass whose handler can mount the volumes",
             );
         }
         if !self.post_mount.fs_group && !self.post_mount.fs_group_change_policy.is_empty() {
             return Err("postMount has fsGroupChangePolicy without fsGroup: true");
         }
-        Ok(Rule {
+        Ok(DeferRule {
             storage,
             runtime_class: self.runtime_class_name,
             post_mount: self.post_mount,
@@ -182,28 +169,28 @@ impl WrittenRule {
     }
 }
 
-impl Policy {
-    /// Reads a policy.
+impl DeferPolicy {
+    /// Parses a policy.
     pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
-        let written: Written = serde_saphyr::from_str(text)
+        let file: PolicyFile = serde_saphyr::from_str(text)
             .map_err(|error| PolicyError::Yaml(error.without_snippet().to_string()))?;
-        if (written.api_version.as_str(), written.kind.as_str()) != (API_VERSION, KIND) {
+        if (file.api_version.as_str(), file.kind.as_str()) != (API_VERSION, KIND) {
             return Err(PolicyError::Kind {
-                api_version: written.api_version,
-                kind: written.kind,
+                api_version: file.api_version,
+                kind: file.kind,
             });
         }
         let mut policy = Self::default();
         for Spanned {
             value, referenced, ..
-        } in written.rules
+        } in file.rules
         {
             let line = referenced.line();
             let refused = |reason: String| PolicyError::Rule { line, reason };
             let rule = value.rule().map_err(|reason| refused(reason.to_owned()))?;
             if policy.rule(&rule.storage, &rule.runtime_class).is_some() {
                 return Err(refused(format!(
-                    "there is a rule of {} with runtime class {} already; hint: one rule a pair",
+                    "a rule of {} with runtime class {} exists already; hint: merge the two rules",
                     rule.storage, rule.runtime_class
                 )));
             }
@@ -212,21 +199,26 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Reads a policy's file.
+    /// Reads and parses a policy's file.
     pub(crate) fn load(path: &Path) -> Result<Self, PolicyError> {
         let path_of = || path.to_owned();
-        let text = bounded::read_to_string(path, LARGEST).map_err(|source| PolicyError::Read {
-            path: path_of(),
-            source,
-        })?;
+        let text =
+            bounded::read_to_string(path, MAX_FILE_SIZE).map_err(|source| PolicyError::Read {
+                path: path_of(),
+                source,
+            })?;
         Self::read(&text).map_err(|source| PolicyError::Contents {
             path: path_of(),
             source: Box::new(source),
         })
     }
 
-    /// The rule of a pair.
-    pub(super) fn rule(&self, storage: &Storage, runtime_class: &str) -> Option<&Rule> {
+    /// Returns the rule of a pair.
+    pub(super) fn rule(
+        &self,
+        storage: &StorageSelector,
+        runtime_class: &str,
+    ) -> Option<&DeferRule> {
         let mut rules = self.rules.iter();
         rules.find(|it| it.storage == *storage && it.runtime_class == runtime_class)
     }
@@ -241,20 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_no_more_than_it_says() {
+    fn a_rule_supports_only_the_steps_that_it_has() {
         let text = policy("- {driver: csi.example, runtimeClassName: crust}");
-        let policy = Policy::read(&text).unwrap();
-        let driver = Storage::Driver("csi.example".to_owned());
+        let policy = DeferPolicy::read(&text).unwrap();
+        let driver = StorageSelector::Driver("csi.example".to_owned());
         let rule = policy.rule(&driver, "crust").expect("a rule");
-        assert_eq!(rule.post_mount, PostMount::default());
+        assert_eq!(rule.post_mount, PostMountSupport::default());
         assert!(!rule.post_mount.has(&PostMountStep::SubPath));
         assert_eq!(policy.rule(&driver, "other"), None);
-        let class = Storage::Class("csi.example".to_owned());
+        let class = StorageSelector::Class("csi.example".to_owned());
         assert_eq!(policy.rule(&class, "crust"), None);
     }
 
     #[test]
-    fn what_is_no_policy_says_where_and_what_one_is() {
+    fn errors_have_the_line_and_a_hint() {
         let rule = "- storageClassName: fast\n  runtimeClassName: crust\n";
         let cases = [
             (
@@ -264,7 +256,7 @@ mod tests {
             (policy(&format!("{rule}  postMounts: {{}}")), "line 6"),
             (
                 policy(&format!("{rule}  postMounts: {{}}")),
-                "hint: a policy is",
+                "hint: a policy has",
             ),
             (
                 policy(&format!("{rule}  postMount: {{fsgroup: true}}")),
@@ -284,7 +276,7 @@ mod tests {
             ),
             (
                 policy(&format!("{rule}  driver: csi.example")),
-                "line 4: it has to have storageClassName or driver",
+                "line 4: a rule needs either storageClassName or driver",
             ),
             (
                 policy("- runtimeClassName: crust"),
@@ -293,31 +285,31 @@ mod tests {
             (policy("- storageClassName: fast"), "runtimeClassName"),
             (
                 policy("- {storageClassName: '', runtimeClassName: crust}"),
-                "a rule by driver",
+                "use driver for volumes",
             ),
             (
                 policy(&format!("{rule}{rule}")),
-                "line 6: there is a rule of storage class fast with runtime class crust already",
+                "line 6: a rule of storage class fast with runtime class crust exists already",
             ),
             ("rules: [".to_owned(), "line 1"),
         ];
-        for (text, told) in cases {
-            let error = Policy::read(&text).expect_err(&text).to_string();
-            assert!(error.contains(told), "{text}: {error}");
+        for (text, expected) in cases {
+            let error = DeferPolicy::read(&text).expect_err(&text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }
     }
 
     #[test]
-    fn an_error_names_the_file() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("policy.yaml");
-        let error = Policy::load(&path).unwrap_err().to_string();
+    fn errors_name_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy.yaml");
+        let error = DeferPolicy::load(&path).unwrap_err().to_string();
         assert!(error.contains("policy.yaml: No such file"), "{error}");
         std::fs::write(&path, "kind: Pod").unwrap();
-        let error = Policy::load(&path).unwrap_err().to_string();
+        let error = DeferPolicy::load(&path).unwrap_err().to_string();
         assert!(error.contains("policy.yaml: "), "{error}");
         std::fs::write(&path, policy("  []")).unwrap();
-        assert_eq!(Policy::load(&path).unwrap(), Policy::default());
+        assert_eq!(DeferPolicy::load(&path).unwrap(), DeferPolicy::default());
     }
 }

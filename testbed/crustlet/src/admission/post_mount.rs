@@ -1,4 +1,4 @@
-//! The steps after the mount that pods ask of their volumes (KEP-2857, "post mount configuration").
+//! The steps after the mount that a pod needs for its volumes (KEP-2857, "post mount configuration").
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use k8s_openapi::api::core::v1::{Container, SELinuxOptions, Volume};
 
 use crate::objects::Pod;
 
-/// A step on a volume after its mount (KEP-2857, "Terminology": "post mount configuration").
+/// A step that is applied to a volume after its mount (KEP-2857, "Terminology": "post mount configuration").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PostMountStep {
     /// `securityContext.fsGroup`
     FsGroup,
-    /// `securityContext.fsGroupChangePolicy`, which may be one that nobody knows.
+    /// `securityContext.fsGroupChangePolicy`, which may have an unknown value.
     FsGroupChangePolicy(String),
     /// `subPath` or `subPathExpr` of a container's mount.
     SubPath,
-    /// `securityContext.seLinuxOptions`, the pod's or a container's.
+    /// `securityContext.seLinuxOptions` of the pod or of a container.
     SeLinuxRelabel,
 }
 
-/// Writes a step as a policy names it.
+/// Formats a step with the field's name in a policy.
 impl fmt::Display for PostMountStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -31,58 +31,60 @@ impl fmt::Display for PostMountStep {
     }
 }
 
-/// `fsGroup and subPath`
-pub(super) fn sentence(asks: &[PostMountStep]) -> String {
-    let words: Vec<String> = asks.iter().map(PostMountStep::to_string).collect();
+/// Joins steps to a list such as `fsGroup and subPath`.
+pub(super) fn sentence(steps: &[PostMountStep]) -> String {
+    let words: Vec<String> = steps.iter().map(PostMountStep::to_string).collect();
     match words.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => words.concat(),
     }
 }
 
-/// Returns the steps that a pod asks of a volume. Several of its volumes with one claim have one mount, so what is
-/// asked of one is asked of all.
-pub(super) fn of(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
-    let same: Vec<&Volume> = pod.spec.volumes.iter().flatten().collect();
-    let same: Vec<&Volume> = match &volume.persistent_volume_claim {
-        Some(source) => same
+/// Returns the steps that a pod needs for a volume. Volumes of the pod that use the same claim share one mount, so the steps
+/// of all of them count.
+pub(super) fn needed_steps(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
+    let all: Vec<&Volume> = pod.spec.volumes.iter().flatten().collect();
+    let volumes: Vec<&Volume> = match &volume.persistent_volume_claim {
+        Some(source) => all
             .into_iter()
             .filter(|it| claim(it) == Some(&source.claim_name))
             .collect(),
         None => vec![volume],
     };
-    let is_same = |name: &str| same.iter().any(|it| it.name == name);
+    let is_among = |name: &str| volumes.iter().any(|it| it.name == name);
     let mounts = |container: &Container| {
         let mounts = container.volume_mounts.iter().flatten();
         mounts
-            .filter(|it| is_same(&it.name))
+            .filter(|it| is_among(&it.name))
             .cloned()
             .collect::<Vec<_>>()
     };
-    let mut asks = Vec::new();
+    let mut steps = Vec::new();
     let context = pod.spec.security_context.as_ref();
-    // Of read-only volumes too: kubelet asks the driver for it whatever the runtime then does.
+    // Read-only volumes count too: kubelet passes the group to the driver even if it isn't applied to them.
     if context.and_then(|it| it.fs_group).is_some() {
-        asks.push(PostMountStep::FsGroup);
+        steps.push(PostMountStep::FsGroup);
         let policy = context.and_then(|it| it.fs_group_change_policy.clone());
-        asks.extend(policy.map(PostMountStep::FsGroupChangePolicy));
+        steps.extend(policy.map(PostMountStep::FsGroupChangePolicy));
     }
-    let there = |text: &Option<String>| text.as_deref().is_some_and(|it| !it.is_empty());
+    let is_set = |text: &Option<String>| text.as_deref().is_some_and(|it| !it.is_empty());
     let mut all = pod.containers().flat_map(mounts);
-    if all.any(|it| there(&it.sub_path) || there(&it.sub_path_expr)) {
-        asks.push(PostMountStep::SubPath);
+    if all.any(|it| is_set(&it.sub_path) || is_set(&it.sub_path_expr)) {
+        steps.push(PostMountStep::SubPath);
     }
-    let of_pod = context.and_then(|it| it.se_linux_options.as_ref());
+    let pod_options = context.and_then(|it| it.se_linux_options.as_ref());
     let is_labelled = pod.containers().any(|container| {
-        let own = container.security_context.as_ref();
-        let options = own.and_then(|it| it.se_linux_options.as_ref()).or(of_pod);
+        let context = container.security_context.as_ref();
+        let options = context
+            .and_then(|it| it.se_linux_options.as_ref())
+            .or(pod_options);
         options.is_some_and(|it| *it != SELinuxOptions::default()) && !mounts(container).is_empty()
     });
-    // What nobody writes isn't labelled anew: kubelet asks for that only of volumes that it manages.
-    if is_labelled && !same.iter().all(|it| is_read_only(it)) {
-        asks.push(PostMountStep::SeLinuxRelabel);
+    // kubelet doesn't relabel read-only volumes.
+    if is_labelled && !volumes.iter().all(|it| is_read_only(it)) {
+        steps.push(PostMountStep::SeLinuxRelabel);
     }
-    asks
+    steps
 }
 
 fn claim(volume: &Volume) -> Option<&String> {

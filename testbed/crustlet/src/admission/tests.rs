@@ -1,4 +1,4 @@
-//! KEP-2857's stories 1 to 3, and what else a pod may ask for.
+//! Tests of KEP-2857's stories 1 to 3, and of everything else that a pod may need.
 
 use serde_json::json;
 
@@ -88,7 +88,7 @@ metadata: {name: by-nfs}
 spec: {volumeName: nfs}
 ";
 
-/// KEP-2857's story 1.
+/// The pod of KEP-2857's story 1.
 const STORY: &str = "
 apiVersion: v1
 kind: Pod
@@ -123,28 +123,28 @@ fn objects(text: &str) -> Objects {
 
 fn admitted(pod: &str) -> Admission {
     let objects = objects(&format!("{OBJECTS}\n---\n{pod}"));
-    let policy = Policy::read(POLICY).expect("a policy");
+    let policy = DeferPolicy::read(POLICY).expect("a policy");
     let (name, pod) = objects.pods.first_key_value().expect("a pod");
     let document = &objects.documents[&(Kind::Pod, name.clone())];
     admit(&policy, &objects, pod, document)
 }
 
-/// What was decided, a volume a line.
-fn told(admission: &Admission) -> Vec<String> {
+/// Returns the decisions, one line for each volume.
+fn decisions(admission: &Admission) -> Vec<String> {
     admission
         .decisions
         .iter()
-        .map(Decision::to_string)
+        .map(VolumeDecision::to_string)
         .collect()
 }
 
-fn only(pod: &str) -> String {
-    let told = told(&admitted(pod));
-    assert_eq!(told.len(), 1, "{told:?}");
-    told[0].clone()
+fn only_decision(pod: &str) -> String {
+    let decisions = decisions(&admitted(pod));
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    decisions[0].clone()
 }
 
-/// A pod with one volume, and whatever else its spec has.
+/// Returns the manifest of a pod with one volume. `rest` is added to its spec.
 fn pod(volume: &str, rest: &str) -> String {
     format!(
         "
@@ -164,12 +164,12 @@ spec:
 const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 
 #[test]
-fn story_1_both_volumes_are_deferred_if_all_is_supported() {
+fn story_1_both_volumes_are_deferred_if_everything_is_supported() {
     let admission = admitted(STORY);
-    let by = "deferred: storage class fast-storage with runtime class microvm";
+    let rule = "deferred: storage class fast-storage with runtime class microvm";
     assert_eq!(
-        told(&admission),
-        [format!("volume one: {by}"), format!("volume two: {by}")]
+        decisions(&admission),
+        [format!("volume one: {rule}"), format!("volume two: {rule}")]
     );
     let volumes = &admission.document["spec"]["volumes"];
     let source = json!({"claimName": "data", "readOnly": false, "deferFSMount": true});
@@ -186,24 +186,28 @@ fn nothing_else_of_the_pod_changes() {
         let source = volume["persistentVolumeClaim"].as_object_mut();
         source.expect("a source").remove("deferFSMount");
     }
-    assert_eq!(after.to_string(), before.to_string(), "the order neither");
+    assert_eq!(
+        after.to_string(),
+        before.to_string(),
+        "not even the order of fields"
+    );
 }
 
 #[test]
-fn what_is_admitted_once_more_stays_as_it_is() {
+fn a_second_admission_changes_nothing() {
     let once = admitted(STORY);
     let again = admitted(&once.document.to_string());
     assert_eq!(again.document.to_string(), once.document.to_string());
-    assert_eq!(told(&again)[0], "volume one: deferred: the pod says so");
+    assert_eq!(decisions(&again)[0], "volume one: deferred: set in the pod");
 }
 
 #[test]
-fn stories_2_and_3_what_a_rule_does_not_have_leaves_the_volume() {
+fn stories_2_and_3_a_volume_is_not_deferred_if_the_rule_lacks_a_step() {
     let admission = admitted(&STORY.replace("microvm", "lesser"));
-    let why = "left: the pod asks for fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
-        which the rule of storage class fast-storage with runtime class lesser doesn't have in its postMount";
+    let why = "not deferred: the pod needs fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
+        which the rule of storage class fast-storage with runtime class lesser doesn't have in postMount";
     assert_eq!(
-        told(&admission),
+        decisions(&admission),
         [format!("volume one: {why}"), format!("volume two: {why}")]
     );
     let plain = objects(STORY);
@@ -213,7 +217,7 @@ fn stories_2_and_3_what_a_rule_does_not_have_leaves_the_volume() {
 }
 
 #[test]
-fn a_volume_is_known_by_its_class_or_by_its_driver() {
+fn rules_match_the_storage_class_or_the_driver_of_a_volume() {
     let class = "volume v: deferred: storage class fast-storage with runtime class microvm";
     let driver = "volume v: deferred: driver plugin1.example.com with runtime class microvm";
     let cases = [
@@ -227,38 +231,41 @@ fn a_volume_is_known_by_its_class_or_by_its_driver() {
         ("csi: {driver: plugin1.example.com}", driver),
         (
             "persistentVolumeClaim: {claimName: slow}",
-            "left: no rule has storage class slow with",
+            "not deferred: no rule has storage class slow with",
         ),
         (
             "csi: {driver: other.example.com}",
-            "left: no rule has driver other.example.com with",
+            "not deferred: no rule has driver other.example.com with",
         ),
         (
             "persistentVolumeClaim: {claimName: raw}",
-            "left: volumeMode Block",
+            "not deferred: volumeMode Block",
         ),
         (
             "persistentVolumeClaim: {claimName: by-nfs}",
-            "left: persistentvolume nfs is no CSI driver's",
+            "not deferred: persistentvolume nfs is not a CSI volume",
         ),
         (
             "persistentVolumeClaim: {claimName: gone}",
-            "left: persistentvolumeclaim default/gone not found",
+            "not deferred: persistentvolumeclaim default/gone not found",
         ),
         (
             "persistentVolumeClaim: {claimName: unsaid}",
-            "left: persistentvolumeclaim default/unsaid has no storage class",
+            "not deferred: persistentvolumeclaim default/unsaid has no storage class",
         ),
-        ("emptyDir: {}", "left: it is no claim's and no CSI driver's"),
+        (
+            "emptyDir: {}",
+            "not deferred: the volume is neither a claim nor a CSI volume",
+        ),
     ];
     for (volume, expected) in cases {
-        let told = only(&pod(volume, ""));
-        assert!(told.contains(expected), "{volume}: {told}");
+        let decision = only_decision(&pod(volume, ""));
+        assert!(decision.contains(expected), "{volume}: {decision}");
     }
 }
 
 #[test]
-fn a_claim_that_says_no_class_has_the_default_one() {
+fn a_claim_without_a_class_has_the_default_class() {
     let default = "metadata: {name: fast-storage, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}";
     let text = OBJECTS.replace("metadata: {name: fast-storage}", default);
     let objects = objects(&text);
@@ -272,10 +279,10 @@ fn a_claim_that_says_no_class_has_the_default_one() {
 }
 
 #[test]
-fn what_is_asked_for_is_seen_wherever_it_is_said() {
+fn needed_steps_are_found_in_all_containers_and_fields() {
     let lesser = |volume: &str, rest: &str| {
         let text = pod(volume, rest).replace("microvm", "lesser");
-        only(&text).replace("volume v: left: the pod asks for ", "")
+        only_decision(&text).replace("volume v: not deferred: the pod needs ", "")
     };
     let init = "  initContainers:\n  - {name: i, image: i, volumeMounts: [{name: v, mountPath: /v, subPathExpr: $(X)}]}";
     let labelled = "  initContainers:\n  - {name: i, image: i, securityContext: {seLinuxOptions: {type: t}}, volumeMounts: MOUNTS}";
@@ -312,69 +319,81 @@ fn what_is_asked_for_is_seen_wherever_it_is_said() {
         (DATA, "", deferred),
     ];
     for (volume, rest, expected) in cases {
-        let told = lesser(volume, rest);
-        assert!(told.starts_with(expected), "{volume} {rest}: {told}");
+        let decision = lesser(volume, rest);
+        assert!(
+            decision.starts_with(expected),
+            "{volume} {rest}: {decision}"
+        );
     }
     let never = "  securityContext: {fsGroup: 0, fsGroupChangePolicy: Never}";
-    let told = only(&pod(DATA, never));
+    let decision = only_decision(&pod(DATA, never));
     assert!(
-        told.contains("asks for fsGroupChangePolicy Never, "),
-        "{told}"
+        decision.contains("needs fsGroupChangePolicy Never, "),
+        "{decision}"
     );
 }
 
-/// There is one mount for both, and kubelet's part refuses a pod in which they disagree.
+/// There is one mount for both volumes, and a pod in which they differ is refused.
 #[test]
-fn volumes_of_one_claim_are_decided_alike() {
+fn volumes_of_one_claim_get_the_same_decision() {
     let text = STORY.replace("claimName: more", "claimName: data");
     let text = text.replace(", subPathExpr: $(POD)", "");
     let policy = POLICY.replace("    subPath: true\n", "");
     let objects = objects(&format!("{OBJECTS}\n---\n{text}"));
     let (name, pod) = objects.pods.first_key_value().expect("a pod");
     let document = &objects.documents[&(Kind::Pod, name.clone())];
-    let policy = Policy::read(&policy).expect("a policy");
-    let told = told(&admit(&policy, &objects, pod, document));
-    for told in told {
-        assert!(told.contains("left: the pod asks for subPath, "), "{told}");
+    let policy = DeferPolicy::read(&policy).expect("a policy");
+    let decisions = decisions(&admit(&policy, &objects, pod, document));
+    for decision in decisions {
+        assert!(
+            decision.contains("not deferred: the pod needs subPath, "),
+            "{decision}"
+        );
     }
 }
 
 #[test]
-fn what_the_pod_says_is_never_taken_back() {
-    let said = "persistentVolumeClaim: {claimName: slow, deferFSMount: true}";
-    let admission = admitted(&pod(said, ""));
-    assert_eq!(told(&admission), ["volume v: deferred: the pod says so"]);
+fn a_volume_that_is_deferred_in_the_pod_stays_deferred() {
+    let source_yaml = "persistentVolumeClaim: {claimName: slow, deferFSMount: true}";
+    let admission = admitted(&pod(source_yaml, ""));
+    assert_eq!(
+        decisions(&admission),
+        ["volume v: deferred: set in the pod"]
+    );
     let source = &admission.document["spec"]["volumes"][0]["persistentVolumeClaim"];
     assert_eq!(source["deferFSMount"], true);
 }
 
 /// KEP-2857, "`DeferFSMount` field in Pod Spec".
 #[test]
-fn false_becomes_true_until_the_pod_is_started() {
-    let said = "persistentVolumeClaim: {deferFSMount: false, claimName: data}";
-    let admission = admitted(&pod(said, ""));
+fn false_becomes_true_only_before_the_pod_is_started() {
+    let source_yaml = "persistentVolumeClaim: {deferFSMount: false, claimName: data}";
+    let admission = admitted(&pod(source_yaml, ""));
     let source = &admission.document["spec"]["volumes"][0]["persistentVolumeClaim"];
     assert_eq!(
         source.to_string(),
         r#"{"deferFSMount":true,"claimName":"data"}"#
     );
     let scheduled = "status: {conditions: [{type: PodScheduled, status: 'True'}]}";
-    assert!(only(&pod(said, scheduled)).contains("deferred"));
+    assert!(only_decision(&pod(source_yaml, scheduled)).contains("deferred"));
     let started = "status: {conditions: [{type: Initialized, status: 'True'}]}";
-    let told = only(&pod(said, started));
-    assert_eq!(told, "volume v: left: the pod was started already");
+    let decision = only_decision(&pod(source_yaml, started));
+    assert_eq!(
+        decision,
+        "volume v: not deferred: the pod has been started already"
+    );
 }
 
 #[test]
 fn without_a_runtime_class_or_a_rule_nothing_is_deferred() {
     let plain = pod(DATA, "").replace("  runtimeClassName: microvm\n", "");
     assert_eq!(
-        only(&plain),
-        "volume v: left: the pod has no runtimeClassName"
+        only_decision(&plain),
+        "volume v: not deferred: the pod has no runtimeClassName"
     );
     let other = pod(DATA, "").replace("microvm", "other");
     assert_eq!(
-        only(&other),
-        "volume v: left: no rule has storage class fast-storage with runtime class other"
+        only_decision(&other),
+        "volume v: not deferred: no rule has storage class fast-storage with runtime class other"
     );
 }

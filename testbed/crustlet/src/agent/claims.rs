@@ -1,7 +1,7 @@
-//! Claims: binds them to volumes that are made, grown and deleted, and keeps the records of that.
+//! Carries out the steps of claims: keeps their records, and has drivers create, expand and delete volumes.
 
-mod call;
 mod driver_abilities;
+mod driver_call;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,10 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
 
-use super::Done;
+use super::Completion;
 use super::pods::Pods;
 use super::volumes::Volumes;
-use crate::claims::{Notice, Records, Step, Store, StoreError, World, Write, plan};
+use crate::claims::{
+    ClaimStep, Notice, PlanInputs, RecordUpdate, Records, Store, StoreError, plan,
+};
 use crate::csi::DriverCapabilities;
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects, Pod};
@@ -22,196 +24,200 @@ use crate::sources::{self, LoadedManifests};
 use crate::volumes::backoff::Backoff;
 use crate::volumes::spec::VolumeId;
 
-use call::{Call, OnNode};
-use driver_abilities::{ASK_AGAIN, DriverAbilities, ask};
+use driver_abilities::{ABILITIES_MAX_AGE, DriverAbilities, request_abilities};
+use driver_call::{DriverCall, NodeExpandCall};
 
-/// The most rounds of steps that follow from one another: made, bound, written. More are a bug.
-const ROUNDS: usize = 16;
-
-/// An object. Each has one step at a time.
-type Key = (Kind, Name);
+/// The object of a step. Each object has one step at a time.
+type ObjectKey = (Kind, Name);
 
 /// All claims of the node.
 #[derive(Debug)]
 pub(crate) struct Claims {
     context: Context,
-    done: mpsc::UnboundedSender<Done>,
+    completions: mpsc::UnboundedSender<Completion>,
     store: Store,
-    asking: DriverAbilities,
-    backoff: Backoff<Key>,
-    /// Drivers that came or went since the last look.
-    changed: BTreeSet<String>,
-    /// Manifests that were taken away.
-    gone: Vec<PathBuf>,
-    /// The calls under way, with the volume whose turn each has.
-    under_way: BTreeMap<Key, Option<VolumeId>>,
-    /// The notices that were given: of what claims and volumes wait for, and others.
-    told: [Vec<Notice>; 2],
+    abilities: DriverAbilities,
+    backoff: Backoff<ObjectKey>,
+    /// The drivers that registered or disconnected since the last reconcile.
+    changed_drivers: BTreeSet<String>,
+    /// Manifests that were removed and have to be read again.
+    removed_manifests: Vec<PathBuf>,
+    /// The calls under way. A call that keeps other operations from its volume has the volume's ID.
+    under_way: BTreeMap<ObjectKey, Option<VolumeId>>,
+    /// The notices of the last plan that have been emitted as events: those of waiting objects, and the others.
+    emitted: [Vec<Notice>; 2],
 }
 
-/// The end of a call.
+/// The result of a task for a claim or its volume.
 #[derive(Debug)]
-pub(crate) enum ClaimDone {
-    /// A driver has said what it can do, or doesn't answer.
-    Asked(String, Option<DriverCapabilities>),
-    /// A step.
+pub(crate) enum ClaimTaskResult {
+    /// The abilities of a driver. `None` if it doesn't answer.
+    DriverCapabilities(String, Option<DriverCapabilities>),
+    /// The result of a step.
     Step {
-        key: Key,
+        key: ObjectKey,
         is_ok: bool,
-        /// To be written.
-        writes: Vec<Write>,
-        /// To be forgotten.
-        forget: Option<Key>,
-        /// To be told.
+        updates: Vec<RecordUpdate>,
+        /// The object whose record is to be removed.
+        forget: Option<ObjectKey>,
         notice: Option<Notice>,
     },
-    /// The driver can do something else than it could: nothing was done.
-    Other(Key, String, DriverCapabilities),
+    /// The step wasn't carried out because the driver's abilities differ from those that it was planned with.
+    AbilitiesChanged(ObjectKey, String, DriverCapabilities),
 }
 
-/// The state by which steps are decided.
+/// The state that steps are planned from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClaimInputs<'a> {
     pub(super) loaded: &'a LoadedManifests,
     pub(super) objects: &'a Arc<Objects>,
     pub(super) pods: &'a Pods,
-    /// ManifestDirectories of volumes that can't be told which they are.
-    pub(super) broken: &'a [PathBuf],
-    pub(super) is_known: bool,
+    /// Directories of volumes whose records can't be read.
+    pub(super) unreadable_directories: &'a [PathBuf],
+    pub(super) is_complete: bool,
 }
 
 impl Claims {
-    /// Those that are on the disk.
+    /// The most consecutive plans for one event: a volume is created, then bound, then its status written. More are a
+    /// bug.
+    pub(super) const MAX_ROUNDS: usize = 16;
+
+    /// Opens the store and reads all records. Fails if one of them can't be read.
     pub(super) fn open(
         context: &Context,
-        done: mpsc::UnboundedSender<Done>,
+        completions: mpsc::UnboundedSender<Completion>,
     ) -> Result<Self, StoreError> {
         Ok(Self {
             store: Store::open(context.layout.root())?,
             context: context.clone(),
-            done,
-            asking: DriverAbilities::default(),
+            completions,
+            abilities: DriverAbilities::default(),
             backoff: Backoff::default(),
-            changed: BTreeSet::new(),
-            gone: Vec::new(),
+            changed_drivers: BTreeSet::new(),
+            removed_manifests: Vec::new(),
             under_way: BTreeMap::new(),
-            told: [Vec::new(), Vec::new()],
+            emitted: [Vec::new(), Vec::new()],
         })
     }
 
-    /// Returns the records of the decisions.
     pub(super) const fn records(&self) -> &Records {
         self.store.records()
     }
 
-    /// These drivers came or went: what failed for one of them is tried at once.
+    /// Has all drivers asked for their abilities again, and what failed for the changed ones retried at once.
     pub(super) fn drivers_changed(&mut self, changed: BTreeSet<String>) {
-        self.asking.drivers_changed();
-        self.changed.extend(changed);
+        self.abilities.drivers_changed();
+        self.changed_drivers.extend(changed);
     }
 
-    /// Begins what can be begun. Whether something was written: the objects are others then, and there may be
-    /// more to do. When to look again though nothing happens.
-    pub(super) fn step(
+    /// Starts all steps that can be started now.
+    ///
+    /// Returns whether a record was written, in which case there may be more to do, and how long to wait before the next
+    /// attempt.
+    pub(super) fn reconcile(
         &mut self,
-        look: ClaimInputs<'_>,
+        inputs: ClaimInputs<'_>,
         volumes: &mut Volumes,
         now: Instant,
     ) -> (bool, Option<Duration>) {
-        let pods: Vec<Arc<Pod>> = look.pods.written().values().cloned().collect();
-        let unread = look.loaded.errors.first();
-        let unread = unread.map(|error| {
+        let pods: Vec<Arc<Pod>> = inputs.pods.specs().values().cloned().collect();
+        let unreadable_manifest = inputs.loaded.errors.first();
+        let unreadable_manifest = unreadable_manifest.map(|error| {
             format!(
-                "it waits until all manifests can be read: {error}; hint: mend that, or remove it"
+                "waiting until all manifests can be read: {error}; hint: correct or remove that manifest"
             )
         });
-        let plan = plan(&World {
-            written: &look.loaded.objects,
-            objects: look.objects,
+        let plan = plan(&PlanInputs {
+            manifests: &inputs.loaded.objects,
+            objects: inputs.objects,
             records: self.store.records(),
             pods: &pods,
             actual: volumes.actual(),
             layout: &self.context.layout,
-            broken: look.broken,
-            drivers: self.asking.known(),
-            is_known: look.is_known,
-            unread: unread.as_deref(),
+            unreadable_directories: inputs.unreadable_directories,
+            drivers: self.abilities.known(),
+            is_complete: inputs.is_complete,
+            unreadable_manifest: unreadable_manifest.as_deref(),
         });
-        let (names, is_idle) = (drivers_of(look.objects), plan.waiting.is_empty());
-        for name in self.asking.due(&names, is_idle, now) {
-            ask(name, &self.context, &self.done);
+        let (names, is_idle) = (drivers_of(inputs.objects), plan.waiting.is_empty());
+        for name in self.abilities.take_due(&names, is_idle, now) {
+            request_abilities(name, &self.context, &self.completions);
         }
-        let mut pause = (!is_idle).then_some(ASK_AGAIN);
-        let [waiting, notices] = &mut self.told;
-        if !self.asking.is_young(now) {
-            tell(waiting, plan.waiting, &self.context.events);
+        let mut pause = (!is_idle).then_some(ABILITIES_MAX_AGE);
+        let [waiting, notices] = &mut self.emitted;
+        if !self.abilities.has_recent_request(now) {
+            emit_new(waiting, plan.waiting, &self.context.events);
         }
-        tell(notices, plan.notices, &self.context.events);
-        let kept: BTreeSet<Key> = plan.steps.iter().map(Step::of).collect();
+        emit_new(notices, plan.notices, &self.context.events);
+        let kept: BTreeSet<ObjectKey> = plan.steps.iter().map(ClaimStep::object).collect();
         let under_way = &self.under_way;
         self.backoff
             .retain(|key| kept.contains(key) || under_way.contains_key(key));
-        let changed = std::mem::take(&mut self.changed);
+        let changed = std::mem::take(&mut self.changed_drivers);
         let mut is_changed = false;
         for step in plan.steps {
-            let key = step.of();
+            let key = step.object();
             if self.under_way.contains_key(&key) {
                 continue;
             }
-            let is_another = step.driver().is_some_and(|it| changed.contains(it));
-            if let Some(remaining) = self.backoff.remaining(&key, now).filter(|_| !is_another) {
+            let has_new_driver = step.driver().is_some_and(|it| changed.contains(it));
+            if let Some(remaining) = self
+                .backoff
+                .remaining(&key, now)
+                .filter(|_| !has_new_driver)
+            {
                 pause = Some(pause.map_or(remaining, |it| it.min(remaining)));
                 continue;
             }
-            is_changed |= self.carry_out(key, step, look, volumes);
+            is_changed |= self.carry_out(key, step, inputs, volumes);
         }
         (is_changed, pause)
     }
 
-    /// Whether something was written.
+    /// Carries out a step, or starts its call. Returns whether a record was written.
     fn carry_out(
         &mut self,
-        key: Key,
-        step: Step,
-        look: ClaimInputs<'_>,
+        key: ObjectKey,
+        step: ClaimStep,
+        inputs: ClaimInputs<'_>,
         volumes: &mut Volumes,
     ) -> bool {
-        let objects = look.objects;
-        let (call, begun) = match step {
-            Step::Write(write) => return self.write(*write),
-            Step::Forget(kind, name) => return self.forget(kind, &name),
-            Step::Remove(claim) => {
-                self.remove(look.loaded, &claim);
+        let objects = inputs.objects;
+        let (call, started) = match step {
+            ClaimStep::Update(update) => return self.update(*update),
+            ClaimStep::Forget(kind, name) => return self.forget(kind, &name),
+            ClaimStep::RemoveManifest(claim) => {
+                self.remove_manifest(inputs.loaded, &claim);
                 return false;
             }
-            Step::Create(it) => (Call::Create(it), None),
-            // What is to be done to it here isn't in what there is yet.
-            Step::Delete(it) if volumes.are_wanted(&it.id()) => return false,
-            Step::Delete(it) => (Call::Delete(it), None),
-            Step::Grow(it) => {
-                let begun = it.begun();
-                (Call::Grow(it), Some(begun))
+            ClaimStep::Create(it) => (DriverCall::Create(it), None),
+            // A pod wants the volume, but isn't part of the actual state yet.
+            ClaimStep::Delete(it) if volumes.is_desired(&it.id()) => return false,
+            ClaimStep::Delete(it) => (DriverCall::Delete(it), None),
+            ClaimStep::ControllerExpand(it) => {
+                let started = it.started();
+                (DriverCall::ControllerExpand(it), Some(started))
             }
-            Step::GrowOnNode(it) => {
-                let begun = it.begun();
-                let Some(on_node) = OnNode::of(*it, look.pods, volumes) else {
+            ClaimStep::NodeExpand(it) => {
+                let started = it.started();
+                let Some(call) = NodeExpandCall::new(*it, inputs.pods, volumes) else {
                     return false;
                 };
-                (Call::OnNode(Box::new(on_node)), Some(begun))
+                (DriverCall::NodeExpand(Box::new(call)), Some(started))
             }
         };
-        self.begin(key, call, objects, volumes) && begun.is_some_and(|begun| self.write(begun))
+        self.begin(key, call, objects, volumes) && started.is_some_and(|update| self.update(update))
     }
 
-    /// A claim that was deleted, and that no pod has any more.
-    fn remove(&mut self, loaded: &LoadedManifests, name: &Name) {
+    /// Removes the manifest of a deleted claim that no pod uses any more.
+    fn remove_manifest(&mut self, loaded: &LoadedManifests, name: &Name) {
         let kind = Kind::PersistentVolumeClaim;
-        let deleted = Write::deleted(kind, name, &now());
-        if !self.store.records().is_deleted(kind, name) && self.store_write(&deleted).is_none() {
+        let deleted = RecordUpdate::deleted(kind, name, &now());
+        if !self.store.records().is_deleted(kind, name) && self.store_update(&deleted).is_none() {
             return;
         }
         match sources::remove(loaded, kind, name) {
-            Ok(gone) => self.gone.push(gone),
+            Ok(removed) => self.removed_manifests.push(removed),
             Err(error) => {
                 self.backoff.fail(&(kind, name.clone()), Instant::now());
                 let message = crust_state::sentence(&error);
@@ -221,35 +227,36 @@ impl Claims {
         }
     }
 
-    /// Manifests that were taken away since it was asked: what is written has to be read anew.
-    pub(super) fn gone(&mut self) -> Vec<PathBuf> {
-        std::mem::take(&mut self.gone)
+    /// Returns the manifests that were removed since the last call. They have to be read again.
+    pub(super) fn take_removed_manifests(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.removed_manifests)
     }
 
-    /// A volume is to go. Whether it is one that was made here; others go with their manifests.
+    /// Marks a provisioned volume as deleted. Returns false for any other volume, which is deleted with its manifest.
     pub(super) fn delete_volume(&mut self, name: &Name) -> Result<bool, StoreError> {
-        let is_made = self.store.records().has_made(&name.name);
-        if is_made {
-            let deleted = Write::deleted(Kind::PersistentVolume, name, &now());
+        let is_provisioned = self.store.records().is_provisioned(&name.name);
+        if is_provisioned {
+            let deleted = RecordUpdate::deleted(Kind::PersistentVolume, name, &now());
             self.store.write(&deleted)?;
         }
-        Ok(is_made)
+        Ok(is_provisioned)
     }
 
-    fn write(&mut self, write: Write) -> bool {
-        let written = self.store_write(&write);
-        // What is told again is counted, and tells that it was tried again.
-        if let Some(notice) = write.notice.filter(|_| written.is_some()) {
-            notice.tell(&self.context.events);
+    /// Writes a record, and emits its notice. Returns whether the record has changed.
+    fn update(&mut self, update: RecordUpdate) -> bool {
+        let written = self.store_update(&update);
+        // A notice of an unchanged record is emitted too: its count shows that the step was retried.
+        if let Some(notice) = update.notice.filter(|_| written.is_some()) {
+            notice.emit(&self.context.events);
         }
         written == Some(true)
     }
 
-    /// Whether it changes anything; `None` where it can't be written.
-    fn store_write(&mut self, write: &Write) -> Option<bool> {
-        let written = self.store.write(write);
+    /// Writes a record. Returns whether it has changed, or `None` if it can't be written.
+    fn store_update(&mut self, update: &RecordUpdate) -> Option<bool> {
+        let written = self.store.write(update);
         if let Err(error) = &written {
-            self.failed(&(write.kind, write.name.clone()), error);
+            self.store_failed(&(update.kind, update.name.clone()), error);
         }
         written.ok()
     }
@@ -258,85 +265,89 @@ impl Claims {
         match self.store.forget(kind, name) {
             Ok(()) => true,
             Err(error) => {
-                self.failed(&(kind, name.clone()), &error);
+                self.store_failed(&(kind, name.clone()), &error);
                 false
             }
         }
     }
 
-    fn failed(&mut self, key: &Key, error: &StoreError) {
+    fn store_failed(&mut self, key: &ObjectKey, error: &StoreError) {
         let (kind, name) = key;
         tracing::error!("{kind} {name}: {}", crust_state::sentence(error));
         self.backoff.fail(key, Instant::now());
     }
 
-    /// Whether it is under way now: something else may be done to the volume, and then it waits.
+    /// Starts a call. Returns false if another operation on the volume is under way, which it has to wait for.
     fn begin(
         &mut self,
-        key: Key,
-        call: Call,
+        key: ObjectKey,
+        call: DriverCall,
         objects: &Arc<Objects>,
         volumes: &mut Volumes,
     ) -> bool {
-        let turn = call.turn();
-        if let Some((id, name)) = &turn
+        let reservation = call.reservation();
+        if let Some((id, name)) = &reservation
             && !volumes.reserve(id, name)
         {
             return false;
         }
-        self.under_way.insert(key.clone(), turn.map(|(id, _)| id));
-        let known = self.asking.known().get(call.driver()).cloned();
-        let (context, objects, done) =
-            (self.context.clone(), Arc::clone(objects), self.done.clone());
-        if let Call::Create(create) = &call {
-            create.begun().tell(&context.events);
+        self.under_way
+            .insert(key.clone(), reservation.map(|(id, _)| id));
+        let known = self.abilities.known().get(call.driver()).cloned();
+        let (context, objects, completions) = (
+            self.context.clone(),
+            Arc::clone(objects),
+            self.completions.clone(),
+        );
+        if let DriverCall::Create(create) = &call {
+            create.started().emit(&context.events);
         }
         tokio::spawn(async move {
-            let ended = call.carry_out(&context, &objects, key, known).await;
-            let _ = done.send(Done::Claim(ended));
+            let result = call.carry_out(&context, &objects, key, known).await;
+            let _ = completions.send(Completion::Claim(result));
         });
         true
     }
 
-    fn ended(&mut self, key: &Key, volumes: &mut Volumes) {
+    fn end_call(&mut self, key: &ObjectKey, volumes: &mut Volumes) {
         if let Some(id) = self.under_way.remove(key).flatten() {
             volumes.release(&id);
         }
     }
 
-    /// Takes the result of a call. Returns whether a record was written.
-    pub(super) fn take(&mut self, done: ClaimDone, volumes: &mut Volumes) -> bool {
-        match done {
-            ClaimDone::Asked(driver, abilities) => {
-                self.asking.take(driver, abilities);
+    /// Handles the result of a task. Returns whether a record was written.
+    pub(super) fn handle_result(&mut self, result: ClaimTaskResult, volumes: &mut Volumes) -> bool {
+        match result {
+            ClaimTaskResult::DriverCapabilities(driver, abilities) => {
+                self.abilities.record_answer(driver, abilities);
                 false
             }
-            ClaimDone::Other(key, driver, abilities) => {
-                self.ended(&key, volumes);
-                self.asking.learn(driver, abilities);
-                // One that says something else each time isn't asked in a circle.
+            ClaimTaskResult::AbilitiesChanged(key, driver, abilities) => {
+                self.end_call(&key, volumes);
+                self.abilities.insert(driver, abilities);
+                // The backoff keeps a driver whose answers vary from being asked in a loop.
                 self.backoff.fail(&key, Instant::now());
                 false
             }
-            ClaimDone::Step {
+            ClaimTaskResult::Step {
                 key,
                 is_ok,
-                writes,
+                updates,
                 forget,
                 notice,
             } => {
-                self.ended(&key, volumes);
+                self.end_call(&key, volumes);
                 if is_ok {
                     self.backoff.succeed(&key);
                 } else {
                     self.backoff.fail(&key, Instant::now());
                 }
                 if let Some(notice) = notice {
-                    notice.tell(&self.context.events);
+                    notice.emit(&self.context.events);
                 }
                 let mut is_changed = false;
-                for write in writes {
-                    is_changed |= self.write(write);
+                for update in updates {
+                    is_changed |= self.update(update);
                 }
                 if let Some((kind, name)) = forget {
                     is_changed |= self.forget(kind, &name);
@@ -345,29 +356,24 @@ impl Claims {
             }
         }
     }
-
-    /// How often what was written may lead to more at once.
-    pub(super) const fn rounds() -> usize {
-        ROUNDS
-    }
 }
 
-/// Tells what wasn't told before.
-fn tell(told: &mut Vec<Notice>, notices: Vec<Notice>, events: &Events) {
+/// Emits the notices that weren't part of the last plan, and remembers all of them.
+fn emit_new(emitted: &mut Vec<Notice>, notices: Vec<Notice>, events: &Events) {
     for notice in &notices {
-        if !told.contains(notice) {
-            notice.clone().tell(events);
+        if !emitted.contains(notice) {
+            notice.clone().emit(events);
         }
     }
-    *told = notices;
+    *emitted = notices;
 }
 
-/// Returns the time in the form of `metadata.deletionTimestamp`.
+/// Returns the current time in the form of `metadata.deletionTimestamp`.
 fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Drivers that somebody may have a volume of.
+/// Returns the drivers that may have a volume: those of storage classes and of volumes.
 fn drivers_of(objects: &Objects) -> BTreeSet<String> {
     let classes = objects.storage_classes.values();
     let classes = classes.map(|class| class.object.provisioner.clone());

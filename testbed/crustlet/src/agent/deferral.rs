@@ -1,5 +1,5 @@
-//! The deferred volumes of a pod: those that its manifest names, and once it has begun those that are mounted so
-//! (KEP-2857, "`DeferFSMount` field in Pod Spec").
+//! The deferred volumes of a pod. Before the pod has started, they are those that its manifest names; afterwards, those
+//! that were published as deferred (KEP-2857, "`DeferFSMount` field in Pod Spec").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,19 @@ use crate::objects::{Name, Objects, Pod};
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::{ResolvedVolume, resolve};
 
-/// Those of a pod, by their names in it.
-pub(super) fn of(objects: &Objects, volumes: &Volumes, pod: &Pod) -> BTreeSet<String> {
+/// Returns the names of a pod's deferred volumes.
+pub(super) fn deferred_volumes(
+    objects: &Objects,
+    volumes: &Volumes,
+    pod: &Pod,
+) -> BTreeSet<String> {
     let all = pod.spec.volumes.iter().flatten();
     let is_deferred = |name: &str, resolved: Option<ResolvedVolume>| {
-        let there = match resolved {
+        let mount = match resolved {
             Some(ResolvedVolume::Csi(mount)) => volumes.actual().mount(&mount.volume.id, &pod.uid),
             _ => None,
         };
-        there.map_or_else(
+        mount.map_or_else(
             || pod.deferred.contains(name),
             |it| it.mounter == Mounter::Deferred,
         )
@@ -27,15 +31,15 @@ pub(super) fn of(objects: &Objects, volumes: &Volumes, pod: &Pod) -> BTreeSet<St
         .collect()
 }
 
-/// The same of all pods that were begun.
-pub(super) fn of_begun(
+/// Returns the deferred volumes of each pod that has a manifest and has started.
+pub(super) fn of_started_pods(
     objects: &Objects,
     pods: &Pods,
     volumes: &Volumes,
 ) -> BTreeMap<Name, BTreeSet<String>> {
     let known = pods.known().values();
-    let known = known.filter(|it| it.is_written && it.has_begun());
+    let known = known.filter(|it| it.has_manifest && it.has_started());
     let pods = known.filter_map(|it| it.pod.as_deref());
-    pods.map(|pod| (pod.name.clone(), of(objects, volumes, pod)))
+    pods.map(|pod| (pod.name.clone(), deferred_volumes(objects, volumes, pod)))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! Warnings of what `CSIDriver`s ask for and crustlet doesn't do, once for each.
+//! Warnings about the fields of `CSIDriver`s that crustlet doesn't support.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use k8s_openapi::api::storage::v1::CSIDriverSpec;
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Objects};
 
-/// The warnings that were given about each driver.
+/// The unsupported fields of each driver that a warning was emitted for.
 #[derive(Debug, Default)]
 pub(super) struct DriverWarnings(BTreeMap<String, Vec<&'static str>>);
 
 impl DriverWarnings {
-    /// Warns of the drivers that ask for something else than before.
-    pub(super) fn tell(&mut self, objects: &Objects, events: &Events) {
+    /// Emits a warning for each driver whose unsupported fields have changed.
+    pub(super) fn emit(&mut self, objects: &Objects, events: &Events) {
         self.0.retain(|name, _| objects.drivers.contains_key(name));
         for (name, driver) in &objects.drivers {
-            let asked = ignored(&driver.spec);
-            let told = self.0.insert(name.clone(), asked.clone());
-            if !asked.is_empty() && told.as_ref() != Some(&asked) {
-                let message = format!("driver {name}: {}", asked.join("; "));
+            let unsupported = unsupported(&driver.spec);
+            let before = self.0.insert(name.clone(), unsupported.clone());
+            if !unsupported.is_empty() && before.as_ref() != Some(&unsupported) {
+                let message = format!("driver {name}: {}", unsupported.join("; "));
                 let regarding = Regarding::object(Kind::CSIDriver, &Name::new("", name));
                 events.warning(regarding, "Unsupported", message);
             }
@@ -27,25 +27,25 @@ impl DriverWarnings {
     }
 }
 
-/// Returns what a driver asks for and doesn't get, each as a sentence.
-fn ignored(spec: &CSIDriverSpec) -> Vec<&'static str> {
+/// Returns a sentence for each unsupported field that a driver sets.
+fn unsupported(spec: &CSIDriverSpec) -> Vec<&'static str> {
     let tokens = spec.token_requests.as_ref();
     let table = [
         (
             spec.attach_required == Some(true),
-            "spec.attachRequired: crustlet attaches no volumes (ControllerPublishVolume)",
+            "spec.attachRequired: crustlet doesn't attach volumes (ControllerPublishVolume)",
         ),
         (
             spec.requires_republish == Some(true),
-            "spec.requiresRepublish: a volume is published once (NodePublishVolume)",
+            "spec.requiresRepublish: crustlet publishes a volume only once (NodePublishVolume)",
         ),
         (
             tokens.is_some_and(|it| !it.is_empty()),
-            "spec.tokenRequests: there are no tokens of service accounts",
+            "spec.tokenRequests: crustlet has no service account tokens",
         ),
     ];
-    let asked = table.into_iter().filter(|(is_asked, _)| *is_asked);
-    asked.map(|(_, told)| told).collect()
+    let set = table.into_iter().filter(|(is_set, _)| *is_set);
+    set.map(|(_, sentence)| sentence).collect()
 }
 
 #[cfg(test)]
@@ -54,28 +54,28 @@ mod tests {
     use crate::objects::manifest;
 
     #[test]
-    fn an_unmet_driver_request_is_logged_once_until_it_changes() {
-        let (mut ignored, events) = (DriverWarnings::default(), Events::default());
-        let told = |ignored: &mut DriverWarnings, spec: &str| {
+    fn unsupported_fields_are_warned_about_once_until_they_change() {
+        let (mut warnings, events) = (DriverWarnings::default(), Events::default());
+        let messages = |warnings: &mut DriverWarnings, spec: &str| {
             let text = format!(
                 "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {{name: csi.example}}\nspec: {{{spec}}}"
             );
             let mut objects = Objects::default();
             objects.insert(manifest::read(&text).unwrap().remove(0));
-            ignored.tell(&objects, &events);
-            let (kept, _) = events.watch();
-            let told: Vec<String> = kept.iter().map(|it| it.message.clone()).collect();
-            told
+            warnings.emit(&objects, &events);
+            let (events, _) = events.watch();
+            let messages: Vec<String> = events.iter().map(|it| it.message.clone()).collect();
+            messages
         };
-        let fine = "attachRequired: false, podInfoOnMount: true, storageCapacity: true";
-        assert!(told(&mut ignored, fine).is_empty());
+        let supported = "attachRequired: false, podInfoOnMount: true, storageCapacity: true";
+        assert!(messages(&mut warnings, supported).is_empty());
         let attached = "attachRequired: true";
-        let first = told(&mut ignored, attached);
+        let first = messages(&mut warnings, attached);
         assert_eq!(first.len(), 1, "{first:?}");
         assert!(first[0].starts_with("driver csi.example: spec.attachRequired: "));
-        assert_eq!(told(&mut ignored, attached), first);
+        assert_eq!(messages(&mut warnings, attached), first);
         let more = "attachRequired: true, requiresRepublish: true, tokenRequests: [{audience: a}]";
-        let second = told(&mut ignored, more);
+        let second = messages(&mut warnings, more);
         assert_eq!(second.len(), 2, "{second:?}");
         for field in ["attachRequired", "requiresRepublish", "tokenRequests"] {
             assert!(second[1].contains(field), "{second:?}");

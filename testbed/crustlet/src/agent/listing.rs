@@ -1,4 +1,4 @@
-//! The documents of objects for `crustlet get`: their manifests, with their status.
+//! Objects as `crustlet get` shows them: their manifests with their status.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use super::deferral;
 use super::pods::{KnownPod, Pods};
-use super::volumes::{Busy, Volumes};
-use crate::api::Listed;
+use super::volumes::{OngoingOperation, Volumes};
+use crate::api::ObjectSelector;
 use crate::claims::Records;
 use crate::claims::status::document;
 use crate::objects::{Kind, Name, Objects};
 use crate::operations::Context;
-use crate::pods::Subject;
+use crate::pods::StepSubject;
 use crate::sources::LoadedManifests;
 use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::VolumeId;
 use crate::volumes::view::{MountState, MountView, Spec, Status, VolumeView};
 
-/// 9999-12-31T23:59:59Z, in seconds since 1970.
-const LAST: u64 = 253_402_300_799;
+/// The latest time that RFC 3339 can express, 9999-12-31T23:59:59Z, in seconds since 1970.
+const MAX_RFC3339_SECONDS: u64 = 253_402_300_799;
 
-/// The state that is listed.
+/// The agent's state that objects are listed from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListingInputs<'a> {
     pub(super) loaded: &'a LoadedManifests,
@@ -33,55 +33,56 @@ pub(super) struct ListingInputs<'a> {
     pub(super) context: &'a Context,
 }
 
-/// Returns the documents of a listing, by their names.
-pub(super) fn documents(look: ListingInputs<'_>, listed: &Listed) -> Vec<String> {
-    let is_asked = |name: &Name| {
-        let is = |asked: &str, there: &str| asked.is_empty() || asked == there;
-        is(&listed.namespace, &name.namespace) && is(&listed.name, &name.name)
+/// Returns the documents of the selected objects, sorted by name.
+pub(super) fn documents(inputs: ListingInputs<'_>, selector: &ObjectSelector) -> Vec<String> {
+    let is_selected = |name: &Name| {
+        let matches = |selected: &str, value: &str| selected.is_empty() || selected == value;
+        matches(&selector.namespace, &name.namespace) && matches(&selector.name, &name.name)
     };
-    let documents: Vec<(Name, Value)> = match listed.kind {
-        None => volumes(look),
-        Some(Kind::Pod) => pods(look),
+    let documents: Vec<(Name, Value)> = match selector.kind {
+        None => volumes(inputs),
+        Some(Kind::Pod) => pods(inputs),
         Some(kind) => {
-            let keys = look.objects.documents.keys().filter(|key| key.0 == kind);
+            let keys = inputs.objects.documents.keys().filter(|key| key.0 == kind);
             let documents = keys.filter_map(|key| {
-                let mut document = document(look.objects, look.records, kind, &key.1)?;
-                date(look, key, &mut document);
+                let mut document = document(inputs.objects, inputs.records, kind, &key.1)?;
+                set_creation_time(inputs, key, &mut document);
                 Some((key.1.clone(), document))
             });
             documents.collect()
         }
     };
-    let asked = documents.into_iter().filter(|(name, _)| is_asked(name));
-    asked.map(|(_, document)| document.to_string()).collect()
+    let selected = documents.into_iter().filter(|(name, _)| is_selected(name));
+    selected.map(|(_, document)| document.to_string()).collect()
 }
 
-/// An API server says when an object was made. Here it is when it was written, where nobody says.
-fn date(look: ListingInputs<'_>, key: &(Kind, Name), document: &mut Value) {
+/// Sets `creationTimestamp`, unless the manifest has it, to the time at which the manifest's file was written. In
+/// Kubernetes it is set by the API server.
+fn set_creation_time(inputs: ListingInputs<'_>, key: &(Kind, Name), document: &mut Value) {
     let metadata = &mut document["metadata"];
-    let origin = look.loaded.origins.get(key);
+    let origin = inputs.loaded.origins.get(key);
     if let Some(origin) = origin.filter(|_| metadata["creationTimestamp"].is_null()) {
         metadata["creationTimestamp"] = json!(rfc3339(origin.modified));
     }
 }
 
-/// A file may have any time, and not every one can be written.
+/// Formats a time. A file may have a time that RFC 3339 can't express; it becomes the nearest one that can be.
 fn rfc3339(time: SystemTime) -> String {
-    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(LAST);
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(MAX_RFC3339_SECONDS);
     let time = time.clamp(SystemTime::UNIX_EPOCH, last);
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-fn pods(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
+fn pods(inputs: ListingInputs<'_>) -> Vec<(Name, Value)> {
     let mut pods = Vec::new();
-    for (uid, known) in look.pods.known() {
+    for (uid, known) in inputs.pods.known() {
         let Some(name) = known.name() else {
             continue;
         };
-        let written = look.objects.documents.get(&(Kind::Pod, name.clone()));
-        let mut document = match written.filter(|_| known.is_written) {
+        let manifest = inputs.objects.documents.get(&(Kind::Pod, name.clone()));
+        let mut document = match manifest.filter(|_| known.has_manifest) {
             Some(document) => document.as_ref().clone(),
-            // Its manifest is gone, and it ends.
+            // The manifest is gone, and the pod is ending.
             None => json!({
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -92,32 +93,32 @@ fn pods(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
         let metadata = &mut document["metadata"];
         metadata["namespace"] = json!(name.namespace);
         metadata["uid"] = json!(uid);
-        date(look, &(Kind::Pod, name.clone()), &mut document);
+        set_creation_time(inputs, &(Kind::Pod, name.clone()), &mut document);
         let metadata = &mut document["metadata"];
-        if let Some(gone) = known
-            .gone
+        if let Some(since) = known
+            .without_manifest_since
             .filter(|_| metadata["deletionTimestamp"].is_null())
         {
-            metadata["deletionTimestamp"] = json!(rfc3339(gone));
+            metadata["deletionTimestamp"] = json!(rfc3339(since));
         }
-        document["spec"]["nodeName"] = json!(&*look.context.node);
+        document["spec"]["nodeName"] = json!(&*inputs.context.node);
         if let Some(pod) = &known.pod {
-            let deferred = deferral::of(look.objects, look.volumes, pod);
-            show_deferral(&mut document, &deferred);
+            let deferred = deferral::deferred_volumes(inputs.objects, inputs.volumes, pod);
+            set_deferral(&mut document, &deferred);
         }
         let mut status = json!(known.status);
-        if let Some(failure) = known.failures.of(&Subject::Sandbox) {
+        if let Some(failure) = known.failures.get(&StepSubject::Sandbox) {
             status["message"] = json!(failure.message);
         }
         document["status"] = status;
         pods.push((name, document));
     }
-    // They wait for the end of others, by their uids, and nothing was decided about them yet.
-    for name in look.pods.waiting() {
+    // These pods wait for another pod with the same UID to end, so the agent has no state of them.
+    for name in inputs.pods.waiting_for_uid() {
         let key = (Kind::Pod, name.clone());
-        if let Some(document) = look.objects.documents.get(&key) {
+        if let Some(document) = inputs.objects.documents.get(&key) {
             let mut document = document.as_ref().clone();
-            date(look, &key, &mut document);
+            set_creation_time(inputs, &key, &mut document);
             document["metadata"]["namespace"] = json!(name.namespace);
             document["status"] = json!({"phase": "Pending"});
             pods.push((name.clone(), document));
@@ -127,8 +128,8 @@ fn pods(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
     pods
 }
 
-/// A volume says whether it is deferred: where it isn't, only if something was said.
-fn show_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
+/// Sets `deferFSMount` of each volume that is deferred. For any other volume it is corrected if the manifest has it.
+fn set_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
     const FIELD: &str = "deferFSMount";
     let volumes = document["spec"]["volumes"].as_array_mut();
     for volume in volumes.into_iter().flatten() {
@@ -144,8 +145,8 @@ fn show_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
     }
 }
 
-fn volumes(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
-    let (desired, actual) = (look.volumes.desired(), look.volumes.actual());
+fn volumes(inputs: ListingInputs<'_>) -> Vec<(Name, Value)> {
+    let (desired, actual) = (inputs.volumes.desired(), inputs.volumes.actual());
     let ids: BTreeSet<&VolumeId> = desired
         .volumes
         .keys()
@@ -154,7 +155,7 @@ fn volumes(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
     let mut volumes: Vec<(Name, Value)> = ids
         .into_iter()
         .map(|id| {
-            let volume = volume(look, id);
+            let volume = volume(inputs, id);
             (Name::new("", &volume.metadata.name), json!(volume))
         })
         .collect();
@@ -162,22 +163,23 @@ fn volumes(look: ListingInputs<'_>) -> Vec<(Name, Value)> {
     volumes
 }
 
-fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
-    let desired = look.volumes.desired().volumes.get(id);
-    let actual = look.volumes.actual().volumes.get(id);
-    let wanted = desired.into_iter().flat_map(|it| &it.mounts);
-    let there = actual.into_iter().flat_map(|it| &it.mounts);
-    let mut uids: BTreeSet<&String> = wanted.clone().map(|(uid, _)| uid).collect();
-    uids.extend(there.clone().map(|(uid, _)| uid));
+fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
+    let desired = inputs.volumes.desired().volumes.get(id);
+    let actual = inputs.volumes.actual().volumes.get(id);
+    let desired_mounts = desired.into_iter().flat_map(|it| &it.mounts);
+    let actual_mounts = actual.into_iter().flat_map(|it| &it.mounts);
+    let mut uids: BTreeSet<&String> = desired_mounts.clone().map(|(uid, _)| uid).collect();
+    uids.extend(actual_mounts.clone().map(|(uid, _)| uid));
     let directory = |uid: &str| {
-        let there = there.clone().find(|(pod, _)| *pod == uid);
-        let wanted = wanted.clone().find(|(pod, _)| *pod == uid);
-        let there = there.map(|(_, mount)| mount.directory.clone());
-        let wanted = wanted.map(|(_, mount)| mount.volume.directory.clone());
-        there.or(wanted).unwrap_or_default()
+        let actual = actual_mounts.clone().find(|(pod, _)| *pod == uid);
+        let desired = desired_mounts.clone().find(|(pod, _)| *pod == uid);
+        let actual = actual.map(|(_, mount)| mount.directory.clone());
+        let desired = desired.map(|(_, mount)| mount.volume.directory.clone());
+        actual.or(desired).unwrap_or_default()
     };
-    let failed = |step: &VolumeStep| {
-        look.volumes
+    let last_error = |step: &VolumeStep| {
+        inputs
+            .volumes
             .failed()
             .get(&(id.clone(), step.clone()))
             .cloned()
@@ -185,13 +187,16 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
     let mounts: Vec<MountView> = uids
         .iter()
         .map(|uid| {
-            let mount = there.clone().find(|(pod, _)| pod == uid).map(|(_, it)| it);
-            let name = look.pods.known().get(*uid).and_then(KnownPod::name);
-            let pod = |step: fn(String) -> VolumeStep| failed(&step((*uid).clone()));
+            let mount = actual_mounts
+                .clone()
+                .find(|(pod, _)| pod == uid)
+                .map(|(_, it)| it);
+            let name = inputs.pods.known().get(*uid).and_then(KnownPod::name);
+            let error_of = |step: fn(String) -> VolumeStep| last_error(&step((*uid).clone()));
             MountView {
                 pod: name.map(|name| name.to_string()),
                 pod_uid: (*uid).clone(),
-                target_path: look
+                target_path: inputs
                     .context
                     .layout
                     .target(uid, &directory(uid))
@@ -199,7 +204,7 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
                     .to_string(),
                 mounter: mount.map(|it| it.mounter),
                 state: mount.map_or(MountState::Pending, |it| it.certainty.into()),
-                message: pod(VolumeStep::Publish).or_else(|| pod(VolumeStep::Unpublish)),
+                message: error_of(VolumeStep::Publish).or_else(|| error_of(VolumeStep::Unpublish)),
             }
         })
         .collect();
@@ -216,30 +221,30 @@ fn volume(look: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
         volume_handle: id.handle.clone(),
         lifecycle: lifecycle.unwrap_or(crate::volumes::spec::Lifecycle::Persistent),
     };
-    let operation = look
+    let operation = inputs
         .volumes
         .under_way()
         .get(id)
-        .map(|busy| call(busy).to_owned());
+        .map(|operation| call_name(operation).to_owned());
     let status = Status {
         staged: actual.and_then(|it| it.staged).into(),
         operation,
-        message: failed(&VolumeStep::Stage).or_else(|| failed(&VolumeStep::Unstage)),
+        message: last_error(&VolumeStep::Stage).or_else(|| last_error(&VolumeStep::Unstage)),
         mounts,
     };
-    // One that is staged and no pod's is known by its handle alone.
+    // Only the handle of a volume that is staged but not published is known.
     let first = uids.first().map(|uid| directory(uid));
     let name = first.unwrap_or_else(|| id.handle.clone());
     VolumeView::new(&name, spec, status)
 }
 
-const fn call(busy: &Busy) -> &'static str {
-    match busy {
-        Busy::Step(VolumeStep::Stage) => "NodeStageVolume",
-        Busy::Step(VolumeStep::Publish(_)) => "NodePublishVolume",
-        Busy::Step(VolumeStep::Unpublish(_)) => "NodeUnpublishVolume",
-        Busy::Step(VolumeStep::Unstage) => "NodeUnstageVolume",
-        Busy::Claim(call) => call,
+const fn call_name(operation: &OngoingOperation) -> &'static str {
+    match operation {
+        OngoingOperation::Step(VolumeStep::Stage) => "NodeStageVolume",
+        OngoingOperation::Step(VolumeStep::Publish(_)) => "NodePublishVolume",
+        OngoingOperation::Step(VolumeStep::Unpublish(_)) => "NodeUnpublishVolume",
+        OngoingOperation::Step(VolumeStep::Unstage) => "NodeUnstageVolume",
+        OngoingOperation::ClaimCall(call) => call,
     }
 }
 
@@ -248,9 +253,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_cannot_be_written_is_the_nearest_that_can() {
+    fn times_outside_of_rfc3339_are_clamped() {
         let second = Duration::from_secs(1);
-        let (first, last) = (SystemTime::UNIX_EPOCH, Duration::from_secs(LAST));
+        let (first, last) = (
+            SystemTime::UNIX_EPOCH,
+            Duration::from_secs(MAX_RFC3339_SECONDS),
+        );
         assert_eq!(rfc3339(first - second), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(first + last + second), "9999-12-31T23:59:59Z");
         assert_eq!(rfc3339(first + second), "1970-01-01T00:00:01Z");

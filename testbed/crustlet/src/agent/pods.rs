@@ -1,7 +1,7 @@
-//! The pods, and the next step of each.
+//! All pods of the node. Decides the next step of each pod, and starts it.
 
+mod cleanup;
 mod pod;
-mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,117 +10,118 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc;
 
-use super::Done;
-use super::step::{PodDone, StartedStep, begin};
+use super::Completion;
+use super::step::{PodStepResult, StartedStep, spawn};
 use super::volumes::Volumes;
-use crate::api::Container;
+use crate::api::ContainerInstance;
 use crate::cri::{Cri, CriError};
 use crate::objects::{Name, Objects, Pod};
 use crate::operations::{Context, MountingRuntime};
-use crate::pods::config::{self, NodeFacts};
-use crate::pods::decide::{Next, PodGoal, next};
-use crate::pods::observed::{Container as Observable, Observed};
+use crate::pods::config::{self, NodeInfo};
+use crate::pods::decide::{NextAction, PodGoal, next};
+use crate::pods::observed::{ObservedContainer, ObservedPod};
 use crate::pods::status::{StatusInputs, status};
-use crate::pods::{End, PodStep, Subject};
+use crate::pods::{EndStep, PodStep, StepSubject};
 use crate::settings::Settings;
 use crate::sources::LoadedManifests;
 use crate::volumes::actual::Mounter;
 use crate::volumes::spec::MountSpec;
-use crate::worker::Worker;
+use crate::worker::PodWorker;
 
 use pod::PodProgress;
 
+pub(crate) use cleanup::CleanupResult;
 pub(crate) use pod::KnownPod;
-pub(crate) use sweep::Swept;
 
 /// All pods of the node.
 #[derive(Debug)]
 pub(crate) struct Pods {
     context: Context,
     cri: Cri,
-    worker: Worker,
-    node: Arc<NodeFacts>,
-    done: mpsc::UnboundedSender<Done>,
+    worker: PodWorker,
+    node: Arc<NodeInfo>,
+    completions: mpsc::UnboundedSender<Completion>,
     /// The pods by their UIDs.
     all: BTreeMap<String, KnownPod>,
-    /// Those of them that are written down, or were.
-    written: BTreeMap<String, Arc<Pod>>,
-    /// Those whose uids others have, which were told so.
-    waiting: BTreeSet<Name>,
-    /// Whether the container runtime has said once what runs.
-    is_listed: bool,
-    /// Whether it couldn't be asked the last time.
-    is_blind: bool,
+    /// The pods' manifests by their UIDs, also of pods whose manifest is gone.
+    specs: BTreeMap<String, Arc<Pod>>,
+    /// The pods whose UID another pod has. An event about that was emitted for each.
+    waiting_for_uid: BTreeSet<Name>,
+    /// Whether the container runtime has been listed once.
+    have_relisted: bool,
+    /// Whether the last relist failed.
+    is_relist_failing: bool,
 }
 
-/// Ages of pods when the container runtime was asked.
-pub(crate) type Ages = BTreeMap<String, u64>;
+/// The generations of the pods before a relist, by their UIDs ([`KnownPod::generation`]).
+pub(crate) type Generations = BTreeMap<String, u64>;
 
 impl Pods {
-    /// None are known yet.
     pub(crate) fn new(
         settings: &Settings,
         context: &Context,
         cri: Cri,
-        done: mpsc::UnboundedSender<Done>,
+        completions: mpsc::UnboundedSender<Completion>,
     ) -> Self {
-        let node = Arc::new(NodeFacts::of(settings, cri.owner()));
+        let node = Arc::new(NodeInfo::of(settings, cri.owner()));
         Self {
-            worker: Worker::new(cri.clone(), context.events.clone(), Arc::clone(&node)),
+            worker: PodWorker::new(cri.clone(), context.events.clone(), Arc::clone(&node)),
             node,
             context: context.clone(),
             cri,
-            done,
+            completions,
             all: BTreeMap::new(),
-            written: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            is_listed: false,
-            is_blind: false,
+            specs: BTreeMap::new(),
+            waiting_for_uid: BTreeSet::new(),
+            have_relisted: false,
+            is_relist_failing: false,
         }
     }
 
-    /// Those that are written down, or were, by their uids.
-    pub(crate) const fn written(&self) -> &BTreeMap<String, Arc<Pod>> {
-        &self.written
+    /// Returns the pods' manifests by their UIDs, also of pods whose manifest is gone.
+    pub(crate) const fn specs(&self) -> &BTreeMap<String, Arc<Pod>> {
+        &self.specs
     }
 
-    /// All, by their uids.
+    /// Returns what is known of each pod, by its UID.
     pub(crate) const fn known(&self) -> &BTreeMap<String, KnownPod> {
         &self.all
     }
 
-    /// Pods that have a directory, whoever made it: they end where nobody wants them. Who had begun is what it was
-    /// then.
-    pub(crate) fn found(&mut self, pods: BTreeMap<String, Option<Arc<Pod>>>) {
-        for (uid, begun) in pods {
+    /// Adds the pods that have a directory, with their manifests from when they started. `None` stands for a manifest that
+    /// can't be read. A pod that has no manifest in the manifests' directories is ended.
+    pub(crate) fn add_from_disk(&mut self, pods: BTreeMap<String, Option<Arc<Pod>>>) {
+        for (uid, manifest) in pods {
             let known = self.all.entry(uid).or_default();
             if known.pod.is_none() {
-                let is_past = self.is_listed && known.observed.is_none();
-                known.is_restored = begun.is_some() && !is_past;
-                known.is_past = is_past;
-                known.pod = begun;
+                let is_stale = self.have_relisted && known.observed.is_none();
+                known.is_restored = manifest.is_some() && !is_stale;
+                known.is_stale = is_stale;
+                known.pod = manifest;
             }
         }
     }
 
-    /// Takes the desired pods, and their manifests.
-    pub(crate) fn want(&mut self, objects: &Objects, written: &Objects) {
+    /// Sets the desired pods. `objects` has their manifests after the admission policy, and `manifests` before it.
+    pub(crate) fn set_desired(&mut self, objects: &Objects, manifests: &Objects) {
         for known in self.all.values_mut() {
-            known.is_written = false;
+            known.has_manifest = false;
         }
-        self.want_each(objects, written);
+        self.assign_manifests(objects, manifests);
         let now = SystemTime::now();
         for known in self.all.values_mut() {
-            known.gone = known.gone.or(Some(now)).filter(|_| !known.is_written);
+            let since = known.without_manifest_since.or(Some(now));
+            known.without_manifest_since = since.filter(|_| !known.has_manifest);
         }
-        let written = self.all.iter();
-        self.written = written
+        let known = self.all.iter();
+        self.specs = known
             .filter_map(|(uid, known)| Some((uid.clone(), Arc::clone(known.pod.as_ref()?))))
             .collect();
     }
 
-    /// One pod a uid: directories have nothing else, so whoever has them keeps them until it has ended.
-    fn want_each(&mut self, objects: &Objects, written: &Objects) {
+    /// Gives each manifest to the pod with its UID. Directories are named after the UID alone, so a second pod with the
+    /// same UID waits until the first has ended.
+    fn assign_manifests(&mut self, objects: &Objects, manifests: &Objects) {
         let mut uids: BTreeMap<&str, usize> = BTreeMap::new();
         for pod in objects.pods.values() {
             *uids.entry(&pod.uid).or_default() += 1;
@@ -129,240 +130,266 @@ impl Pods {
         for pod in objects.pods.values() {
             let known = self.all.entry(pod.uid.clone()).or_default();
             let owner = known.owner();
-            // Which of two it was that ran is the container runtime's to say.
-            if owner.is_none() && uids[pod.uid.as_str()] > 1 && !self.is_listed {
+            // Only the container runtime knows which of two pods with one UID is running.
+            if owner.is_none() && uids[pod.uid.as_str()] > 1 && !self.have_relisted {
                 continue;
             }
-            if !known.is_written && owner.as_ref().is_none_or(|owner| *owner == pod.name) {
-                known.is_written = true;
-                // As its author has it, whatever a policy says.
-                let said = written.pods.get(&pod.name).map(|it| it.deferred.clone());
-                known.take(pod, said.unwrap_or_default(), &self.context.events);
+            if !known.has_manifest && owner.as_ref().is_none_or(|owner| *owner == pod.name) {
+                known.has_manifest = true;
+                let deferred = manifests.pods.get(&pod.name).map(|it| it.deferred.clone());
+                known.set_manifest(pod, deferred.unwrap_or_default(), &self.context.events);
                 continue;
             }
-            if let Some(owner) = owner.filter(|_| !self.waiting.contains(&pod.name)) {
+            if let Some(owner) = owner.filter(|_| !self.waiting_for_uid.contains(&pod.name)) {
                 let uid = &pod.uid;
                 let message = format!(
-                    "pod {owner} has its metadata.uid {uid}, and it waits for that one's end; hint: leave metadata.uid out"
+                    "metadata.uid {uid} is in use by pod {owner}; the pod starts when that pod has ended; hint: remove metadata.uid from the manifest"
                 );
                 let events = &self.context.events;
                 events.warning(pod.as_ref(), "FailedValidation", message);
             }
             waiting.insert(pod.name.clone());
         }
-        self.waiting = waiting;
+        self.waiting_for_uid = waiting;
     }
 
-    /// Those whose uids others have.
-    pub(crate) const fn waiting(&self) -> &BTreeSet<Name> {
-        &self.waiting
+    /// Returns the pods whose UID another pod has.
+    pub(crate) const fn waiting_for_uid(&self) -> &BTreeSet<Name> {
+        &self.waiting_for_uid
     }
 
-    /// Whether the container runtime has said once what runs.
-    pub(crate) const fn are_listed(&self) -> bool {
-        self.is_listed
+    /// Returns whether the container runtime has been listed once.
+    pub(crate) const fn have_relisted(&self) -> bool {
+        self.have_relisted
     }
 
-    /// Those whose volumes are to be there. Who may have ended waits until it is known.
-    pub(crate) fn wanting_volumes(&self) -> Vec<Arc<Pod>> {
-        let pods = self.all.values().filter(|it| it.is_to_run());
-        let pods = pods.filter(|it| self.is_listed || !it.ends());
+    /// Returns the pods whose volumes are to be mounted. Before the first relist a pod that may have ended isn't among
+    /// them.
+    pub(crate) fn needing_volumes(&self) -> Vec<Arc<Pod>> {
+        let pods = self.all.values().filter(|it| it.should_run());
+        let pods = pods.filter(|it| self.have_relisted || !it.may_complete());
         let pods = pods.filter(|it| it.outcome().is_none());
         pods.filter_map(|it| it.pod.clone()).collect()
     }
 
-    /// Those whose processes may be there, or are being made.
+    /// Returns the pods whose processes may exist or are being started.
     pub(crate) fn running(&self) -> BTreeSet<String> {
         let is_running = |known: &KnownPod| {
             let observed = known.observed.as_ref();
-            let is_at_it = matches!(known.at, PodProgress::Step | PodProgress::Unseen);
-            is_at_it || observed.is_some_and(|it| !it.is_stopped())
+            let is_changing = matches!(
+                known.progress,
+                PodProgress::StepRunning | PodProgress::Unknown
+            );
+            is_changing || observed.is_some_and(|it| !it.is_stopped())
         };
         let running = self.all.iter().filter(|(_, known)| is_running(known));
         running.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Those that the container runtime has something of, whether it runs or not.
-    pub(crate) fn begun(&self) -> BTreeSet<String> {
-        let begun = self.all.iter().filter(|(_, known)| known.has_begun());
-        begun.map(|(uid, _)| uid.clone()).collect()
+    /// Returns the pods that the container runtime may have something of, running or not.
+    pub(crate) fn started(&self) -> BTreeSet<String> {
+        let started = self.all.iter().filter(|(_, known)| known.has_started());
+        started.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// To be kept while the container runtime is asked.
-    pub(crate) fn ages(&self) -> Ages {
-        let ages = self.all.iter();
-        ages.map(|(uid, known)| (uid.clone(), known.age)).collect()
+    /// Returns the generations of the pods, to be passed to [`Self::apply_relist`] with the result of a relist that begins
+    /// now.
+    pub(crate) fn generations(&self) -> Generations {
+        let generations = self.all.iter();
+        generations
+            .map(|(uid, known)| (uid.clone(), known.generation))
+            .collect()
     }
 
-    /// Takes the state of the container runtime, except of pods for which a step was done since it was asked.
-    pub(crate) fn observe(&mut self, mut listed: BTreeMap<String, Observed>, ages: &Ages) {
-        self.is_blind = false;
-        if !std::mem::replace(&mut self.is_listed, true) {
+    /// Applies the result of a relist, except to pods for which a step was started or has ended since it began.
+    pub(crate) fn apply_relist(
+        &mut self,
+        mut listed: BTreeMap<String, ObservedPod>,
+        generations: &Generations,
+    ) {
+        self.is_relist_failing = false;
+        if !std::mem::replace(&mut self.have_relisted, true) {
             for (uid, known) in &mut self.all {
-                // Nothing is left of it but its directory: it begins anew, as it is written by then.
+                // Only the directory is left: the pod starts over with the current manifest.
                 if known.is_restored && !listed.contains_key(uid) {
                     known.is_restored = false;
-                    known.is_past = true;
+                    known.is_stale = true;
                 }
             }
         }
         for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
-            // Who wasn't known then was nobody's step.
-            let age = ages.get(uid).copied().unwrap_or_default();
-            if age == known.age && matches!(known.at, PodProgress::Rest | PodProgress::Unseen) {
+            // A pod that is new since then has had no step before, which is generation 0.
+            let generation = generations.get(uid).copied().unwrap_or_default();
+            let is_settled = matches!(known.progress, PodProgress::Idle | PodProgress::Unknown);
+            if generation == known.generation && is_settled {
                 known.observed = observed;
-                known.at = PodProgress::Rest;
+                known.progress = PodProgress::Idle;
             }
         }
-        // Who was known then has ended since.
-        listed.retain(|uid, _| !ages.contains_key(uid));
+        // A pod that was known when the relist began and isn't now has ended since.
+        listed.retain(|uid, _| !generations.contains_key(uid));
         for (uid, observed) in listed {
             let known = self.all.entry(uid).or_default();
             known.observed = Some(observed);
         }
     }
 
-    /// It couldn't be asked.
-    pub(crate) fn unseen(&mut self, error: &CriError) {
-        if !std::mem::replace(&mut self.is_blind, true) {
+    /// Logs the failure of a relist, unless the one before failed too.
+    pub(crate) fn relist_failed(&mut self, error: &CriError) {
+        if !std::mem::replace(&mut self.is_relist_failing, true) {
             tracing::warn!("{}", crust_state::sentence(error));
         }
     }
 
-    /// Takes the result of a step.
-    pub(crate) fn take(&mut self, done: PodDone) {
-        let Some(known) = self.all.get_mut(&done.uid) else {
+    /// Handles the result of a step.
+    pub(crate) fn handle_result(&mut self, result: PodStepResult) {
+        let Some(known) = self.all.get_mut(&result.uid) else {
             return;
         };
-        known.at = PodProgress::Unseen;
-        known.age += 1;
-        match done.result {
-            Ok(()) => known.failures.succeed(&done.subject),
-            Err(failure) => known.failures.fail(done.subject, failure, Instant::now()),
+        known.progress = PodProgress::Unknown;
+        known.generation += 1;
+        match result.result {
+            Ok(()) => known.failures.succeed(&result.subject),
+            Err(failure) => known.failures.fail(result.subject, failure, Instant::now()),
         }
-        known.told.extend(done.told);
-        if let Ok(observed) = done.observed {
+        known.published_sandboxes.extend(result.published_to);
+        if let Ok(observed) = result.observed {
             known.observed = observed;
-            known.at = PodProgress::Rest;
+            known.progress = PodProgress::Idle;
         }
     }
 
-    /// Updates the status of pods, with an event for each container that begins to wait for its next start.
-    pub(crate) fn show(&mut self, runtime: &str) {
+    /// Updates the status of all pods, and emits an event for each container that has begun to back off. `runtime` is the
+    /// container runtime's name.
+    pub(crate) fn update_status(&mut self, runtime: &str) {
         let (now, clock) = (SystemTime::now(), Instant::now());
         for known in self.all.values_mut() {
             let Some(pod) = &known.pod else {
                 continue;
             };
-            let shown = status(&StatusInputs {
+            let status = status(&StatusInputs {
                 pod,
                 observed: known.observed.as_ref(),
                 failures: &known.failures,
-                held: &known.failures.held(clock),
-                is_ending: !known.is_to_run(),
+                retry_delays: &known.failures.retry_delays(clock),
+                is_ending: !known.should_run(),
                 runtime,
                 before: known.status.as_ref(),
                 now,
             });
             self.worker
-                .tell_back_offs(pod, known.status.as_ref(), &shown);
-            known.status = Some(shown);
+                .emit_back_offs(pod, known.status.as_ref(), &status);
+            known.status = Some(status);
         }
     }
 
-    /// Begins what can be begun. The manifest that was taken away, if one was: what is written has to be read anew
-    /// then. When to look again though nothing happens.
-    pub(crate) fn step(
+    /// Starts all steps that can be started now.
+    ///
+    /// Returns the manifest that was removed, if any, after which the manifests have to be read again, and how long to
+    /// wait before the next attempt.
+    pub(crate) fn reconcile(
         &mut self,
         loaded: &LoadedManifests,
         objects: &Arc<Objects>,
         volumes: &Volumes,
-        is_known: bool,
+        is_complete: bool,
     ) -> (Option<PathBuf>, Option<Duration>) {
-        if !self.is_listed {
+        if !self.have_relisted {
             return (None, None);
         }
         let (now, clock) = (SystemTime::now(), Instant::now());
         let mut pause: Option<Duration> = None;
-        let mut ended = Vec::new();
+        let mut finished = Vec::new();
         for (uid, known) in &mut self.all {
-            if known.at != PodProgress::Rest {
-                if let Some(end) = known.hasten() {
+            if known.progress != PodProgress::Idle {
+                if let Some(stop) = known.shortened_stop() {
                     let (worker, pod) = (self.worker.clone(), known.regarding(uid));
-                    // What came of it is told by the step that is under way.
-                    tokio::spawn(async move { worker.end(&pod, &end).await.ok() });
+                    // The step that is under way reports the result.
+                    tokio::spawn(async move { worker.end(&pod, &stop).await.ok() });
                 }
                 continue;
             }
-            let held = known.failures.held(clock);
-            let mut wait = held.0.values().min().copied();
-            let is_to_run = known.is_to_run();
+            let retry_delays = known.failures.retry_delays(clock);
+            let mut wait = retry_delays.0.values().min().copied();
+            let should_run = known.should_run();
             let next = match &known.pod {
-                Some(pod) if is_to_run => {
-                    let late = volumes.has_late(uid);
-                    let wanted = PodGoal::Run {
+                Some(pod) if should_run => {
+                    let has_late_mounts = volumes.has_late_mounts(uid);
+                    let goal = PodGoal::Run {
                         pod,
                         volumes_ready: volumes.are_ready(pod),
-                        told: late.then_some(&known.told),
+                        published_sandboxes: has_late_mounts.then_some(&known.published_sandboxes),
                     };
-                    next(wanted, known.observed.as_ref(), &held, now)
+                    next(goal, known.observed.as_ref(), &retry_delays, now)
                 }
-                // Who isn't wanted may be written down where nobody has looked yet.
-                _ if !known.is_written && !is_known => continue,
+                // The pod's manifest may be among those that haven't been read yet.
+                _ if !known.has_manifest && !is_complete => continue,
                 _ => {
                     let grace = known.grace();
-                    next(PodGoal::End { grace }, known.observed.as_ref(), &held, now)
+                    next(
+                        PodGoal::End { grace },
+                        known.observed.as_ref(),
+                        &retry_delays,
+                        now,
+                    )
                 }
             };
-            let are_gone = volumes.are_gone(uid);
+            let has_no_mounts = volumes.has_no_mounts(uid);
             match next {
-                // What tells that it was there goes when its volumes have.
-                Next::Step(PodStep::End(End::RemovePod { .. })) if !are_gone => {}
-                Next::Step(step) => {
-                    known.is_ending |= !is_to_run;
+                // The pod stays known to the container runtime until its volumes are unmounted.
+                NextAction::Step(PodStep::End(EndStep::RemovePod { .. })) if !has_no_mounts => {}
+                NextAction::Step(step) => {
+                    known.is_ending |= !should_run;
                     known.begin(&step);
-                    let begun = StartedStep {
+                    let started = StartedStep {
                         objects: Arc::clone(objects),
                         regarding: known.regarding(uid),
                         pod: known.pod.clone(),
                         node: Arc::clone(&self.node),
                         step,
-                        late: volumes.late(uid),
+                        late_mounts: volumes.late_mounts(uid),
                         mounted: volumes.mounted(uid),
                     };
                     let worker = self.worker.clone();
                     let (context, cri) = (self.context.clone(), self.cri.clone());
-                    begin(context, cri, worker, begun, self.done.clone());
+                    spawn(context, cri, worker, started, self.completions.clone());
                 }
-                Next::Wait(other) => wait = Some(wait.map_or(other, |it| it.min(other))),
-                Next::Idle => {
-                    let is_over = known.observed.is_none() && are_gone && !is_to_run;
-                    if is_over && !held.0.contains_key(&Subject::End) {
-                        ended.push(uid.clone());
+                NextAction::Wait(other) => wait = Some(wait.map_or(other, |it| it.min(other))),
+                NextAction::Idle => {
+                    let is_finished = known.observed.is_none() && has_no_mounts && !should_run;
+                    if is_finished && !retry_delays.0.contains_key(&StepSubject::End) {
+                        finished.push(uid.clone());
                     }
                 }
             }
             pause = [pause, wait].into_iter().flatten().min();
         }
-        for uid in ended {
-            self.sweep(&uid);
+        for uid in finished {
+            self.start_cleanup(&uid);
         }
-        let mut over = Vec::new();
-        for (uid, known) in self.all.iter().filter(|(_, it)| it.at == PodProgress::Over) {
-            match known.failures.held(clock).0.get(&Subject::End) {
+        let mut cleaned_up = Vec::new();
+        for (uid, known) in self
+            .all
+            .iter()
+            .filter(|(_, it)| it.progress == PodProgress::CleanedUp)
+        {
+            match known.failures.retry_delays(clock).0.get(&StepSubject::End) {
                 Some(wait) => pause = Some(pause.map_or(*wait, |it| it.min(*wait))),
-                None => over.push(uid.clone()),
+                None => cleaned_up.push(uid.clone()),
             }
         }
-        // One at a time: what is written is another after each.
-        let gone = over.iter().find_map(|uid| self.finish(loaded, uid));
-        let gone = gone.or_else(|| self.drop_waiting(loaded));
-        (gone, pause)
+        // One at a time: the manifests have to be read again after each.
+        let removed = cleaned_up
+            .iter()
+            .find_map(|uid| self.remove_manifest(loaded, uid));
+        let removed = removed.or_else(|| self.remove_waiting_manifest(loaded));
+        (removed, pause)
     }
 
-    /// The runtime handler that has a pod's volume mounted, where it was told to (KEP-2857's earlier draft).
-    pub(crate) fn telling(
+    /// Returns the runtime handler that mounts a pod's volume (KEP-2857's earlier draft). `None` if another program mounts
+    /// it, or the pod has no ready sandbox.
+    pub(crate) fn mounting_runtime(
         &self,
         uid: &str,
         spec: &MountSpec,
@@ -377,8 +404,12 @@ impl Pods {
         Some(MountingRuntime::new(socket, &sandbox.id))
     }
 
-    /// A container of a pod's, for whoever wants to look into it: by its name, or the first.
-    pub(crate) fn container(&self, pod: &Name, container: &str) -> Result<Container, String> {
+    /// Finds the latest container of a pod with a name. An empty name stands for the pod's first container.
+    pub(crate) fn container(
+        &self,
+        pod: &Name,
+        container: &str,
+    ) -> Result<ContainerInstance, String> {
         let found = self
             .all
             .iter()
@@ -389,25 +420,25 @@ impl Pods {
             ("", Some(first)) => first.name.as_str(),
             (name, _) => name,
         };
-        let is_there = |pod: &Arc<Pod>| pod.containers().any(|it| it.name == name);
-        if known.pod.as_ref().is_some_and(|pod| !is_there(pod)) {
+        let has_container = |pod: &Arc<Pod>| pod.containers().any(|it| it.name == name);
+        if known.pod.as_ref().is_some_and(|pod| !has_container(pod)) {
             return Err(format!("Pod {pod} has no container {name:?}"));
         }
         let observed = known.observed.as_ref();
         let latest = observed.and_then(|it| it.latest(name));
         let latest = latest.ok_or_else(|| {
             format!(
-                "Pod {pod}: container {name:?} wasn't started yet; hint: crustlet events pod/{}",
+                "Pod {pod}: container {name:?} has not been started yet; hint: crustlet events pod/{}",
                 pod.name
             )
         })?;
-        let logs = self.node.logs_of(pod, uid);
-        let log = |it: &Observable| logs.join(config::log_path(&it.name, it.attempt));
-        Ok(Container {
+        let logs = self.node.pod_logs_dir(pod, uid);
+        let log = |it: &ObservedContainer| logs.join(config::log_path(&it.name, it.attempt));
+        Ok(ContainerInstance {
             id: latest.id.clone(),
             is_running: latest.is_alive(),
             log: log(latest),
-            previous_log: observed.and_then(|it| it.before(latest)).map(log),
+            previous_log: observed.and_then(|it| it.previous(latest)).map(log),
         })
     }
 }

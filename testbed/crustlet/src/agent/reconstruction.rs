@@ -1,5 +1,5 @@
-//! After a restart (KEP-3756, "Proposed `VolumeManager` startup"; without the gate, "Old `VolumeManager`
-//! startup").
+//! Reconstruction of the volumes after a restart (KEP-3756, "Proposed `VolumeManager` startup"; without the gate, "Old
+//! `VolumeManager` startup").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,197 +18,213 @@ use crate::volumes::desired::VolumeHolders;
 use crate::volumes::spec::Lifecycle;
 
 /// How long a driver has to register, and to unpublish a volume without a readable record.
-const PATIENCE: Duration = Duration::from_secs(10);
+const UNPUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is left to do about the volumes that were found on the disk.
+/// The progress of the reconstruction.
 #[derive(Debug)]
-pub(crate) struct Restart {
-    /// Volumes without a readable record. Each is cleaned up once, when the desired state is known and no pod needs it.
-    left: Vec<Left>,
-    /// Those that couldn't be cleaned: as long as they are there, something of the volume may be.
-    stuck: Vec<PathBuf>,
-    /// Whether the disk is still to be looked at: the old order's.
-    is_late: bool,
-    /// Whether it was told that it can't be.
-    is_told: bool,
-    /// Pods that have a directory, by their uids, as they were when they began.
+pub(crate) struct Reconstruction {
+    /// Volumes without a readable record. Cleanup is tried once for each, when the desired state is known and no pod
+    /// needs the volume.
+    pending: Vec<PendingCleanup>,
+    /// The directories whose cleanup failed. As long as one exists, its volume may still be mounted or hold data.
+    failed_cleanups: Vec<PathBuf>,
+    /// Whether the disk is still to be read. Without the gate that happens only when the desired state is known.
+    is_pending: bool,
+    /// Whether the failure to read the disk was logged.
+    is_failure_logged: bool,
+    /// The pods that have a directory, by their UIDs, with their manifests from when they started. `None` if that can't be
+    /// read.
     pods: BTreeMap<String, Option<Arc<Pod>>>,
 }
 
-impl Restart {
-    /// Marks all volumes on the disk as uncertain, before the desired state is known: the startup of KEP-3756.
+impl Reconstruction {
+    /// With the gate, adds all volumes on the disk to the actual state as uncertain, before the desired state is known.
     pub(crate) fn new(
         gates: FeatureGates,
         context: &Context,
         volumes: &mut Volumes,
     ) -> Result<Self, OperationError> {
-        let mut restart = Self {
-            left: Vec::new(),
-            stuck: Vec::new(),
-            is_late: !gates.new_volume_manager_reconstruction,
-            is_told: false,
+        let mut reconstruction = Self {
+            pending: Vec::new(),
+            failed_cleanups: Vec::new(),
+            is_pending: !gates.new_volume_manager_reconstruction,
+            is_failure_logged: false,
             pods: BTreeMap::new(),
         };
-        if !restart.is_late {
+        if !reconstruction.is_pending {
             let found = operations::reconstruct(&context.layout)?;
-            volumes.found(&found);
-            restart.take(context, volumes, found);
+            volumes.add_from_disk(&found);
+            reconstruction.record_found(context, volumes, found);
         }
-        Ok(restart)
+        Ok(reconstruction)
     }
 
-    fn take(&mut self, context: &Context, volumes: &mut Volumes, found: ReconstructedState) {
+    fn record_found(
+        &mut self,
+        context: &Context,
+        volumes: &mut Volumes,
+        found: ReconstructedState,
+    ) {
         let whole = found.published.len() + found.staged.len();
         for _ in 0..whole {
             context.metrics.reconstructed(true);
         }
-        for broken in &found.unreadable {
+        for volume in &found.unreadable {
             context.metrics.reconstructed(false);
-            let (path, reason) = (broken.path.display(), &broken.reason);
+            let (path, reason) = (volume.path.display(), &volume.reason);
             tracing::warn!("{path}: the volume can't be reconstructed: {reason}");
-            self.left.push(Left {
-                broken: broken.clone(),
-                told: None,
+            self.pending.push(PendingCleanup {
+                volume: volume.clone(),
+                uncertain_since: None,
             });
         }
-        volumes.suspect(self.suspected());
+        volumes.set_suspected(self.suspected());
         let pods = found.pods.into_iter();
         self.pods
             .extend(pods.map(|ReconstructedPod { uid, recorded }| (uid, recorded.map(Arc::new))));
         if whole > 0 {
-            tracing::info!("{whole} volumes were found on the disk, and may be there");
+            tracing::info!(
+                "{whole} volumes were found on the disk; whether they are mounted is uncertain"
+            );
         }
     }
 
-    /// Pods that were found by their directories, by their uids, as they were when they began.
-    pub(crate) fn pods(&mut self) -> BTreeMap<String, Option<Arc<Pod>>> {
+    /// Returns the pods that were found since the last call, by their UIDs, with their manifests from when they started.
+    pub(crate) fn take_pods(&mut self) -> BTreeMap<String, Option<Arc<Pod>>> {
         std::mem::take(&mut self.pods)
     }
 
-    /// Returns the pods that may have a volume by an unreadable record: no other pod gets a volume that only one may
-    /// have.
+    /// Returns the pods that may have a volume according to an incomplete record. Such a volume isn't given to another pod
+    /// if only one pod may use it.
     fn suspected(&self) -> VolumeHolders {
         let mut suspected = VolumeHolders::new();
         let publications = self
-            .left
+            .pending
             .iter()
-            .filter_map(|it| it.broken.publication.as_ref());
+            .filter_map(|it| it.volume.publication.as_ref());
         for Publication { id, pod, .. } in publications {
             suspected.entry(id.clone()).or_default().insert(pod.clone());
         }
         suspected
     }
 
-    /// Whether the disk was looked at.
-    pub(crate) const fn has_looked(&self) -> bool {
-        !self.is_late
+    /// Returns whether the disk has been read.
+    pub(crate) const fn is_done(&self) -> bool {
+        !self.is_pending
     }
 
-    /// ManifestDirectories of volumes that can't be told which they are.
-    pub(crate) fn broken(&self) -> Vec<PathBuf> {
-        let left = self.left.iter().map(|it| &it.broken.path);
-        let stuck = self.stuck.iter();
-        let stuck = stuck.filter(|it| it.try_exists().unwrap_or(true));
-        left.chain(stuck).cloned().collect()
+    /// Returns the directories of volumes whose records can't be read.
+    pub(crate) fn unreadable_directories(&self) -> Vec<PathBuf> {
+        let pending = self.pending.iter().map(|it| &it.volume.path);
+        let failed_cleanups = self.failed_cleanups.iter();
+        let failed_cleanups = failed_cleanups.filter(|it| it.try_exists().unwrap_or(true));
+        pending.chain(failed_cleanups).cloned().collect()
     }
 
-    /// Goes on once the desired state is known. `running` has the pods whose processes may exist.
-    pub(crate) fn go_on(
+    /// Cleans up unreadable volumes that no pod needs. Call it when the desired state is known. `running` has the pods
+    /// whose processes may exist.
+    pub(crate) fn clean_up(
         &mut self,
         context: &Context,
         volumes: &mut Volumes,
         running: &BTreeSet<String>,
     ) {
-        if std::mem::take(&mut self.is_late) {
+        if std::mem::take(&mut self.is_pending) {
             match operations::reconstruct(&context.layout) {
                 Ok(mut found) => {
-                    // What is wanted will be mounted, and counts from then on.
+                    // A desired volume is mounted again and is part of the actual state from then on.
                     let desired = volumes.desired();
                     found.staged.retain(|id| !desired.volumes.contains_key(id));
                     found.published.retain(|(it, _)| {
                         let volume = desired.volumes.get(&it.id);
                         volume.is_none_or(|volume| !volume.mounts.contains_key(&it.pod))
                     });
-                    volumes.found(&found);
-                    self.take(context, volumes, found);
+                    volumes.add_from_disk(&found);
+                    self.record_found(context, volumes, found);
                 }
-                // What may be there isn't known, and nothing is destroyed.
+                // It isn't known what is mounted, so nothing is cleaned up.
                 Err(error) => {
-                    self.is_late = true;
-                    if !std::mem::replace(&mut self.is_told, true) {
+                    self.is_pending = true;
+                    if !std::mem::replace(&mut self.is_failure_logged, true) {
                         tracing::error!("volumes can't be reconstructed: {error}");
                     }
                 }
             }
         }
-        for mut left in std::mem::take(&mut self.left) {
-            let there = volumes.has(&left.broken);
-            if left.is_settled(there) {
+        for mut volume in std::mem::take(&mut self.pending) {
+            let certainty = volumes.certainty_of(&volume.volume);
+            if volume.is_known(certainty) {
                 continue;
             }
-            let is_wanted = volumes.wants(&left.broken);
-            if !is_wanted {
-                left.tell(volumes);
+            let is_needed = volumes.needs(&volume.volume);
+            if !is_needed {
+                volume.add_as_uncertain(volumes);
             }
-            let pod = left.broken.pod.as_ref();
-            let is_at_it = |pod: &String| running.contains(pod) || volumes.is_coming(pod);
-            if is_wanted || pod.is_some_and(is_at_it) || left.is_being_unpublished(volumes) {
-                self.left.push(left);
-            } else if !left.clean(context) {
-                self.stuck.push(left.broken.path);
+            let pod = volume.volume.pod.as_ref();
+            let is_in_use = |pod: &String| running.contains(pod) || volumes.is_being_published(pod);
+            if is_needed || pod.is_some_and(is_in_use) || volume.is_being_unpublished(volumes) {
+                self.pending.push(volume);
+            } else if !volume.clean_up(context) {
+                self.failed_cleanups.push(volume.volume.path);
             }
         }
-        volumes.suspect(self.suspected());
+        volumes.set_suspected(self.suspected());
     }
 }
 
-/// A volume that can't be told what it is.
+/// A volume whose record can't be read.
 #[derive(Debug)]
-struct Left {
-    broken: UnreadableVolume,
-    /// Since when what it seems to be counts as what may be there.
-    told: Option<Instant>,
+struct PendingCleanup {
+    volume: UnreadableVolume,
+    /// Since when the publication that the directory suggests is part of the actual state as uncertain.
+    uncertain_since: Option<Instant>,
 }
 
-impl Left {
-    /// Whether it is a volume's again, as any other.
-    fn is_settled(&self, there: Option<Certainty>) -> bool {
-        match there {
+impl PendingCleanup {
+    /// Returns whether the actual state has the volume for another reason than this directory, so that the usual steps
+    /// apply to it.
+    fn is_known(&self, certainty: Option<Certainty>) -> bool {
+        match certainty {
             Some(Certainty::Certain) => true,
-            Some(Certainty::Uncertain) => self.told.is_none(),
+            Some(Certainty::Uncertain) => self.uncertain_since.is_none(),
             None => false,
         }
     }
 
-    /// Its driver is asked to unpublish what nobody wants, before it unstages it. As long as it may be wanted, that
-    /// says how it is to be mounted.
-    fn tell(&mut self, volumes: &mut Volumes) {
-        let is_told = self.told.is_some();
-        self.told.get_or_insert_with(Instant::now);
-        if let Some(publication) = self.broken.publication.as_ref().filter(|_| !is_told) {
-            volumes.may_be_there(publication, Lifecycle::Persistent);
+    /// Adds the publication that the directory suggests to the actual state, so that the driver is asked to unpublish the
+    /// volume before it unstages it. That is done only once no pod needs the volume: until then the desired state
+    /// decides how it is mounted.
+    fn add_as_uncertain(&mut self, volumes: &mut Volumes) {
+        let is_added = self.uncertain_since.is_some();
+        self.uncertain_since.get_or_insert_with(Instant::now);
+        if let Some(publication) = self.volume.publication.as_ref().filter(|_| !is_added) {
+            volumes.add_uncertain(publication, Lifecycle::Persistent);
         }
     }
 
-    /// Whether its driver may still unpublish it, which unmounts what it has mounted: one that isn't there may come.
+    /// Returns whether the driver is unpublishing the volume, which unmounts it, or may still register and do so.
     fn is_being_unpublished(&self, volumes: &Volumes) -> bool {
-        let Some((publication, told)) = self.broken.publication.as_ref().zip(self.told) else {
+        let Some((publication, since)) = self.volume.publication.as_ref().zip(self.uncertain_since)
+        else {
             return false;
         };
         let Publication { id, pod, .. } = publication;
-        let is_there = volumes.actual().mount(id, pod).is_some();
-        is_there && (volumes.is_going(id, pod) || told.elapsed() < PATIENCE)
+        let has_mount = volumes.actual().mount(id, pod).is_some();
+        has_mount && (volumes.is_being_unpublished(id, pod) || since.elapsed() < UNPUBLISH_TIMEOUT)
     }
 
-    /// Once: what can't be cleaned now can't be at any other time. Whether it could.
-    fn clean(&self, context: &Context) -> bool {
-        let path = self.broken.path.display();
-        let cleaned = operations::force_cleanup(&context.layout, &self.broken);
+    /// Cleans up the directory. Returns whether that succeeded. It is tried only once, since a second attempt would fail
+    /// in the same way.
+    fn clean_up(&self, context: &Context) -> bool {
+        let path = self.volume.path.display();
+        let cleaned = operations::force_cleanup(&context.layout, &self.volume);
         context.metrics.force_cleaned(cleaned.is_ok());
         match &cleaned {
-            Ok(()) => tracing::warn!("{path}: cleaned by force"),
+            Ok(()) => tracing::warn!("{path}: cleaned up by force"),
             Err(error) => {
-                tracing::error!("{path}: can't be cleaned: {error}; hint: look what is in it");
+                tracing::error!(
+                    "{path}: can't be cleaned up: {error}; hint: inspect the directory, save what you need, and remove it"
+                );
             }
         }
         cleaned.is_ok()

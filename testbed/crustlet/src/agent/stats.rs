@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::mpsc;
 
-use super::Done;
+use super::Completion;
 use super::pods::Pods;
 use super::volumes::Volumes;
 use crate::events::Regarding;
@@ -13,105 +13,115 @@ use crate::objects::Name;
 use crate::operations::{Context, MountingRuntime, Publication, stats};
 use crate::volumes::actual::Certainty;
 
-/// A volume that is measured.
+/// A volume to measure.
 #[derive(Debug)]
 struct MeasuredVolume {
     publication: Publication,
     claim: Name,
     runtime: Option<MountingRuntime>,
-    /// The pod; `None` if its manifest isn't known.
+    /// The pod to emit events about. `None` if its manifest isn't known.
     regarding: Option<Regarding>,
-    /// The abnormal condition that was reported last, so that it isn't reported again.
-    before: Option<String>,
+    /// The abnormal condition that the last event was about, so that no second event is emitted about it.
+    reported_condition: Option<String>,
 }
 
-/// The last measurements, and the drivers that are being asked. Each is asked by itself: one that hangs holds up no
-/// other.
+/// The last measurements. Each driver is asked in a task of its own, so that one that hangs doesn't delay the others.
 #[derive(Debug, Default)]
 pub(super) struct Measurements {
-    /// The last measurements of each driver.
-    told: BTreeMap<String, Vec<VolumeStats>>,
-    /// The abnormal condition that was reported last of each claim in each pod (by its uid).
-    reported: BTreeMap<(String, Name), String>,
+    by_driver: BTreeMap<String, Vec<VolumeStats>>,
+    /// The abnormal condition that the last event was about, by the pod's UID and the claim.
+    reported_conditions: BTreeMap<(String, Name), String>,
+    /// The drivers that are being asked.
     under_way: BTreeSet<String>,
 }
 
 impl Measurements {
-    /// Asks each driver that isn't being asked still, for one volume after another.
+    /// Starts the measurement of all volumes, except of drivers that are still being asked. A driver is asked for one
+    /// volume after another.
     pub(super) fn begin(
         &mut self,
         context: &Context,
         pods: &Pods,
         volumes: &Volumes,
-        done: &mpsc::UnboundedSender<Done>,
+        completions: &mpsc::UnboundedSender<Completion>,
     ) {
-        let mut measured = measured(pods, volumes);
-        self.keep(&measured);
-        measured.retain(|driver, _| !self.under_way.contains(driver));
-        for it in measured.values_mut().flatten() {
+        let mut to_measure = volumes_to_measure(pods, volumes);
+        self.retain_used(&to_measure);
+        to_measure.retain(|driver, _| !self.under_way.contains(driver));
+        for it in to_measure.values_mut().flatten() {
             let key = (it.publication.pod.clone(), it.claim.clone());
-            it.before = self.reported.get(&key).cloned();
+            it.reported_condition = self.reported_conditions.get(&key).cloned();
         }
-        for (driver, volumes) in measured {
+        for (driver, volumes) in to_measure {
             self.under_way.insert(driver.clone());
-            let (context, done) = (context.clone(), done.clone());
+            let (context, completions) = (context.clone(), completions.clone());
             tokio::spawn(async move {
-                let told = measure(&context, volumes).await;
-                let _ = done.send(Done::Measured(driver, told));
+                let measurements = measure(&context, volumes).await;
+                let _ = completions.send(Completion::VolumeStats(driver, measurements));
             });
         }
-        self.show(context);
+        self.export(context);
     }
 
-    /// Keeps the measurements of claims in use, and drops the others.
-    fn keep(&mut self, measured: &BTreeMap<String, Vec<MeasuredVolume>>) {
-        self.told.retain(|driver, told| {
-            let used = measured.get(driver).map_or(&[][..], Vec::as_slice);
-            told.retain(|it| used.iter().any(|used| used.claim == it.claim));
-            !told.is_empty()
+    /// Drops the measurements of claims that aren't in use any more.
+    fn retain_used(&mut self, in_use: &BTreeMap<String, Vec<MeasuredVolume>>) {
+        self.by_driver.retain(|driver, measurements| {
+            let used = in_use.get(driver).map_or(&[][..], Vec::as_slice);
+            measurements.retain(|it| used.iter().any(|used| used.claim == it.claim));
+            !measurements.is_empty()
         });
-        self.reported.retain(|(pod, claim), _| {
-            let mut used = measured.values().flatten();
+        self.reported_conditions.retain(|(pod, claim), _| {
+            let mut used = in_use.values().flatten();
             used.any(|it| it.publication.pod == *pod && it.claim == *claim)
         });
     }
 
-    /// Takes the measurements of a driver.
-    pub(super) fn take(&mut self, driver: String, told: Vec<VolumeStats>, context: &Context) {
+    /// Records the measurements of a driver.
+    pub(super) fn record(
+        &mut self,
+        driver: String,
+        measurements: Vec<VolumeStats>,
+        context: &Context,
+    ) {
         self.under_way.remove(&driver);
-        for VolumeStats { pod, claim, stats } in &told {
+        for VolumeStats { pod, claim, stats } in &measurements {
             let key = (pod.clone(), claim.clone());
             match (&stats.condition, stats.abnormal()) {
-                (_, Some(message)) => drop(self.reported.insert(key, message.to_owned())),
-                (Some(_), None) => drop(self.reported.remove(&key)),
-                // The driver didn't answer: what was reported may still be true.
+                (_, Some(message)) => {
+                    drop(self.reported_conditions.insert(key, message.to_owned()))
+                }
+                (Some(_), None) => drop(self.reported_conditions.remove(&key)),
+                // The driver didn't report a condition: the last one may still be true.
                 (None, None) => {}
             }
         }
-        self.told.insert(driver, told);
-        self.show(context);
+        self.by_driver.insert(driver, measurements);
+        self.export(context);
     }
 
-    fn show(&self, context: &Context) {
-        let told = self.told.values().flatten().cloned();
-        context.metrics.set_volume_stats(told.collect());
+    /// Replaces the volume statistics in the metrics.
+    fn export(&self, context: &Context) {
+        let measurements = self.by_driver.values().flatten().cloned();
+        context.metrics.set_volume_stats(measurements.collect());
     }
 }
 
-async fn measure(context: &Context, measured: Vec<MeasuredVolume>) -> Vec<VolumeStats> {
-    let mut told = Vec::new();
+async fn measure(context: &Context, volumes: Vec<MeasuredVolume>) -> Vec<VolumeStats> {
+    let mut measurements = Vec::new();
     for MeasuredVolume {
         publication,
         claim,
         runtime,
         regarding,
-        before,
-    } in measured
+        reported_condition,
+    } in volumes
     {
         match stats(context, &publication, runtime.as_ref()).await {
             Ok(Some(stats)) => {
-                // As kubelet's with the gate CSIVolumeHealth, but once for each condition.
-                let abnormal = stats.abnormal().filter(|it| before.as_deref() != Some(*it));
+                // The event of kubelet's gate CSIVolumeHealth, but only once for each condition.
+                let abnormal = stats
+                    .abnormal()
+                    .filter(|it| reported_condition.as_deref() != Some(*it));
                 if let (Some(message), Some(pod)) = (abnormal, regarding) {
                     let message = format!("Volume {claim}: {message}");
                     context
@@ -119,24 +129,24 @@ async fn measure(context: &Context, measured: Vec<MeasuredVolume>) -> Vec<Volume
                         .warning(pod, "VolumeConditionAbnormal", message);
                 }
                 let pod = publication.pod;
-                told.push(VolumeStats { pod, claim, stats });
+                measurements.push(VolumeStats { pod, claim, stats });
             }
             Ok(None) => {}
-            // As kubelet, that logs it alone.
+            // Like kubelet, which only logs it.
             Err(error) => {
                 let error = crust_state::sentence(&error);
                 let (pod, id) = (&publication.pod, &publication.id);
-                tracing::warn!("statistics of {id} in pod {pod}: {error}");
+                tracing::warn!("volume {id} in pod {pod}: statistics: {error}");
             }
         }
     }
-    told
+    measurements
 }
 
-/// Volumes of claims in pods that run, by their drivers. A deferred one can't be measured before its pod's sandbox is
-/// there.
-fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<MeasuredVolume>> {
-    let mut measured: BTreeMap<String, Vec<MeasuredVolume>> = BTreeMap::new();
+/// Returns the claims' volumes in running pods, by their drivers. A deferred volume can be measured only after its pod's
+/// sandbox was created.
+fn volumes_to_measure(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<MeasuredVolume>> {
+    let mut to_measure: BTreeMap<String, Vec<MeasuredVolume>> = BTreeMap::new();
     for (id, volume) in &volumes.desired().volumes {
         for (uid, spec) in &volume.mounts {
             let mount = volumes.actual().mount(id, uid);
@@ -149,7 +159,7 @@ fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<MeasuredVolu
             if observed.is_none_or(|it| it.alive().next().is_none()) {
                 continue;
             }
-            measured
+            to_measure
                 .entry(id.driver.clone())
                 .or_default()
                 .push(MeasuredVolume {
@@ -160,11 +170,11 @@ fn measured(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<MeasuredVolu
                         mounter: mount.mounter,
                     },
                     claim: claim.clone(),
-                    runtime: pods.telling(uid, spec, mount.mounter),
+                    runtime: pods.mounting_runtime(uid, spec, mount.mounter),
                     regarding: known.and_then(|it| it.pod.as_deref()).map(Regarding::from),
-                    before: None,
+                    reported_condition: None,
                 });
         }
     }
-    measured
+    to_measure
 }

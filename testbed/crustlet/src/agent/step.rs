@@ -5,111 +5,118 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::Done;
+use super::Completion;
 use crate::cri::{Cri, CriError};
 use crate::events::Regarding;
 use crate::objects::{Objects, Pod};
 use crate::operations::{self, Context, OperationError, PathRequest, RuntimeMount, VolumeKind};
-use crate::pods::config::{self, NodeFacts, Source};
+use crate::pods::config::{self, MountSource, NodeInfo};
 use crate::pods::failures::Failure;
-use crate::pods::observed::Observed;
-use crate::pods::{PodStep, Subject};
+use crate::pods::observed::ObservedPod;
+use crate::pods::{PodStep, StepSubject};
 use crate::volumes::actual::{ActualMount, Mounter};
 use crate::volumes::spec::{ResolvedVolume, VolumeId, resolve};
-use crate::worker::Worker;
+use crate::worker::PodWorker;
 
-/// A step of a pod that has started, with the values that it works on.
+/// A started step of a pod, with its inputs.
 #[derive(Debug)]
 pub(super) struct StartedStep {
     pub(super) objects: Arc<Objects>,
     pub(super) regarding: Regarding,
     pub(super) pod: Option<Arc<Pod>>,
-    pub(super) node: Arc<NodeFacts>,
+    pub(super) node: Arc<NodeInfo>,
     pub(super) step: PodStep,
-    /// The volumes that the runtime handler is to mount.
-    pub(super) late: Vec<RuntimeMount>,
-    /// The pod's volumes that are there.
+    /// The volumes that the runtime handler has to mount (KEP-2857's earlier draft).
+    pub(super) late_mounts: Vec<RuntimeMount>,
+    /// The pod's volumes that are mounted.
     pub(super) mounted: BTreeMap<VolumeId, ActualMount>,
 }
 
-/// A step has ended.
+/// The result of a pod's step.
 #[derive(Debug)]
-pub(crate) struct PodDone {
+pub(crate) struct PodStepResult {
     pub(super) uid: String,
-    pub(super) subject: Subject,
-    /// The sandbox for which the runtime handler was told.
-    pub(super) told: Option<String>,
+    pub(super) subject: StepSubject,
+    /// The sandbox in which the runtime handler has mounted volumes, if it was the step's task.
+    pub(super) published_to: Option<String>,
     pub(super) result: Result<(), Failure>,
-    /// The pod's state after the step.
-    pub(super) observed: Result<Option<Observed>, CriError>,
+    /// The pod in the container runtime after the step.
+    pub(super) observed: Result<Option<ObservedPod>, CriError>,
 }
 
-pub(super) fn begin(
+/// Carries out a step in a task of its own, and sends its result to the agent.
+pub(super) fn spawn(
     context: Context,
     cri: Cri,
-    worker: Worker,
-    begun: StartedStep,
-    done: mpsc::UnboundedSender<Done>,
+    worker: PodWorker,
+    started: StartedStep,
+    completions: mpsc::UnboundedSender<Completion>,
 ) {
     tokio::spawn(async move {
-        let subject = begun.step.subject();
-        let told = match &begun.step {
+        let subject = started.step.subject();
+        let sandbox = match &started.step {
             PodStep::PublishToRuntime { sandbox } => Some(sandbox.clone()),
             _ => None,
         };
-        let result = carry_out(&context, &worker, &begun).await;
-        let observed = cri.pod(&begun.regarding.uid).await;
-        let ended = PodDone {
-            uid: begun.regarding.uid,
+        let result = carry_out(&context, &worker, &started).await;
+        let observed = cri.pod(&started.regarding.uid).await;
+        let result = PodStepResult {
+            uid: started.regarding.uid,
             subject,
-            told: told.filter(|_| result.is_ok()),
+            published_to: sandbox.filter(|_| result.is_ok()),
             result,
             observed,
         };
-        // Nobody hears of it where the process ends.
-        let _ = done.send(Done::Pod(ended));
+        // The channel is closed only when the process is ending.
+        let _ = completions.send(Completion::Pod(result));
     });
 }
 
-async fn carry_out(context: &Context, worker: &Worker, begun: &StartedStep) -> Result<(), Failure> {
+async fn carry_out(
+    context: &Context,
+    worker: &PodWorker,
+    started: &StartedStep,
+) -> Result<(), Failure> {
     let StartedStep {
         objects,
         regarding,
         pod,
         step,
         ..
-    } = begun;
-    let ended = match (step, pod) {
+    } = started;
+    let result = match (step, pod) {
         (PodStep::End(end), _) => worker.end(regarding, end).await,
         (PodStep::RunSandbox(sandbox), Some(pod)) => {
-            // By it the next agent knows of the pod, whatever becomes of this one.
-            let (layout, begun) = (context.layout.clone(), Arc::clone(pod));
+            // The record tells a restarted crustlet about the pod, even if this process ends now.
+            let (layout, pod_record) = (context.layout.clone(), Arc::clone(pod));
             let recorded =
-                operations::blocking(move || operations::write_pod_record(&layout, &begun));
+                operations::blocking(move || operations::write_pod_record(&layout, &pod_record));
             recorded.await.map_err(|error| {
                 let reason = "FailedToMakePodDataDirectories";
-                failed(context, regarding, reason, &error)
+                report_failure(context, regarding, reason, &error)
             })?;
-            let made = worker.run_sandbox(objects, pod, sandbox).await;
-            made.map(|_id| ())
+            let created = worker.run_sandbox(objects, pod, sandbox).await;
+            created.map(|_id| ())
         }
         (PodStep::PublishToRuntime { sandbox }, Some(_)) => {
-            let told = operations::publish_to_runtime(sandbox, &begun.late).await;
-            return told.map_err(|error| failed(context, regarding, "FailedMount", &error));
+            let published = operations::publish_to_runtime(sandbox, &started.late_mounts).await;
+            return published
+                .map_err(|error| report_failure(context, regarding, "FailedMount", &error));
         }
         (PodStep::StartContainer(start), Some(pod)) => {
-            let found = sources(context, objects, pod, &start.name, begun).await;
-            let sources =
-                found.map_err(|error| failed(context, regarding, "FailedMount", &error))?;
+            let sources = mount_sources(context, objects, pod, &start.name, started).await;
+            let sources = sources
+                .map_err(|error| report_failure(context, regarding, "FailedMount", &error))?;
             worker.start_container(pod, start, &sources).await
         }
-        // Nothing is made of a pod that nobody has written down.
+        // Without a manifest nothing is created.
         (_, None) => Ok(()),
     };
-    ended.map_err(|error| Failure::from(&error))
+    result.map_err(|error| Failure::from(&error))
 }
 
-fn failed(
+/// Emits an event about a failed step, and returns the failure for the pod's status.
+fn report_failure(
     context: &Context,
     regarding: &Regarding,
     reason: &'static str,
@@ -119,37 +126,38 @@ fn failed(
     let events = &context.events;
     events.warning(regarding.clone(), reason, message.clone());
     Failure {
-        reason: Failure::CONFIG,
+        reason: Failure::CONFIG_ERROR,
         message,
         is_pull: false,
     }
 }
 
 /// Returns the sources of a container's volumes, in the order of its `volumeMounts`.
-async fn sources(
+async fn mount_sources(
     context: &Context,
     objects: &Arc<Objects>,
     pod: &Arc<Pod>,
     name: &str,
-    begun: &StartedStep,
-) -> Result<Vec<Source>, OperationError> {
+    started: &StartedStep,
+) -> Result<Vec<MountSource>, OperationError> {
     let container = pod.containers().find(|it| it.name == name);
-    let missing = || OperationError::Other(format!("there is no container {name:?}"));
+    let missing = || OperationError::Other(format!("the pod has no container {name:?}"));
     let container = container.ok_or_else(missing)?;
-    let mut wanted = Vec::new();
+    let mut requests = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let mut volumes = pod.spec.volumes.iter().flatten();
         let volume = volumes.find(|it| it.name == mount.name);
         let resolved = volume.map(|volume| resolve(objects, pod, volume));
-        let kind = match resolved.transpose()? {
+        let volume_kind = match resolved.transpose()? {
             Some(ResolvedVolume::Csi(spec)) => {
-                // Where it isn't the runtime would make a directory, and the workload write to the host's disk.
+                // Without this check the container runtime would create the missing directory, and the workload would write to
+                // the host's disk.
                 let id = &spec.volume.id;
-                let there = begun.mounted.get(id);
-                let there = there.filter(|it| it.directory == spec.volume.directory);
-                let there = there.ok_or_else(|| OperationError::NotPublished(id.clone()))?;
+                let mounted = started.mounted.get(id);
+                let mounted = mounted.filter(|it| it.directory == spec.volume.directory);
+                let mounted = mounted.ok_or_else(|| OperationError::NotPublished(id.clone()))?;
                 VolumeKind::Csi {
-                    by_runtime: there.mounter != Mounter::Driver,
+                    by_runtime: mounted.mounter != Mounter::Driver,
                     read_only: spec.read_only || spec.volume.read_only,
                     directory: spec.volume.directory,
                 }
@@ -168,21 +176,21 @@ async fn sources(
                     .and_then(|it| it.host_path.as_ref()?.type_.clone())
                     .unwrap_or_default(),
             },
-            // It was looked at when the pod was read.
+            // Unreachable: a mount without a volume is refused when the manifest is read.
             None => continue,
         };
-        let subpath = config::subpath(pod, &begun.node, container, mount)?;
-        wanted.push(PathRequest {
-            volume: kind,
+        let subpath = config::subpath(pod, &started.node, container, mount)?;
+        requests.push(PathRequest {
+            volume: volume_kind,
             subpath,
         });
     }
     let (layout, uid, name) = (context.layout.clone(), pod.uid.clone(), name.to_owned());
-    let given =
-        operations::blocking(move || operations::mount_sources(&layout, &uid, &name, &wanted));
-    let given = given.await?.into_iter().map(|it| Source {
+    let paths =
+        operations::blocking(move || operations::mount_sources(&layout, &uid, &name, &requests));
+    let sources = paths.await?.into_iter().map(|it| MountSource {
         host_path: it.path,
         read_only: it.read_only,
     });
-    Ok(given.collect())
+    Ok(sources.collect())
 }

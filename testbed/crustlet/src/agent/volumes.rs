@@ -1,4 +1,4 @@
-//! The desired and the actual volumes, and the operations from one to the other.
+//! The desired and the actual state of all volumes, and the operations that reconcile them.
 
 mod begin;
 mod outcomes;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::Done;
+use super::Completion;
 use crate::objects::{Objects, Pod};
 use crate::operations::{Context, Publication, ReconstructedState, UnreadableVolume};
 use crate::volumes::actual::{ActualMount, ActualState, Certainty};
@@ -19,43 +19,43 @@ use crate::volumes::desired::{DesiredState, VolumeHolders, VolumeProblem};
 use crate::volumes::plan::{AllowedSteps, VolumeStep, plan};
 use crate::volumes::spec::{Lifecycle, ResolveError, VolumeId};
 
-pub(crate) use begin::VolumeDone;
+pub(crate) use begin::VolumeStepResult;
 
-/// How long a claim is given to be bound until its pod is told that it isn't.
-const SOON: Duration = Duration::from_secs(3);
+/// How long a claim may be unbound before an event tells its pod.
+const BINDING_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// The operation under way on a volume, one at a time.
+/// The operation under way on a volume. A volume has one at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Busy {
-    /// A step from what there is to what is wanted.
+pub(crate) enum OngoingOperation {
+    /// A step from the actual to the desired state.
     Step(VolumeStep),
-    /// For its claim, or because that is gone: CSI's call.
-    Claim(&'static str),
+    /// A call for the volume's claim, by the method's name in CSI.
+    ClaimCall(&'static str),
 }
 
 /// All volumes of the node.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     context: Context,
-    done: mpsc::UnboundedSender<Done>,
+    completions: mpsc::UnboundedSender<Completion>,
     desired: DesiredState,
     actual: ActualState,
     backoff: Backoff<(VolumeId, VolumeStep)>,
-    under_way: BTreeMap<VolumeId, Busy>,
-    /// The errors of the last operations that failed.
+    under_way: BTreeMap<VolumeId, OngoingOperation>,
+    /// The error of each step whose last attempt failed.
     failed: BTreeMap<(VolumeId, VolumeStep), String>,
-    /// The problems that were reported to pods.
-    told: BTreeMap<(String, String), ReportedProblem>,
-    /// Pods that may have a volume, which isn't known for certain.
+    /// The problems of pods' volumes, by the pods' UIDs and the volumes' names.
+    problems: BTreeMap<(String, String), ReportedProblem>,
+    /// Pods that may have a volume according to an incomplete record.
     suspected: VolumeHolders,
 }
 
-/// A problem of a pod's volume, and whether it was reported.
+/// A problem of a pod's volume, and whether an event was emitted about it.
 #[derive(Debug)]
 struct ReportedProblem {
     problem: VolumeProblem,
     since: Instant,
-    is_done: bool,
+    is_reported: bool,
 }
 
 impl ReportedProblem {
@@ -63,89 +63,88 @@ impl ReportedProblem {
         Self {
             problem: problem.clone(),
             since,
-            is_done: false,
+            is_reported: false,
         }
     }
 
-    /// Whether the pod is to be told now, once. A claim that was just written is bound in a moment.
+    /// Returns whether an event about the problem is due now, which it is once. A claim that was just created is given time
+    /// to be bound.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_unbound = matches!(
             self.problem,
             VolumeProblem::Unresolved(ResolveError::ClaimNotBound(_))
         );
-        let is_early = is_unbound && now.duration_since(self.since) < SOON;
-        !is_early && !std::mem::replace(&mut self.is_done, true)
+        let is_early = is_unbound && now.duration_since(self.since) < BINDING_GRACE_PERIOD;
+        !is_early && !std::mem::replace(&mut self.is_reported, true)
     }
 }
 
 impl Volumes {
-    /// None are known yet.
-    pub(crate) fn new(context: Context, done: mpsc::UnboundedSender<Done>) -> Self {
+    pub(crate) fn new(context: Context, completions: mpsc::UnboundedSender<Completion>) -> Self {
         Self {
             context,
-            done,
+            completions,
             desired: DesiredState::default(),
             actual: ActualState::default(),
             backoff: Backoff::default(),
             under_way: BTreeMap::new(),
             failed: BTreeMap::new(),
-            told: BTreeMap::new(),
+            problems: BTreeMap::new(),
             suspected: VolumeHolders::new(),
         }
     }
 
-    /// Returns the desired volumes.
     pub(crate) const fn desired(&self) -> &DesiredState {
         &self.desired
     }
 
-    /// Returns the actual volumes.
     pub(crate) const fn actual(&self) -> &ActualState {
         &self.actual
     }
 
-    /// Returns the operations under way.
-    pub(crate) const fn under_way(&self) -> &BTreeMap<VolumeId, Busy> {
+    pub(crate) const fn under_way(&self) -> &BTreeMap<VolumeId, OngoingOperation> {
         &self.under_way
     }
 
-    /// Takes a volume's turn for a call that is no step of it, until [`Self::release`]. Whether it was free.
+    /// Reserves a volume for a call for its claim, until [`Self::release`]. Returns false if another operation is under way.
     pub(super) fn reserve(&mut self, id: &VolumeId, call: &'static str) -> bool {
         let is_free = !self.under_way.contains_key(id);
         if is_free {
-            self.under_way.insert(id.clone(), Busy::Claim(call));
+            self.under_way
+                .insert(id.clone(), OngoingOperation::ClaimCall(call));
         }
         is_free
     }
 
-    /// Notes the end of the operation on a volume.
+    /// Ends the reservation of a volume.
     pub(super) fn release(&mut self, id: &VolumeId) {
         self.under_way.remove(id);
     }
 
-    /// Returns the errors of the last operations that failed.
+    /// Returns the error of each step whose last attempt failed.
     pub(crate) const fn failed(&self) -> &BTreeMap<(VolumeId, VolumeStep), String> {
         &self.failed
     }
 
-    /// Sets the pods that may have a volume besides.
-    pub(crate) fn suspect(&mut self, suspected: VolumeHolders) {
+    /// Sets the pods that may have a volume according to an incomplete record.
+    pub(crate) fn set_suspected(&mut self, suspected: VolumeHolders) {
         self.suspected = suspected;
     }
 
-    /// Takes in what was found on the disk: each may be there (KEP-3756). What is known already counts.
-    pub(crate) fn found(&mut self, found: &ReconstructedState) {
+    /// Adds the volumes that were found on the disk as uncertain (KEP-3756). Volumes that are known already stay as they
+    /// are.
+    pub(crate) fn add_from_disk(&mut self, found: &ReconstructedState) {
         for id in &found.staged {
             let volume = self.actual.entry(id, Lifecycle::Persistent);
             volume.staged = volume.staged.or(Some(Certainty::Uncertain));
         }
         for (publication, lifecycle) in &found.published {
-            self.may_be_there(publication, *lifecycle);
+            self.add_uncertain(publication, *lifecycle);
         }
     }
 
-    /// The same with one that may be published.
-    pub(crate) fn may_be_there(&mut self, publication: &Publication, lifecycle: Lifecycle) {
+    /// Adds a publication as uncertain, unless it is known already.
+    pub(crate) fn add_uncertain(&mut self, publication: &Publication, lifecycle: Lifecycle) {
         let volume = self.actual.entry(&publication.id, lifecycle);
         let mounts = &mut volume.mounts;
         mounts
@@ -158,32 +157,35 @@ impl Volumes {
             });
     }
 
-    /// Returns what is known of a directory without a readable record.
-    pub(crate) fn has(&self, broken: &UnreadableVolume) -> Option<Certainty> {
+    /// Returns the state of the volume that a directory belongs to. `None` if no known volume has this directory.
+    pub(crate) fn certainty_of(&self, unreadable: &UnreadableVolume) -> Option<Certainty> {
         let layout = &self.context.layout;
         self.actual.volumes.iter().find_map(|(id, volume)| {
-            let staged = volume.staged.filter(|_| layout.staged(id) == broken.path);
+            let staged = volume
+                .staged
+                .filter(|_| layout.staged(id) == unreadable.path);
             let mut mounts = volume.mounts.iter();
-            let is_it = |(pod, it): &(&String, &ActualMount)| {
-                layout.volume(pod, &it.directory) == broken.path
+            let is_in_directory = |(pod, it): &(&String, &ActualMount)| {
+                layout.volume(pod, &it.directory) == unreadable.path
             };
-            staged.or_else(|| mounts.find(is_it).map(|(_, it)| it.certainty))
+            staged.or_else(|| mounts.find(is_in_directory).map(|(_, it)| it.certainty))
         })
     }
 
-    /// Whether a directory that can't be told what it is will be a volume's again.
-    pub(crate) fn wants(&self, broken: &UnreadableVolume) -> bool {
+    /// Returns whether a desired volume needs a directory.
+    pub(crate) fn needs(&self, unreadable: &UnreadableVolume) -> bool {
         let layout = &self.context.layout;
         let mut volumes = self.desired.volumes.iter();
         volumes.any(|(id, volume)| {
             let mut mounts = volume.mounts.iter();
-            layout.staged(id) == broken.path
-                || mounts.any(|(pod, it)| layout.volume(pod, &it.volume.directory) == broken.path)
+            layout.staged(id) == unreadable.path
+                || mounts
+                    .any(|(pod, it)| layout.volume(pod, &it.volume.directory) == unreadable.path)
         })
     }
 
-    /// Sets the volumes that pods want.
-    pub(crate) fn want(&mut self, objects: &Objects, pods: &[Arc<Pod>], now: Instant) {
+    /// Sets the pods whose volumes are desired, and emits an event about each new problem of such a volume.
+    pub(crate) fn set_desired(&mut self, objects: &Objects, pods: &[Arc<Pod>], now: Instant) {
         let mut holders = self.actual.holders();
         for (id, pods) in &self.suspected {
             holders
@@ -195,12 +197,13 @@ impl Volumes {
         for pod in pods {
             let problems = self.desired.problems.get(&pod.uid);
             for (volume, problem) in problems.into_iter().flatten() {
-                let told = self.told.entry((pod.uid.clone(), volume.clone()));
-                let told = told.or_insert_with(|| ReportedProblem::new(problem, now));
-                if told.problem != *problem {
-                    *told = ReportedProblem::new(problem, now);
+                let key = (pod.uid.clone(), volume.clone());
+                let reported = self.problems.entry(key);
+                let reported = reported.or_insert_with(|| ReportedProblem::new(problem, now));
+                if reported.problem != *problem {
+                    *reported = ReportedProblem::new(problem, now);
                 }
-                if told.is_due(now) {
+                if reported.is_due(now) {
                     let message =
                         format!("MountVolume.SetUp failed for volume {volume:?} : {problem}");
                     let events = &self.context.events;
@@ -209,14 +212,14 @@ impl Volumes {
             }
         }
         let problems = &self.desired.problems;
-        self.told.retain(|(uid, volume), _| {
-            let of_it = problems.get(uid);
-            of_it.is_some_and(|problems| problems.contains_key(volume))
+        self.problems.retain(|(uid, volume), _| {
+            let current = problems.get(uid);
+            current.is_some_and(|problems| problems.contains_key(volume))
         });
     }
 
-    /// Begins what can be done now; when to look again at what failed.
-    pub(crate) fn step(
+    /// Starts the steps that can be started now. Returns how long to wait before the next retry.
+    pub(crate) fn reconcile(
         &mut self,
         objects: &Arc<Objects>,
         pods: &BTreeMap<String, Arc<Pod>>,
@@ -224,7 +227,7 @@ impl Volumes {
         now: Instant,
     ) -> Option<Duration> {
         let plan = plan(&self.desired, &self.actual, allowed);
-        let mut kept = BTreeSet::new();
+        let mut planned = BTreeSet::new();
         let mut pause: Option<Duration> = None;
         for (id, steps) in plan {
             let is_free = !self.under_way.contains_key(&id);
@@ -238,25 +241,25 @@ impl Volumes {
                     None if first.is_none() => first = Some(key.1.clone()),
                     None => {}
                 }
-                kept.insert(key);
+                planned.insert(key);
             }
             if let Some(step) = first.filter(|_| is_free) {
                 self.begin(objects, pods, (id, step), allowed.started);
             }
         }
-        self.backoff.retain(|key| kept.contains(key));
+        self.backoff.retain(|key| planned.contains(key));
         let under_way = &self.under_way;
         self.failed
-            .retain(|key, _| kept.contains(key) || is_at(under_way.get(&key.0), &key.1));
+            .retain(|key, _| planned.contains(key) || is_step(under_way.get(&key.0), &key.1));
         pause
     }
 
-    /// Tries at once what failed for drivers that weren't there, or were others.
+    /// Has failed steps retried at once for the drivers that registered, disconnected or were replaced.
     pub(crate) fn drivers_changed(&mut self, changed: &BTreeSet<String>) {
         self.backoff.retain(|(id, _)| !changed.contains(&id.driver));
     }
 }
 
-fn is_at(busy: Option<&Busy>, step: &VolumeStep) -> bool {
-    matches!(busy, Some(Busy::Step(it)) if it == step)
+fn is_step(operation: Option<&OngoingOperation>, step: &VolumeStep) -> bool {
+    matches!(operation, Some(OngoingOperation::Step(it)) if it == step)
 }

@@ -1,5 +1,5 @@
-//! Reads containers' logs, whose lines have the CRI's form: `2026-01-01T00:00:00.000000000Z stdout F text`, and `P` for
-//! a part of a line.
+//! Reads containers' logs. Their lines have the CRI's format: `2026-01-01T00:00:00.000000000Z stdout F text`, with `P`
+//! instead of `F` for a partial line.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// How often a log that has no more is looked at again.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The interval at which the end of a log is checked for new lines.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Read at once, in bytes.
-const CHUNK: usize = 64 * 1024;
+/// The number of bytes that are read at once.
+const CHUNK_SIZE: usize = 64 * 1024;
 
-/// Reads what a container wrote: to the end of the file, or with `is_running` until that is false.
+/// Reads a container's output from its log. Without `is_running` it ends at the end of the file, otherwise once that
+/// returns false.
 pub(super) fn read<F: Future<Output = bool> + Send>(
     path: PathBuf,
     is_running: Option<impl Fn() -> F + Send + Sync + 'static>,
@@ -28,28 +29,28 @@ pub(super) fn read<F: Future<Output = bool> + Send>(
         };
         let mut rest = Vec::new();
         loop {
-            // Asked before reading: what was written before it ended is read then.
-            let goes_on = match &is_running {
+            // This comes before reading, so that the last output of a container that has just ended is read too.
+            let is_running_now = match &is_running {
                 Some(is_running) => is_running().await,
                 None => false,
             };
             loop {
-                let mut chunk = vec![0; CHUNK];
+                let mut chunk = vec![0; CHUNK_SIZE];
                 match file.read(&mut chunk) {
                     Ok(0) => break,
                     Ok(length) => rest.extend_from_slice(&chunk[..length]),
                     Err(error) => return drop(sender.send(failed(error)).await),
                 }
-                let text = take(&mut rest);
+                let text = take_output(&mut rest);
                 if !text.is_empty() && sender.send(Ok(text)).await.is_err() {
                     return;
                 }
             }
-            if !goes_on {
+            if !is_running_now {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = sender.closed() => return,
             }
         }
@@ -57,8 +58,8 @@ pub(super) fn read<F: Future<Output = bool> + Send>(
     ReceiverStream::new(receiver)
 }
 
-/// Takes the whole lines out of what was read: what the container wrote of each.
-fn take(read: &mut Vec<u8>) -> Vec<u8> {
+/// Removes the complete lines from `read`, and returns the container's output in them.
+fn take_output(read: &mut Vec<u8>) -> Vec<u8> {
     let Some(end) = read.iter().rposition(|byte| *byte == b'\n') else {
         return Vec::new();
     };
@@ -73,7 +74,7 @@ fn take(read: &mut Vec<u8>) -> Vec<u8> {
                 text.extend_from_slice(part.strip_suffix(b"\n").unwrap_or(part));
             }
             (Some(_), Some(whole)) => text.extend_from_slice(whole),
-            // Not the CRI's: shown as it is.
+            // A line in another format is returned as it is.
             _ => text.extend_from_slice(line),
         }
     }
@@ -85,12 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_put_together_as_they_were_written() {
+    fn partial_lines_are_joined() {
         let mut read =
             b"t stdout F one\nt stderr P tw\nt stdout F o \nodd\nt stdout F thr".to_vec();
-        assert_eq!(take(&mut read), b"one\ntwo \nodd\n");
-        assert_eq!(take(&mut read), b"");
+        assert_eq!(take_output(&mut read), b"one\ntwo \nodd\n");
+        assert_eq!(take_output(&mut read), b"");
         read.extend_from_slice(b"ee\n");
-        assert_eq!(take(&mut read), b"three\n");
+        assert_eq!(take_output(&mut read), b"three\n");
     }
 }

@@ -8,31 +8,31 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
 use super::request::ClaimRequest;
-use super::{Notice, World};
+use super::{Notice, PlanInputs};
 use crate::csi::DriverCapabilities;
 use crate::events::EventType;
 use crate::objects::{Name, StorageClass};
 use crate::volumes::claim_ref::{ClaimRef, claim_of, compare_claim_ref, volume_of, was_bound};
 use crate::volumes::spec::capacity;
 
-/// The provisioner of classes whose volumes are made by hand.
+/// The provisioner of storage classes whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The next step of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Binding<'o> {
-    /// The claim and a volume have each other.
+    /// The claim and this volume are bound to each other.
     Bound(&'o str),
-    /// They are to have.
+    /// Bind this volume.
     Bind(&'o str),
-    /// A volume is to be made by a driver, for a class.
+    /// Have a driver create a volume of a storage class.
     Provision(&'o str, &'o StorageClass),
-    /// Nothing yet.
+    /// Wait for something else to happen.
     Wait(Notice),
 }
 
-/// `spec.claimRef` of a claim's volume.
-pub(super) fn reference(claim: &Name, uid: &str) -> Value {
+/// Returns the `spec.claimRef` of a claim's volume.
+pub(super) fn claim_reference(claim: &Name, uid: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -42,88 +42,94 @@ pub(super) fn reference(claim: &Name, uid: &str) -> Value {
     })
 }
 
-/// Decides the next step of a claim. `taken` has the volumes that other claims get at this moment.
+/// Decides the next step of a claim. `taken` has the volumes that other claims get by this plan.
 pub(super) fn decide<'o>(
-    world: &World<'o>,
+    inputs: &PlanInputs<'o>,
     taken: &BTreeSet<&str>,
     name: &Name,
     claim: &PersistentVolumeClaim,
 ) -> Binding<'o> {
-    let wait = |kind, reason, message| Binding::Wait(Notice::of_claim(kind, name, reason, message));
-    let wanted = match ClaimRequest::of(world.objects, claim) {
-        Ok(wanted) => wanted,
+    let wait =
+        |kind, reason, message| Binding::Wait(Notice::about_claim(kind, name, reason, message));
+    let request = match ClaimRequest::of(inputs.objects, claim) {
+        Ok(request) => request,
         Err(error) => {
             let message = format!("resources.requests.storage: {error}");
             return wait(EventType::Warning, "FailedBinding", message);
         }
     };
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    if let Some(binding) = to_named(world, taken, name, claim, &wanted) {
+    if let Some(binding) = decide_named(inputs, taken, name, claim, &request) {
         return binding;
     }
-    let volumes = world.objects.volumes.iter();
-    let mut meant = volumes.filter(|(_, it)| {
+    let volumes = inputs.objects.volumes.iter();
+    let mut reserved = volumes.filter(|(_, it)| {
         matches!(
             compare_claim_ref(it, name, uid),
             ClaimRef::Prebound | ClaimRef::Claimed
         )
     });
-    if let Some((volume_name, volume)) = meant.next() {
-        // One that it has already may have been made before the claim asked for more.
-        return match wanted.mismatch(volume) {
-            Some(why) if compare_claim_ref(volume, name, uid) == ClaimRef::Prebound => wait(
+    if let Some((volume_name, volume)) = reserved.next() {
+        // A volume that refers to the claim by its UID is bound even if the claim asks for more by now.
+        return match request.mismatch(volume) {
+            Some(reason) if compare_claim_ref(volume, name, uid) == ClaimRef::Prebound => wait(
                 EventType::Warning,
                 "VolumeMismatch",
-                mismatch(volume_name, why),
+                mismatch(volume_name, reason),
             ),
             _ => Binding::Bind(volume_name),
         };
     }
-    let class = wanted.class;
-    let class = class.map(|it| (it, world.objects.storage_classes.get(it)));
+    let class = request.class;
+    let class = class.map(|it| (it, inputs.objects.storage_classes.get(it)));
     if let Some((_, Some(class))) = class
         && class.object.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
-        && !world.is_used(name)
+        && !inputs.is_used(name)
     {
         let message = "waiting for first consumer to be created before binding".to_owned();
         return wait(EventType::Normal, "WaitForFirstConsumer", message);
     }
     if claim.spec.as_ref().is_some_and(|it| it.selector.is_some()) {
-        let message = "crustlet looks for no volumes by selector; hint: volumeName".to_owned();
+        let message = "crustlet doesn't support selectors; hint: set volumeName".to_owned();
         return wait(EventType::Warning, "FailedBinding", message);
     }
-    if let Some(volume) = best(world, taken, &wanted) {
+    if let Some(volume) = smallest_match(inputs, taken, &request) {
         return Binding::Bind(volume);
     }
-    match provisioner(world, class) {
+    match provisioner(inputs, class) {
         Ok((driver, class)) => Binding::Provision(driver, class),
         Err((kind, reason, message)) => wait(kind, reason, message),
     }
 }
 
-fn mismatch(volume: &str, why: &str) -> String {
-    format!("Cannot bind to requested volume \"{volume}\": {why}")
+fn mismatch(volume: &str, reason: &str) -> String {
+    format!("Cannot bind to requested volume \"{volume}\": {reason}")
 }
 
-/// Decides about a claim that names its volume; `None` for any other.
-fn to_named<'o>(
-    world: &World<'o>,
+/// Decides about a claim that names its volume. Returns `None` for any other claim.
+fn decide_named<'o>(
+    inputs: &PlanInputs<'o>,
     taken: &BTreeSet<&str>,
     name: &Name,
     claim: &PersistentVolumeClaim,
-    wanted: &ClaimRequest<'_>,
+    request: &ClaimRequest<'_>,
 ) -> Option<Binding<'o>> {
     let volume = volume_of(claim)?;
     let warn = |reason, message| {
-        Binding::Wait(Notice::of_claim(EventType::Warning, name, reason, message))
+        Binding::Wait(Notice::about_claim(
+            EventType::Warning,
+            name,
+            reason,
+            message,
+        ))
     };
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let Some((volume_name, found)) = world.objects.volumes.get_key_value(volume) else {
+    let Some((volume_name, found)) = inputs.objects.volumes.get_key_value(volume) else {
         return Some(if was_bound(claim) {
             let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
             warn("ClaimLost", message.to_owned())
         } else {
-            let message = format!("volume \"{volume}\" not found; hint: give its manifest");
+            let message = format!("volume \"{volume}\" not found; hint: add its manifest");
             warn("FailedBinding", message)
         });
     };
@@ -131,9 +137,9 @@ fn to_named<'o>(
         ClaimRef::Claimed if was_bound(claim) => Binding::Bound(volume_name),
         ClaimRef::Claimed => Binding::Bind(volume_name),
         ClaimRef::Unclaimed | ClaimRef::Prebound if !taken.contains(volume) => {
-            match wanted.mismatch(found) {
+            match request.mismatch(found) {
                 None => Binding::Bind(volume_name),
-                Some(why) => warn("VolumeMismatch", mismatch(volume_name, why)),
+                Some(reason) => warn("VolumeMismatch", mismatch(volume_name, reason)),
             }
         }
         _ if was_bound(claim) => {
@@ -147,29 +153,30 @@ fn to_named<'o>(
     })
 }
 
-/// Returns the smallest volume that fits, of those without a claim.
-fn best<'o>(
-    world: &World<'o>,
+/// Returns the smallest matching volume without a claim.
+fn smallest_match<'o>(
+    inputs: &PlanInputs<'o>,
     taken: &BTreeSet<&str>,
-    wanted: &ClaimRequest<'_>,
+    request: &ClaimRequest<'_>,
 ) -> Option<&'o str> {
-    let volumes = world.objects.volumes.iter();
+    let volumes = inputs.objects.volumes.iter();
     let free = volumes.filter(|(name, volume)| {
         claim_of(volume).is_none()
             && !taken.contains(name.as_str())
-            && wanted.mismatch(volume).is_none()
+            && request.mismatch(volume).is_none()
     });
     let smallest = free.min_by_key(|(_, volume)| capacity(volume).unwrap_or(i64::MAX));
     smallest.map(|(name, _)| name.as_str())
 }
 
-type Refused = (EventType, &'static str, String);
+/// The type, the reason and the message of an event about a waiting claim.
+type WaitReason = (EventType, &'static str, String);
 
-/// Returns the driver that makes volumes of a class.
+/// Returns the driver that creates volumes of a storage class.
 fn provisioner<'o>(
-    world: &World<'o>,
+    inputs: &PlanInputs<'o>,
     class: Option<(&str, Option<&'o Arc<StorageClass>>)>,
-) -> Result<(&'o str, &'o StorageClass), Refused> {
+) -> Result<(&'o str, &'o StorageClass), WaitReason> {
     let Some((name, class)) = class else {
         let message = "no persistent volumes available for this claim and no storage class is set";
         return Err((EventType::Normal, "FailedBinding", message.to_owned()));
@@ -177,17 +184,17 @@ fn provisioner<'o>(
     let failed = |message| (EventType::Warning, "ProvisioningFailed", message);
     let class = class.ok_or_else(|| {
         failed(format!(
-            "storageclass \"{name}\" not found; hint: give its manifest"
+            "storageclass \"{name}\" not found; hint: add its manifest"
         ))
     })?;
     let driver = class.object.provisioner.as_str();
     if driver == NO_PROVISIONER {
         let message = format!(
-            "no persistent volumes available for this claim, and storageclass \"{name}\" makes none"
+            "no persistent volumes available for this claim, and storageclass \"{name}\" doesn't create any"
         );
         return Err((EventType::Normal, "FailedBinding", message));
     }
-    let Some(DriverCapabilities { controller, .. }) = world.drivers.get(driver) else {
+    let Some(DriverCapabilities { controller, .. }) = inputs.drivers.get(driver) else {
         let message = format!(
             "Waiting for a volume to be created either by the external provisioner '{driver}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
         );
@@ -195,7 +202,7 @@ fn provisioner<'o>(
     };
     if !controller.has(Rpc::CreateDeleteVolume) {
         return Err(failed(format!(
-            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service; hint: write a PersistentVolume"
+            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service; hint: create a PersistentVolume by hand"
         )));
     }
     Ok((driver, class))

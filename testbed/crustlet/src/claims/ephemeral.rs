@@ -1,31 +1,32 @@
-//! The claims of pods' `ephemeral` volumes, which are made of a template and go with the pod.
+//! The claims of pods' `ephemeral` volumes. They are created from a template and deleted with the pod.
 
 use k8s_openapi::api::core::v1::Volume;
 use serde_json::json;
 
-use super::{Notice, World, Write};
+use super::{Notice, PlanInputs, RecordUpdate};
 use crate::events::{EventType, Regarding};
 use crate::objects::Pod;
 use crate::objects::manifest::is_name;
 use crate::volumes::spec::ephemeral_claim;
 
-/// Those that there aren't yet. One that is there by the name and isn't the pod's stays: the pod's volume tells.
-pub(super) fn claims(world: &World<'_>) -> Vec<Result<Write, Notice>> {
-    let pods = world.pods.iter().filter(|pod| !pod.is_deleted());
+/// Returns the claims to create. An existing claim with the name of one of them isn't changed: if it isn't the pod's, that is
+/// a problem of the pod's volume.
+pub(super) fn claims(inputs: &PlanInputs<'_>) -> Vec<Result<RecordUpdate, Notice>> {
+    let pods = inputs.pods.iter().filter(|pod| !pod.is_deleted());
     let mut claims = Vec::new();
     for pod in pods {
         for volume in pod.spec.volumes.iter().flatten() {
             if volume.ephemeral.is_some()
-                && !world
+                && !inputs
                     .objects
                     .claims
                     .contains_key(&ephemeral_claim(pod, &volume.name))
             {
-                claims.push(claim(pod, volume).map_err(|why| Notice {
+                claims.push(claim(pod, volume).map_err(|reason| Notice {
                     regarding: Regarding::from(&**pod),
                     kind: EventType::Warning,
                     reason: "FailedBinding",
-                    message: format!("ephemeral volume {}: {why}", volume.name),
+                    message: format!("ephemeral volume {}: {reason}", volume.name),
                 }));
             }
         }
@@ -33,15 +34,18 @@ pub(super) fn claims(world: &World<'_>) -> Vec<Result<Write, Notice>> {
     claims
 }
 
-fn claim(pod: &Pod, volume: &Volume) -> Result<Write, String> {
+fn claim(pod: &Pod, volume: &Volume) -> Result<RecordUpdate, String> {
     let name = ephemeral_claim(pod, &volume.name);
     if !is_name(&name.name) {
-        let longer = format!("{:?} is no claim's name; hint: shorter names", name.name);
-        return Err(longer);
+        let reason = format!(
+            "{:?} is not a valid name of a claim; hint: shorten the names of the pod and the volume",
+            name.name
+        );
+        return Err(reason);
     }
     let source = volume.ephemeral.as_ref();
     let template = source.and_then(|it| it.volume_claim_template.as_ref());
-    let template = template.ok_or("it has no volumeClaimTemplate")?;
+    let template = template.ok_or("volumeClaimTemplate is missing")?;
     let mut metadata = json!({
         "ownerReferences": [{
             "apiVersion": "v1",
@@ -62,5 +66,5 @@ fn claim(pod: &Pod, volume: &Volume) -> Result<Write, String> {
         }
     }
     let patch = json!({"metadata": metadata, "spec": template.spec});
-    Ok(Write::claim(&name, patch))
+    Ok(RecordUpdate::claim(&name, patch))
 }

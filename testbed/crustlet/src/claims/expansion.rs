@@ -1,4 +1,4 @@
-//! Grows volumes whose claims ask for more: the controller's part, as external-resizer, then kubelet's.
+//! Expands volumes whose claims request more: first the controller's part, as external-resizer does it, then kubelet's.
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
@@ -11,8 +11,8 @@ use serde_json::json;
 use tonic::Code;
 
 use super::request::requested;
-use super::status::{ClaimStatus, Progress};
-use super::{Notice, Step, World, Write};
+use super::status::{ClaimStatus, ExpansionProgress};
+use super::{ClaimStep, Notice, PlanInputs, RecordUpdate};
 use crate::csi::{DriverCapabilities, access_mode};
 use crate::events::EventType;
 use crate::objects::quantity::Bytes;
@@ -22,119 +22,138 @@ use crate::volumes::spec::{VolumeId, capacity, secret, storage_class};
 
 const FAILED: &str = "VolumeResizeFailed";
 
-/// A claim's volume that is to be larger, by its driver's controller.
+/// `ControllerExpandVolume` for a claim's volume.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Grow {
+pub(crate) struct ControllerExpand {
     pub(crate) claim: Name,
     pub(crate) driver: String,
-    /// The request, without the secrets.
+    /// The request without the secrets.
     pub(crate) request: ControllerExpandVolumeRequest,
-    /// The Secret with the secrets.
+    /// The Secret whose data is sent as secrets.
     pub(crate) secret: Option<Name>,
     volume: String,
     size: i64,
     status: ClaimStatus,
 }
 
-impl Grow {
-    /// To be written as the driver is asked.
-    pub(crate) fn begun(&self) -> Write {
+impl ControllerExpand {
+    /// Returns the record to write when the call starts.
+    pub(crate) fn started(&self) -> RecordUpdate {
         let message = format!("resizing volume {} to {}", self.volume, Bytes(self.size));
-        let notice = Notice::of_claim(EventType::Normal, &self.claim, "Resizing", message);
-        self.write(Progress::Controller(self.size)).telling(notice)
+        let notice = Notice::about_claim(EventType::Normal, &self.claim, "Resizing", message);
+        self.write(ExpansionProgress::ControllerExpanding(self.size))
+            .with_notice(notice)
     }
 
-    /// Returns the records for an answer, in the order in which they are written. After a restart between the two the
-    /// driver is asked once more, so nothing is missed.
-    pub(crate) fn done(&self, answer: ControllerExpandVolumeResponse) -> Vec<Write> {
-        let given = answer.capacity_bytes;
-        if given < self.size {
+    /// Returns the records to write after a response, in this order. If crustlet ends between the two, the driver is called
+    /// again after the restart.
+    pub(crate) fn succeeded(&self, response: ControllerExpandVolumeResponse) -> Vec<RecordUpdate> {
+        let actual = response.capacity_bytes;
+        if actual < self.size {
             let (driver, asked) = (&self.driver, self.size);
-            let why = format!(
-                "driver {driver} answers ControllerExpandVolume with {given} bytes, where {asked} were asked for"
+            let reason = format!(
+                "driver {driver} answered ControllerExpandVolume with {actual} bytes, but {asked} were requested"
             );
-            return vec![self.failed(Code::Internal, &why)];
+            return vec![self.failed(Code::Internal, &reason)];
         }
-        let (progress, reason, message) = if answer.node_expansion_required {
+        let (progress, reason, message) = if response.node_expansion_required {
             let message = "Require file system resize of volume on node";
-            (Progress::NodePending, "FileSystemResizeRequired", message)
+            (
+                ExpansionProgress::NodePending,
+                "FileSystemResizeRequired",
+                message,
+            )
         } else {
             let message = "Resize volume succeeded";
-            (Progress::Done(given), "VolumeResizeSuccessful", message)
+            (
+                ExpansionProgress::Done(actual),
+                "VolumeResizeSuccessful",
+                message,
+            )
         };
-        let notice = Notice::of_claim(EventType::Normal, &self.claim, reason, message.to_owned());
+        let notice =
+            Notice::about_claim(EventType::Normal, &self.claim, reason, message.to_owned());
         let status = self.write(progress);
-        vec![status, grown(&self.volume, given).telling(notice)]
+        vec![
+            status,
+            capacity_update(&self.volume, actual).with_notice(notice),
+        ]
     }
 
-    /// The same of a refusal.
-    pub(crate) fn failed(&self, code: Code, why: &str) -> Write {
-        let progress = Progress::ControllerFailed(is_final(code), why);
+    /// Returns the record to write after an error.
+    pub(crate) fn failed(&self, code: Code, reason: &str) -> RecordUpdate {
+        let progress = ExpansionProgress::ControllerFailed(is_final(code), reason);
         let message = format!(
-            "resize volume {} by driver {} failed: {why}",
+            "resize volume {} by driver {} failed: {reason}",
             self.volume, self.driver
         );
-        let notice = Notice::of_claim(EventType::Warning, &self.claim, FAILED, message);
-        self.write(progress).telling(notice)
+        let notice = Notice::about_claim(EventType::Warning, &self.claim, FAILED, message);
+        self.write(progress).with_notice(notice)
     }
 
-    fn write(&self, progress: Progress<'_>) -> Write {
-        // What was allocated is said by the call that asked for it.
-        let begun = self.status.after(Progress::Controller(self.size));
-        Write::status(&self.claim, &begun.after(progress))
+    fn write(&self, progress: ExpansionProgress<'_>) -> RecordUpdate {
+        // The allocated size is set when the call starts.
+        let started = self
+            .status
+            .with_progress(ExpansionProgress::ControllerExpanding(self.size));
+        RecordUpdate::status(&self.claim, &started.with_progress(progress))
     }
 }
 
-/// A claim's file system that is to be as large as its volume.
+/// `NodeExpandVolume` for a claim's volume.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct GrowOnNode {
+pub(crate) struct NodeExpand {
     pub(crate) claim: Name,
-    /// Its volume.
     pub(crate) id: VolumeId,
     /// The UID of a pod that has the volume mounted.
     pub(crate) pod: String,
     /// The program that has it mounted there, for `defer_fs_ops`.
     pub(crate) mounter: Mounter,
-    /// In bytes: `capacity_range.required_bytes`.
+    /// The requested size in bytes (`capacity_range.required_bytes`).
     pub(crate) size: i64,
     status: ClaimStatus,
 }
 
-impl GrowOnNode {
-    /// To be written as the driver is asked.
-    pub(crate) fn begun(&self) -> Write {
-        Write::status(&self.claim, &self.status.after(Progress::Node))
+impl NodeExpand {
+    /// Returns the record to write when the call starts.
+    pub(crate) fn started(&self) -> RecordUpdate {
+        RecordUpdate::status(
+            &self.claim,
+            &self.status.with_progress(ExpansionProgress::NodeExpanding),
+        )
     }
 
-    /// Returns the record for a success.
-    pub(crate) fn done(&self) -> Write {
+    /// Returns the record to write after a success.
+    pub(crate) fn succeeded(&self) -> RecordUpdate {
         let message = format!("NodeExpandVolume succeeded for volume {}", self.id);
-        let notice = Notice::of_claim(
+        let notice = Notice::about_claim(
             EventType::Normal,
             &self.claim,
             "FileSystemResizeSuccessful",
             message,
         );
-        let status = self.status.after(Progress::Done(self.size));
-        Write::status(&self.claim, &status).telling(notice)
+        let status = self
+            .status
+            .with_progress(ExpansionProgress::Done(self.size));
+        RecordUpdate::status(&self.claim, &status).with_notice(notice)
     }
 
-    /// The same of a refusal.
-    pub(crate) fn failed(&self, code: Code, why: &str) -> Write {
+    /// Returns the record to write after an error.
+    pub(crate) fn failed(&self, code: Code, reason: &str) -> RecordUpdate {
         // The draft's story 6: "Kubelet will note the failed precondition … and not retry it".
         let is_refused = self.mounter == Mounter::Runtime && code == Code::FailedPrecondition;
-        let status = self.status.after(if is_refused {
-            Progress::NodeCannotDefer(why)
+        let status = self.status.with_progress(if is_refused {
+            ExpansionProgress::NodeCannotDefer(reason)
         } else {
-            Progress::NodeFailed(is_final(code), why)
+            ExpansionProgress::NodeFailed(is_final(code), reason)
         });
-        let message = format!("NodeExpandVolume failed for volume {}: {why}", self.id);
-        let notice = Notice::of_claim(EventType::Warning, &self.claim, FAILED, message);
-        Write::status(&self.claim, &status).telling(notice)
+        let message = format!("NodeExpandVolume failed for volume {}: {reason}", self.id);
+        let notice = Notice::about_claim(EventType::Warning, &self.claim, FAILED, message);
+        RecordUpdate::status(&self.claim, &status).with_notice(notice)
     }
 }
 
-/// Whether the same call would be refused for ever, as Kubernetes has it.
+/// Returns whether a retry of the call would fail too, which Kubernetes decides by the code.
 const fn is_final(code: Code) -> bool {
     matches!(
         code,
@@ -142,41 +161,41 @@ const fn is_final(code: Code) -> bool {
     )
 }
 
-fn grown(volume: &str, size: i64) -> Write {
+fn capacity_update(volume: &str, size: i64) -> RecordUpdate {
     let capacity = Bytes(size).to_string();
-    Write::volume(volume, json!({"spec": {"capacity": {"storage": capacity}}}))
+    RecordUpdate::volume(volume, json!({"spec": {"capacity": {"storage": capacity}}}))
 }
 
-/// Decides the next step of a claim that has a volume.
+/// Decides the next step of a claim that is bound to a volume. Returns an event if the step can't be planned.
 pub(super) fn next(
-    world: &World<'_>,
+    inputs: &PlanInputs<'_>,
     name: &Name,
     claim: &PersistentVolumeClaim,
     volume_name: &str,
-) -> Option<Result<Step, Notice>> {
-    let volume = world.objects.volumes.get(volume_name)?;
+) -> Option<Result<ClaimStep, Notice>> {
+    let volume = inputs.objects.volumes.get(volume_name)?;
     let key = (Kind::PersistentVolumeClaim, name.clone());
-    let of = BoundVolume {
-        world,
+    let bound = BoundVolume {
+        inputs,
         name,
         volume_name,
         volume,
-        status: ClaimStatus::of(world.objects.documents.get(&key)?),
+        status: ClaimStatus::of(inputs.objects.documents.get(&key)?),
     };
-    // Whoever binds them has read both.
+    // Neither fails: the volume couldn't have been bound otherwise.
     let (requested, capacity) = (requested(claim).ok()?, capacity(volume)?);
     if requested > capacity {
-        Some(of.controller(requested))
-    } else if of.status.capacity().unwrap_or(capacity) < capacity {
-        of.node(capacity).transpose()
+        Some(bound.controller(requested))
+    } else if bound.status.capacity().unwrap_or(capacity) < capacity {
+        bound.node(capacity).transpose()
     } else {
-        of.write(&of.status.settled()).map(Ok)
+        bound.write(&bound.status.without_expansion()).map(Ok)
     }
 }
 
 /// A bound volume with its claim.
 struct BoundVolume<'o> {
-    world: &'o World<'o>,
+    inputs: &'o PlanInputs<'o>,
     name: &'o Name,
     volume_name: &'o str,
     volume: &'o PersistentVolume,
@@ -185,62 +204,67 @@ struct BoundVolume<'o> {
 
 impl<'o> BoundVolume<'o> {
     fn warn(&self, reason: &'static str, message: String) -> Notice {
-        Notice::of_claim(EventType::Warning, self.name, reason, message)
+        Notice::about_claim(EventType::Warning, self.name, reason, message)
     }
 
     /// Returns the step that writes a status, unless it is the same.
-    fn write(&self, status: &ClaimStatus) -> Option<Step> {
-        (*status != self.status).then(|| Write::status(self.name, status).into())
+    fn write(&self, status: &ClaimStatus) -> Option<ClaimStep> {
+        (*status != self.status).then(|| RecordUpdate::status(self.name, status).into())
     }
 
     fn driver(&self) -> Result<(VolumeId, &'o DriverCapabilities), Notice> {
         let source = self.volume.spec.as_ref().and_then(|it| it.csi.as_ref());
         let volume = self.volume_name;
         let Some(source) = source else {
-            let message = format!("persistentvolume {volume} is no CSI driver's, and can't grow");
+            let message =
+                format!("persistentvolume {volume} is not a CSI volume, and can't be expanded");
             return Err(self.warn(FAILED, message));
         };
         let id = VolumeId {
             driver: source.driver.clone(),
             handle: source.volume_handle.clone(),
         };
-        let Some(abilities) = self.world.drivers.get(&source.driver) else {
+        let Some(abilities) = self.inputs.drivers.get(&source.driver) else {
             let driver = &source.driver;
-            let message = format!("waiting for driver {driver}, which is to resize the volume");
+            let message = format!("waiting for driver {driver} to expand the volume");
             return Err(self.warn("ExternalExpanding", message));
         };
         Ok((id, abilities))
     }
 
-    /// Nobody else asks whether the class allows it: elsewhere the API server does as the claim is changed.
+    /// Checks that the storage class allows expansion. In Kubernetes, the API server does that when the claim is changed.
     fn check_allowed(&self) -> Result<(), Notice> {
-        let classes = &self.world.objects.storage_classes;
+        let classes = &self.inputs.objects.storage_classes;
         let class = storage_class(self.volume);
         let found = class.and_then(|it| classes.get(it));
         if found.is_some_and(|it| it.object.allow_volume_expansion == Some(true)) {
             return Ok(());
         }
         let volume = self.volume_name;
-        let why = match (class, found) {
+        let reason = match (class, found) {
             (None, _) => format!("persistentvolume {volume} has no storage class"),
             (Some(class), None) => format!("storageclass {class} not found"),
             (Some(class), Some(_)) => format!("storageclass {class} doesn't allow it"),
         };
-        let hint = "hint: a storage class with allowVolumeExpansion: true";
-        Err(self.warn(FAILED, format!("the volume can't grow: {why}; {hint}")))
+        let hint = "hint: use a storage class with allowVolumeExpansion: true";
+        Err(self.warn(
+            FAILED,
+            format!("the volume can't be expanded: {reason}; {hint}"),
+        ))
     }
 
-    fn controller(&self, size: i64) -> Result<Step, Notice> {
+    /// Returns the step for the controller's part.
+    fn controller(&self, size: i64) -> Result<ClaimStep, Notice> {
         self.check_allowed()?;
         let (id, abilities) = self.driver()?;
         if !abilities.controller.has(ControllerRpc::ExpandVolume) {
             return if abilities.node.has(Rpc::ExpandVolume) {
-                // Then the node has it all to do.
-                Ok(grown(self.volume_name, size).into())
+                // The node does the whole expansion.
+                Ok(capacity_update(self.volume_name, size).into())
             } else {
                 let driver = &id.driver;
                 let message = format!(
-                    "driver {driver} lacks the capability EXPAND_VOLUME, of its controller service and of its node service"
+                    "driver {driver} lacks the capability EXPAND_VOLUME of both its controller service and its node service"
                 );
                 Err(self.warn(FAILED, message))
             };
@@ -261,7 +285,7 @@ impl<'o> BoundVolume<'o> {
                 ..MountVolume::default()
             })),
         };
-        Ok(Step::Grow(Box::new(Grow {
+        Ok(ClaimStep::ControllerExpand(Box::new(ControllerExpand {
             claim: self.name.clone(),
             driver: id.driver,
             request: ControllerExpandVolumeRequest {
@@ -280,23 +304,28 @@ impl<'o> BoundVolume<'o> {
         })))
     }
 
-    fn node(&self, size: i64) -> Result<Option<Step>, Notice> {
+    /// Returns the step for the node's part. `None` if there is nothing to do now.
+    fn node(&self, size: i64) -> Result<Option<ClaimStep>, Notice> {
         let (id, abilities) = self.driver()?;
         let Some((pod, mounter)) = self.mount(&id) else {
-            return Ok(self.write(&self.status.after(Progress::NodePending)));
+            return Ok(self.write(&self.status.with_progress(ExpansionProgress::NodePending)));
         };
         let (driver, node) = (&id.driver, &abilities.node);
         if mounter == Mounter::Deferred && !node.has(Rpc::DeferFsOps) {
-            let why = format!(
-                "driver {driver} lacks the capability DEFER_FS_OPS, and the volume is deferred; hint: upgrade the driver, or start the pod anew without deferFSMount"
+            let reason = format!(
+                "driver {driver} lacks the capability DEFER_FS_OPS, and the volume is deferred; hint: upgrade the driver, or restart the pod without deferFSMount"
             );
-            let status = self.status.after(Progress::NodeCannotDefer(&why));
-            let notice = self.warn(FAILED, why);
+            let status = self
+                .status
+                .with_progress(ExpansionProgress::NodeCannotDefer(&reason));
+            let notice = self.warn(FAILED, reason);
             return if status == self.status {
                 Err(notice)
             } else {
                 Ok(Some(
-                    Write::status(self.name, &status).telling(notice).into(),
+                    RecordUpdate::status(self.name, &status)
+                        .with_notice(notice)
+                        .into(),
                 ))
             };
         }
@@ -305,11 +334,11 @@ impl<'o> BoundVolume<'o> {
         }
         if !node.has(Rpc::ExpandVolume) {
             let message = format!(
-                "the file system is to grow on the node, and driver {driver} lacks the capability EXPAND_VOLUME of its node service"
+                "the file system has to be expanded on the node, and driver {driver} lacks the capability EXPAND_VOLUME of its node service"
             );
             return Err(self.warn(FAILED, message));
         }
-        Ok(Some(Step::GrowOnNode(Box::new(GrowOnNode {
+        Ok(Some(ClaimStep::NodeExpand(Box::new(NodeExpand {
             claim: self.name.clone(),
             id,
             pod,
@@ -319,9 +348,10 @@ impl<'o> BoundVolume<'o> {
         }))))
     }
 
-    /// One is enough: it is one file system.
+    /// Returns a pod that has the volume mounted, and the mount's mounter. Any of the pods will do, because all mounts are of
+    /// one file system.
     fn mount(&self, id: &VolumeId) -> Option<(String, Mounter)> {
-        let mounts = self.world.actual.volumes.get(id)?.mounts.iter();
+        let mounts = self.inputs.actual.volumes.get(id)?.mounts.iter();
         let is_there = |mount: &ActualMount| mount.certainty == Certainty::Certain;
         let mut there = mounts.filter(|(_, mount)| is_there(mount));
         let (pod, mount) = there.next()?;

@@ -1,4 +1,4 @@
-//! The parameters of a storage class: the driver's, and those that external-provisioner reads.
+//! The parameters of a storage class: those of the driver, and those that external-provisioner reads.
 
 use std::collections::BTreeMap;
 
@@ -7,48 +7,48 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use crate::objects::Name;
 use crate::objects::manifest::is_name;
 
-/// Before the keys that aren't the driver's.
+/// The prefix of the parameters that aren't passed to the driver.
 const PREFIX: &str = "csi.storage.k8s.io/";
 
-/// The parameters of a class, for one claim.
+/// The parameters of a storage class, resolved for one claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parameters {
-    /// The driver's own.
+    /// The parameters that are passed to the driver.
     pub(super) own: BTreeMap<String, String>,
-    /// `csi.storage.k8s.io/fstype`; empty is the driver's choice.
+    /// `csi.storage.k8s.io/fstype`. Empty means the driver's default.
     pub(super) fs_type: String,
-    /// For `CreateVolume` and `DeleteVolume`.
+    /// The Secret for `CreateVolume` and `DeleteVolume`.
     pub(super) provisioner: Option<Name>,
-    /// For `ControllerPublishVolume`.
+    /// The Secret for `ControllerPublishVolume`.
     pub(super) controller_publish: Option<Name>,
-    /// For `ControllerExpandVolume`.
+    /// The Secret for `ControllerExpandVolume`.
     pub(super) controller_expand: Option<Name>,
-    /// For `NodeStageVolume`.
+    /// The Secret for `NodeStageVolume`.
     pub(super) node_stage: Option<Name>,
-    /// For `NodePublishVolume`.
+    /// The Secret for `NodePublishVolume`.
     pub(super) node_publish: Option<Name>,
-    /// For `NodeExpandVolume`.
+    /// The Secret for `NodeExpandVolume`.
     pub(super) node_expand: Option<Name>,
 }
 
-/// The values that names of Secrets may refer to.
+/// The values that may be inserted into the names of Secrets.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tokens<'t> {
-    /// `${pv.name}`
+pub(super) struct TemplateValues<'t> {
+    /// The value of `${pv.name}`.
     pub(super) volume: &'t str,
-    /// `${pvc.name}` and `${pvc.namespace}`
+    /// The values of `${pvc.name}` and `${pvc.namespace}`.
     pub(super) claim: &'t Name,
-    /// `${pvc.annotations['key']}`
+    /// The claim with the values of `${pvc.annotations['key']}`.
     pub(super) object: &'t PersistentVolumeClaim,
 }
 
-impl Tokens<'_> {
-    /// With each `${…}` replaced. A namespace isn't made of what the claim's author chooses freely.
+impl TemplateValues<'_> {
+    /// Replaces each `${…}`. A namespace can't be made of values that the claim's author chooses freely.
     fn resolve(&self, template: &str, is_namespace: bool) -> Result<String, String> {
         let mut text = String::new();
         let mut rest = template;
         while let Some((before, after)) = rest.split_once("${") {
-            let unknown = || format!("{template:?} isn't to be resolved");
+            let unknown = || format!("{template:?} can't be resolved");
             let (token, after) = after.split_once('}').ok_or_else(unknown)?;
             text += before;
             text += match token {
@@ -64,7 +64,9 @@ impl Tokens<'_> {
         if is_name(&text) {
             Ok(text)
         } else {
-            Err(format!("{template:?} comes to {text:?}, which is no name"))
+            Err(format!(
+                "{template:?} resolves to {text:?}, which is not a valid name"
+            ))
         }
     }
 
@@ -77,22 +79,25 @@ impl Tokens<'_> {
 }
 
 impl Parameters {
-    /// Reads the parameters of a class. Fails with the key that is wrong.
+    /// Reads the parameters of a storage class. The error names the invalid parameter.
     pub(super) fn of(
-        written: &BTreeMap<String, String>,
-        tokens: Tokens<'_>,
+        entries: &BTreeMap<String, String>,
+        tokens: TemplateValues<'_>,
     ) -> Result<Self, String> {
         let mut parameters = Self::default();
-        let mut ours: BTreeMap<&str, &str> = BTreeMap::new();
-        for (key, value) in written {
+        let mut prefixed: BTreeMap<&str, &str> = BTreeMap::new();
+        for (key, value) in entries {
             match key.strip_prefix(PREFIX) {
-                Some(key) => drop(ours.insert(key, value)),
+                Some(key) => drop(prefixed.insert(key, value)),
                 None => drop(parameters.own.insert(key.clone(), value.clone())),
             }
         }
-        parameters.fs_type = ours.remove("fstype").map(str::to_owned).unwrap_or_default();
-        // Where the others aren't said.
-        let all = pair(&mut ours, "", tokens)?;
+        parameters.fs_type = prefixed
+            .remove("fstype")
+            .map(str::to_owned)
+            .unwrap_or_default();
+        // The default for Secrets that aren't set separately.
+        let all = secret_name(&mut prefixed, "", tokens)?;
         for (secret, name) in [
             (&mut parameters.provisioner, "provisioner-"),
             (&mut parameters.controller_publish, "controller-publish-"),
@@ -101,26 +106,26 @@ impl Parameters {
             (&mut parameters.node_publish, "node-publish-"),
             (&mut parameters.node_expand, "node-expand-"),
         ] {
-            *secret = pair(&mut ours, name, tokens)?.or_else(|| all.clone());
+            *secret = secret_name(&mut prefixed, name, tokens)?.or_else(|| all.clone());
         }
-        match ours.first_key_value() {
-            Some((unknown, _)) => Err(format!("{PREFIX}{unknown}: no such parameter is known")),
+        match prefixed.first_key_value() {
+            Some((unknown, _)) => Err(format!("{PREFIX}{unknown}: the parameter is unknown")),
             None => Ok(parameters),
         }
     }
 }
 
-/// A Secret, which is said by its name and its namespace.
-fn pair(
-    ours: &mut BTreeMap<&str, &str>,
+/// Returns the Secret that a pair of parameters names.
+fn secret_name(
+    prefixed: &mut BTreeMap<&str, &str>,
     which: &str,
-    tokens: Tokens<'_>,
+    tokens: TemplateValues<'_>,
 ) -> Result<Option<Name>, String> {
     let keys = ["name", "namespace"].map(|it| format!("{which}secret-{it}"));
-    let [name, namespace] = [&keys[0], &keys[1]].map(|key| ours.remove(key.as_str()));
+    let [name, namespace] = [&keys[0], &keys[1]].map(|key| prefixed.remove(key.as_str()));
     let resolved = |key: &str, template, is_namespace| {
         let resolved = tokens.resolve(template, is_namespace);
-        resolved.map_err(|why| format!("{PREFIX}{key}: {why}"))
+        resolved.map_err(|reason| format!("{PREFIX}{key}: {reason}"))
     };
     match (name, namespace) {
         (None, None) => Ok(None),
@@ -128,8 +133,8 @@ fn pair(
             namespace: resolved(&keys[1], namespace, true)?,
             name: resolved(&keys[0], name, false)?,
         })),
-        (Some(_), None) => Err(format!("{PREFIX}{}: it is missing", keys[1])),
-        (None, Some(_)) => Err(format!("{PREFIX}{}: it is missing", keys[0])),
+        (Some(_), None) => Err(format!("{PREFIX}{}: the parameter is missing", keys[1])),
+        (None, Some(_)) => Err(format!("{PREFIX}{}: the parameter is missing", keys[0])),
     }
 }
 
@@ -137,23 +142,23 @@ fn pair(
 mod tests {
     use super::*;
 
-    fn parameters(written: &[(&str, &str)]) -> Result<Parameters, String> {
+    fn parameters(entries: &[(&str, &str)]) -> Result<Parameters, String> {
         let mut object = PersistentVolumeClaim::default();
         let annotations = [("team/key".to_owned(), "blue".to_owned())];
         object.metadata.annotations = Some(annotations.into());
         let claim = Name::new("shop", "data");
-        let tokens = Tokens {
+        let tokens = TemplateValues {
             volume: "pvc-1",
             claim: &claim,
             object: &object,
         };
-        let written = written.iter();
-        let written = written.map(|&(key, value)| (key.to_owned(), value.to_owned()));
-        Parameters::of(&written.collect(), tokens)
+        let entries = entries.iter();
+        let entries = entries.map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        Parameters::of(&entries.collect(), tokens)
     }
 
     #[test]
-    fn what_has_the_prefix_is_not_the_drivers() {
+    fn prefixed_parameters_are_not_passed_to_the_driver() {
         let found = parameters(&[
             ("type", "fast"),
             ("csi.storage.k8s.io/fstype", "xfs"),
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_secret_may_be_for_all() {
+    fn one_secret_may_be_the_default_for_all_calls() {
         let found = parameters(&[
             ("csi.storage.k8s.io/secret-name", "all"),
             ("csi.storage.k8s.io/secret-namespace", "keys"),
@@ -196,40 +201,46 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_names_its_key() {
+    fn errors_name_the_invalid_parameter() {
         const NAME: &str = "csi.storage.k8s.io/node-stage-secret-name";
         const NAMESPACE: &str = "csi.storage.k8s.io/node-stage-secret-namespace";
         let cases: [(&[(&str, &str)], &str); 8] = [
             (
                 &[("csi.storage.k8s.io/typo", "")],
-                "csi.storage.k8s.io/typo: no such",
+                "csi.storage.k8s.io/typo: the parameter is unknown",
             ),
-            (&[(NAME, "a")], "node-stage-secret-namespace: it is missing"),
-            (&[(NAMESPACE, "a")], "node-stage-secret-name: it is missing"),
+            (
+                &[(NAME, "a")],
+                "node-stage-secret-namespace: the parameter is missing",
+            ),
+            (
+                &[(NAMESPACE, "a")],
+                "node-stage-secret-name: the parameter is missing",
+            ),
             (
                 &[(NAME, "a"), (NAMESPACE, "${pvc.name}")],
-                "namespace: \"${pvc.name}\" isn't to be resolved",
+                "namespace: \"${pvc.name}\" can't be resolved",
             ),
             (
                 &[(NAME, "${x}"), (NAMESPACE, "a")],
-                "\"${x}\" isn't to be resolved",
+                "\"${x}\" can't be resolved",
             ),
             (
                 &[(NAME, "${pv.name"), (NAMESPACE, "a")],
-                "isn't to be resolved",
+                "can't be resolved",
             ),
             (
                 &[(NAME, "${pvc.annotations['no']}"), (NAMESPACE, "a")],
-                "isn't to be resolved",
+                "can't be resolved",
             ),
             (
                 &[(NAME, "A_${pv.name}"), (NAMESPACE, "a")],
-                "comes to \"A_pvc-1\"",
+                "resolves to \"A_pvc-1\"",
             ),
         ];
-        for (written, told) in cases {
-            let error = parameters(written).expect_err(told);
-            assert!(error.contains(told), "{written:?}: {error}");
+        for (entries, expected) in cases {
+            let error = parameters(entries).expect_err(expected);
+            assert!(error.contains(expected), "{entries:?}: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Makes a volume for a claim: the request to the driver, and the `PersistentVolume` of its answer, as
-//! external-provisioner writes them.
+//! Creates volumes for claims: makes the request to the driver, and the `PersistentVolume` from the response, in the same
+//! way as external-provisioner.
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
@@ -9,73 +9,73 @@ use crust_proto::csi::v1::{
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
 
-use super::binding::reference;
-use super::parameters::{Parameters, Tokens};
+use super::binding::claim_reference;
+use super::parameters::{Parameters, TemplateValues};
 use super::request::requested;
-use super::{Notice, Write};
+use super::{Notice, RecordUpdate};
 use crate::csi::{ControllerCapabilities, access_mode};
 use crate::events::EventType;
 use crate::objects::manifest::is_name;
 use crate::objects::quantity::{Bytes, QuantityError};
 use crate::objects::{Name, StorageClass};
 
-/// The annotation of volumes that were made here, with the driver. Others aren't deleted.
+/// The annotation of provisioned volumes, whose value is the driver. Other volumes are never deleted.
 pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// On them: the Secret for `DeleteVolume`, since the class may be gone by then.
+/// Annotations of provisioned volumes: the Secret for `DeleteVolume`, because the storage class may be gone by then.
 pub(super) const DELETION_SECRET: [&str; 2] = [
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
     "volume.kubernetes.io/provisioner-deletion-secret-name",
 ];
 
-/// A volume can't be made for a claim.
+/// The reason why no volume can be created for a claim.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Unprovisionable {
-    /// A raw device.
-    #[error("volumeMode Block: crustlet makes no raw block volumes; hint: volumeMode: Filesystem")]
+pub(crate) enum ProvisionError {
+    #[error(
+        "volumeMode Block: crustlet doesn't create raw block volumes; hint: use volumeMode: Filesystem"
+    )]
     Block,
-    /// The claim asks for a copy of a snapshot or of another claim.
-    #[error("dataSource: crustlet makes empty volumes alone")]
-    Source,
-    /// It becomes part of names.
-    #[error("metadata.uid: {0:?} is none")]
-    Uid(String),
-    /// The amount can't be parsed.
+    /// The claim requests a copy of a snapshot or of another claim.
+    #[error("dataSource: crustlet creates only empty volumes")]
+    DataSource,
+    /// The claim's UID can't be part of a volume's name.
+    #[error("metadata.uid: {0:?} is not a valid UID")]
+    InvalidUid(String),
+    /// The requested size can't be parsed.
     #[error("resources.requests.storage: {0}")]
     Amount(#[from] QuantityError),
-    /// A parameter of the class is wrong.
+    /// A parameter of the storage class is invalid.
     #[error("parameter {0}")]
     Parameter(String),
-    /// The driver says that it has made one, and not which.
-    #[error("driver {0} answers CreateVolume without a volume_id")]
-    Nameless(String),
-    /// The driver has made one that isn't what it was asked for.
+    /// The driver's response has no volume ID.
+    #[error("driver {0} answered CreateVolume without a volume_id")]
+    NoVolumeId(String),
+    /// The driver has created a volume that is smaller than requested.
     #[error(
-        "driver {driver} answers CreateVolume with {given} bytes, where {asked} were asked for; hint: the volume stays with the driver, as {handle}"
+        "driver {driver} answered CreateVolume with {actual} bytes, but {asked} were requested; hint: the driver still has the volume, as {handle}"
     )]
-    Small {
+    TooSmall {
         driver: String,
         /// `capacity_range.required_bytes`
         asked: i64,
         /// `capacity_bytes`
-        given: i64,
+        actual: i64,
         /// `volume_id`
         handle: String,
     },
-    /// The driver refuses, or can't be asked.
+    /// The driver has refused the call, or couldn't be called.
     #[error("{0}")]
     Call(String),
 }
 
-/// A volume that is to be made.
+/// `CreateVolume` for a claim.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Create {
-    /// For which claim.
+pub(crate) struct CreateVolume {
     pub(crate) claim: Name,
     pub(crate) driver: String,
-    /// The request, without the secrets.
+    /// The request without the secrets.
     pub(crate) request: CreateVolumeRequest,
-    /// The Secret with the secrets.
+    /// The Secret whose data is sent as secrets.
     pub(crate) secret: Option<Name>,
     uid: String,
     class: Name,
@@ -85,39 +85,40 @@ pub(crate) struct Create {
     parameters: Parameters,
 }
 
-impl Create {
-    /// For a claim, of a class, by a driver.
-    pub(super) fn of(
+impl CreateVolume {
+    /// Returns the call for a claim, with the parameters of its storage class.
+    pub(super) fn new(
         (name, claim): (&Name, &PersistentVolumeClaim),
         class: &StorageClass,
         (driver, capabilities): (&str, &ControllerCapabilities),
-    ) -> Result<Self, Unprovisionable> {
+    ) -> Result<Self, ProvisionError> {
         let spec = claim.spec.as_ref();
         if spec.and_then(|it| it.volume_mode.as_deref()) == Some("Block") {
-            return Err(Unprovisionable::Block);
+            return Err(ProvisionError::Block);
         }
         if spec.is_some_and(|it| it.data_source.is_some() || it.data_source_ref.is_some()) {
-            return Err(Unprovisionable::Source);
+            return Err(ProvisionError::DataSource);
         }
         let uid = claim.metadata.uid.clone().unwrap_or_default();
-        // So that the same call is the same volume, and a claim by the name of one that was gets another.
+        // The name contains the UID, so a repeated call returns the same volume, and a later claim with the same name gets
+        // another one.
         let volume = format!("pvc-{uid}");
         if uid.is_empty() || !is_name(&volume) {
-            return Err(Unprovisionable::Uid(uid));
+            return Err(ProvisionError::InvalidUid(uid));
         }
-        let tokens = Tokens {
+        let tokens = TemplateValues {
             volume: &volume,
             claim: name,
             object: claim,
         };
-        let written = class.object.parameters.clone().unwrap_or_default();
-        let parameters = Parameters::of(&written, tokens).map_err(Unprovisionable::Parameter)?;
+        let manifests = class.object.parameters.clone().unwrap_or_default();
+        let parameters = Parameters::of(&manifests, tokens).map_err(ProvisionError::Parameter)?;
         let access_modes = spec
             .and_then(|it| it.access_modes.clone())
             .unwrap_or_default();
         let mount_options = class.object.mount_options.clone().unwrap_or_default();
         let knows = capabilities.has(Rpc::SingleNodeMultiWriter);
-        // One for each, as external-provisioner has it: the driver has to be able to do all of them.
+        // One capability for each access mode, as in external-provisioner: the driver has to support all of them.
         let capability = |access: &[String]| VolumeCapability {
             access_mode: Some(AccessMode {
                 mode: access_mode(access, knows).into(),
@@ -163,31 +164,34 @@ impl Create {
         })
     }
 
-    /// To be told as the driver is asked.
-    pub(crate) fn begun(&self) -> Notice {
+    /// Returns the event to emit when the call starts.
+    pub(crate) fn started(&self) -> Notice {
         let message = format!("provisioning volume for claim \"{}\"", self.claim);
-        Notice::of_claim(EventType::Normal, &self.claim, "Provisioning", message)
+        Notice::about_claim(EventType::Normal, &self.claim, "Provisioning", message)
     }
 
-    /// Returns the record of a volume that was made. It has to be written even if the claim is gone by then: a volume
+    /// Returns the record of a volume that was created. It has to be written even if the claim is gone by then: a volume
     /// without a record would never be deleted.
-    pub(crate) fn made(&self, answer: CreateVolumeResponse) -> Result<Write, Unprovisionable> {
-        let volume = answer.volume.unwrap_or_default();
+    pub(crate) fn volume_record(
+        &self,
+        response: CreateVolumeResponse,
+    ) -> Result<RecordUpdate, ProvisionError> {
+        let volume = response.volume.unwrap_or_default();
         if volume.volume_id.is_empty() {
-            return Err(Unprovisionable::Nameless(self.driver.clone()));
+            return Err(ProvisionError::NoVolumeId(self.driver.clone()));
         }
         let range = self.request.capacity_range.unwrap_or_default();
         let asked = range.required_bytes;
-        // 0: it doesn't say.
-        let given = match volume.capacity_bytes {
+        // 0 means that the driver doesn't report the size.
+        let actual = match volume.capacity_bytes {
             0 => asked,
-            given => given,
+            actual => actual,
         };
-        if given < asked {
-            return Err(Unprovisionable::Small {
+        if actual < asked {
+            return Err(ProvisionError::TooSmall {
                 driver: self.driver.clone(),
                 asked,
-                given,
+                actual,
                 handle: volume.volume_id,
             });
         }
@@ -233,8 +237,8 @@ impl Create {
         }
         let mut spec = json!({
             "accessModes": self.access_modes,
-            "capacity": {"storage": Bytes(given).to_string()},
-            "claimRef": reference(&self.claim, &self.uid),
+            "capacity": {"storage": Bytes(actual).to_string()},
+            "claimRef": claim_reference(&self.claim, &self.uid),
             "csi": source,
             "persistentVolumeReclaimPolicy": self.reclaim_policy,
             "storageClassName": self.class.name,
@@ -245,28 +249,32 @@ impl Create {
         }
         let document = json!({"metadata": {"annotations": annotations}, "spec": spec});
         let message = format!("Successfully provisioned volume {name}");
-        let notice = Notice::of_claim(
+        let notice = Notice::about_claim(
             EventType::Normal,
             &self.claim,
             "ProvisioningSucceeded",
             message,
         );
-        Ok(Write::volume(name, document).telling(notice))
+        Ok(RecordUpdate::volume(name, document).with_notice(notice))
     }
 
-    /// To be told where none was made.
-    pub(crate) fn failed(&self, why: &Unprovisionable) -> Notice {
-        refusal(&self.claim, &self.class.name, why)
+    /// Returns the event to emit when no volume was created.
+    pub(crate) fn failed(&self, reason: &ProvisionError) -> Notice {
+        failure_notice(&self.claim, &self.class.name, reason)
     }
 }
 
-/// The same before anybody was asked.
-pub(super) fn failed(claim: &Name, class: &StorageClass, why: &Unprovisionable) -> Notice {
+/// Returns the event to emit when the call can't even be made.
+pub(super) fn class_failure_notice(
+    claim: &Name,
+    class: &StorageClass,
+    reason: &ProvisionError,
+) -> Notice {
     let class = class.object.metadata.name.as_deref();
-    refusal(claim, class.unwrap_or_default(), why)
+    failure_notice(claim, class.unwrap_or_default(), reason)
 }
 
-fn refusal(claim: &Name, class: &str, why: &Unprovisionable) -> Notice {
-    let message = format!("failed to provision volume with StorageClass \"{class}\": {why}");
-    Notice::of_claim(EventType::Warning, claim, "ProvisioningFailed", message)
+fn failure_notice(claim: &Name, class: &str, reason: &ProvisionError) -> Notice {
+    let message = format!("failed to provision volume with StorageClass \"{class}\": {reason}");
+    Notice::about_claim(EventType::Warning, claim, "ProvisioningFailed", message)
 }

@@ -1,4 +1,4 @@
-//! Reclaims volumes whose claims are gone.
+//! Releases and deletes volumes whose claims are gone.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::json;
 
 use super::provision::DELETION_SECRET;
-use super::{Notice, Records, Step, World, Write};
+use super::{ClaimStep, Notice, PlanInputs, RecordUpdate, Records};
 use crate::events::EventType;
 use crate::objects::{Kind, Name};
 use crate::volumes::claim_ref::{RELEASED, claim_of, was_released};
@@ -16,20 +16,19 @@ use crate::volumes::spec::VolumeId;
 
 const FAILED: &str = "VolumeFailedDelete";
 
-/// A volume that is to be destroyed.
+/// `DeleteVolume` for a provisioned volume.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Delete {
-    /// The `PersistentVolume`.
+pub(crate) struct DeleteVolume {
+    /// The name of the `PersistentVolume`.
     pub(crate) volume: String,
     pub(crate) driver: String,
-    /// The request, without the secrets.
+    /// The request without the secrets.
     pub(crate) request: DeleteVolumeRequest,
-    /// The Secret with the secrets.
+    /// The Secret whose data is sent as secrets.
     pub(crate) secret: Option<Name>,
 }
 
-impl Delete {
-    /// Returns the id of the volume.
+impl DeleteVolume {
     pub(crate) fn id(&self) -> VolumeId {
         VolumeId {
             driver: self.driver.clone(),
@@ -37,20 +36,20 @@ impl Delete {
         }
     }
 
-    /// Returns the step after the deletion.
-    pub(crate) fn done(&self) -> Step {
-        Step::Forget(Kind::PersistentVolume, Name::new("", &self.volume))
+    /// Returns the step after a success.
+    pub(crate) fn succeeded(&self) -> ClaimStep {
+        ClaimStep::Forget(Kind::PersistentVolume, Name::new("", &self.volume))
     }
 
-    /// To be told where it isn't.
-    pub(crate) fn failed(&self, why: &str) -> Notice {
+    /// Returns the event to emit after an error.
+    pub(crate) fn failed(&self, reason: &str) -> Notice {
         let volume = Name::new("", &self.volume);
         let of = (Kind::PersistentVolume, &volume);
-        Notice::new(EventType::Warning, of, FAILED, why.to_owned())
+        Notice::new(EventType::Warning, of, FAILED, reason.to_owned())
     }
 }
 
-/// Whether the claim that had a volume is gone.
+/// Returns whether the claim of a volume is gone.
 pub(super) fn is_released(records: &Records, volume: &PersistentVolume) -> bool {
     match claim_of(volume) {
         Some((claim, Some(uid))) => was_released(volume) || records.uid(&claim) != Some(uid),
@@ -58,35 +57,36 @@ pub(super) fn is_released(records: &Records, volume: &PersistentVolume) -> bool 
     }
 }
 
-/// Whether another `PersistentVolume` has the same storage: somebody has written it to keep that.
-fn is_anothers(world: &World<'_>, name: &str, id: &VolumeId) -> bool {
-    let mut others = world.objects.volumes.iter().filter(|(it, _)| *it != name);
+/// Returns whether another `PersistentVolume` refers to the same storage, which its author wants to keep then.
+fn is_shared(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> bool {
+    let mut others = inputs.objects.volumes.iter().filter(|(it, _)| *it != name);
     others.any(|(_, other)| {
         let source = other.spec.as_ref().and_then(|it| it.csi.as_ref());
         source.is_some_and(|it| it.driver == id.driver && it.volume_handle == id.handle)
     })
 }
 
-/// The next step of a volume that was made here.
+/// The next step of a provisioned volume.
 #[derive(Debug)]
 pub(super) enum Reclaim {
-    /// Nothing.
+    /// There is none.
     Keep,
-    /// Release it, so that no claim gets it again. That is on the disk before the driver is asked to delete it.
-    Release(Write),
-    /// The driver is asked.
-    Delete(Delete),
-    /// Somebody has deleted it, and what is stored is to be kept: it isn't known any more.
+    /// Mark the volume as released, so that no claim gets it again. The record is written before the driver is asked to delete
+    /// the volume.
+    Release(RecordUpdate),
+    /// Have the driver delete the volume.
+    Delete(DeleteVolume),
+    /// Forget the volume, which its user has deleted, but leave the storage as it is.
     Forget(Notice),
-    /// Nothing yet, and nobody here can hasten it.
+    /// Wait until the user does something.
     Blocked(Notice),
-    /// Nothing yet; a driver may.
+    /// Wait for the driver or its abilities.
     Wait(Notice),
 }
 
-/// Decides the next step of a volume that was made here, by its reclaim policy, once its claim is gone and no pod of
-/// this node has it.
-pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
+/// Decides the next step of a provisioned volume. It is deleted or kept, by its reclaim policy, once its claim is gone and
+/// no pod on this node uses it.
+pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();
     let Some((spec, source)) = spec.and_then(|it| Some((it, it.csi.as_ref()?))) else {
@@ -100,70 +100,75 @@ pub(super) fn next(world: &World<'_>, name: &str, volume: &PersistentVolume) -> 
         let of = (Kind::PersistentVolume, &Name::new("", name));
         Notice::new(kind, of, reason, message)
     };
-    if !is_released(world.records, volume) {
+    if !is_released(inputs.records, volume) {
         let holder = claim_of(volume).filter(|_| is_deleted);
         return holder.map_or(Reclaim::Keep, |(claim, _)| {
             let message = format!(
-                "it goes when persistentvolumeclaim {claim}, which has it, has gone; hint: delete that"
+                "the volume is deleted when persistentvolumeclaim {claim}, which uses it, is gone; hint: delete the claim"
             );
             Reclaim::Blocked(notice(EventType::Normal, "VolumeInUse", message))
         });
     }
     if !was_released(volume) {
         let patch = json!({"status": {"phase": RELEASED}});
-        return Reclaim::Release(Write::volume(name, patch));
+        return Reclaim::Release(RecordUpdate::volume(name, patch));
     }
-    let is_anothers = is_anothers(world, name, &id);
-    let is_to_go = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
-    if world.actual.volumes.contains_key(&id) || !(is_deleted || is_to_go && !is_anothers) {
+    let is_shared = is_shared(inputs, name, &id);
+    let is_policy_delete = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+    if inputs.actual.volumes.contains_key(&id) || !(is_deleted || is_policy_delete && !is_shared) {
         return Reclaim::Keep;
     }
-    if let Some(why) = compare_claim_ref(world, name, &id) {
-        return Reclaim::Blocked(notice(EventType::Warning, FAILED, why));
+    if let Some(reason) = deletion_blocker(inputs, name, &id) {
+        return Reclaim::Blocked(notice(EventType::Warning, FAILED, reason));
     }
     let VolumeId { driver, handle } = &id;
-    if !is_to_go || is_anothers {
-        let message = format!("it is forgotten; driver {driver} keeps what is stored, as {handle}");
+    if !is_policy_delete || is_shared {
+        let message =
+            format!("the volume is forgotten; driver {driver} keeps its data, as {handle}");
         return Reclaim::Forget(notice(EventType::Normal, "VolumeKept", message));
     }
-    let Some(abilities) = world.drivers.get(driver) else {
-        let why = format!("waiting for driver {driver}, which has it");
-        return Reclaim::Wait(notice(EventType::Warning, FAILED, why));
+    let Some(abilities) = inputs.drivers.get(driver) else {
+        let reason = format!("waiting for driver {driver} to delete the volume");
+        return Reclaim::Wait(notice(EventType::Warning, FAILED, reason));
     };
     if !abilities.controller.has(Rpc::CreateDeleteVolume) {
-        let why = format!(
-            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, and has the volume as {handle}; hint: a driver that has it, or persistentVolumeReclaimPolicy: Retain"
+        let reason = format!(
+            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, so it can't delete volume {handle}; hint: use a driver version that has it, or set persistentVolumeReclaimPolicy: Retain"
         );
-        return Reclaim::Wait(notice(EventType::Warning, FAILED, why));
+        return Reclaim::Wait(notice(EventType::Warning, FAILED, reason));
     }
-    Reclaim::Delete(delete(name, volume, id))
+    Reclaim::Delete(delete_call(name, volume, id))
 }
 
-/// Returns why a volume must be neither deleted nor forgotten now.
-fn compare_claim_ref(world: &World<'_>, name: &str, id: &VolumeId) -> Option<String> {
-    if let Some(unread) = world.unread {
-        return Some(unread.to_owned());
+/// Returns why a volume must not be deleted or forgotten now, if there is a reason.
+fn deletion_blocker(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> Option<String> {
+    if let Some(unreadable_manifest) = inputs.unreadable_manifest {
+        return Some(unreadable_manifest.to_owned());
     }
-    // A volume's directory in a pod has the PersistentVolume's name.
-    let is_its = |path: &&PathBuf| {
-        **path == world.layout.staged(id) || path.file_name().is_some_and(|it| it == name)
+    // The directory of a volume in a pod is named after the PersistentVolume.
+    let is_of_volume = |path: &&PathBuf| {
+        **path == inputs.layout.staged(id) || path.file_name().is_some_and(|it| it == name)
     };
-    let path = world.broken.iter().find(is_its)?.display();
+    let path = inputs
+        .unreadable_directories
+        .iter()
+        .find(is_of_volume)?
+        .display();
     Some(format!(
-        "{path} can't be told what it is, and may be this volume's; it is cleaned when nothing of its pod runs; hint: the log says what keeps it"
+        "{path} may be a directory of this volume, but its record can't be read; it is cleaned up when its pod has ended; hint: see crustlet's log for the reason if that fails"
     ))
 }
 
-fn delete(name: &str, volume: &PersistentVolume, id: VolumeId) -> Delete {
+fn delete_call(name: &str, volume: &PersistentVolume, id: VolumeId) -> DeleteVolume {
     let annotations = volume.metadata.annotations.as_ref();
-    let said = DELETION_SECRET.map(|key| annotations.and_then(|it| it.get(key)));
-    Delete {
+    let secret = DELETION_SECRET.map(|key| annotations.and_then(|it| it.get(key)));
+    DeleteVolume {
         volume: name.to_owned(),
         request: DeleteVolumeRequest {
             volume_id: id.handle,
             ..DeleteVolumeRequest::default()
         },
-        secret: match said {
+        secret: match secret {
             [Some(namespace), Some(secret)] => Some(Name::new(namespace, secret)),
             _ => None,
         },

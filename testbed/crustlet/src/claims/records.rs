@@ -1,8 +1,8 @@
 //! The records of decisions about objects, which are merged into their manifests.
 //!
-//! A record is a part of an object, in that object's own shape: a claim's uid, `volumeName` and `status`, a volume's
-//! `claimRef`. Objects that were made here have nobody else who writes them, and are records whole; what somebody says
-//! of a volume all the same, and may, becomes part of its record.
+//! A record is a part of an object in the object's own form: a claim's UID, `volumeName` and `status`, or a volume's
+//! `claimRef`. The record of a generated object, which has no manifest, is the whole object. If the user writes a manifest
+//! of a provisioned volume nevertheless, the fields that may change are copied into the record.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
 
 use super::provision::PROVISIONED_BY;
-use super::{World, Write};
+use super::{PlanInputs, RecordUpdate};
 use crate::objects::manifest;
 use crate::objects::{Kind, Name, Objects};
 use crate::volumes::claim_ref;
 
-/// All of them.
+/// The records of all objects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Records(BTreeMap<(Kind, Name), Value>);
 
@@ -31,28 +31,29 @@ impl Records {
         claim.pointer("/metadata/uid")?.as_str()
     }
 
-    /// Whether a volume was made here.
-    pub(crate) fn has_made(&self, volume: &str) -> bool {
+    /// Returns whether a volume was provisioned by crustlet.
+    pub(crate) fn is_provisioned(&self, volume: &str) -> bool {
         let record = self.get(Kind::PersistentVolume, &Name::new("", volume));
-        record.is_some_and(|it| is_whole(Kind::PersistentVolume, it))
+        record.is_some_and(|it| is_generated(Kind::PersistentVolume, it))
     }
 
-    /// Returns the objects of manifests, with the records merged into them. A record without a manifest is left out.
-    pub(crate) fn view(&self, written: &Objects) -> Objects {
-        let mut objects = written.clone();
+    /// Returns the objects of the manifests, with the records merged into them. Generated objects are added; any other record
+    /// without a manifest is left out.
+    pub(crate) fn apply_to(&self, manifests: &Objects) -> Objects {
+        let mut objects = manifests.clone();
         for ((kind, name), record) in &self.0 {
-            let document = match written.documents.get(&(*kind, name.clone())) {
-                // Who writes a claim again that has gone means another.
-                Some(base) if is_over(*kind, record, base) => continue,
-                // What was said of it is in the record, as far as it may change ([`Self::taken_over`]).
-                Some(_) if *kind == Kind::PersistentVolume && is_whole(*kind, record) => {
+            let document = match manifests.documents.get(&(*kind, name.clone())) {
+                // The record is of a deleted claim, and the manifest is of a new one with the same name.
+                Some(base) if is_of_deleted_claim(*kind, record, base) => continue,
+                // The record has all changes of the manifest that are allowed ([`Self::manifest_update`]).
+                Some(_) if *kind == Kind::PersistentVolume && is_generated(*kind, record) => {
                     record.clone()
                 }
-                Some(base) => laid(&without_status(base), record),
-                None if is_whole(*kind, record) => record.clone(),
+                Some(base) => merged(&without_status(base), record),
+                None if is_generated(*kind, record) => record.clone(),
                 None => continue,
             };
-            // Each of the two can be read, and so can they together: what one says of a field is read as it was.
+            // A document that is merged from two readable ones can be read too.
             if let Ok(manifest) = manifest::from_document(document) {
                 objects.insert(manifest);
             }
@@ -60,62 +61,69 @@ impl Records {
         objects
     }
 
-    /// Whether an object was to go when it was looked at last.
+    /// Returns whether an object was marked as deleted.
     pub(crate) fn is_deleted(&self, kind: Kind, name: &Name) -> bool {
         self.get(kind, name).is_some_and(is_deleted)
     }
 
-    /// Those of objects that are gone for good.
-    pub(super) fn gone<'r>(&'r self, world: &World<'r>) -> impl Iterator<Item = (Kind, Name)> + 'r {
-        let world = *world;
+    /// Returns the objects whose records can be removed.
+    pub(super) fn forgettable<'r>(
+        &'r self,
+        inputs: &PlanInputs<'r>,
+    ) -> impl Iterator<Item = (Kind, Name)> + 'r {
+        let inputs = *inputs;
         let records = self.0.iter();
-        let gone = records.filter(move |((kind, name), record)| match kind {
-            Kind::PersistentVolumeClaim if is_whole(*kind, record) => {
+        let forgettable = records.filter(move |((kind, name), record)| match kind {
+            Kind::PersistentVolumeClaim if is_generated(*kind, record) => {
                 let owners = record.pointer("/metadata/ownerReferences");
                 let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
-                !owners.any(|owner| world.pods.iter().any(|pod| owner["uid"] == pod.uid))
+                !owners.any(|owner| inputs.pods.iter().any(|pod| owner["uid"] == pod.uid))
             }
-            // As long as a pod has it, as Kubernetes' protection of claims does. One whose manifest is away without
-            // a word is missed, and not gone: its volume would be destroyed for a file that was moved.
+            // The record stays while a pod uses the claim, as with Kubernetes' protection of claims. If the manifest is
+            // missing but the claim wasn't deleted, the record stays too: otherwise moving the file would delete the volume.
             Kind::PersistentVolumeClaim => {
-                let claim = world.objects.claims.get(name);
+                let claim = inputs.objects.claims.get(name);
                 is_deleted(record)
-                    && claim.map_or_else(|| !world.is_used(name), |it| !claim_ref::is_deleted(it))
+                    && claim.map_or_else(|| !inputs.is_used(name), |it| !claim_ref::is_deleted(it))
             }
-            // Who had it is known as long as that one is there: the volume's manifest may come back.
-            Kind::PersistentVolume if !is_whole(*kind, record) => {
-                !world.objects.volumes.contains_key(&name.name) && !self.has_holder(record)
+            // The record of the claim stays as long as the claim does: the volume's manifest may come back.
+            Kind::PersistentVolume if !is_generated(*kind, record) => {
+                !inputs.objects.volumes.contains_key(&name.name) && !self.has_claim(record)
             }
             _ => false,
         });
-        gone.map(|(key, _)| key.clone())
+        forgettable.map(|(key, _)| key.clone())
     }
 
-    /// Whether what was decided is about a claim that went, and not about the one by its name that there is.
-    pub(super) fn are_over(&self, name: &Name, claim: &PersistentVolumeClaim) -> bool {
+    /// Returns whether the record is of a deleted claim, and `claim` is a new one with the same name.
+    pub(super) fn is_for_deleted_claim(&self, name: &Name, claim: &PersistentVolumeClaim) -> bool {
         let record = self.get(Kind::PersistentVolumeClaim, name);
         record.is_some_and(is_deleted) && !claim_ref::is_deleted(claim)
     }
 
-    /// Claims whose manifest is away without a word, and the volume that is kept for each.
-    pub(super) fn missed<'r>(
+    /// Returns the claims whose manifest is missing but that weren't deleted, each with the volume that is kept for it.
+    pub(super) fn claims_without_manifest<'r>(
         &'r self,
-        world: &World<'r>,
+        inputs: &PlanInputs<'r>,
     ) -> impl Iterator<Item = (&'r Name, &'r str)> {
-        let claims = &world.objects.claims;
+        let claims = &inputs.objects.claims;
         self.0.iter().filter_map(|((kind, name), record)| {
-            let is_missed = *kind == Kind::PersistentVolumeClaim
-                && !is_whole(*kind, record)
+            let is_missing = *kind == Kind::PersistentVolumeClaim
+                && !is_generated(*kind, record)
                 && !is_deleted(record)
                 && !claims.contains_key(name);
             let volume = record.pointer("/spec/volumeName")?.as_str()?;
-            is_missed.then_some((name, volume))
+            is_missing.then_some((name, volume))
         })
     }
 
-    /// Returns the record of what a manifest changes about a volume that was made here, as far as it may. It counts
-    /// from then on, also when the manifest is removed.
-    pub(super) fn taken_over(&self, written: &Objects, volume: &str) -> Option<Write> {
+    /// Returns the update of a provisioned volume's record with the fields of its manifest that may change. They stay in the
+    /// record if the manifest is removed. `None` if nothing has changed.
+    pub(super) fn manifest_update(
+        &self,
+        manifests: &Objects,
+        volume: &str,
+    ) -> Option<RecordUpdate> {
         const MAY_CHANGE: [(&str, &str); 6] = [
             ("metadata", "labels"),
             ("metadata", "annotations"),
@@ -124,40 +132,45 @@ impl Records {
             ("spec", "accessModes"),
             ("spec", "storageClassName"),
         ];
-        let (record, written) = self.both(written, volume)?;
+        let (record, manifest) = self.record_and_manifest(manifests, volume)?;
         let mut patch = json!({"metadata": {}, "spec": {}});
         for (part, field) in MAY_CHANGE {
-            let said = &written[part][field];
-            if !said.is_null() {
-                patch[part][field] = said.clone();
+            let value = &manifest[part][field];
+            if !value.is_null() {
+                patch[part][field] = value.clone();
             }
         }
-        // By it the record is known as ours.
+        // This annotation marks the volume as provisioned, and must not change.
         if let Some(Value::Object(annotations)) = patch.pointer_mut("/metadata/annotations") {
             annotations.remove(PROVISIONED_BY);
         }
-        (laid(record, &patch) != *record).then(|| Write::volume(volume, patch))
+        (merged(record, &patch) != *record).then(|| RecordUpdate::volume(volume, patch))
     }
 
-    /// The fields that somebody has written otherwise, and that can't change.
-    pub(super) fn immutable(&self, written: &Objects, volume: &str) -> Vec<&'static str> {
+    /// Returns the fields of a provisioned volume that its manifest changes although they can't change.
+    pub(super) fn immutable_changes(&self, manifests: &Objects, volume: &str) -> Vec<&'static str> {
         let differs = |field: &&str| {
-            let (record, written) = self.both(written, volume)?;
-            let (there, said) = (&record["spec"][field], &written["spec"][field]);
-            Some(!said.is_null() && laid(there, &without_nulls(said)) != *there)
+            let (record, manifest) = self.record_and_manifest(manifests, volume)?;
+            let (recorded, value) = (&record["spec"][field], &manifest["spec"][field]);
+            Some(!value.is_null() && merged(recorded, &without_nulls(value)) != *recorded)
         };
         let fields = ["csi", "claimRef", "volumeMode"].into_iter();
         fields.filter(|it| differs(it) == Some(true)).collect()
     }
 
-    /// A volume that was made here and that somebody has written too.
-    fn both<'r>(&'r self, written: &'r Objects, volume: &str) -> Option<(&'r Value, &'r Value)> {
+    /// Returns the record of a provisioned volume and its manifest, if it has one.
+    fn record_and_manifest<'r>(
+        &'r self,
+        manifests: &'r Objects,
+        volume: &str,
+    ) -> Option<(&'r Value, &'r Value)> {
         let key = (Kind::PersistentVolume, Name::new("", volume));
-        let record = self.0.get(&key).filter(|it| is_whole(key.0, it))?;
-        Some((record, written.documents.get(&key)?))
+        let record = self.0.get(&key).filter(|it| is_generated(key.0, it))?;
+        Some((record, manifests.documents.get(&key)?))
     }
 
-    fn has_holder(&self, volume: &Value) -> bool {
+    /// Returns whether the claim that a volume refers to still has a record.
+    fn has_claim(&self, volume: &Value) -> bool {
         let text = |pointer| volume.pointer(pointer).and_then(Value::as_str);
         let claim = Name::new(
             text("/spec/claimRef/namespace").unwrap_or_default(),
@@ -167,17 +180,17 @@ impl Records {
         uid.is_some() && self.uid(&claim) == uid
     }
 
-    /// An object's record with a write laid over it; `None` where that changes nothing. A claim has a
-    /// uid from then on, and so has what was made here, which was made `now`.
-    pub(super) fn next(
+    /// Returns an object's record after an update. `None` if the update changes nothing. A new record of a claim or of a
+    /// generated object gets a UID, and a generated object gets the creation time `now`.
+    pub(super) fn updated(
         &self,
-        write: &Write,
+        update: &RecordUpdate,
         uid: impl FnOnce() -> String,
         now: impl FnOnce() -> String,
     ) -> Option<Value> {
-        let Write {
+        let RecordUpdate {
             kind, name, patch, ..
-        } = write;
+        } = update;
         let before = self.get(*kind, name);
         let head = || {
             let mut metadata = json!({"name": name.name});
@@ -186,13 +199,12 @@ impl Records {
             }
             json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": metadata})
         };
-        let mut record = laid(&before.cloned().unwrap_or_else(head), patch);
-        let is_ours = *kind == Kind::PersistentVolumeClaim || is_whole(*kind, &record);
-        if is_ours && record.pointer("/metadata/uid").is_none() {
+        let mut record = merged(&before.cloned().unwrap_or_else(head), patch);
+        let has_uid = *kind == Kind::PersistentVolumeClaim || is_generated(*kind, &record);
+        if has_uid && record.pointer("/metadata/uid").is_none() {
             record["metadata"]["uid"] = json!(uid());
         }
-        // Of what has a manifest that says it.
-        if is_whole(*kind, &record) && record.pointer("/metadata/creationTimestamp").is_none() {
+        if is_generated(*kind, &record) && record.pointer("/metadata/creationTimestamp").is_none() {
             record["metadata"]["creationTimestamp"] = json!(now());
         }
         (before != Some(&record)).then_some(record)
@@ -207,34 +219,34 @@ impl Records {
     }
 }
 
-/// Whether somebody has said that it is to go.
 fn is_deleted(record: &Value) -> bool {
     record.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-fn is_over(kind: Kind, record: &Value, written: &Value) -> bool {
-    kind == Kind::PersistentVolumeClaim && is_deleted(record) && !is_deleted(written)
+/// Returns whether a record is of a deleted claim, and the manifest is of a new one with the same name.
+fn is_of_deleted_claim(kind: Kind, record: &Value, manifest: &Value) -> bool {
+    kind == Kind::PersistentVolumeClaim && is_deleted(record) && !is_deleted(manifest)
 }
 
-/// How an object is isn't its author's to say: an export has it, of another day.
-fn without_status(written: &Value) -> Value {
-    let mut written = written.clone();
-    written.as_object_mut().map(|it| it.remove("status"));
-    written
+/// Removes the status of a manifest. It may come from an export, and is outdated then.
+fn without_status(manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    manifest.as_object_mut().map(|it| it.remove("status"));
+    manifest
 }
 
-/// A key without a value says nothing.
+/// Removes the keys whose value is null.
 fn without_nulls(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return value.clone();
     };
-    let said = fields.iter().filter(|(_, it)| !it.is_null());
-    said.map(|(key, it)| (key.clone(), without_nulls(it)))
+    let set = fields.iter().filter(|(_, it)| !it.is_null());
+    set.map(|(key, it)| (key.clone(), without_nulls(it)))
         .collect()
 }
 
-/// Whether nobody else writes the object: a claim that a pod brought, a volume that a driver made.
-fn is_whole(kind: Kind, record: &Value) -> bool {
+/// Returns whether an object has no manifest of its own: the claim of an `ephemeral` volume, or a provisioned volume.
+fn is_generated(kind: Kind, record: &Value) -> bool {
     let metadata = &record["metadata"];
     match kind {
         Kind::PersistentVolumeClaim => metadata.get("ownerReferences").is_some(),
@@ -242,18 +254,18 @@ fn is_whole(kind: Kind, record: &Value) -> bool {
     }
 }
 
-/// One over the other: maps key by key, all else as a whole. So is `status`: what isn't in the later one is over.
-fn laid(base: &Value, over: &Value) -> Value {
+/// Merges `over` into `base`: maps key by key, any other value as a whole. `status` is replaced as a whole.
+fn merged(base: &Value, over: &Value) -> Value {
     let (Value::Object(base), Value::Object(over)) = (base, over) else {
         return over.clone();
     };
-    let mut both: Map<String, Value> = base.clone();
+    let mut merged_fields: Map<String, Value> = base.clone();
     for (key, value) in over {
         let value = match base.get(key) {
-            Some(before) if key != "status" => laid(before, value),
+            Some(before) if key != "status" => merged(before, value),
             _ => value.clone(),
         };
-        both.insert(key.clone(), value);
+        merged_fields.insert(key.clone(), value);
     }
-    Value::Object(both)
+    Value::Object(merged_fields)
 }

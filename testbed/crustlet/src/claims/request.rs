@@ -8,21 +8,20 @@ use crate::objects::quantity::{QuantityError, bytes};
 use crate::objects::{Objects, StorageClass};
 use crate::volumes::spec::{capacity, storage_class};
 
-/// The request of a claim, by which a volume is chosen or made.
+/// The request of a claim, by which a volume is chosen or created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimRequest<'c> {
-    /// `resources.requests.storage`; 0 where it doesn't say.
+    /// `resources.requests.storage` in bytes. 0 if the claim doesn't have it.
     pub(super) bytes: i64,
-    /// The access modes, all of which the volume has to have.
+    /// The access modes, all of which the volume must have.
     pub(super) access_modes: &'c [String],
-    /// Whether the volume is used as a raw device.
-    pub(super) block: bool,
-    /// The storage class.
+    /// Whether the claim is for a raw block volume.
+    pub(super) is_block_volume: bool,
+    /// The storage class, or the default class if the claim doesn't name one.
     pub(super) class: Option<&'c str>,
 }
 
 impl<'c> ClaimRequest<'c> {
-    /// Returns the request of a claim.
     pub(super) fn of(
         objects: &'c Objects,
         claim: &'c PersistentVolumeClaim,
@@ -33,12 +32,12 @@ impl<'c> ClaimRequest<'c> {
             access_modes: spec
                 .and_then(|it| it.access_modes.as_deref())
                 .unwrap_or(&[]),
-            block: is_block(spec.and_then(|it| it.volume_mode.as_deref())),
+            is_block_volume: is_block(spec.and_then(|it| it.volume_mode.as_deref())),
             class: spec.and_then(|it| class_of(objects, it)),
         })
     }
 
-    /// Returns why a volume doesn't match, in Kubernetes' words.
+    /// Returns why a volume doesn't match, in the words of kube-controller-manager. `None` if it matches.
     pub(super) fn mismatch(&self, volume: &PersistentVolume) -> Option<&'static str> {
         let spec = volume.spec.as_ref();
         let modes = spec
@@ -48,7 +47,7 @@ impl<'c> ClaimRequest<'c> {
             Some("requested PV is too small")
         } else if storage_class(volume) != self.class {
             Some("storageClassName does not match")
-        } else if is_block(spec.and_then(|it| it.volume_mode.as_deref())) != self.block {
+        } else if is_block(spec.and_then(|it| it.volume_mode.as_deref())) != self.is_block_volume {
             Some("incompatible volumeMode")
         } else if !self.access_modes.iter().all(|it| modes.contains(it)) {
             Some("incompatible accessMode")
@@ -58,7 +57,7 @@ impl<'c> ClaimRequest<'c> {
     }
 }
 
-/// Returns `resources.requests.storage` of a claim in bytes, and 0 if it doesn't say.
+/// Returns a claim's `resources.requests.storage` in bytes. 0 if the claim doesn't have it.
 pub(super) fn requested(claim: &PersistentVolumeClaim) -> Result<i64, QuantityError> {
     let resources = claim.spec.as_ref().and_then(|it| it.resources.as_ref());
     let storage = resources.and_then(|it| it.requests.as_ref()?.get("storage"));
@@ -69,11 +68,11 @@ fn is_block(mode: Option<&str>) -> bool {
     mode == Some("Block")
 }
 
-/// The annotation of the class of claims that name none.
+/// The annotation of the default storage class, whose value is `true`.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Returns the storage class of a claim: the one that it names, or that of its volume, or the default one. A claim that
-/// names `""` has none.
+/// Returns the storage class of a claim: the one that it names, that of its volume, or the default class. A claim that names
+/// `""` has none.
 pub(crate) fn class_of<'o>(
     objects: &'o Objects,
     claim: &'o PersistentVolumeClaimSpec,
@@ -86,7 +85,7 @@ pub(crate) fn class_of<'o>(
     }
 }
 
-/// Returns the default class, of several the first by name.
+/// Returns the default class. If several classes are marked as default, it is the first by name.
 fn default_class(objects: &Objects) -> Option<&str> {
     let is_default = |class: &StorageClass| {
         let annotations = class.object.metadata.annotations.as_ref();

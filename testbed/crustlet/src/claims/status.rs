@@ -13,10 +13,11 @@ use crate::volumes::claim_ref::{claim_of, is_bound, volume_of, was_bound};
 
 const STORAGE: &str = "storage";
 
-/// KEP-2857, "Enhancements to Kubelet".
+/// The `resizeStatus` of a claim whose deferred volume can't be expanded on the node (KEP-2857, "Enhancements to
+/// Kubelet").
 const NODE_EXPANSION_FAILED: &str = "PersistentVolumeClaimNodeExpansionFailed";
 
-/// `status` of a claim, but for its phase: that follows from the others. Kubernetes' fields, and KEP-2857's.
+/// A claim's `status` without the phase, which is computed. It has Kubernetes' fields and those of KEP-2857.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClaimStatus {
@@ -25,7 +26,7 @@ pub(crate) struct ClaimStatus {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     capacity: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    conditions: Vec<Condition>,
+    conditions: Vec<ClaimCondition>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     allocated_resources: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -34,9 +35,9 @@ pub(crate) struct ClaimStatus {
     resize_status: Option<String>,
 }
 
-/// A condition of a claim's. Those that aren't true aren't there.
+/// A condition of a claim. Conditions that aren't true are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Condition {
+struct ClaimCondition {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -45,7 +46,7 @@ struct Condition {
     message: String,
 }
 
-impl Condition {
+impl ClaimCondition {
     fn new(kind: &str, message: &str) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -55,27 +56,27 @@ impl Condition {
     }
 }
 
-/// The progress of a claim's growth.
+/// The progress of a volume's expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress<'p> {
-    /// The driver's controller is asked for this size in bytes.
-    Controller(i64),
-    /// It refuses; whether for good, until something else is asked for.
+pub(crate) enum ExpansionProgress<'p> {
+    /// The controller expands the volume to this size in bytes.
+    ControllerExpanding(i64),
+    /// The controller has failed, with the reason. The flag is set if a retry would fail too.
     ControllerFailed(bool, &'p str),
-    /// The file system is to grow as well.
+    /// The file system has to be expanded on the node.
     NodePending,
-    /// The driver is asked on the node.
-    Node,
-    /// It refuses; whether for good.
+    /// The node expands the file system.
+    NodeExpanding,
+    /// The node has failed, with the reason. The flag is set if a retry would fail too.
     NodeFailed(bool, &'p str),
-    /// It can't be asked: the volume is deferred, and the driver can't defer (any more).
+    /// The node can't expand the file system of the deferred volume, because its driver or its runtime doesn't support that.
     NodeCannotDefer(&'p str),
-    /// All is so large.
+    /// The volume and the file system have this size in bytes.
     Done(i64),
 }
 
 impl ClaimStatus {
-    /// Returns the status of a claim that has just got a volume.
+    /// Returns the status of a claim that was just bound.
     pub(super) fn bound(capacity: Option<i64>, access_modes: Vec<String>) -> Self {
         Self {
             access_modes,
@@ -84,7 +85,7 @@ impl ClaimStatus {
         }
     }
 
-    /// Reads the status of a claim's document. Fields that can't be read are left out.
+    /// Reads the status of a claim's document. A status that can't be parsed counts as empty.
     pub(super) fn of(document: &Value) -> Self {
         let status = document.get("status");
         status
@@ -92,23 +93,23 @@ impl ClaimStatus {
             .unwrap_or_default()
     }
 
-    /// Whether whoever has it mounted won't grow it.
+    /// Returns whether the driver or the runtime was found unable to expand the deferred volume on the node.
     pub(super) fn cannot_defer(&self) -> bool {
         self.resize_status.as_deref() == Some(NODE_EXPANSION_FAILED)
     }
 
-    /// How large its file system is.
+    /// Returns the size of the claim's file system in bytes.
     pub(super) fn capacity(&self) -> Option<i64> {
         bytes(self.capacity.get(STORAGE)?).ok()
     }
 
-    /// The same, without what tells of a growth that isn't wanted any more.
-    pub(super) fn settled(&self) -> Self {
+    /// Returns the status without all fields that are about an expansion.
+    pub(super) fn without_expansion(&self) -> Self {
         Self::bound(self.capacity(), self.access_modes.clone())
     }
 
-    /// How it is then.
-    pub(super) fn after(&self, progress: Progress<'_>) -> Self {
+    /// Returns the status after a step of an expansion.
+    pub(super) fn with_progress(&self, progress: ExpansionProgress<'_>) -> Self {
         let mut next = Self {
             conditions: Vec::new(),
             resize_status: None,
@@ -117,42 +118,45 @@ impl ClaimStatus {
         let state = |next: &mut Self, state: &str| {
             next.allocated_resource_statuses = [(STORAGE.to_owned(), state.to_owned())].into();
         };
-        let resizing = || Condition::new("Resizing", "");
+        let resizing = || ClaimCondition::new("Resizing", "");
         let pending = || {
             let message = "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
-            Condition::new("FileSystemResizePending", message)
+            ClaimCondition::new("FileSystemResizePending", message)
         };
         let failed = |is_final| if is_final { "Infeasible" } else { "InProgress" };
         match progress {
-            Progress::Controller(size) => {
+            ExpansionProgress::ControllerExpanding(size) => {
                 next.conditions = vec![resizing()];
                 next.allocated_resources = amount(size);
                 state(&mut next, "ControllerResizeInProgress");
             }
-            Progress::ControllerFailed(is_final, why) => {
-                next.conditions = vec![resizing(), Condition::new("ControllerResizeError", why)];
+            ExpansionProgress::ControllerFailed(is_final, reason) => {
+                next.conditions = vec![
+                    resizing(),
+                    ClaimCondition::new("ControllerResizeError", reason),
+                ];
                 state(&mut next, &format!("ControllerResize{}", failed(is_final)));
             }
-            Progress::NodePending => {
+            ExpansionProgress::NodePending => {
                 next.conditions = vec![pending()];
                 state(&mut next, "NodeResizePending");
             }
-            Progress::Node => {
+            ExpansionProgress::NodeExpanding => {
                 next.conditions = vec![pending()];
                 state(&mut next, "NodeResizeInProgress");
             }
-            Progress::NodeFailed(is_final, why) => {
-                next.conditions = vec![pending(), Condition::new("NodeResizeError", why)];
+            ExpansionProgress::NodeFailed(is_final, reason) => {
+                next.conditions = vec![pending(), ClaimCondition::new("NodeResizeError", reason)];
                 state(&mut next, &format!("NodeResize{}", failed(is_final)));
             }
-            Progress::NodeCannotDefer(why) => {
-                next.conditions = vec![pending(), Condition::new("NodeResizeError", why)];
+            ExpansionProgress::NodeCannotDefer(reason) => {
+                next.conditions = vec![pending(), ClaimCondition::new("NodeResizeError", reason)];
                 state(&mut next, "NodeResizePending");
                 next.resize_status = Some(NODE_EXPANSION_FAILED.to_owned());
             }
-            Progress::Done(size) => {
+            ExpansionProgress::Done(size) => {
                 next.capacity = amount(size);
-                next = next.settled();
+                next = next.without_expansion();
             }
         }
         next
@@ -163,7 +167,7 @@ fn amount(size: i64) -> BTreeMap<String, String> {
     [(STORAGE.to_owned(), Bytes(size).to_string())].into()
 }
 
-/// An object's document with its phase, where it has one.
+/// Returns an object's document, with the phase if the object's kind has one.
 pub(crate) fn document(
     objects: &Objects,
     records: &Records,
@@ -180,7 +184,7 @@ pub(crate) fn document(
     Some(document)
 }
 
-/// `status.phase` of claims and volumes.
+/// Returns the `status.phase` of a claim or a volume.
 pub(crate) fn phase(
     objects: &Objects,
     records: &Records,
@@ -221,8 +225,8 @@ mod tests {
 
     const GI: i64 = 1 << 30;
 
-    /// `allocatedResourceStatuses`, the conditions, `resizeStatus` and the capacity.
-    fn told(status: &ClaimStatus) -> (String, String, Option<&str>, Option<i64>) {
+    /// Returns `allocatedResourceStatuses`, the conditions, `resizeStatus` and the capacity.
+    fn summary(status: &ClaimStatus) -> (String, String, Option<&str>, Option<i64>) {
         let state = status.allocated_resource_statuses.get(STORAGE).cloned();
         let conditions: Vec<&str> = status
             .conditions
@@ -238,48 +242,48 @@ mod tests {
     }
 
     #[test]
-    fn a_growth_is_told_as_kubernetes_does() {
+    fn the_status_of_an_expansion_is_that_of_kubernetes() {
         let bound = ClaimStatus::bound(Some(GI), vec!["ReadWriteOnce".to_owned()]);
         let cases = [
             (
-                Progress::Controller(2 * GI),
+                ExpansionProgress::ControllerExpanding(2 * GI),
                 "ControllerResizeInProgress",
                 "Resizing",
                 None,
             ),
             (
-                Progress::ControllerFailed(false, "no"),
+                ExpansionProgress::ControllerFailed(false, "no"),
                 "ControllerResizeInProgress",
                 "Resizing ControllerResizeError",
                 None,
             ),
             (
-                Progress::ControllerFailed(true, "no"),
+                ExpansionProgress::ControllerFailed(true, "no"),
                 "ControllerResizeInfeasible",
                 "Resizing ControllerResizeError",
                 None,
             ),
             (
-                Progress::NodePending,
+                ExpansionProgress::NodePending,
                 "NodeResizePending",
                 "FileSystemResizePending",
                 None,
             ),
             (
-                Progress::Node,
+                ExpansionProgress::NodeExpanding,
                 "NodeResizeInProgress",
                 "FileSystemResizePending",
                 None,
             ),
             (
-                Progress::NodeFailed(true, "no"),
+                ExpansionProgress::NodeFailed(true, "no"),
                 "NodeResizeInfeasible",
                 "FileSystemResizePending NodeResizeError",
                 None,
             ),
             // KEP-2857, story 5.
             (
-                Progress::NodeCannotDefer("no"),
+                ExpansionProgress::NodeCannotDefer("no"),
                 "NodeResizePending",
                 "FileSystemResizePending NodeResizeError",
                 Some("PersistentVolumeClaimNodeExpansionFailed"),
@@ -287,20 +291,20 @@ mod tests {
         ];
         let mut status = bound.clone();
         for (progress, state, conditions, resize) in cases {
-            status = status.after(progress);
+            status = status.with_progress(progress);
             let expected = (state.to_owned(), conditions.to_owned(), resize, Some(GI));
-            assert_eq!(told(&status), expected, "{progress:?}");
+            assert_eq!(summary(&status), expected, "{progress:?}");
             assert_eq!(status.allocated_resources, amount(2 * GI), "{progress:?}");
-            let again: Value = serde_json::to_value(&status).unwrap();
-            assert_eq!(ClaimStatus::of(&json!({ "status": again })), status);
+            let serialized: Value = serde_json::to_value(&status).unwrap();
+            assert_eq!(ClaimStatus::of(&json!({ "status": serialized })), status);
         }
         assert_eq!(
-            status.settled(),
+            status.without_expansion(),
             bound,
-            "the author has thought better of it"
+            "the request was taken back"
         );
         let modes = bound.access_modes.clone();
         let grown = ClaimStatus::bound(Some(2 * GI), modes);
-        assert_eq!(status.after(Progress::Done(2 * GI)), grown);
+        assert_eq!(status.with_progress(ExpansionProgress::Done(2 * GI)), grown);
     }
 }

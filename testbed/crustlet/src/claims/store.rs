@@ -1,4 +1,4 @@
-//! The records on the disk: one file for each below the root directory, in the object's own JSON.
+//! The records on the disk: one JSON file for each object, below the root directory.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -7,35 +7,29 @@ use crust_state::files::{Directory, FileError};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Records, Write};
+use super::{RecordUpdate, Records};
 use crate::objects::manifest::{self, DocumentError};
 use crate::objects::name::{UidError, new_uid};
 use crate::objects::{Kind, Name};
 
-/// Below the root directory.
+/// The records' directory, relative to the root directory.
 const DIRECTORY: &str = "crustlet/claims";
 
-/// A record can't be read or written.
+/// The error of a record that can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// A file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file that has no object.
-    #[error("{}: {reason}; hint: {KEPT}", path.display())]
-    Contents {
-        /// The file.
-        path: PathBuf,
-        /// The flaw.
-        reason: String,
-    },
-    /// The kernel gives none.
+    /// A file doesn't contain a record.
+    #[error("{}: {reason}; hint: {CONTENTS_HINT}", path.display())]
+    Contents { path: PathBuf, reason: String },
+    /// No UID can be generated.
     #[error(transparent)]
     Uid(#[from] UidError),
 }
 
-/// The reason for which no record is skipped.
-const KEPT: &str = "it says which claim has which volume, and without it the claim would get another; put it back as it was, or remove it together with that volume";
+/// The hint for a damaged record. It isn't skipped, because its claim would get another volume then.
+const CONTENTS_HINT: &str = "the file records which volume a claim has, and without it the claim would get another volume; restore the file, or remove it together with the volume";
 
 impl From<(PathBuf, DocumentError)> for StoreError {
     fn from((path, error): (PathBuf, DocumentError)) -> Self {
@@ -44,7 +38,7 @@ impl From<(PathBuf, DocumentError)> for StoreError {
     }
 }
 
-/// The records, and where they are kept.
+/// The records, in memory and on the disk.
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: Directory,
@@ -52,20 +46,20 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Those below a root directory.
+    /// Reads all records below a root directory. Fails if one of them can't be read.
     pub(crate) fn open(root: &Path) -> Result<Self, StoreError> {
         let directory = Directory::create(&root.join(DIRECTORY))?;
         let mut records = Records::default();
-        for file in directory.names()? {
-            // Half a write that was interrupted. Nobody else writes here.
-            if file.starts_with('.') {
-                directory.remove(&file)?;
+        for file_name in directory.names()? {
+            // A write that was interrupted. Only crustlet writes to this directory.
+            if file_name.starts_with('.') {
+                directory.remove(&file_name)?;
                 continue;
             }
-            let Some(bytes) = directory.read_record(&file)? else {
+            let Some(bytes) = directory.read_record(&file_name)? else {
                 continue;
             };
-            let path = directory.path().join(&file);
+            let path = directory.path().join(&file_name);
             let document: Value =
                 serde_json::from_slice(&bytes).map_err(|error| StoreError::Contents {
                     path: path.clone(),
@@ -77,37 +71,37 @@ impl Store {
         Ok(Self { directory, records })
     }
 
-    /// Returns the records.
     pub(crate) const fn records(&self) -> &Records {
         &self.records
     }
 
-    /// Writes a record, which is on the disk when this returns. Returns false, and writes nothing, if it is there
-    /// already.
-    pub(crate) fn write(&mut self, write: &Write) -> Result<bool, StoreError> {
+    /// Updates a record, and returns when it is on the disk. Returns false if nothing has changed.
+    pub(crate) fn write(&mut self, update: &RecordUpdate) -> Result<bool, StoreError> {
         let uid = new_uid()?;
         let uid = || uid;
         let now = || humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let Some(record) = self.records.next(write, uid, now) else {
+        let Some(record) = self.records.updated(update, uid, now) else {
             return Ok(false);
         };
-        let Write { kind, name, .. } = write;
+        let RecordUpdate { kind, name, .. } = update;
         let text = format!("{record:#}\n");
-        self.directory.write(&file(*kind, name), text.as_bytes())?;
+        self.directory
+            .write(&file_name(*kind, name), text.as_bytes())?;
         self.records.insert(*kind, name.clone(), record);
         Ok(true)
     }
 
-    /// Forgets an object; one that was made here is gone then.
+    /// Removes the record of an object, on the disk too. A generated object is gone then.
     pub(crate) fn forget(&mut self, kind: Kind, name: &Name) -> Result<(), StoreError> {
-        self.directory.remove(&file(kind, name))?;
+        self.directory.remove(&file_name(kind, name))?;
         self.records.remove(kind, name);
         Ok(())
     }
 }
 
-/// A name and a namespace together may be longer than a file's.
-fn file(kind: Kind, name: &Name) -> String {
+/// Returns the name of a record's file. It is a digest because a namespace and a name together may be longer than a file
+/// name can be.
+fn file_name(kind: Kind, name: &Name) -> String {
     let digest = Sha256::digest(format!("{kind}/{name}"));
     format!("{}.json", hex::encode(digest))
 }
@@ -118,14 +112,14 @@ mod tests {
 
     use super::*;
 
-    fn claim(name: &str, patch: Value) -> Write {
-        Write::claim(&Name::new("default", name), patch)
+    fn claim(name: &str, patch: Value) -> RecordUpdate {
+        RecordUpdate::claim(&Name::new("default", name), patch)
     }
 
     #[test]
-    fn what_was_written_is_there_after_a_restart() {
-        let place = tempfile::tempdir().unwrap();
-        let mut store = Store::open(place.path()).unwrap();
+    fn records_are_read_again_after_a_restart() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = Store::open(root.path()).unwrap();
         let long = "n".repeat(253);
         assert!(store.write(&claim("data", json!({}))).unwrap());
         let bound = claim("data", json!({"spec": {"volumeName": "pv-1"}}));
@@ -134,7 +128,8 @@ mod tests {
         store
             .write(&claim(&long, json!({"metadata": {"uid": "given"}})))
             .unwrap();
-        let volume = Write::volume("data", json!({"spec": {"capacity": {"storage": "1Gi"}}}));
+        let volume =
+            RecordUpdate::volume("data", json!({"spec": {"capacity": {"storage": "1Gi"}}}));
         store.write(&volume).unwrap();
         let data = Name::new("default", "data");
         let uid = store.records().uid(&data).expect("a uid").to_owned();
@@ -143,31 +138,34 @@ mod tests {
             store.records().uid(&Name::new("default", &long)),
             Some("given")
         );
-        std::fs::write(place.path().join(DIRECTORY).join(".half"), "{").unwrap();
-        let again = Store::open(place.path()).unwrap();
-        assert_eq!(again.records(), store.records());
-        let record = again.records().get(Kind::PersistentVolumeClaim, &data);
+        std::fs::write(root.path().join(DIRECTORY).join(".half"), "{").unwrap();
+        let reopened = Store::open(root.path()).unwrap();
+        assert_eq!(reopened.records(), store.records());
+        let record = reopened.records().get(Kind::PersistentVolumeClaim, &data);
         assert_eq!(record.expect("a record")["spec"]["volumeName"], "pv-1");
         store.forget(Kind::PersistentVolumeClaim, &data).unwrap();
         store.forget(Kind::PersistentVolumeClaim, &data).unwrap();
-        let again = Store::open(place.path()).unwrap();
-        assert_eq!(again.records(), store.records());
-        assert_eq!(again.records().uid(&data), None);
+        let reopened = Store::open(root.path()).unwrap();
+        assert_eq!(reopened.records(), store.records());
+        assert_eq!(reopened.records().uid(&data), None);
     }
 
-    /// The claim would be a new one, and its volume be destroyed as nobody's.
+    /// Otherwise the claim would count as new, and its volume would be deleted as unclaimed.
     #[test]
-    fn a_record_that_cannot_be_read_is_not_passed_over() {
-        let place = tempfile::tempdir().unwrap();
-        let mut store = Store::open(place.path()).unwrap();
+    fn a_damaged_record_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = Store::open(root.path()).unwrap();
         store.write(&claim("data", json!({}))).unwrap();
-        let directory = place.path().join(DIRECTORY);
-        let file = file(Kind::PersistentVolumeClaim, &Name::new("default", "data"));
+        let directory = root.path().join(DIRECTORY);
+        let file_name = file_name(Kind::PersistentVolumeClaim, &Name::new("default", "data"));
         for text in ["", "{", "{}", "null"] {
-            std::fs::write(directory.join(&file), text).unwrap();
-            let error = Store::open(place.path()).unwrap_err().to_string();
-            assert!(error.contains(&file), "{text}: {error}");
-            assert!(error.contains("hint: it says which claim"), "{error}");
+            std::fs::write(directory.join(&file_name), text).unwrap();
+            let error = Store::open(root.path()).unwrap_err().to_string();
+            assert!(error.contains(&file_name), "{text}: {error}");
+            assert!(
+                error.contains("hint: the file records which volume"),
+                "{error}"
+            );
         }
     }
 }

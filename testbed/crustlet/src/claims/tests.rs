@@ -1,9 +1,10 @@
-//! Tests of claims, from their manifests to their volumes and back.
+//! Tests of the whole life of claims and their volumes.
 
 mod binding;
 mod deletion;
 mod edits;
-mod growth;
+mod expansion;
+
 mod provisioning;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
@@ -15,7 +16,7 @@ use crate::objects::manifest::read;
 use crate::volumes::actual::{ActualMount, Certainty, Mounter};
 use crate::volumes::spec::{Lifecycle, VolumeId};
 
-/// When all is made.
+/// The time of all records.
 const NOW: &str = "2026-01-01T00:00:00Z";
 
 const GI: i64 = 1 << 30;
@@ -63,7 +64,7 @@ spec: {{accessModes: [ReadWriteOnce], {spec}}}
     )
 }
 
-fn wanting(size: &str) -> String {
+fn claim_of_size(size: &str) -> String {
     claim(&format!(
         "storageClassName: fast, resources: {{requests: {{storage: {size}}}}}"
     ))
@@ -83,7 +84,7 @@ spec:
     )
 }
 
-/// A pod with a volume.
+/// Returns the manifest of a pod with one volume.
 fn pod(name: &str, volume: &str) -> String {
     format!(
         "
@@ -99,31 +100,31 @@ spec:
 
 const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 
-/// A node, but for its drivers' calls and its disk.
-struct Bench {
-    written: Objects,
+/// A node without its drivers and its disk: it has manifests, records, and the state that steps are planned from.
+struct Fixture {
+    manifests: Objects,
     records: Records,
     actual: ActualState,
     drivers: BTreeMap<String, DriverCapabilities>,
-    is_known: bool,
-    unread: Option<&'static str>,
-    broken: Vec<PathBuf>,
+    is_complete: bool,
+    unreadable_manifest: Option<&'static str>,
+    unreadable_directories: Vec<PathBuf>,
     uids: u32,
-    told: Vec<Notice>,
+    notices: Vec<Notice>,
 }
 
-impl Bench {
+impl Fixture {
     fn new(manifests: &[&str]) -> Self {
-        let mut bench = Self {
-            written: Objects::default(),
+        let mut fixture = Self {
+            manifests: Objects::default(),
             records: Records::default(),
             actual: ActualState::default(),
             drivers: BTreeMap::new(),
-            is_known: true,
-            unread: None,
-            broken: Vec::new(),
+            is_complete: true,
+            unreadable_manifest: None,
+            unreadable_directories: Vec::new(),
             uids: 0,
-            told: Vec::new(),
+            notices: Vec::new(),
         };
         let all = DriverCapabilities {
             controller: [
@@ -135,100 +136,107 @@ impl Bench {
             .collect(),
             node: [Rpc::ExpandVolume, Rpc::DeferFsOps].into_iter().collect(),
         };
-        bench.drivers.insert("csi.example".to_owned(), all);
-        bench.apply(&[&[CLASS], manifests].concat());
-        bench
+        fixture.drivers.insert("csi.example".to_owned(), all);
+        fixture.apply(&[&[CLASS], manifests].concat());
+        fixture
     }
 
     fn apply(&mut self, manifests: &[&str]) {
         for manifest in manifests.iter().flat_map(|it| read(it).expect("manifests")) {
-            self.written.insert(manifest);
+            self.manifests.insert(manifest);
         }
     }
 
-    /// As the agent does once nobody has a claim that was deleted.
+    /// Deletes the claim in the way of the agent once no pod uses it.
     fn delete_claim(&mut self) {
         let kind = Kind::PersistentVolumeClaim;
-        self.write(Write::deleted(kind, &Name::new("default", "data"), NOW));
+        self.write(RecordUpdate::deleted(
+            kind,
+            &Name::new("default", "data"),
+            NOW,
+        ));
         self.remove(Kind::PersistentVolumeClaim, "data");
     }
 
     fn remove(&mut self, kind: Kind, name: &str) {
         let namespace = if kind.is_namespaced() { "default" } else { "" };
         let name = Name::new(namespace, name);
-        self.written.documents.remove(&(kind, name.clone()));
-        self.written.pods.remove(&name);
-        self.written.claims.remove(&name);
-        self.written.volumes.remove(&name.name);
+        self.manifests.documents.remove(&(kind, name.clone()));
+        self.manifests.pods.remove(&name);
+        self.manifests.claims.remove(&name);
+        self.manifests.volumes.remove(&name.name);
     }
 
-    fn view(&self) -> Objects {
-        self.records.view(&self.written)
+    fn objects(&self) -> Objects {
+        self.records.apply_to(&self.manifests)
     }
 
     fn plan(&self) -> Plan {
-        let pods: Vec<Arc<Pod>> = self.written.pods.values().cloned().collect();
-        plan(&World {
-            written: &self.written,
-            objects: &self.view(),
+        let pods: Vec<Arc<Pod>> = self.manifests.pods.values().cloned().collect();
+        plan(&PlanInputs {
+            manifests: &self.manifests,
+            objects: &self.objects(),
             records: &self.records,
             pods: &pods,
             actual: &self.actual,
             drivers: &self.drivers,
             layout: &layout(),
-            broken: &self.broken,
-            is_known: self.is_known,
-            unread: self.unread,
+            unreadable_directories: &self.unreadable_directories,
+            is_complete: self.is_complete,
+            unreadable_manifest: self.unreadable_manifest,
         })
     }
 
-    fn write(&mut self, write: Write) {
+    fn write(&mut self, write: RecordUpdate) {
         self.uids += 1;
         let uid = format!("uid-{}", self.uids);
-        if let Some(record) = self.records.next(&write, || uid, || NOW.to_owned()) {
+        if let Some(record) = self.records.updated(&write, || uid, || NOW.to_owned()) {
             self.records.insert(write.kind, write.name, record);
         }
-        self.told.extend(write.notice);
+        self.notices.extend(write.notice);
     }
 
-    fn write_all(&mut self, writes: Vec<Write>) {
+    fn write_all(&mut self, writes: Vec<RecordUpdate>) {
         for write in writes {
             self.write(write);
         }
     }
 
-    fn forget(&mut self, step: &Step) {
-        let Step::Forget(kind, name) = step else {
+    fn forget(&mut self, step: &ClaimStep) {
+        let ClaimStep::Forget(kind, name) = step else {
             panic!("{step:?}");
         };
         self.records.remove(*kind, name);
     }
 
-    /// Does what needs no driver, until there is only what does.
+    /// Carries out all steps that need no driver, and returns the plan that remains.
     fn settle(&mut self) -> Plan {
         for _ in 0..10 {
             let mut plan = self.plan();
-            let pure = |step: &mut Step| {
-                matches!(step, Step::Write(_) | Step::Forget(..) | Step::Remove(_))
+            let pure = |step: &mut ClaimStep| {
+                matches!(
+                    step,
+                    ClaimStep::Update(_) | ClaimStep::Forget(..) | ClaimStep::RemoveManifest(_)
+                )
             };
-            let steps: Vec<Step> = plan.steps.extract_if(.., pure).collect();
+            let steps: Vec<ClaimStep> = plan.steps.extract_if(.., pure).collect();
             if steps.is_empty() {
                 return plan;
             }
             for step in steps {
                 match step {
-                    Step::Write(write) => self.write(*write),
-                    Step::Remove(_) => self.delete_claim(),
+                    ClaimStep::Update(write) => self.write(*write),
+                    ClaimStep::RemoveManifest(_) => self.delete_claim(),
                     step => self.forget(&step),
                 }
             }
-            self.told.extend(plan.notices);
+            self.notices.extend(plan.notices);
         }
         panic!("it never settles: {:?}", self.plan());
     }
 
-    /// The one thing that is to be asked.
-    fn step(&mut self) -> Step {
+    /// Settles, and returns the only step, which needs a driver.
+    fn only_step(&mut self) -> ClaimStep {
         let mut plan = self.settle();
         assert_eq!(
             (plan.steps.len(), &plan.waiting),
@@ -238,8 +246,8 @@ impl Bench {
         plan.steps.remove(0)
     }
 
-    /// The one thing that is waited for.
-    fn waiting(&mut self) -> Notice {
+    /// Settles, and returns the only event about a waiting object.
+    fn only_waiting(&mut self) -> Notice {
         let mut plan = self.settle();
         assert_eq!(
             (plan.waiting.len(), &plan.steps),
@@ -249,8 +257,8 @@ impl Bench {
         plan.waiting.remove(0)
     }
 
-    /// The one thing that is told besides.
-    fn notice(&mut self) -> Notice {
+    /// Settles, and returns the only other event.
+    fn only_notice(&mut self) -> Notice {
         let mut plan = self.settle();
         let others = (&plan.steps, &plan.waiting);
         assert_eq!(
@@ -261,37 +269,39 @@ impl Bench {
         plan.notices.remove(0)
     }
 
-    fn rest(&mut self) {
+    fn assert_settled(&mut self) {
         assert_eq!(self.settle(), Plan::default());
     }
 
-    /// A claim that has a volume of a driver's, 1 GiB.
+    /// Returns a node with a claim that has a provisioned volume of 1 GiB.
     fn provisioned() -> Self {
-        let mut bench = Self::new(&[&wanting("1Gi")]);
-        bench.create();
-        bench.rest();
-        bench
+        let mut fixture = Self::new(&[&claim_of_size("1Gi")]);
+        fixture.create();
+        fixture.assert_settled();
+        fixture
     }
 
     fn create(&mut self) {
-        let step = self.step();
-        let Step::Create(create) = step else {
+        let step = self.only_step();
+        let ClaimStep::Create(create) = step else {
             panic!("{step:?}");
         };
-        let made = create.made(answer("handle-1", 0)).expect("a volume");
-        self.write(made);
+        let volume_record = create
+            .volume_record(response("handle-1", 0))
+            .expect("a volume");
+        self.write(volume_record);
     }
 
-    fn grow(&mut self) -> Box<Grow> {
-        match self.step() {
-            Step::Grow(grow) => grow,
+    fn grow(&mut self) -> Box<ControllerExpand> {
+        match self.only_step() {
+            ClaimStep::ControllerExpand(grow) => grow,
             step => panic!("{step:?}"),
         }
     }
 
-    fn grow_on_node(&mut self) -> Box<GrowOnNode> {
-        match self.step() {
-            Step::GrowOnNode(grow) => grow,
+    fn grow_on_node(&mut self) -> Box<NodeExpand> {
+        match self.only_step() {
+            ClaimStep::NodeExpand(grow) => grow,
             step => panic!("{step:?}"),
         }
     }
@@ -310,7 +320,7 @@ impl Bench {
     fn document(&self, kind: Kind, name: &str) -> Value {
         let namespace = if kind.is_namespaced() { "default" } else { "" };
         let name = Name::new(namespace, name);
-        status::document(&self.view(), &self.records, kind, &name).expect("a document")
+        status::document(&self.objects(), &self.records, kind, &name).expect("a document")
     }
 
     fn claim(&self) -> Value {
@@ -325,9 +335,9 @@ impl Bench {
             .to_owned()
     }
 
-    /// The reasons of what was told since the last time.
-    fn reasons(&mut self) -> Vec<&'static str> {
-        self.told.drain(..).map(|it| it.reason).collect()
+    /// Returns the reasons of the events since the last call.
+    fn take_reasons(&mut self) -> Vec<&'static str> {
+        self.notices.drain(..).map(|it| it.reason).collect()
     }
 }
 
@@ -342,7 +352,7 @@ fn id() -> VolumeId {
     }
 }
 
-fn answer(handle: &str, capacity_bytes: i64) -> CreateVolumeResponse {
+fn response(handle: &str, capacity_bytes: i64) -> CreateVolumeResponse {
     CreateVolumeResponse {
         volume: Some(Volume {
             capacity_bytes,

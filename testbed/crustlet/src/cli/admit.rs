@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use crust_blockfs::bounded;
 use serde_json::{Value, json};
 
-use crate::admission::{Policy, admit};
+use crate::admission::{DeferPolicy, admit};
 use crate::objects::manifest::{Manifest, Object, read};
 use crate::objects::{Kind, Objects};
 
@@ -55,7 +55,7 @@ impl Admit {
     }
 
     fn admit(&self) -> anyhow::Result<Output> {
-        let policy = self.admission_policy.as_deref().map(Policy::load);
+        let policy = self.admission_policy.as_deref().map(DeferPolicy::load);
         let policy = policy.transpose()?.unwrap_or_default();
         let mut objects = Objects::default();
         for directory in &self.manifests {
@@ -117,7 +117,7 @@ struct Output {
 
 /// Applies the policy to the pods among the manifests, and formats all manifests in their order.
 fn admit_manifests(
-    policy: &Policy,
+    policy: &DeferPolicy,
     mut objects: Objects,
     manifests: Vec<Manifest>,
     format: Format,
@@ -203,7 +203,7 @@ spec: {}
 ";
 
     fn admitted(text: &str, format: Format) -> Output {
-        let policy = Policy::read(POLICY).unwrap();
+        let policy = DeferPolicy::read(POLICY).unwrap();
         admit_manifests(&policy, Objects::default(), read(text).unwrap(), format).unwrap()
     }
 

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::{CALL_TIMEOUT, Cri, CriError};
 use crate::pods::labels;
-use crate::pods::observed::{Observed, gather};
+use crate::pods::observed::{ObservedPod, group_by_pod};
 
 /// Responses of earlier calls that are still valid. Lists don't contain these data, and each takes a call.
 #[derive(Debug, Default)]
@@ -25,14 +25,14 @@ pub(super) struct StatusCache {
 
 impl Cri {
     /// Returns all pods of the owner, by their UIDs.
-    pub(crate) async fn pods(&self) -> Result<BTreeMap<String, Observed>, CriError> {
+    pub(crate) async fn pods(&self) -> Result<BTreeMap<String, ObservedPod>, CriError> {
         let (sandboxes, containers) = self.list(BTreeMap::new()).await?;
         self.retain_cached(&sandboxes, &containers);
         self.observe(sandboxes, containers).await
     }
 
     /// Returns one of the owner's pods; `None` if it has neither a sandbox nor a container.
-    pub(crate) async fn pod(&self, uid: &str) -> Result<Option<Observed>, CriError> {
+    pub(crate) async fn pod(&self, uid: &str) -> Result<Option<ObservedPod>, CriError> {
         let labels = BTreeMap::from([(labels::POD_UID, uid)]);
         let (sandboxes, containers) = self.list(labels).await?;
         let mut pods = self.observe(sandboxes, containers).await?;
@@ -79,7 +79,7 @@ impl Cri {
         &self,
         sandboxes: Vec<PodSandbox>,
         containers: Vec<Container>,
-    ) -> Result<BTreeMap<String, Observed>, CriError> {
+    ) -> Result<BTreeMap<String, ObservedPod>, CriError> {
         let mut with_addresses = Vec::new();
         for sandbox in sandboxes {
             let address = if sandbox.state() == PodSandboxState::SandboxReady {
@@ -103,7 +103,7 @@ impl Cri {
             };
             with_status.push((container, status));
         }
-        Ok(gather(with_addresses, with_status))
+        Ok(group_by_pod(with_addresses, with_status))
     }
 
     async fn status(&self, container: &Container) -> Result<Option<ContainerStatus>, CriError> {

@@ -1,18 +1,18 @@
-//! The labels of metrics, which are kubelet's.
+//! The labels of the metrics, which are kubelet's.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// Whether a volume was migrated from an in-tree plugin to a CSI driver. Here none was.
+/// The value of `migrated`, which tells whether a volume was migrated from an in-tree plugin to a CSI driver. None was.
 pub(super) const NOT_MIGRATED: &str = "false";
 
-/// Returns the name of kubelet's plugin for a driver's volumes.
+/// Returns kubelet's name of the volume plugin for a driver.
 pub(super) fn plugin(driver: &str) -> String {
     format!("kubernetes.io/csi:{driver}")
 }
 
 /// The labels of `csi_operations_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct CsiCall {
+pub(super) struct CsiCallLabels {
     pub(super) driver_name: String,
     pub(super) method_name: &'static str,
     pub(super) grpc_status_code: &'static str,
@@ -21,27 +21,27 @@ pub(super) struct CsiCall {
 
 /// The labels of `storage_operation_duration_seconds`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct StorageOperation {
+pub(super) struct StorageOperationLabels {
     pub(super) volume_plugin: String,
     pub(super) operation_name: &'static str,
     pub(super) status: &'static str,
     pub(super) migrated: &'static str,
 }
 
-/// An operation on a volume.
+/// An operation on a volume that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// Stage, where it isn't yet, and publish.
+pub(crate) enum StorageOperation {
+    /// Staging or publishing.
     Mount,
-    /// Unpublish.
+    /// Unpublishing.
     Unmount,
-    /// Unstage.
+    /// Unstaging.
     UnmountDevice,
-    /// Expand.
+    /// Expansion of the file system.
     FsResize,
 }
 
-impl Operation {
+impl StorageOperation {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Mount => "volume_mount",
@@ -54,14 +54,14 @@ impl Operation {
 
 /// The labels of `volume_manager_total_volumes`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-pub(super) struct State {
+pub(super) struct VolumeStateLabels {
     pub(super) plugin_name: String,
     pub(super) state: &'static str,
 }
 
-/// The labels of a claim's volume.
+/// The labels of the statistics of a claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Claim {
+pub(super) struct ClaimLabels {
     pub(super) namespace: String,
     pub(super) persistentvolumeclaim: String,
 }

@@ -1,4 +1,4 @@
-//! Metrics of the volumes that exist at a moment. Those of volumes that are gone go with them.
+//! Metrics of the volumes that exist now. Those of volumes that are gone are not exported any more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,51 +9,50 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::labels::{Claim, State, plugin};
+use super::labels::{ClaimLabels, VolumeStateLabels, plugin};
 use crate::objects::Name;
 use crate::volumes::stats::Stats;
 
-/// The measurement of a claim's volume.
+/// The statistics of a claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeStats {
-    /// Uid of the pod that it was measured in.
+    /// The UID of the pod in which the volume was measured.
     pub(crate) pod: String,
     pub(crate) claim: Name,
-    /// The numbers.
     pub(crate) stats: Stats,
 }
 
-/// All of it at one moment.
+/// The current values of the volumes' metrics.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot(Mutex<Now>);
+pub(super) struct Snapshot(Mutex<SnapshotData>);
 
 #[derive(Debug, Default)]
-struct Now {
-    stats: Vec<(Claim, Stats)>,
-    totals: BTreeMap<State, i64>,
+struct SnapshotData {
+    stats: Vec<(ClaimLabels, Stats)>,
+    totals: BTreeMap<VolumeStateLabels, i64>,
 }
 
 impl Snapshot {
-    /// In place of what was told.
-    pub(super) fn set_stats(&self, told: Vec<VolumeStats>) {
-        // A claim that several pods use is told once: two samples of one series are none to Prometheus.
+    /// Replaces the statistics of all volumes.
+    pub(super) fn set_stats(&self, stats: Vec<VolumeStats>) {
+        // A claim that several pods use is exported once, because Prometheus refuses two samples of one series.
         let mut claims: BTreeMap<Name, Stats> = BTreeMap::new();
-        for VolumeStats { claim, stats, .. } in told {
+        for VolumeStats { claim, stats, .. } in stats {
             let known = claims.entry(claim).or_insert_with(|| stats.clone());
-            // The worse of the two counts, and one that is known.
+            // The worse of two conditions counts, and a known one before an unknown one.
             if is_abnormal(&stats) > is_abnormal(known) {
                 known.condition = stats.condition;
             }
         }
-        let label = |name: Name| Claim {
+        let label = |name: Name| ClaimLabels {
             namespace: name.namespace,
             persistentvolumeclaim: name.name,
         };
         let stats = claims.into_iter().map(|(claim, it)| (label(claim), it));
-        self.with(|now| now.stats = stats.collect());
+        self.with_data(|data| data.stats = stats.collect());
     }
 
-    /// The driver of each volume.
+    /// Replaces the numbers of volumes. Each volume is given by its driver.
     pub(super) fn set_totals<'a>(
         &self,
         desired: impl IntoIterator<Item = &'a str>,
@@ -62,7 +61,7 @@ impl Snapshot {
         let mut totals = BTreeMap::new();
         let mut count = |driver: &str, state| {
             let plugin_name = plugin(driver);
-            let state = State { plugin_name, state };
+            let state = VolumeStateLabels { plugin_name, state };
             *totals.entry(state).or_default() += 1;
         };
         for driver in desired {
@@ -71,24 +70,26 @@ impl Snapshot {
         for driver in actual {
             count(driver, "actual_state_of_world");
         }
-        self.with(|now| now.totals = totals);
+        self.with_data(|data| data.totals = totals);
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Now) -> T) -> T {
+    fn with_data<T>(&self, act: impl FnOnce(&mut SnapshotData) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
+/// Returns whether a volume is abnormal. `None` if that isn't known.
 fn is_abnormal(stats: &Stats) -> Option<bool> {
     stats.condition.as_ref().map(|it| it.abnormal)
 }
 
-/// A metric of a claim's volume: its name, its help text, and its value if that is known.
+/// A metric of a claim's volume: its name, its help text, and the function that returns its value, or `None` if that isn't
+/// known.
 type VolumeGauge = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
 
-const ABNORMAL: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
+const ABNORMAL_HELP: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
 
-/// The first seven are kubelet's, the last is KEP-2857's name for the one before.
+/// The metrics of claims' volumes. The first seven are kubelet's. The last is KEP-2857's name for the one before it.
 const VOLUME_GAUGES: [VolumeGauge; 8] = [
     (
         "kubelet_volume_stats_capacity_bytes",
@@ -122,23 +123,23 @@ const VOLUME_GAUGES: [VolumeGauge; 8] = [
     ),
     (
         "kubelet_volume_stats_health_status_abnormal",
-        ABNORMAL,
+        ABNORMAL_HELP,
         |it| is_abnormal(it).map(i64::from),
     ),
-    ("volume_stats_health_status_abnormal", ABNORMAL, |it| {
+    ("volume_stats_health_status_abnormal", ABNORMAL_HELP, |it| {
         is_abnormal(it).map(i64::from)
     }),
 ];
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        self.with(|now| {
+        self.with_data(|data| {
             for (name, help, value) in VOLUME_GAUGES {
-                let stats = now.stats.iter();
+                let stats = data.stats.iter();
                 let known = stats.filter_map(|(claim, stats)| Some((claim, value(stats)?)));
                 gauge(&mut encoder, name, help, known)?;
             }
-            let totals = now.totals.iter().map(|(state, count)| (state, *count));
+            let totals = data.totals.iter().map(|(state, count)| (state, *count));
             let help = "Number of volumes in Volume Manager";
             gauge(&mut encoder, "volume_manager_total_volumes", help, totals)
         })

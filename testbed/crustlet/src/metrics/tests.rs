@@ -3,21 +3,21 @@ use crate::objects::Name;
 use crate::volumes::stats::{SpaceUsage, Stats, VolumeCondition};
 
 #[track_caller]
-fn assert_told(text: &str, lines: &[&str]) {
+fn assert_lines(text: &str, lines: &[&str]) {
     for line in lines {
         assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
     }
 }
 
 #[test]
-fn names_labels_and_buckets_are_kubelets() {
+fn names_labels_and_buckets_are_those_of_kubelet() {
     let metrics = Metrics::new();
     let method = "/csi.v1.Node/NodeStageVolume";
     metrics.csi_call("d", method, Code::Ok, Duration::from_millis(200));
     metrics.csi_call("d", method, Code::Cancelled, Duration::from_secs(700));
     let second = Duration::from_secs(1);
-    metrics.operation("d", Operation::Mount, true, second);
-    metrics.operation("d", Operation::UnmountDevice, false, second);
+    metrics.operation("d", StorageOperation::Mount, true, second);
+    metrics.operation("d", StorageOperation::UnmountDevice, false, second);
     let call = |code: &str| {
         format!(
             "driver_name=\"d\",method_name=\"{method}\",grpc_status_code=\"{code}\",migrated=\"false\"}}"
@@ -33,7 +33,7 @@ fn names_labels_and_buckets_are_kubelets() {
         operation("volume_mount", "success"),
         operation("unmount_device", "fail-unknown"),
     );
-    assert_told(
+    assert_lines(
         &metrics.page().body,
         &[
             "# TYPE csi_operations_seconds histogram",
@@ -50,15 +50,15 @@ fn names_labels_and_buckets_are_kubelets() {
 }
 
 #[test]
-fn names_are_the_keps() {
+fn names_are_those_of_the_keps() {
     let metrics = Metrics::new();
     metrics.published_deferred();
     metrics.reconstructed(true);
     metrics.reconstructed(false);
     metrics.force_cleaned(true);
-    metrics.orphans_swept(3);
-    metrics.orphans_swept(2);
-    assert_told(
+    metrics.set_orphan_errors(3);
+    metrics.set_orphan_errors(2);
+    assert_lines(
         &metrics.page().body,
         &[
             "volumes_published_with_deferred_ops_total 1",
@@ -72,7 +72,7 @@ fn names_are_the_keps() {
     );
 }
 
-fn told(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
+fn volume_stats(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
     VolumeStats {
         pod: "uid-1".to_owned(),
         claim: Name::new("default", claim),
@@ -92,17 +92,17 @@ fn told(claim: &str, used: i64, abnormal: Option<bool>) -> VolumeStats {
 }
 
 #[test]
-fn a_volumes_metrics_are_exported_once_while_it_exists() {
+fn volume_metrics_are_exported_once_while_the_volume_exists() {
     let metrics = Metrics::new();
     metrics.set_volume_stats(vec![
-        told("a", 40, Some(false)),
-        told("b", 50, None),
-        told("a", 40, Some(true)),
+        volume_stats("a", 40, Some(false)),
+        volume_stats("b", 50, None),
+        volume_stats("a", 40, Some(true)),
     ]);
     let text = metrics.page().body;
     let of = |claim: &str| format!("{{namespace=\"default\",persistentvolumeclaim=\"{claim}\"}}");
     let (a, b) = (of("a"), of("b"));
-    assert_told(
+    assert_lines(
         &text,
         &[
             &format!("kubelet_volume_stats_capacity_bytes{a} 100"),
@@ -116,28 +116,31 @@ fn a_volumes_metrics_are_exported_once_while_it_exists() {
     let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
     assert_eq!(count(&a), 5, "each once: {text}");
     assert_eq!(count(&b), 3, "no inodes and no condition: {text}");
-    // A claim of several pods: of one the condition isn't known.
-    metrics.set_volume_stats(vec![told("a", 40, None), told("a", 40, Some(false))]);
-    let well = format!("kubelet_volume_stats_health_status_abnormal{a} 0");
-    assert_told(&metrics.page().body, &[&well]);
-    metrics.set_volume_stats(vec![told("b", 51, None)]);
+    // Two pods use the claim, and only one of them has a known condition.
+    metrics.set_volume_stats(vec![
+        volume_stats("a", 40, None),
+        volume_stats("a", 40, Some(false)),
+    ]);
+    let healthy = format!("kubelet_volume_stats_health_status_abnormal{a} 0");
+    assert_lines(&metrics.page().body, &[&healthy]);
+    metrics.set_volume_stats(vec![volume_stats("b", 51, None)]);
     let text = metrics.page().body;
     assert!(!text.contains(&a), "{text}");
-    assert_told(&text, &[&format!("kubelet_volume_stats_used_bytes{b} 51")]);
+    assert_lines(&text, &[&format!("kubelet_volume_stats_used_bytes{b} 51")]);
 }
 
 #[test]
-fn inodes_have_kubelets_names() {
+fn inode_metrics_have_the_names_of_kubelet() {
     let metrics = Metrics::new();
-    let mut stats = told("a", 0, None);
-    stats.stats.inodes = Some(SpaceUsage {
+    let mut measured = volume_stats("a", 0, None);
+    measured.stats.inodes = Some(SpaceUsage {
         total: 10,
         available: 7,
         used: 3,
     });
-    metrics.set_volume_stats(vec![stats]);
+    metrics.set_volume_stats(vec![measured]);
     let a = "{namespace=\"default\",persistentvolumeclaim=\"a\"}";
-    assert_told(
+    assert_lines(
         &metrics.page().body,
         &[
             &format!("kubelet_volume_stats_inodes{a} 10"),
@@ -160,21 +163,21 @@ fn volumes_are_counted_by_their_plugin_and_state() {
         of("d", "desired_state_of_world"),
         of("e", "desired_state_of_world"),
     );
-    let there = of("d", "actual_state_of_world");
-    assert_told(
+    let actual = of("d", "actual_state_of_world");
+    assert_lines(
         &metrics.page().body,
-        &[&format!("{d} 2"), &format!("{e} 1"), &format!("{there} 1")],
+        &[&format!("{d} 2"), &format!("{e} 1"), &format!("{actual} 1")],
     );
     metrics.set_total_volumes([], ["d"]);
     let text = metrics.page().body;
-    assert!(!text.contains(&d) && text.contains(&there), "{text}");
+    assert!(!text.contains(&d) && text.contains(&actual), "{text}");
 }
 
 #[tokio::test]
 async fn health_and_metrics_have_their_pages() {
     use crust_serve::http::Pages as _;
-    let told = MetricsPages(Arc::new(Metrics::new()));
-    let body = async |path| told.page(path).await.map(|page| page.body);
+    let pages = MetricsPages(Arc::new(Metrics::new()));
+    let body = async |path| pages.page(path).await.map(|page| page.body);
     assert_eq!(body("/healthz").await.as_deref(), Some("ok"));
     let metrics = body("/metrics").await.unwrap();
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
@@ -182,14 +185,14 @@ async fn health_and_metrics_have_their_pages() {
 }
 
 #[test]
-fn the_document_has_them_all() {
+fn all_metrics_are_documented() {
     let document = include_str!("../../../../docs/crustlet.md");
     let (_, rest) = document.split_once("\n| metric |").expect("a table");
-    let (rows, _) = rest.split_once("\n\n").expect("its end");
+    let (rows, _) = rest.split_once("\n\n").expect("the end of the table");
     let metrics = Metrics::new();
-    // Without a sample they aren't told.
+    // Histograms without samples are not exported.
     metrics.csi_call("d", "/a/b", Code::Ok, Duration::ZERO);
-    metrics.operation("d", Operation::Mount, true, Duration::ZERO);
+    metrics.operation("d", StorageOperation::Mount, true, Duration::ZERO);
     let text = metrics.page().body;
     let types = text.lines().filter_map(|it| it.strip_prefix("# TYPE "));
     let mut count = 0;
@@ -199,15 +202,15 @@ fn the_document_has_them_all() {
             _ => format!("`{name}`"),
         };
         let row = rows.lines().find(|row| row.contains(&name));
-        let row = row.unwrap_or_else(|| panic!("{name} isn't there"));
+        let row = row.unwrap_or_else(|| panic!("{name} is not documented"));
         assert!(row.contains(&format!("| {kind} |")), "{row}");
         count += 1;
     }
-    let told: usize = rows
+    let documented: usize = rows
         .lines()
         .skip(2)
         .map(|row| row.split('|').nth(1).unwrap_or_default())
         .map(|names| names.matches('`').count() / 2)
         .sum();
-    assert_eq!(told, count);
+    assert_eq!(documented, count);
 }

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::{
 use tonic::Code;
 
 use super::{Context, OperationError, secret};
-use crate::claims::{Create, Delete, Grow};
+use crate::claims::{ControllerExpand, CreateVolume, DeleteVolume};
 use crate::csi::{ControllerCapabilities, Driver, DriverCapabilities};
 use crate::objects::Objects;
 
@@ -29,7 +29,7 @@ pub(crate) async fn driver_capabilities(
 pub(crate) async fn create_volume(
     context: &Context,
     objects: &Objects,
-    create: &Create,
+    create: &CreateVolume,
 ) -> Result<CreateVolumeResponse, OperationError> {
     let request = CreateVolumeRequest {
         secrets: secret(objects, create.secret.as_ref())?,
@@ -42,7 +42,7 @@ pub(crate) async fn create_volume(
 pub(crate) async fn delete_volume(
     context: &Context,
     objects: &Objects,
-    delete: &Delete,
+    delete: &DeleteVolume,
 ) -> Result<(), OperationError> {
     let request = DeleteVolumeRequest {
         secrets: secret(objects, delete.secret.as_ref())?,
@@ -56,7 +56,7 @@ pub(crate) async fn delete_volume(
 pub(crate) async fn controller_expand(
     context: &Context,
     objects: &Objects,
-    grow: &Grow,
+    grow: &ControllerExpand,
 ) -> Result<ControllerExpandVolumeResponse, OperationError> {
     let request = ControllerExpandVolumeRequest {
         secrets: secret(objects, grow.secret.as_ref())?,

@@ -1,4 +1,4 @@
-//! The CRI's configuration of a pod's sandbox and containers, as kubelet writes it.
+//! The CRI's configurations of a pod's sandbox and containers, which are those of kubelet.
 
 mod container;
 mod env;
@@ -16,77 +16,64 @@ pub(crate) use container::{NewContainer, container, subpath};
 pub(crate) use sandbox::sandbox;
 pub(crate) use unsupported::ignored;
 
-/// Something that a pod asks can't be.
+/// The error of a configuration that is invalid or not supported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// crustlet doesn't do it, and the pod would run wrongly without.
+    /// The pod needs fields that crustlet doesn't support.
     #[error("{}", .0.join("; "))]
     Unsupported(Vec<String>),
-    /// There is no such class.
-    #[error("runtimeclass {0} not found; hint: give its manifest")]
+    /// The pod's runtime class doesn't exist.
+    #[error("runtimeclass {0} not found; hint: add its manifest")]
     NoRuntimeClass(String),
-    /// A variable without a value that anybody here knows.
+    /// An environment variable is invalid, or its value isn't supported.
     #[error("container {container:?}: env {name:?}: {reason}")]
     Env {
-        /// In the pod.
         container: String,
-        /// The variable's.
+        /// The variable's name.
         name: String,
-        /// The flaw.
         reason: String,
     },
-    /// A part of a volume that can't be one.
+    /// A mount, or its subPath, is invalid.
     #[error("container {container:?}: volumeMounts {volume:?}: {reason}")]
     Mount {
-        /// In the pod.
         container: String,
         /// The volume's name in the pod.
         volume: String,
-        /// The flaw.
         reason: String,
     },
-    /// The amount of a resource can't be parsed.
-    #[error("container {container:?}: resources: {resource}: {amount:?} is no amount")]
-    Amount {
-        /// In the pod.
+    /// The quantity of a resource can't be parsed.
+    #[error("container {container:?}: resources: {resource}: {amount:?} is not a valid quantity")]
+    InvalidQuantity {
         container: String,
         resource: &'static str,
-        /// The text of the amount.
         amount: String,
     },
-    /// It has no image.
     #[error("container {0:?} has no image")]
     NoImage(String),
-    /// `runAsNonRoot`
-    #[error("container {container:?} has runAsNonRoot, and {reason}")]
-    Root {
-        /// In the pod.
-        container: String,
-        /// The reason, with the user that it would run as.
-        reason: String,
-    },
-    /// The CRI knows paths as texts alone.
-    #[error("{}: the path is no UTF-8", .0.display())]
-    NotText(PathBuf),
+    /// The container has `runAsNonRoot` but would run as root, or might.
+    #[error("container {container:?}: runAsNonRoot is set, but {reason}")]
+    RunsAsRoot { container: String, reason: String },
+    /// A path isn't UTF-8, which the CRI's strings have to be.
+    #[error("{}: the path is not UTF-8", .0.display())]
+    NotUtf8(PathBuf),
 }
 
-/// The facts of a node that all its pods share.
+/// The properties of the node that all of its pods share.
 #[derive(Debug, Clone)]
-pub(crate) struct NodeFacts {
-    /// The node's name.
+pub(crate) struct NodeInfo {
     pub(crate) name: String,
-    /// The id of this crustlet, which labels its pods.
+    /// The ID of this crustlet, which labels its pods.
     pub(crate) owner: String,
-    /// The directory of containers' logs.
+    /// The directory of all pods' logs.
     pub(crate) logs: PathBuf,
-    /// The cgroup of all pods. Empty means the runtime's choice.
+    /// The parent cgroup of all pods. Empty means the runtime's choice.
     pub(crate) cgroup_parent: String,
-    /// In bytes: the node's.
+    /// The node's memory in bytes.
     pub(crate) memory: u64,
 }
 
-impl NodeFacts {
-    /// This one.
+impl NodeInfo {
+    /// Returns the properties of this node. `owner` is the ID of this crustlet.
     pub(crate) fn of(settings: &Settings, owner: &str) -> Self {
         let system = rustix::system::sysinfo();
         let unit = u64::from(system.mem_unit);
@@ -100,28 +87,28 @@ impl NodeFacts {
     }
 
     /// Returns the directory of a pod's logs.
-    pub(crate) fn logs_of(&self, pod: &Name, uid: &str) -> PathBuf {
+    pub(crate) fn pod_logs_dir(&self, pod: &Name, uid: &str) -> PathBuf {
         let Name { namespace, name } = pod;
         self.logs.join(format!("{namespace}_{name}_{uid}"))
     }
 }
 
-/// Returns the path of a container's log below its pod's directory.
+/// Returns the path of a container's log, relative to the directory of its pod's logs.
 pub(crate) fn log_path(container: &str, attempt: u32) -> PathBuf {
     Path::new(container).join(format!("{attempt}.log"))
 }
 
 /// The source of one of a container's `volumeMounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Source {
-    /// On the host, with its subPath.
+pub(crate) struct MountSource {
+    /// The path on the host, including the subPath.
     pub(crate) host_path: PathBuf,
-    /// Whatever the container says.
+    /// Whether the mount is read-only even if the container's `volumeMounts` doesn't say so.
     pub(crate) read_only: bool,
 }
 
-/// Returns the runtime handler of a pod. Empty means the runtime's choice.
-pub(crate) fn handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigError> {
+/// Returns the runtime handler of a pod. Empty means the runtime's default.
+pub(crate) fn runtime_handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigError> {
     let class = pod.spec.runtime_class_name.as_deref();
     let Some(class) = class.filter(|it| !it.is_empty()) else {
         return Ok(String::new());
@@ -132,8 +119,8 @@ pub(crate) fn handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigErro
     }
 }
 
-/// Checks that crustlet supports all that a pod asks for, as far as that is known before its images are pulled.
-pub(crate) fn check(pod: &Pod, node: &NodeFacts) -> Result<(), ConfigError> {
+/// Checks that crustlet supports everything that a pod asks for, as far as that is known before its images are pulled.
+pub(crate) fn check(pod: &Pod, node: &NodeInfo) -> Result<(), ConfigError> {
     unsupported::check(pod)?;
     for container in pod.containers() {
         if container.image.as_deref().is_none_or(str::is_empty) {
@@ -148,9 +135,9 @@ pub(crate) fn check(pod: &Pod, node: &NodeFacts) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn text(path: &Path) -> Result<String, ConfigError> {
+fn utf8(path: &Path) -> Result<String, ConfigError> {
     let text = path.to_str().map(str::to_owned);
-    text.ok_or_else(|| ConfigError::NotText(path.to_owned()))
+    text.ok_or_else(|| ConfigError::NotUtf8(path.to_owned()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Decides the next step of a pod, from its actual to its desired state.
+//! Decides the next step of a pod from its desired and its observed state.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -6,101 +6,101 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::api::core::v1;
 
 use super::failures::RetryDelays;
-use super::observed::{Container, Observed, Sandbox, State};
-use super::restart::{Policy, next_backoff, outcome, remaining};
-use super::{End, PodStep, RunSandbox, StartContainer};
+use super::observed::{ObservedContainer, ObservedPod, ObservedSandbox, RunState};
+use super::restart::{RestartPolicy, next_backoff, outcome, remaining_backoff};
+use super::{EndStep, PodStep, RunSandbox, StartContainer};
 use crate::objects::Pod;
 
-/// From one sandbox of a pod's to the next.
-const BETWEEN: Duration = Duration::from_secs(2);
+/// The shortest time between the creation of a sandbox and that of its replacement.
+const SANDBOX_DELAY: Duration = Duration::from_secs(2);
 
 /// The desired state of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PodGoal<'a> {
-    /// It is to run.
+    /// Run the pod.
     Run {
         pod: &'a Pod,
-        /// Whether its volumes are where its containers will look for them.
+        /// Whether all of the pod's volumes are mounted, except those that the runtime handler mounts in the sandbox.
         volumes_ready: bool,
-        /// The sandboxes for which the runtime handler has mounted the pod's volumes, if it has such volumes.
-        told: Option<&'a BTreeSet<String>>,
+        /// The sandboxes in which the runtime handler has mounted the pod's volumes. `None` if it has none to mount.
+        published_sandboxes: Option<&'a BTreeSet<String>>,
     },
-    /// It is to go, and nothing new is started of it.
+    /// End the pod. Nothing is started any more.
     End {
-        /// How long its containers have to end.
+        /// How long the containers have to end.
         grace: Duration,
     },
 }
 
-/// The next step of a pod, or how long there is none.
+/// The decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// The step to take now.
+pub(crate) enum NextAction {
     Step(PodStep),
-    /// No step for this long.
+    /// Decide again after this time.
     Wait(Duration),
-    /// No step before something changes.
+    /// Decide again when something has changed.
     Idle,
 }
 
-/// Decides the next step of a pod. `observed` was read after its last step had ended; `held` has the steps that failed.
+/// Decides the next step of a pod. `observed` has to be read after the last step has ended. `retry_delays` has the
+/// subjects whose steps have failed.
 pub(crate) fn next(
-    wanted: PodGoal<'_>,
-    observed: Option<&Observed>,
-    held: &RetryDelays,
+    goal: PodGoal<'_>,
+    observed: Option<&ObservedPod>,
+    retry_delays: &RetryDelays,
     now: SystemTime,
-) -> Next {
-    let mut choice = Choice {
-        held,
+) -> NextAction {
+    let mut chooser = StepChooser {
+        retry_delays,
         now,
         wait: None,
     };
-    let step = match (wanted, observed) {
+    let step = match (goal, observed) {
         (PodGoal::End { .. }, None) => None,
-        (PodGoal::End { grace }, Some(observed)) => choice.end(observed, grace),
+        (PodGoal::End { grace }, Some(observed)) => chooser.end(observed, grace),
         (
             PodGoal::Run {
                 pod,
                 volumes_ready,
-                told,
+                published_sandboxes,
             },
             observed,
-        ) => choice.run(pod, volumes_ready, told, observed),
+        ) => chooser.run(pod, volumes_ready, published_sandboxes, observed),
     };
-    match (step, choice.wait) {
-        (Some(step), _) => Next::Step(step),
-        (None, Some(wait)) => Next::Wait(wait),
-        (None, None) => Next::Idle,
+    match (step, chooser.wait) {
+        (Some(step), _) => NextAction::Step(step),
+        (None, Some(wait)) => NextAction::Wait(wait),
+        (None, None) => NextAction::Idle,
     }
 }
 
-struct Choice<'a> {
-    held: &'a RetryDelays,
+struct StepChooser<'a> {
+    retry_delays: &'a RetryDelays,
     now: SystemTime,
     wait: Option<Duration>,
 }
 
-impl Choice<'_> {
+impl StepChooser<'_> {
     fn wait(&mut self, pause: Duration) {
         self.wait = Some(self.wait.map_or(pause, |wait| wait.min(pause)));
     }
 
-    /// A step, unless it failed lately.
-    fn offer(&mut self, step: PodStep) -> Option<PodStep> {
-        if let Some(pause) = self.held.0.get(&step.subject()) {
+    /// Returns the step, unless its subject has failed and isn't to be retried yet.
+    fn unless_held(&mut self, step: PodStep) -> Option<PodStep> {
+        if let Some(pause) = self.retry_delays.0.get(&step.subject()) {
             self.wait(*pause);
             return None;
         }
         Some(step)
     }
 
-    fn end(&mut self, observed: &Observed, grace: Duration) -> Option<PodStep> {
+    fn end(&mut self, observed: &ObservedPod, grace: Duration) -> Option<PodStep> {
         if !observed.is_stopped() {
-            return self.offer(stop(observed, grace));
+            return self.unless_held(stop_pod(observed, grace));
         }
         let containers = observed.containers.iter().map(|it| it.id.clone());
         let sandboxes = observed.sandboxes.iter().map(|it| it.id.clone());
-        self.offer(PodStep::End(End::RemovePod {
+        self.unless_held(PodStep::End(EndStep::RemovePod {
             containers: containers.collect(),
             sandboxes: sandboxes.collect(),
         }))
@@ -110,145 +110,159 @@ impl Choice<'_> {
         &mut self,
         pod: &Pod,
         volumes_ready: bool,
-        told: Option<&BTreeSet<String>>,
-        observed: Option<&Observed>,
+        published_sandboxes: Option<&BTreeSet<String>>,
+        observed: Option<&ObservedPod>,
     ) -> Option<PodStep> {
         let Some(observed) = observed else {
-            return volumes_ready.then(|| self.offer(sandbox(None))).flatten();
+            return volumes_ready
+                .then(|| self.unless_held(run_sandbox(None)))
+                .flatten();
         };
         if outcome(pod, observed).is_some() {
-            // Its volumes are somebody else's to have. What is left tells how it ended.
+            // Other pods may use its volumes now. What is kept shows how the pod ended.
             return if observed.is_stopped() {
-                self.tidy(observed)
+                self.remove_old(observed)
             } else {
-                self.offer(stop(observed, observed.grace()))
+                self.unless_held(stop_pod(observed, observed.grace()))
             };
         }
         if !volumes_ready {
             return None;
         }
-        let Some(current) = current(observed) else {
-            // What lives without its sandbox, or in one of two, goes with it.
+        let Some(current) = current_sandbox(observed) else {
+            // Containers in another sandbox, or in one of two ready sandboxes, are stopped with all sandboxes.
             return if observed.is_stopped() {
-                self.tidy(observed).or_else(|| self.another(observed))
+                self.remove_old(observed)
+                    .or_else(|| self.new_sandbox(observed))
             } else {
-                self.offer(stop(observed, observed.grace()))
+                self.unless_held(stop_pod(observed, observed.grace()))
             };
         };
-        if told.is_some_and(|told| !told.contains(&current.id)) {
+        if published_sandboxes.is_some_and(|published| !published.contains(&current.id)) {
             let sandbox = current.id.clone();
-            return self.offer(PodStep::PublishToRuntime { sandbox });
+            return self.unless_held(PodStep::PublishToRuntime { sandbox });
         }
         self.containers(pod, observed, current)
-            .or_else(|| self.tidy(observed))
+            .or_else(|| self.remove_old(observed))
     }
 
-    /// A sandbox after those that died; not one after another for one that dies at once.
-    fn another(&mut self, observed: &Observed) -> Option<PodStep> {
+    /// Replaces the sandbox, but not at once if the last one was just created: a sandbox that ends at once isn't replaced in
+    /// a loop.
+    fn new_sandbox(&mut self, observed: &ObservedPod) -> Option<PodStep> {
         let newest = observed.sandboxes.first();
         let age = newest.and_then(|it| self.now.duration_since(it.created).ok());
-        match age.and_then(|age| BETWEEN.checked_sub(age)) {
+        match age.and_then(|age| SANDBOX_DELAY.checked_sub(age)) {
             Some(pause) if !pause.is_zero() => {
                 self.wait(pause);
                 None
             }
-            _ => self.offer(sandbox(Some(observed))),
+            _ => self.unless_held(run_sandbox(Some(observed))),
         }
     }
 
-    fn containers(&mut self, pod: &Pod, observed: &Observed, current: &Sandbox) -> Option<PodStep> {
-        let is_known = |it: &&Container| pod.containers().any(|known| known.name == it.name);
+    fn containers(
+        &mut self,
+        pod: &Pod,
+        observed: &ObservedPod,
+        current: &ObservedSandbox,
+    ) -> Option<PodStep> {
+        let is_known =
+            |it: &&ObservedContainer| pod.containers().any(|known| known.name == it.name);
         if let Some(other) = observed.alive().find(|it| !is_known(it)) {
-            return self.offer(stop_one(other, observed));
+            return self.unless_held(stop_container(other, observed));
         }
-        let policy = Policy::of(pod);
-        let has_begun = |it: &v1::Container| observed.latest_in(&current.id, &it.name).is_some();
-        // One after another, and anew in each sandbox. That they are done is known by what comes after them.
-        if !pod.spec.containers.iter().any(has_begun) {
+        let policy = RestartPolicy::of(pod);
+        let is_created = |it: &v1::Container| observed.latest_in(&current.id, &it.name).is_some();
+        // Init containers run one after another, and again in each sandbox. Once an app container exists, all of them have
+        // succeeded, even if they were removed since.
+        if !pod.spec.containers.iter().any(is_created) {
             for container in pod.spec.init_containers.iter().flatten() {
                 let name = &container.name;
-                let here = observed.latest_in(&current.id, name);
-                let is_done = |it: &Container| it.exit().is_some_and(|exit| exit.code == 0);
-                if here.is_some_and(is_done) {
+                let latest = observed.latest_in(&current.id, name);
+                let is_done = |it: &ObservedContainer| it.exit().is_some_and(|exit| exit.code == 0);
+                if latest.is_some_and(is_done) {
                     continue;
                 }
-                return match here {
-                    None => self.offer(start(name, observed.latest(name), current)),
-                    Some(here) => self.again(here, policy, observed, current),
+                return match latest {
+                    None => self.unless_held(start_container(name, observed.latest(name), current)),
+                    Some(latest) => self.restart(latest, policy, observed, current),
                 };
             }
         }
         pod.spec.containers.iter().find_map(|container| {
             let name = &container.name;
             match observed.latest(name) {
-                None => self.offer(start(name, None, current)),
-                Some(latest) => self.again(latest, policy, observed, current),
+                None => self.unless_held(start_container(name, None, current)),
+                Some(latest) => self.restart(latest, policy, observed, current),
             }
         })
     }
 
-    /// Decides the step for a container that isn't running.
-    fn again(
+    /// Decides the step for an existing container. There is none for a running one.
+    fn restart(
         &mut self,
-        latest: &Container,
-        policy: Policy,
-        observed: &Observed,
-        current: &Sandbox,
+        latest: &ObservedContainer,
+        policy: RestartPolicy,
+        observed: &ObservedPod,
+        current: &ObservedSandbox,
     ) -> Option<PodStep> {
         match &latest.state {
-            // Whoever made it ended before it was started. It counts for none.
-            State::Created => self.offer(remove(latest)),
-            State::Unknown => self.offer(stop_one(latest, observed)),
-            State::Exited(exit) if policy.restarts(exit) => match remaining(latest, self.now) {
-                Some(pause) => {
-                    self.wait(pause);
-                    None
+            // crustlet ended between creating and starting it. That attempt doesn't count.
+            RunState::Created => self.unless_held(remove_container(latest)),
+            RunState::Unknown => self.unless_held(stop_container(latest, observed)),
+            RunState::Exited(exit) if policy.restarts(exit) => {
+                match remaining_backoff(latest, self.now) {
+                    Some(pause) => {
+                        self.wait(pause);
+                        None
+                    }
+                    None => self.unless_held(start_container(&latest.name, Some(latest), current)),
                 }
-                None => self.offer(start(&latest.name, Some(latest), current)),
-            },
-            State::Running { .. } | State::Exited(_) => None,
+            }
+            RunState::Running { .. } | RunState::Exited(_) => None,
         }
     }
 
-    /// Removes ended containers. Of each name the last one and the one before it stay, for their logs.
-    fn tidy(&mut self, observed: &Observed) -> Option<PodStep> {
-        let is_kept = |it: &Container| {
+    /// Removes an old container or sandbox. For each name the newest container is kept, and the one before it while the
+    /// newest hasn't ended, for their logs.
+    fn remove_old(&mut self, observed: &ObservedPod) -> Option<PodStep> {
+        let is_kept = |it: &ObservedContainer| {
             let latest = observed.latest(&it.name);
-            let before = latest.and_then(|latest| {
+            let previous = latest.and_then(|latest| {
                 if latest.exit().is_some() {
                     None
                 } else {
-                    observed.before(latest)
+                    observed.previous(latest)
                 }
             });
-            [latest, before]
+            [latest, previous]
                 .into_iter()
                 .flatten()
                 .any(|kept| kept.id == it.id)
         };
         let mut containers = observed.containers.iter();
         if let Some(old) = containers.find(|it| !it.is_alive() && !is_kept(it)) {
-            return self.offer(remove(old));
+            return self.unless_held(remove_container(old));
         }
-        let is_empty = |it: &&Sandbox| {
+        let is_empty = |it: &&ObservedSandbox| {
             let mut containers = observed.containers.iter();
             !it.is_ready && !containers.any(|container| container.sandbox == it.id)
         };
         let old = observed.sandboxes.iter().skip(1).find(is_empty)?;
         let id = old.id.clone();
-        self.offer(PodStep::End(End::RemoveSandbox { id }))
+        self.unless_held(PodStep::End(EndStep::RemoveSandbox { id }))
     }
 }
 
-/// Returns the newest sandbox, if it is the only ready one and all living containers are in it.
-fn current(observed: &Observed) -> Option<&Sandbox> {
+/// Returns the newest sandbox if it is the only ready one and contains all containers that may have processes.
+fn current_sandbox(observed: &ObservedPod) -> Option<&ObservedSandbox> {
     let (newest, older) = observed.sandboxes.split_first()?;
     let is_alone = newest.is_ready && !older.iter().any(|it| it.is_ready);
-    let is_elsewhere = |it: &Container| it.sandbox != newest.id;
+    let is_elsewhere = |it: &ObservedContainer| it.sandbox != newest.id;
     (is_alone && !observed.alive().any(is_elsewhere)).then_some(newest)
 }
 
-fn sandbox(observed: Option<&Observed>) -> PodStep {
+fn run_sandbox(observed: Option<&ObservedPod>) -> PodStep {
     let before = observed
         .map(|it| it.sandboxes.as_slice())
         .unwrap_or_default();
@@ -259,7 +273,11 @@ fn sandbox(observed: Option<&Observed>) -> PodStep {
     })
 }
 
-fn start(name: &str, before: Option<&Container>, sandbox: &Sandbox) -> PodStep {
+fn start_container(
+    name: &str,
+    before: Option<&ObservedContainer>,
+    sandbox: &ObservedSandbox,
+) -> PodStep {
     PodStep::StartContainer(StartContainer {
         name: name.to_owned(),
         attempt: before.map_or(0, |it| it.attempt + 1),
@@ -269,25 +287,25 @@ fn start(name: &str, before: Option<&Container>, sandbox: &Sandbox) -> PodStep {
     })
 }
 
-fn stop(observed: &Observed, grace: Duration) -> PodStep {
+fn stop_pod(observed: &ObservedPod, grace: Duration) -> PodStep {
     let alive = observed.alive().map(|it| (it.id.clone(), it.name.clone()));
-    PodStep::End(End::StopPod {
+    PodStep::End(EndStep::StopPod {
         containers: alive.collect(),
         sandboxes: observed.sandboxes.iter().map(|it| it.id.clone()).collect(),
         grace,
     })
 }
 
-fn stop_one(container: &Container, observed: &Observed) -> PodStep {
-    PodStep::End(End::StopContainer {
+fn stop_container(container: &ObservedContainer, observed: &ObservedPod) -> PodStep {
+    PodStep::End(EndStep::StopContainer {
         id: container.id.clone(),
         name: container.name.clone(),
         grace: observed.grace(),
     })
 }
 
-fn remove(container: &Container) -> PodStep {
-    PodStep::End(End::RemoveContainer {
+fn remove_container(container: &ObservedContainer) -> PodStep {
+    PodStep::End(EndStep::RemoveContainer {
         id: container.id.clone(),
         name: container.name.clone(),
         attempt: container.attempt,

@@ -1,81 +1,81 @@
-//! The failed steps of a pod, and the delays before they are retried.
+//! The failed steps of a pod, and the delays before their retries.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Subject;
+use super::StepSubject;
 use crate::volumes::backoff::Backoff;
 
-/// kubelet tries each ten seconds. What is soon mended is tried again sooner.
-const STEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// kubelet's, of a registry that doesn't give an image.
-const PULL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// The first and the longest delay before a step is retried. kubelet retries every ten seconds; the first retries are
+/// sooner because many failures pass quickly.
+const STEP_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// The first and the longest delay after a failed pull, which are kubelet's.
+const PULL_BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
 /// The failure of a step of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// In one word, as kubelet's: `CreateContainerError`, `ErrImagePull`.
+    /// The reason of kubelet, such as `CreateContainerError` or `ErrImagePull`.
     pub(crate) reason: &'static str,
-    /// In a sentence.
     pub(crate) message: String,
-    /// Whether it is a registry's.
+    /// Whether an image couldn't be pulled.
     pub(crate) is_pull: bool,
 }
 
 impl Failure {
-    /// kubelet's reason where a pod asks for what it can't have.
-    pub(crate) const CONFIG: &'static str = "CreateContainerConfigError";
+    /// kubelet's reason for a configuration that is invalid or not supported.
+    pub(crate) const CONFIG_ERROR: &'static str = "CreateContainerConfigError";
 }
 
-/// A pod's, each until what it is about works.
+/// The failures of a pod's steps. A failure is kept until a step for the same subject succeeds.
 #[derive(Debug)]
 pub(crate) struct Failures {
-    told: BTreeMap<Subject, Failure>,
-    steps: Backoff<Subject>,
-    pulls: Backoff<Subject>,
+    last: BTreeMap<StepSubject, Failure>,
+    steps: Backoff<StepSubject>,
+    pulls: Backoff<StepSubject>,
 }
 
 impl Default for Failures {
     fn default() -> Self {
         Self {
-            told: BTreeMap::new(),
-            steps: Backoff::new(STEP.0, STEP.1),
-            pulls: Backoff::new(PULL.0, PULL.1),
+            last: BTreeMap::new(),
+            steps: Backoff::new(STEP_BACKOFF.0, STEP_BACKOFF.1),
+            pulls: Backoff::new(PULL_BACKOFF.0, PULL_BACKOFF.1),
         }
     }
 }
 
-/// The steps that have failed, with the time before each is retried.
+/// The subjects of failed steps that must not be retried yet, with the time until their retries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RetryDelays(pub(crate) BTreeMap<Subject, Duration>);
+pub(crate) struct RetryDelays(pub(crate) BTreeMap<StepSubject, Duration>);
 
 impl Failures {
-    /// It failed (again).
-    pub(crate) fn fail(&mut self, subject: Subject, failure: Failure, now: Instant) {
+    /// Records a failed step.
+    pub(crate) fn fail(&mut self, subject: StepSubject, failure: Failure, now: Instant) {
         let backoff = if failure.is_pull {
             &mut self.pulls
         } else {
             &mut self.steps
         };
         backoff.fail(&subject, now);
-        self.told.insert(subject, failure);
+        self.last.insert(subject, failure);
     }
 
-    /// It worked.
-    pub(crate) fn succeed(&mut self, subject: &Subject) {
-        self.told.remove(subject);
+    /// Records a successful step.
+    pub(crate) fn succeed(&mut self, subject: &StepSubject) {
+        self.last.remove(subject);
         self.steps.succeed(subject);
         self.pulls.succeed(subject);
     }
 
-    /// Returns the last failure of a subject.
-    pub(crate) fn of(&self, subject: &Subject) -> Option<&Failure> {
-        self.told.get(subject)
+    /// Returns the last failure for a subject, if no step has succeeded since.
+    pub(crate) fn get(&self, subject: &StepSubject) -> Option<&Failure> {
+        self.last.get(subject)
     }
 
-    /// Returns the steps that aren't retried now.
-    pub(crate) fn held(&self, now: Instant) -> RetryDelays {
-        let subjects = self.told.keys().filter_map(|subject| {
+    /// Returns the subjects that must not be retried yet.
+    pub(crate) fn retry_delays(&self, now: Instant) -> RetryDelays {
+        let subjects = self.last.keys().filter_map(|subject| {
             let remaining = [&self.steps, &self.pulls].map(|it| it.remaining(subject, now));
             Some((subject.clone(), remaining.into_iter().flatten().max()?))
         });
@@ -96,24 +96,24 @@ mod tests {
     }
 
     #[test]
-    fn failed_pulls_are_held_longer_and_others_are_not() {
+    fn a_failed_pull_is_retried_later_than_other_steps() {
         let (mut failures, now) = (Failures::default(), Instant::now());
-        let [app, other] = ["app", "other"].map(|it| Subject::Container(it.to_owned()));
+        let [app, other] = ["app", "other"].map(|it| StepSubject::Container(it.to_owned()));
         failures.fail(app.clone(), failure(true), now);
         failures.fail(other.clone(), failure(false), now);
-        let mut held = BTreeMap::from([
+        let mut retry_delays = BTreeMap::from([
             (app.clone(), Duration::from_secs(10)),
             (other.clone(), Duration::from_secs(1)),
         ]);
-        assert_eq!(failures.held(now).0, held);
+        assert_eq!(failures.retry_delays(now).0, retry_delays);
         let later = now + Duration::from_secs(1);
-        held.remove(&other);
-        held.insert(app.clone(), Duration::from_secs(9));
-        assert_eq!(failures.held(later).0, held);
-        assert!(failures.of(&other).is_some(), "it didn't work yet");
+        retry_delays.remove(&other);
+        retry_delays.insert(app.clone(), Duration::from_secs(9));
+        assert_eq!(failures.retry_delays(later).0, retry_delays);
+        assert!(failures.get(&other).is_some(), "no step has succeeded yet");
         failures.succeed(&app);
         failures.succeed(&other);
-        assert_eq!(failures.held(now), RetryDelays::default());
-        assert_eq!(failures.of(&app), None);
+        assert_eq!(failures.retry_delays(now), RetryDelays::default());
+        assert_eq!(failures.get(&app), None);
     }
 }

@@ -1,12 +1,12 @@
-//! Pods for tests, desired and observed.
+//! Pods for tests, as manifests and as the container runtime reports them.
 
 use std::time::{Duration, SystemTime};
 
-use super::observed::{Container, Exit, Observed, Sandbox, State};
+use super::observed::{ContainerExit, ObservedContainer, ObservedPod, ObservedSandbox, RunState};
 use crate::objects::manifest::{self, Object};
 use crate::objects::{Name, Pod};
 
-/// A pod `default/web` with this spec.
+/// Returns the pod `default/web` with this spec.
 pub(super) fn pod(spec: &str) -> Pod {
     let text = format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, uid: u, labels: {{app: shop}}}}\nspec: {spec}"
@@ -18,14 +18,14 @@ pub(super) fn pod(spec: &str) -> Pod {
     }
 }
 
-/// Returns the time that is this many seconds after 1970 began.
+/// Returns the time this many seconds after the Unix epoch.
 pub(super) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// The sandbox `s<attempt>`.
-pub(super) fn sandbox(attempt: u32, is_ready: bool) -> Sandbox {
-    Sandbox {
+/// Returns the sandbox `s<attempt>`, created at second `attempt + 1`.
+pub(super) fn sandbox(attempt: u32, is_ready: bool) -> ObservedSandbox {
+    ObservedSandbox {
         id: format!("s{attempt}"),
         attempt,
         is_ready,
@@ -37,9 +37,9 @@ pub(super) fn sandbox(attempt: u32, is_ready: bool) -> Sandbox {
     }
 }
 
-/// The container `<name>-<attempt>` in the sandbox `s0`.
-pub(super) fn container(name: &str, attempt: u32, state: State) -> Container {
-    Container {
+/// Returns the container `<name>-<attempt>` in the sandbox `s0`, created at second `attempt + 10`.
+pub(super) fn container(name: &str, attempt: u32, state: RunState) -> ObservedContainer {
+    ObservedContainer {
         id: format!("{name}-{attempt}"),
         sandbox: "s0".to_owned(),
         name: name.to_owned(),
@@ -51,33 +51,33 @@ pub(super) fn container(name: &str, attempt: u32, state: State) -> Container {
     }
 }
 
-impl Container {
-    /// In another sandbox.
+impl ObservedContainer {
+    /// Moves the container to the sandbox `s<attempt>`.
     pub(super) fn in_sandbox(mut self, attempt: u32) -> Self {
         self.sandbox = format!("s{attempt}");
         self
     }
 
-    /// With a pause for the one after it.
+    /// Sets the delay before the next start.
     pub(super) fn backing_off(mut self, seconds: u64) -> Self {
         self.backoff = Duration::from_secs(seconds);
         self
     }
 }
 
-/// Since the hundredth second.
-pub(super) fn running() -> State {
-    State::Running { since: at(100) }
+/// Returns the state of a container that has been running since second 100.
+pub(super) fn running() -> RunState {
+    RunState::Running { since: at(100) }
 }
 
-/// It ran from the hundredth second to the hundred and first.
-pub(super) fn exited(code: i32) -> State {
+/// Returns the state of a container that ran from second 100 to second 101.
+pub(super) fn exited(code: i32) -> RunState {
     exited_after(code, 1)
 }
 
-/// It ran for so long from the hundredth second.
-pub(super) fn exited_after(code: i32, seconds: u64) -> State {
-    State::Exited(Exit {
+/// Returns the state of a container that was started at second 100 and ran for `seconds`.
+pub(super) fn exited_after(code: i32, seconds: u64) -> RunState {
+    RunState::Exited(ContainerExit {
         code,
         started: Some(at(100)),
         finished: at(100 + seconds),
@@ -86,12 +86,12 @@ pub(super) fn exited_after(code: i32, seconds: u64) -> State {
     })
 }
 
-/// The pod with these; the newest first, as always.
-pub(super) fn observed(
-    sandboxes: impl IntoIterator<Item = Sandbox>,
-    containers: impl IntoIterator<Item = Container>,
-) -> Observed {
-    Observed {
+/// Returns the pod `default/web` with these sandboxes and containers. Both have the newest first.
+pub(super) fn observed_pod(
+    sandboxes: impl IntoIterator<Item = ObservedSandbox>,
+    containers: impl IntoIterator<Item = ObservedContainer>,
+) -> ObservedPod {
+    ObservedPod {
         name: Name::new("default", "web"),
         uid: "u".to_owned(),
         sandboxes: sandboxes.into_iter().collect(),

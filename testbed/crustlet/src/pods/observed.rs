@@ -10,143 +10,133 @@ use crate::events::Regarding;
 use crate::objects::manifest::is_name;
 use crate::objects::{Kind, Name};
 
-/// kubelet's `terminationGracePeriodSeconds` where nobody says otherwise.
-const GRACE: Duration = Duration::from_secs(30);
+/// kubelet's default of `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// A pod that the runtime has something of.
+/// The sandboxes and containers that the runtime has of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Observed {
+pub(crate) struct ObservedPod {
     pub(crate) name: Name,
     pub(crate) uid: String,
-    /// The newest first.
-    pub(crate) sandboxes: Vec<Sandbox>,
-    /// The newest first of each name.
-    pub(crate) containers: Vec<Container>,
+    /// The sandboxes, newest first.
+    pub(crate) sandboxes: Vec<ObservedSandbox>,
+    /// The containers. Those with the same name are sorted newest first.
+    pub(crate) containers: Vec<ObservedContainer>,
 }
 
-/// A pod's sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sandbox {
-    /// The runtime's.
+pub(crate) struct ObservedSandbox {
     pub(crate) id: String,
-    /// How many there were before it.
+    /// The number of sandboxes that the pod had before.
     pub(crate) attempt: u32,
-    /// Whether it lives.
     pub(crate) is_ready: bool,
-    /// When it was made.
     pub(crate) created: SystemTime,
     /// The runtime handler. Empty means the runtime's choice.
     pub(crate) handler: String,
-    /// In the pod's network; none in the node's.
+    /// The IP address. `None` if the sandbox isn't ready or is in the node's network.
     pub(crate) address: Option<String>,
     /// How long the pod's containers have to end.
     pub(crate) grace: Duration,
-    /// When the pod's first one was made.
+    /// When the pod's first sandbox was created.
     pub(crate) started: SystemTime,
 }
 
-/// A pod's container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Container {
-    /// The runtime's.
+pub(crate) struct ObservedContainer {
     pub(crate) id: String,
-    /// The id of that which it is in.
+    /// The ID of the sandbox.
     pub(crate) sandbox: String,
-    /// In the pod.
+    /// The name in the pod.
     pub(crate) name: String,
-    /// How often it was started before.
+    /// How often a container with this name was started before.
     pub(crate) attempt: u32,
-    /// The image as the runtime has it.
+    /// The image's reference in the runtime.
     pub(crate) image_id: String,
-    /// When it was made.
     pub(crate) created: SystemTime,
-    pub(crate) state: State,
-    /// How long the one after it waits.
+    pub(crate) state: RunState,
+    /// How long the next container with this name waits before it is started.
     pub(crate) backoff: Duration,
 }
 
 /// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It was never started.
+pub(crate) enum RunState {
+    /// It was created but never started.
     Created,
-    /// It runs.
     Running {
-        /// Since when.
         since: SystemTime,
     },
     /// It ended, or couldn't be started.
-    Exited(Exit),
-    /// The runtime can't tell.
+    Exited(ContainerExit),
+    /// The runtime doesn't know the state.
     Unknown,
 }
 
 /// How a container ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Exit {
-    /// The exit code, as a shell has it.
+pub(crate) struct ContainerExit {
+    /// The exit code, which is 128 plus the number of the signal for a killed process.
     pub(crate) code: i32,
-    /// When it was started, if it was.
+    /// When the container was started. `None` if it never was.
     pub(crate) started: Option<SystemTime>,
-    /// When it ended.
     pub(crate) finished: SystemTime,
-    /// In one word: `Completed`, `Error`, `OOMKilled`, `StartError`.
+    /// The runtime's reason, such as `Completed`, `Error`, `OOMKilled` or `StartError`.
     pub(crate) reason: String,
-    /// The runtime's own words.
+    /// The runtime's message.
     pub(crate) message: String,
 }
 
-impl Container {
-    /// Whether processes of it may live.
+impl ObservedContainer {
+    /// Returns whether the container may have processes.
     pub(crate) const fn is_alive(&self) -> bool {
-        matches!(self.state, State::Running { .. } | State::Unknown)
+        matches!(self.state, RunState::Running { .. } | RunState::Unknown)
     }
 
-    /// How it ended, if it did.
-    pub(crate) const fn exit(&self) -> Option<&Exit> {
+    /// Returns how the container ended, or `None` if it hasn't.
+    pub(crate) const fn exit(&self) -> Option<&ContainerExit> {
         match &self.state {
-            State::Exited(exit) => Some(exit),
+            RunState::Exited(exit) => Some(exit),
             _ => None,
         }
     }
 }
 
-impl Observed {
-    /// The last container by a name that was made.
-    pub(crate) fn latest(&self, name: &str) -> Option<&Container> {
+impl ObservedPod {
+    /// Returns the newest container with a name.
+    pub(crate) fn latest(&self, name: &str) -> Option<&ObservedContainer> {
         self.containers.iter().find(|it| it.name == name)
     }
 
-    /// The last one by a name in a sandbox.
-    pub(crate) fn latest_in(&self, sandbox: &str, name: &str) -> Option<&Container> {
+    /// Returns the newest container with a name in a sandbox.
+    pub(crate) fn latest_in(&self, sandbox: &str, name: &str) -> Option<&ObservedContainer> {
         let mut containers = self.containers.iter();
         containers.find(|it| it.sandbox == sandbox && it.name == name)
     }
 
-    /// The one before the last by a name, if it ended.
-    pub(crate) fn before(&self, latest: &Container) -> Option<&Container> {
+    /// Returns the container before the newest one with the same name, if it has ended.
+    pub(crate) fn previous(&self, latest: &ObservedContainer) -> Option<&ObservedContainer> {
         let mut containers = self.containers.iter();
         containers.find(|it| it.name == latest.name && it.id != latest.id && it.exit().is_some())
     }
 
-    /// Those with processes that may live.
-    pub(crate) fn alive(&self) -> impl Iterator<Item = &Container> {
+    /// Returns the containers that may have processes.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = &ObservedContainer> {
         self.containers.iter().filter(|it| it.is_alive())
     }
 
-    /// Whether nothing of it runs: its volumes are free.
+    /// Returns whether no container has processes and no sandbox is ready, so that the pod's volumes aren't used any more.
     pub(crate) fn is_stopped(&self) -> bool {
         self.alive().next().is_none() && !self.sandboxes.iter().any(|it| it.is_ready)
     }
 
-    /// Returns how long its containers have to end, as it was set when the last sandbox was made.
+    /// Returns how long the pod's containers have to end, as recorded with its newest sandbox.
     pub(crate) fn grace(&self) -> Duration {
-        self.sandboxes.first().map_or(GRACE, |it| it.grace)
+        self.sandboxes.first().map_or(DEFAULT_GRACE, |it| it.grace)
     }
 }
 
-impl From<&Observed> for Regarding {
-    fn from(pod: &Observed) -> Self {
+impl From<&ObservedPod> for Regarding {
+    fn from(pod: &ObservedPod) -> Self {
         Self {
             kind: Kind::Pod,
             name: pod.name.clone(),
@@ -155,26 +145,26 @@ impl From<&Observed> for Regarding {
     }
 }
 
-/// Sandboxes with their addresses, and containers with their status where they have one, put together by pods' uids.
-/// What has another's labels is another's.
-pub(crate) fn gather(
+/// Groups sandboxes, with their addresses, and containers, with their status if it is known, by the UIDs of their pods.
+/// Those without valid labels are left out.
+pub(crate) fn group_by_pod(
     sandboxes: Vec<(v1::PodSandbox, Option<String>)>,
     containers: Vec<(v1::Container, Option<v1::ContainerStatus>)>,
-) -> BTreeMap<String, Observed> {
+) -> BTreeMap<String, ObservedPod> {
     let mut pods = BTreeMap::new();
     for (sandbox, address) in sandboxes {
         if let Some(pod) = pod_of(&mut pods, &sandbox.labels) {
-            pod.sandboxes.push(Sandbox::of(sandbox, address));
+            pod.sandboxes.push(ObservedSandbox::of(sandbox, address));
         }
     }
     for (container, status) in containers {
         if let Some(pod) = pod_of(&mut pods, &container.labels)
-            && let Some(container) = Container::of(container, status)
+            && let Some(container) = ObservedContainer::of(container, status)
         {
             pod.containers.push(container);
         }
     }
-    // By attempts first: containerd knows no time of a sandbox that it couldn't make.
+    // The attempt comes first because containerd reports no creation time of a sandbox that it failed to create.
     for pod in pods.values_mut() {
         pod.sandboxes
             .sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created)));
@@ -185,13 +175,13 @@ pub(crate) fn gather(
 }
 
 fn pod_of<'p>(
-    pods: &'p mut BTreeMap<String, Observed>,
+    pods: &'p mut BTreeMap<String, ObservedPod>,
     labels: &HashMap<String, String>,
-) -> Option<&'p mut Observed> {
+) -> Option<&'p mut ObservedPod> {
     let label = |key| labels.get(key).filter(|value| is_name(value));
     let uid = label(labels::POD_UID)?;
     let name = Name::new(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?);
-    let pod = pods.entry(uid.clone()).or_insert_with(|| Observed {
+    let pod = pods.entry(uid.clone()).or_insert_with(|| ObservedPod {
         name,
         uid: uid.clone(),
         sandboxes: Vec::new(),
@@ -200,18 +190,18 @@ fn pod_of<'p>(
     Some(pod)
 }
 
-impl Sandbox {
+impl ObservedSandbox {
     fn of(sandbox: v1::PodSandbox, address: Option<String>) -> Self {
         let is_ready = sandbox.state() == PodSandboxState::SandboxReady;
-        let created = moment(sandbox.created_at);
-        let note = |key| sandbox.annotations.get(key)?.parse().ok();
+        let created = from_nanoseconds(sandbox.created_at);
+        let annotation = |key| sandbox.annotations.get(key)?.parse().ok();
         Self {
             attempt: sandbox.metadata.map(|it| it.attempt).unwrap_or_default(),
             is_ready,
             created,
             address,
-            grace: note(labels::GRACE).map_or(GRACE, Duration::from_secs),
-            started: note(labels::STARTED).map_or(created, |it| {
+            grace: annotation(labels::GRACE).map_or(DEFAULT_GRACE, Duration::from_secs),
+            started: annotation(labels::STARTED).map_or(created, |it| {
                 SystemTime::UNIX_EPOCH + Duration::from_nanos(it)
             }),
             handler: sandbox.runtime_handler,
@@ -220,13 +210,13 @@ impl Sandbox {
     }
 }
 
-impl Container {
+impl ObservedContainer {
     fn of(container: v1::Container, status: Option<v1::ContainerStatus>) -> Option<Self> {
         let listed = container.state();
         let state = match status {
-            Some(status) => State::of(status),
-            None if listed == ContainerState::ContainerCreated => State::Created,
-            None => State::Unknown,
+            Some(status) => RunState::of(status),
+            None if listed == ContainerState::ContainerCreated => RunState::Created,
+            None => RunState::Unknown,
         };
         let name = container.labels.get(labels::CONTAINER_NAME);
         let name = name.filter(|name| is_name(name))?;
@@ -235,7 +225,7 @@ impl Container {
         Some(Self {
             name: name.clone(),
             attempt: container.metadata.map(|it| it.attempt).unwrap_or_default(),
-            created: moment(container.created_at),
+            created: from_nanoseconds(container.created_at),
             state,
             backoff: Duration::from_secs(backoff.unwrap_or_default()),
             id: container.id,
@@ -245,17 +235,17 @@ impl Container {
     }
 }
 
-impl State {
+impl RunState {
     fn of(status: v1::ContainerStatus) -> Self {
         match status.state() {
             ContainerState::ContainerCreated => Self::Created,
             ContainerState::ContainerRunning => Self::Running {
-                since: moment(status.started_at),
+                since: from_nanoseconds(status.started_at),
             },
-            ContainerState::ContainerExited => Self::Exited(Exit {
+            ContainerState::ContainerExited => Self::Exited(ContainerExit {
                 code: status.exit_code,
-                started: (status.started_at > 0).then(|| moment(status.started_at)),
-                finished: moment(status.finished_at),
+                started: (status.started_at > 0).then(|| from_nanoseconds(status.started_at)),
+                finished: from_nanoseconds(status.finished_at),
                 reason: status.reason,
                 message: status.message,
             }),
@@ -264,8 +254,8 @@ impl State {
     }
 }
 
-/// Returns the time of the CRI's nanoseconds.
-fn moment(nanoseconds: i64) -> SystemTime {
+/// Converts a time of the CRI, which is in nanoseconds since the Unix epoch.
+fn from_nanoseconds(nanoseconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or_default())
 }
 
@@ -324,31 +314,34 @@ mod tests {
             finished_at: 2_000_000_000,
             ..v1::ContainerStatus::default()
         };
-        let is_told = matches!(
+        let has_status = matches!(
             state,
             ContainerState::ContainerRunning | ContainerState::ContainerExited
         );
-        (listed, is_told.then_some(status))
+        (listed, has_status.then_some(status))
     }
 
     #[test]
-    fn the_newest_comes_first() {
+    fn the_newest_is_sorted_first() {
         let sandboxes = [0, 2, 1].map(|attempt| (sandbox("u", attempt, attempt == 2), None));
         let containers = [
             container(0, ContainerState::ContainerExited),
             container(2, ContainerState::ContainerCreated),
             container(1, ContainerState::ContainerExited),
         ];
-        let pods = gather(sandboxes.into(), containers.into());
+        let pods = group_by_pod(sandboxes.into(), containers.into());
         let pod = &pods["u"];
         assert_eq!(pod.name, Name::new("shop", "web"));
         let ids: Vec<&str> = pod.sandboxes.iter().map(|it| it.id.as_str()).collect();
         assert_eq!(ids, ["s2", "s1", "s0"]);
         let latest = pod.latest("app").unwrap();
-        assert_eq!((latest.id.as_str(), &latest.state), ("c2", &State::Created));
-        let before = pod.before(latest).unwrap();
-        assert_eq!(before.id, "c1");
-        let exit = before.exit().unwrap();
+        assert_eq!(
+            (latest.id.as_str(), &latest.state),
+            ("c2", &RunState::Created)
+        );
+        let previous = pod.previous(latest).unwrap();
+        assert_eq!(previous.id, "c1");
+        let exit = previous.exit().unwrap();
         assert_eq!((exit.code, exit.started), (3, None));
         assert_eq!(
             exit.finished,
@@ -358,24 +351,24 @@ mod tests {
         assert_eq!(pod.alive().count(), 0);
     }
 
-    /// The state of a list doesn't count before the container's status has confirmed it.
+    /// A container's state in the list doesn't count until its status confirms it.
     #[test]
-    fn what_the_runtime_cannot_tell_may_live() {
+    fn a_container_in_an_unknown_state_may_be_alive() {
         let unknown = container(0, ContainerState::ContainerUnknown);
-        let pods = gather(Vec::new(), vec![unknown]);
+        let pods = group_by_pod(Vec::new(), vec![unknown]);
         assert_eq!(pods["u"].alive().count(), 1);
         assert!(!pods["u"].is_stopped());
     }
 
     #[test]
-    fn recorded_pod_state_is_read_and_the_rest_is_kubelets() {
+    fn recorded_pod_state_is_read_and_the_rest_has_kubelets_defaults() {
         let mut first = sandbox("u", 0, true);
         let notes = [(labels::GRACE, "5"), (labels::STARTED, "7000000000")];
         first.annotations = notes
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
         let address = Some("10.0.0.7".to_owned());
-        let pods = gather(
+        let pods = group_by_pod(
             vec![(first, address.clone()), (sandbox("v", 0, false), None)],
             Vec::new(),
         );
@@ -386,15 +379,15 @@ mod tests {
             first.started,
             SystemTime::UNIX_EPOCH + Duration::from_secs(7)
         );
-        assert_eq!(pods["v"].grace(), GRACE);
-        assert_eq!(pods["v"].sandboxes[0].started, moment(1000));
+        assert_eq!(pods["v"].grace(), DEFAULT_GRACE);
+        assert_eq!(pods["v"].sandboxes[0].started, from_nanoseconds(1000));
         assert!(pods["v"].is_stopped());
     }
 
-    /// They become parts of paths.
+    /// Labels become parts of paths.
     #[test]
-    fn labels_that_are_no_names_are_not_ours() {
-        let pods = gather(vec![(sandbox("../u", 0, true), None)], Vec::new());
+    fn pods_with_invalid_labels_are_left_out() {
+        let pods = group_by_pod(vec![(sandbox("../u", 0, true), None)], Vec::new());
         assert_eq!(pods, BTreeMap::new());
     }
 }

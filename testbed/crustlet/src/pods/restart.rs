@@ -2,28 +2,26 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::observed::{Container, Exit, Observed};
+use super::observed::{ContainerExit, ObservedContainer, ObservedPod};
 use crate::objects::Pod;
 
 /// The first delay of kubelet's `CrashLoopBackOff`.
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(300);
-/// The running time after which a container's delay begins anew.
-const LONG_ENOUGH: Duration = Duration::from_secs(600);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(10);
+/// The longest delay of kubelet's `CrashLoopBackOff`.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// The running time after which a container's delay starts over.
+const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// `restartPolicy`
+/// A pod's `restartPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// Whatever it ended with.
+pub(crate) enum RestartPolicy {
     Always,
-    /// After anything but success.
     OnFailure,
-    /// Not again.
     Never,
 }
 
-impl Policy {
-    /// A pod's. One that nobody knows was refused before.
+impl RestartPolicy {
+    /// Returns a pod's policy. Unknown policies were refused before.
     pub(crate) fn of(pod: &Pod) -> Self {
         match pod.spec.restart_policy.as_deref() {
             Some("OnFailure") => Self::OnFailure,
@@ -32,8 +30,8 @@ impl Policy {
         }
     }
 
-    /// Whether a container that ended so is started again.
-    pub(crate) const fn restarts(self, exit: &Exit) -> bool {
+    /// Returns whether a container that ended this way is started again.
+    pub(crate) const fn restarts(self, exit: &ContainerExit) -> bool {
         match self {
             Self::Always => true,
             Self::OnFailure => exit.code != 0,
@@ -42,68 +40,70 @@ impl Policy {
     }
 }
 
-/// How a pod ended for good.
+/// The final result of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// All its containers with 0.
+pub(crate) enum PodOutcome {
+    /// All containers have ended with exit code 0.
     Succeeded,
-    /// One of them didn't.
+    /// A container has ended with another exit code.
     Failed,
 }
 
-/// How a pod ended, if nothing of it will be started again.
-pub(crate) fn outcome(pod: &Pod, observed: &Observed) -> Option<Outcome> {
-    let policy = Policy::of(pod);
-    let exit = |name: &str| observed.latest(name).and_then(Container::exit);
-    let mut first = pod.spec.init_containers.iter().flatten();
-    if policy == Policy::Never && first.any(|it| exit(&it.name).is_some_and(|it| it.code != 0)) {
-        return Some(Outcome::Failed);
+/// Returns how a pod ended, or `None` if a container of it runs or will be started.
+pub(crate) fn outcome(pod: &Pod, observed: &ObservedPod) -> Option<PodOutcome> {
+    let policy = RestartPolicy::of(pod);
+    let exit = |name: &str| observed.latest(name).and_then(ObservedContainer::exit);
+    let mut init = pod.spec.init_containers.iter().flatten();
+    if policy == RestartPolicy::Never
+        && init.any(|it| exit(&it.name).is_some_and(|it| it.code != 0))
+    {
+        return Some(PodOutcome::Failed);
     }
-    let mut outcome = Outcome::Succeeded;
+    let mut outcome = PodOutcome::Succeeded;
     for container in &pod.spec.containers {
         let exit = exit(&container.name).filter(|it| !policy.restarts(it))?;
         if exit.code != 0 {
-            outcome = Outcome::Failed;
+            outcome = PodOutcome::Failed;
         }
     }
     Some(outcome)
 }
 
-/// How long a container that ended still has to wait until it is started again; none when it may be.
-pub(crate) fn remaining(ended: &Container, now: SystemTime) -> Option<Duration> {
+/// Returns how long an ended container still has to wait before it is started again. `None` if it needn't wait.
+pub(crate) fn remaining_backoff(ended: &ObservedContainer, now: SystemTime) -> Option<Duration> {
     let exit = ended.exit()?;
-    let pause = pause(ended, exit);
-    // A clock that was put back makes no pause longer.
+    let backoff = backoff(ended, exit);
+    // A clock that was set back doesn't extend the delay.
     let since = now.duration_since(exit.finished).unwrap_or_default();
-    pause.checked_sub(since).filter(|it| !it.is_zero())
+    backoff.checked_sub(since).filter(|it| !it.is_zero())
 }
 
-/// How long it waits in all.
-pub(crate) fn pause(ended: &Container, exit: &Exit) -> Duration {
+/// Returns the delay between the end of a container and its next start.
+pub(crate) fn backoff(ended: &ObservedContainer, exit: &ContainerExit) -> Duration {
     if ran_long(exit) {
         Duration::ZERO
     } else {
-        ended.backoff.min(LONGEST)
+        ended.backoff.min(MAX_BACKOFF)
     }
 }
 
-/// Returns the delay after the container that is started next. It is kept with the container, so that it survives a
-/// restart of crustlet.
-pub(crate) fn next_backoff(before: Option<&Container>) -> Duration {
+/// Returns the delay after the end of the container that is started next. It is recorded with that container, so that it
+/// survives a restart of crustlet.
+pub(crate) fn next_backoff(before: Option<&ObservedContainer>) -> Duration {
     let Some(before) = before else {
         return Duration::ZERO;
     };
     if before.backoff.is_zero() || before.exit().is_some_and(ran_long) {
-        return FIRST;
+        return INITIAL_BACKOFF;
     }
-    // It was read from the runtime, which may tell any number.
-    before.backoff.saturating_mul(2).min(LONGEST)
+    // The runtime may report any number.
+    before.backoff.saturating_mul(2).min(MAX_BACKOFF)
 }
 
-fn ran_long(exit: &Exit) -> bool {
+fn ran_long(exit: &ContainerExit) -> bool {
     let since = exit.started;
     since.is_some_and(|since| {
         let ran = exit.finished.duration_since(since);
-        ran.is_ok_and(|it| it >= LONG_ENOUGH)
+        ran.is_ok_and(|it| it >= BACKOFF_RESET_AFTER)
     })
 }

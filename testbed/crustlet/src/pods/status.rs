@@ -11,78 +11,79 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::config::resources;
 use super::failures::{Failures, RetryDelays};
-use super::observed::{Container, Observed, State};
-use super::restart::{Outcome, outcome};
+use super::observed::{ObservedContainer, ObservedPod, RunState};
+use super::restart::{PodOutcome, outcome};
 use crate::objects::Pod;
 
-/// The inputs of a status.
+/// The inputs of a pod's status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StatusInputs<'a> {
     pub(crate) pod: &'a Pod,
-    /// The pod's state in the container runtime.
-    pub(crate) observed: Option<&'a Observed>,
-    /// The failures of its steps.
+    pub(crate) observed: Option<&'a ObservedPod>,
     pub(crate) failures: &'a Failures,
-    /// The steps that aren't retried now.
-    pub(crate) held: &'a RetryDelays,
-    /// Whether it was asked to end: nothing of it is started again.
+    /// The subjects whose steps must not be retried yet.
+    pub(crate) retry_delays: &'a RetryDelays,
+    /// Whether the pod is ending, so that no container is started again.
     pub(crate) is_ending: bool,
-    /// The container runtime's name, which is part of containers' ids.
+    /// The container runtime's name, which is part of container IDs.
     pub(crate) runtime: &'a str,
-    /// The status before this one: what hasn't changed is as old as it says.
+    /// The previous status. Times of what hasn't changed are taken from it.
     pub(crate) before: Option<&'a PodStatus>,
-    /// The time.
     pub(crate) now: SystemTime,
 }
 
-/// A pod's.
-pub(crate) fn status(look: &StatusInputs<'_>) -> PodStatus {
-    let StatusInputs { pod, observed, .. } = *look;
-    let phase = Phase::of(look);
-    let of = |containers: &[k8s_openapi::api::core::v1::Container], is_first| {
+/// Computes the status of a pod.
+pub(crate) fn status(inputs: &StatusInputs<'_>) -> PodStatus {
+    let StatusInputs { pod, observed, .. } = *inputs;
+    let phase = Phase::of(inputs);
+    let statuses_of = |containers: &[k8s_openapi::api::core::v1::Container], is_init| {
         let statuses = containers.iter();
-        let statuses = statuses.map(|it| container::status(look, it, is_first));
+        let statuses = statuses.map(|it| container::status(inputs, it, is_init));
         statuses.collect::<Vec<ContainerStatus>>()
     };
-    let first = pod.spec.init_containers.as_deref();
-    let first = first.map(|containers| of(containers, true));
-    let containers = of(&pod.spec.containers, false);
+    let init = pod.spec.init_containers.as_deref();
+    let init = init.map(|containers| statuses_of(containers, true));
+    let containers = statuses_of(&pod.spec.containers, false);
     let sandboxes = observed
         .map(|it| it.sandboxes.as_slice())
         .unwrap_or_default();
     let address = sandboxes.first().filter(|it| it.is_ready);
     let address = address.and_then(|it| it.address.clone());
     let started = sandboxes.iter().map(|it| it.started).min();
-    let started = started.and_then(time);
+    let started = started.and_then(to_time);
     PodStatus {
         phase: Some(phase.as_str().to_owned()),
-        conditions: Some(conditions::of(
-            look,
+        conditions: Some(conditions::conditions(
+            inputs,
             phase,
-            first.as_deref().unwrap_or_default(),
+            init.as_deref().unwrap_or_default(),
             &containers,
         )),
-        init_container_statuses: first,
+        init_container_statuses: init,
         container_statuses: Some(containers),
         pod_ips: address.clone().map(|ip| vec![PodIP { ip }]),
         pod_ip: address,
-        qos_class: Some(resources::qos(pod).as_str().to_owned()),
-        start_time: started.or_else(|| look.before.and_then(|it| it.start_time.clone())),
+        qos_class: Some(resources::qos_class(pod).as_str().to_owned()),
+        start_time: started.or_else(|| inputs.before.and_then(|it| it.start_time.clone())),
         ..PodStatus::default()
     }
 }
 
-/// A container is left alone for a while.
+/// An event about a container that has begun to back off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BackOff {
-    /// In a sentence.
+pub(crate) struct BackOffEvent {
     pub(crate) message: String,
-    /// Whether it is its image that it waits for.
+    /// Whether the container waits for its image.
     pub(crate) is_pull: bool,
 }
 
-/// Returns the containers of a pod that have begun to wait for their next start since the status before.
-pub(crate) fn back_offs(pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) -> Vec<BackOff> {
+/// Returns an event for each container that has begun to back off since the previous status, or again after another
+/// attempt.
+pub(crate) fn back_offs(
+    pod: &Pod,
+    before: Option<&PodStatus>,
+    now: &PodStatus,
+) -> Vec<BackOffEvent> {
     let waits = |status: &ContainerStatus| {
         let waiting = status.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone()?;
@@ -92,28 +93,28 @@ pub(crate) fn back_offs(pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) 
         let status = containers(before?).find(|it| it.name == name)?;
         waits(status)
     };
-    let told = containers(now).filter_map(|status| {
+    let events = containers(now).filter_map(|status| {
         let name = &status.name;
         let (reason, restarts) = waits(status)?;
         if earlier(name).as_ref() == Some(&(reason.clone(), restarts)) {
             return None;
         }
         match reason.as_str() {
-            container::CRASH_LOOP => Some(BackOff {
+            container::CRASH_LOOP => Some(BackOffEvent {
                 message: format!(
                     "Back-off restarting failed container {name} in pod {}",
                     full_name(pod)
                 ),
                 is_pull: false,
             }),
-            container::PULL_LOOP => Some(BackOff {
+            container::PULL_LOOP => Some(BackOffEvent {
                 message: format!("Back-off pulling image {:?}", status.image),
                 is_pull: true,
             }),
             _ => None,
         }
     });
-    told.collect()
+    events.collect()
 }
 
 fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
@@ -121,19 +122,19 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     lists.into_iter().flatten().flatten()
 }
 
-/// Returns a pod's name as kubelet writes it in messages.
+/// Returns a pod's name in the form that kubelet's messages have.
 fn full_name(pod: &Pod) -> String {
     format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid)
 }
 
-/// In whole seconds, as Kubernetes' times are.
-fn time(moment: SystemTime) -> Option<Time> {
-    let since = moment.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+/// Converts a time to whole seconds, which is the precision of Kubernetes' times.
+fn to_time(time: SystemTime) -> Option<Time> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let seconds = i64::try_from(since.as_secs()).ok()?;
     Timestamp::from_second(seconds).ok().map(Time)
 }
 
-/// Writes a duration as Go does: `10s`, `1m20s`.
+/// Formats a duration as Go does: `10s`, `1m20s`.
 fn go_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if seconds < 60 {
@@ -143,7 +144,7 @@ fn go_duration(duration: Duration) -> String {
     }
 }
 
-/// `status.phase`
+/// A pod's `status.phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Pending,
@@ -153,21 +154,21 @@ enum Phase {
 }
 
 impl Phase {
-    fn of(look: &StatusInputs<'_>) -> Self {
-        let Some(observed) = look.observed else {
+    fn of(inputs: &StatusInputs<'_>) -> Self {
+        let Some(observed) = inputs.observed else {
             return Self::Pending;
         };
-        match outcome(look.pod, observed) {
-            Some(Outcome::Succeeded) => return Self::Succeeded,
-            Some(Outcome::Failed) => return Self::Failed,
+        match outcome(inputs.pod, observed) {
+            Some(PodOutcome::Succeeded) => return Self::Succeeded,
+            Some(PodOutcome::Failed) => return Self::Failed,
             None => {}
         }
-        let has_run = |latest: &Container| {
-            latest.state != State::Created || observed.before(latest).is_some()
+        let has_run = |latest: &ObservedContainer| {
+            latest.state != RunState::Created || observed.previous(latest).is_some()
         };
-        let mut containers = look.pod.spec.containers.iter();
+        let mut containers = inputs.pod.spec.containers.iter();
         let all = containers.all(|it| observed.latest(&it.name).is_some_and(has_run));
-        if all && is_initialized(look.pod, observed) {
+        if all && is_initialized(inputs.pod, observed) {
             Self::Running
         } else {
             Self::Pending
@@ -184,17 +185,17 @@ impl Phase {
     }
 }
 
-/// Whether the containers that begin it are done, in its last sandbox.
-fn is_initialized(pod: &Pod, observed: &Observed) -> bool {
+/// Returns whether all init containers have succeeded in the newest sandbox.
+fn is_initialized(pod: &Pod, observed: &ObservedPod) -> bool {
     let Some(sandbox) = observed.sandboxes.first() else {
         return false;
     };
-    let here = |name: &str| observed.latest_in(&sandbox.id, name);
-    let is_done = |it: &Container| it.exit().is_some_and(|exit| exit.code == 0);
+    let latest = |name: &str| observed.latest_in(&sandbox.id, name);
+    let is_done = |it: &ObservedContainer| it.exit().is_some_and(|exit| exit.code == 0);
     let mut containers = pod.spec.containers.iter();
-    let mut first = pod.spec.init_containers.iter().flatten();
-    containers.any(|it| here(&it.name).is_some())
-        || first.all(|it| here(&it.name).is_some_and(is_done))
+    let mut init = pod.spec.init_containers.iter().flatten();
+    containers.any(|it| latest(&it.name).is_some())
+        || init.all(|it| latest(&it.name).is_some_and(is_done))
 }
 
 #[cfg(test)]

@@ -2,110 +2,104 @@
 
 use std::time::{Duration, SystemTime};
 
-/// A step of a pod's. One at a time: what there is is looked at anew after each.
+/// A step of a pod. A pod has one step at a time, and its state is read again after each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PodStep {
     /// `RunPodSandbox`
     RunSandbox(RunSandbox),
-    /// The runtime handler is told of volumes, now that the sandbox is there (KEP-2857's earlier draft).
+    /// Have the runtime handler mount volumes in a new sandbox (KEP-2857's earlier draft).
     PublishToRuntime {
-        /// Its id.
+        /// The sandbox's ID.
         sandbox: String,
     },
     /// `CreateContainer` and `StartContainer`
     StartContainer(StartContainer),
-    /// Something ends.
-    End(End),
+    /// Stop or remove something. The pod's manifest isn't needed.
+    End(EndStep),
 }
 
-/// A sandbox to be made.
+/// The creation of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunSandbox {
-    /// How many there were before it.
+    /// The number of sandboxes that the pod had before.
     pub(crate) attempt: u32,
-    /// The ids of those, whose networks are in the way until they are stopped.
+    /// The IDs of the earlier sandboxes. They are stopped first, because they still have the pod's network.
     pub(crate) stop: Vec<String>,
-    /// When the pod's first one was made, if this isn't it.
+    /// When the pod's first sandbox was created. `None` if this is the first.
     pub(crate) started: Option<SystemTime>,
 }
 
-/// A container to be made and started.
+/// The creation and the start of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StartContainer {
-    /// In the pod.
+    /// The name in the pod.
     pub(crate) name: String,
-    /// How often it was started before.
+    /// How often a container with this name was started before.
     pub(crate) attempt: u32,
-    /// The id of that which it is made in.
+    /// The ID of the sandbox.
     pub(crate) sandbox: String,
-    /// The attempt of the sandbox.
     pub(crate) sandbox_attempt: u32,
-    /// How long the one after it is to wait.
+    /// How long the next container with this name has to wait before it is started.
     pub(crate) backoff: Duration,
 }
 
-/// A step that ends something, for which the pod's manifest isn't needed.
+/// A step that stops or removes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
-    /// All containers, then the sandboxes.
+pub(crate) enum EndStep {
+    /// Stop all containers, and then the sandboxes.
     StopPod {
-        /// Names by the ids of those that live.
+        /// The IDs and names of the containers that may have processes.
         containers: Vec<(String, String)>,
-        /// Ids.
+        /// The IDs of all sandboxes.
         sandboxes: Vec<String>,
-        /// How long containers have to end.
+        /// How long the containers have to end.
         grace: Duration,
     },
-    /// One of which the runtime can't tell whether it lives, or that isn't the pod's any more.
+    /// Stop a container whose state is unknown, or that isn't in the manifest any more.
     StopContainer {
-        /// The runtime's.
         id: String,
-        /// In the pod.
+        /// The name in the pod.
         name: String,
-        /// How long it has to end.
+        /// How long the container has to end.
         grace: Duration,
     },
-    /// One that doesn't live, with its log.
+    /// Remove an ended container, with its log.
     RemoveContainer {
-        /// The runtime's.
         id: String,
-        /// In the pod.
+        /// The name in the pod.
         name: String,
-        /// How often it was started before.
+        /// How often a container with this name was started before.
         attempt: u32,
     },
-    /// One that isn't the pod's any more.
-    RemoveSandbox {
-        /// The runtime's.
-        id: String,
-    },
-    /// Remove all that the runtime has of a stopped pod.
+    /// Remove an old sandbox.
+    RemoveSandbox { id: String },
+    /// Remove everything that the runtime has of a stopped pod.
     RemovePod {
-        /// Ids.
+        /// The IDs of all containers.
         containers: Vec<String>,
-        /// Ids.
+        /// The IDs of all sandboxes.
         sandboxes: Vec<String>,
     },
 }
 
-/// The subject of a step. Subjects fail independently of each other.
+/// The subject of a step. Each subject has its own failures and backoff.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Subject {
-    /// The sandbox, as the containers need it.
+pub(crate) enum StepSubject {
+    /// The sandbox, with the volumes that the runtime handler mounts in it.
     Sandbox,
     /// A container, by its name in the pod.
     Container(String),
-    /// What is ended or removed.
+    /// Whatever is stopped or removed.
     End,
 }
 
 impl PodStep {
     /// Returns the subject of the step.
-    pub(crate) fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> StepSubject {
         match self {
-            Self::RunSandbox(_) | Self::PublishToRuntime { .. } => Subject::Sandbox,
-            Self::StartContainer(it) => Subject::Container(it.name.clone()),
-            Self::End(_) => Subject::End,
+            Self::RunSandbox(_) | Self::PublishToRuntime { .. } => StepSubject::Sandbox,
+            Self::StartContainer(it) => StepSubject::Container(it.name.clone()),
+            Self::End(_) => StepSubject::End,
         }
     }
 }

@@ -9,65 +9,49 @@ use crate::cri::CriError;
 use crate::pods::config::ConfigError;
 use crate::pods::failures::Failure;
 
-/// A step failed.
+/// The error of a failed step.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StepError {
-    /// The pod asks for what can't be.
+    /// The pod's configuration is invalid or not supported.
     #[error(transparent)]
     Config(ConfigError),
-    /// The sandbox couldn't be made.
     #[error(transparent)]
     Sandbox(CriError),
-    /// The runtime can't say whether it has an image.
+    /// The container runtime failed to say whether it has an image.
     #[error("failed to inspect image {image:?}: {source}")]
-    Inspect {
-        /// Its name.
-        image: String,
-        /// The runtime's answer.
-        source: CriError,
-    },
-    /// An image couldn't be pulled.
+    Inspect { image: String, source: CriError },
     #[error("failed to pull image {image:?}: {source}")]
-    Pull {
-        /// Its name.
-        image: String,
-        /// The runtime's answer.
-        source: CriError,
-    },
-    /// An image is gone as soon as it was pulled.
-    #[error("image {0:?} isn't there, and it was pulled")]
-    Vanished(String),
-    /// An image isn't there.
+    Pull { image: String, source: CriError },
+    /// An image doesn't exist although it was just pulled.
+    #[error("image {0:?} is missing right after it was pulled")]
+    MissingAfterPull(String),
+    /// The image doesn't exist, and the pull policy is `Never`.
     #[error("container image {0:?} is not present with pull policy of Never")]
     NeverPulled(String),
-    /// The container couldn't be made.
     #[error(transparent)]
     Create(CriError),
-    /// It could be, and not started.
     #[error(transparent)]
     Start(CriError),
-    /// Logs have no place, or stay.
+    /// The logs' directory couldn't be created, or logs couldn't be removed.
     #[error("{call} {}: {source}", path.display())]
     Logs {
         call: &'static str,
-        /// With what.
         path: PathBuf,
-        /// The kernel's answer.
         source: io::Error,
     },
-    /// Not everything that was to end has ended.
+    /// Containers or sandboxes couldn't be stopped or removed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     End(Vec<CriError>),
 }
 
 impl StepError {
-    /// In one word, as kubelet's.
+    /// Returns the reason, which is kubelet's.
     const fn reason(&self) -> &'static str {
         match self {
-            Self::Config(_) => Failure::CONFIG,
+            Self::Config(_) => Failure::CONFIG_ERROR,
             Self::Sandbox(_) => "CreatePodSandboxError",
             Self::Inspect { .. } => "ImageInspectError",
-            Self::Pull { .. } | Self::Vanished(_) => "ErrImagePull",
+            Self::Pull { .. } | Self::MissingAfterPull(_) => "ErrImagePull",
             Self::NeverPulled(_) => "ErrImageNeverPull",
             Self::Create(_) | Self::Logs { .. } => "CreateContainerError",
             Self::Start(_) => "RunContainerError",
@@ -75,8 +59,8 @@ impl StepError {
         }
     }
 
-    /// The reason of what is wrong with an image, and told as that.
-    pub(super) const fn images_reason(&self) -> Option<&'static str> {
+    /// Returns the reason, if an event with the details was emitted already.
+    pub(super) const fn image_error_reason(&self) -> Option<&'static str> {
         match self {
             Self::Pull { .. } | Self::NeverPulled(_) => Some(self.reason()),
             _ => None,

@@ -1,4 +1,4 @@
-//! The images of containers, and when they are pulled.
+//! Pulls the images of containers.
 
 use std::time::Instant;
 
@@ -6,11 +6,11 @@ use crust_proto::cri::v1::Image;
 use crust_state::sentence;
 use k8s_openapi::api::core::v1::Container;
 
-use super::{StepError, Worker};
+use super::{PodWorker, StepError};
 use crate::objects::Pod;
 
-impl Worker {
-    /// Returns a container's image, which is pulled if its policy says so.
+impl PodWorker {
+    /// Returns a container's image, after pulling it if the pull policy requires that.
     pub(super) async fn ensure_image(
         &self,
         pod: &Pod,
@@ -50,7 +50,7 @@ impl Worker {
         let message = format!("Successfully pulled image {name:?} in {took:.1}s");
         self.events.normal(pod, "Pulled", message);
         let image = self.look_up(name).await?;
-        image.ok_or_else(|| StepError::Vanished(name.to_owned()))
+        image.ok_or_else(|| StepError::MissingAfterPull(name.to_owned()))
     }
 
     async fn look_up(&self, name: &str) -> Result<Option<Image>, StepError> {
@@ -62,19 +62,16 @@ impl Worker {
     }
 }
 
-/// `imagePullPolicy`
+/// A container's `imagePullPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PullPolicy {
-    /// Pull before each start.
     Always,
-    /// Pull unless the image is there.
     IfNotPresent,
-    /// Don't pull.
     Never,
 }
 
 impl PullPolicy {
-    /// Returns a container's policy. Without one it is what the API server would set by the image's tag.
+    /// Returns a container's policy. The default depends on the image's tag, as the API server sets it.
     fn of(container: &Container) -> Self {
         match container.image_pull_policy.as_deref() {
             Some("Always") => Self::Always,
@@ -86,12 +83,12 @@ impl PullPolicy {
     }
 }
 
-/// Returns whether an image's tag is `latest`, which it is without a tag and a digest.
+/// Returns whether an image's tag is `latest`. That is the default for an image without a tag and a digest.
 fn is_latest(image: &str) -> bool {
     let (name, digest) = image
         .split_once('@')
         .map_or((image, None), |(name, digest)| (name, Some(digest)));
-    // A colon before the last slash is of a registry's port.
+    // A colon before the last slash separates the port of a registry.
     let (_, last) = name.rsplit_once('/').unwrap_or(("", name));
     match last.rsplit_once(':') {
         Some((_, tag)) => tag == "latest",
@@ -104,9 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_goes_by_the_tag() {
+    fn the_default_policy_depends_on_the_tag() {
         let digest = format!("app@sha256:{}", "0".repeat(64));
-        for (image, said, expected) in [
+        for (image, policy, expected) in [
             ("app", None, PullPolicy::Always),
             ("app:latest", None, PullPolicy::Always),
             ("app:1", None, PullPolicy::IfNotPresent),
@@ -119,10 +116,10 @@ mod tests {
         ] {
             let container = Container {
                 image: Some(image.to_owned()),
-                image_pull_policy: said.map(str::to_owned),
+                image_pull_policy: policy.map(str::to_owned),
                 ..Container::default()
             };
-            assert_eq!(PullPolicy::of(&container), expected, "{image} {said:?}");
+            assert_eq!(PullPolicy::of(&container), expected, "{image} {policy:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The directories of containers' logs.
+//! The log files of containers and their directories.
 
 use std::fs;
 use std::io;
@@ -6,41 +6,45 @@ use std::path::Path;
 
 use super::StepError;
 
-/// Makes a directory of logs.
-pub(super) fn make(directory: &Path) -> Result<(), StepError> {
-    fs::create_dir_all(directory).map_err(|source| failed("mkdir", directory, source))
+/// Creates a directory of logs, with its parents.
+pub(super) fn create_directory(directory: &Path) -> Result<(), StepError> {
+    fs::create_dir_all(directory).map_err(|source| logs_error("mkdir", directory, source))
 }
 
-/// Removes a container's.
+/// Removes a container's log. Succeeds if there is none.
 pub(super) fn remove_file(log: &Path) -> Result<(), StepError> {
-    gone("unlink", log, fs::remove_file(log))
+    ignore_missing("unlink", log, fs::remove_file(log))
 }
 
-/// Removes a pod's from the directory of all, by its uid: what it was called may be forgotten.
-pub(super) fn remove_of(logs: &Path, uid: &str) -> Result<(), StepError> {
-    let ending = format!("_{uid}");
+/// Removes the logs of a pod. They are found by the UID, because the pod's name may not be known any more.
+pub(super) fn remove_pod_logs(logs: &Path, uid: &str) -> Result<(), StepError> {
+    let suffix = format!("_{uid}");
     let listed = match fs::read_dir(logs) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         listed => listed.and_then(Iterator::collect::<io::Result<Vec<_>>>),
     };
-    for entry in listed.map_err(|source| failed("readdir", logs, source))? {
+    for entry in listed.map_err(|source| logs_error("readdir", logs, source))? {
         let name = entry.file_name();
-        if name.as_encoded_bytes().ends_with(ending.as_bytes()) {
+        if name.as_encoded_bytes().ends_with(suffix.as_bytes()) {
             let path = entry.path();
-            gone("rm -r", &path, fs::remove_dir_all(&path))?;
+            ignore_missing("rm -r", &path, fs::remove_dir_all(&path))?;
         }
     }
     Ok(())
 }
 
-fn gone(call: &'static str, path: &Path, removed: io::Result<()>) -> Result<(), StepError> {
+fn ignore_missing(
+    call: &'static str,
+    path: &Path,
+    removed: io::Result<()>,
+) -> Result<(), StepError> {
     match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(call, path, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(logs_error(call, path, error)),
         _ => Ok(()),
     }
 }
 
-fn failed(call: &'static str, path: &Path, source: io::Error) -> StepError {
+fn logs_error(call: &'static str, path: &Path, source: io::Error) -> StepError {
     StepError::Logs {
         call,
         path: path.to_owned(),
@@ -53,17 +57,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pods_logs_are_found_by_its_uid() {
-        let place = tempfile::tempdir().unwrap();
-        let logs = place.path().join("logs");
-        remove_of(&logs, "1-2").expect("there are none");
+    fn logs_of_a_pod_are_found_by_its_uid() {
+        let directory = tempfile::tempdir().unwrap();
+        let logs = directory.path().join("logs");
+        remove_pod_logs(&logs, "1-2").expect("no logs are no error");
         for name in ["default_web_1-2", "shop_db_21-2", "shop_db_1-22"] {
-            make(&logs.join(name).join("app")).unwrap();
+            create_directory(&logs.join(name).join("app")).unwrap();
         }
-        remove_of(&logs, "1-2").unwrap();
-        let left = fs::read_dir(&logs).unwrap();
-        let mut left: Vec<_> = left.map(|it| it.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["shop_db_1-22", "shop_db_21-2"]);
+        remove_pod_logs(&logs, "1-2").unwrap();
+        let remaining = fs::read_dir(&logs).unwrap();
+        let mut remaining: Vec<_> = remaining.map(|it| it.unwrap().file_name()).collect();
+        remaining.sort();
+        assert_eq!(remaining, ["shop_db_1-22", "shop_db_21-2"]);
     }
 }

@@ -73,16 +73,16 @@ fn what_is_printed_is_what_the_agent_decides() {
     let reason = |index: usize| decisions[index].split_once(": ").map_or("", |it| it.1);
     let yes = "volume data: deferred: storage class fast-storage with runtime class microvm";
     assert_eq!([reason(0), reason(1), reason(2), reason(5)], [yes; 4]);
-    assert_eq!(reason(6), "volume data: deferred: the pod says so");
+    assert_eq!(reason(6), "volume data: deferred: set in the pod");
     for (index, told) in [
         (3, "fsGroupChangePolicy"),
         (4, "runtimeClassName"),
-        (7, "no claim's"),
+        (7, "neither a claim"),
         (8, "not found"),
     ] {
         let decision = reason(index);
         assert!(
-            decision.contains(": left: ") && decision.contains(told),
+            decision.contains(": not deferred: ") && decision.contains(told),
             "{decision}"
         );
     }

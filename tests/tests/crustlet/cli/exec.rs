@@ -52,6 +52,6 @@ fn a_command_has_its_output_and_its_exit_code() {
     scene.crustlet.wait_pod("ended", "Succeeded");
     assert_eq!(
         refused(&["ended", "--", "true"]),
-        "Pod default/ended: the container doesn't run"
+        "Pod default/ended: the container is not running"
     );
 }

@@ -27,10 +27,7 @@ fn a_containers_words_are_told_until_it_ends() {
     let run = scene.crustlet.cli(&["logs", "-f", "web"]).success();
     assert_eq!(run.stdout, "one\ntwo\nth ree\nend\n");
     let told = complaint(&scene, &["logs", "-p", "web"]);
-    assert_eq!(
-        told,
-        "Pod default/web: the container has no run before this one"
-    );
+    assert_eq!(told, "Pod default/web: the container has no previous run");
     scene.end(&pod);
 }
 
@@ -67,7 +64,6 @@ fn the_run_before_has_its_own() {
     let waits = microvm("waits").claim("missing").mount("missing", "/data");
     scene.begin(&waits);
     scene.crustlet.wait_event("pod/waits", "FailedMount");
-    let expected =
-        "Pod default/waits: container \"app\" wasn't started yet; hint: crustlet events pod/waits";
+    let expected = "Pod default/waits: container \"app\" has not been started yet; hint: crustlet events pod/waits";
     assert_eq!(refused(&["waits"]), expected);
 }

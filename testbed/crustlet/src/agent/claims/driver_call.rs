@@ -1,64 +1,68 @@
-//! The drivers' calls for claims and their volumes, each a task of its own.
+//! The drivers' calls for claims and their volumes. Each runs in a task of its own.
 
 use std::time::Instant;
 
 use tonic::Code;
 
-use super::{ClaimDone, Key};
+use super::{ClaimTaskResult, ObjectKey};
 use crate::agent::pods::Pods;
 use crate::agent::volumes::Volumes;
-use crate::claims::{Create, Delete, Grow, GrowOnNode, Notice, Step, Unprovisionable, Write};
+use crate::claims::{
+    ClaimStep, ControllerExpand, CreateVolume, DeleteVolume, NodeExpand, Notice, ProvisionError,
+    RecordUpdate,
+};
 use crate::csi::DriverCapabilities;
-use crate::metrics::Operation;
+use crate::metrics::StorageOperation;
 use crate::objects::Objects;
 use crate::operations::{self, Context, MountingRuntime, OperationError, Publication};
 use crate::volumes::spec::{VolumeId, VolumeSpec};
 
-/// A call that takes time.
+/// A call of a driver.
 #[derive(Debug)]
-pub(super) enum Call {
-    Create(Box<Create>),
-    Delete(Box<Delete>),
-    Grow(Box<Grow>),
-    OnNode(Box<OnNode>),
+pub(super) enum DriverCall {
+    Create(Box<CreateVolume>),
+    Delete(Box<DeleteVolume>),
+    ControllerExpand(Box<ControllerExpand>),
+    NodeExpand(Box<NodeExpandCall>),
 }
 
-/// A file system that is to grow, with what its driver needs to know.
+/// `NodeExpandVolume` for a mounted volume, with everything that the request needs.
 #[derive(Debug)]
-pub(super) struct OnNode {
-    pub(super) grow: GrowOnNode,
+pub(super) struct NodeExpandCall {
+    step: NodeExpand,
     publication: Publication,
     volume: VolumeSpec,
     runtime: Option<MountingRuntime>,
 }
 
-impl OnNode {
-    pub(super) fn of(grow: GrowOnNode, pods: &Pods, volumes: &Volumes) -> Option<Self> {
-        let mount = volumes.actual().mount(&grow.id, &grow.pod)?;
-        let wanted = volumes.desired().volumes.get(&grow.id)?;
-        let wanted = wanted.mounts.get(&grow.pod)?;
+impl NodeExpandCall {
+    /// Returns the call for a step. `None` if the pod's mount is gone or isn't wanted any more.
+    pub(super) fn new(step: NodeExpand, pods: &Pods, volumes: &Volumes) -> Option<Self> {
+        let mount = volumes.actual().mount(&step.id, &step.pod)?;
+        let desired = volumes.desired().volumes.get(&step.id)?;
+        let desired = desired.mounts.get(&step.pod)?;
         Some(Self {
             publication: Publication {
-                id: grow.id.clone(),
-                pod: grow.pod.clone(),
+                id: step.id.clone(),
+                pod: step.pod.clone(),
                 directory: mount.directory.clone(),
-                mounter: grow.mounter,
+                mounter: step.mounter,
             },
-            volume: wanted.volume.clone(),
-            runtime: pods.telling(&grow.pod, wanted, mount.mounter),
-            grow,
+            volume: desired.volume.clone(),
+            runtime: pods.mounting_runtime(&step.pod, desired, mount.mounter),
+            step,
         })
     }
 }
 
-impl Call {
-    /// Returns the volume whose turn the call takes, and the call's name in CSI. The controller's growth takes none, as
-    /// elsewhere: a pod's end doesn't wait for it.
-    pub(super) fn turn(&self) -> Option<(VolumeId, &'static str)> {
+impl DriverCall {
+    /// Returns the volume that no other operation may use during the call, and the call's name in CSI.
+    /// `ControllerExpandVolume` reserves none, as in Kubernetes: the end of a pod doesn't wait for it.
+    pub(super) fn reservation(&self) -> Option<(VolumeId, &'static str)> {
         match self {
-            Self::Create(_) | Self::Grow(_) => None,
+            Self::Create(_) | Self::ControllerExpand(_) => None,
             Self::Delete(it) => Some((it.id(), "DeleteVolume")),
-            Self::OnNode(it) => Some((it.grow.id.clone(), "NodeExpandVolume")),
+            Self::NodeExpand(it) => Some((it.step.id.clone(), "NodeExpandVolume")),
         }
     }
 
@@ -66,97 +70,105 @@ impl Call {
         match self {
             Self::Create(it) => &it.driver,
             Self::Delete(it) => &it.driver,
-            Self::Grow(it) => &it.driver,
-            Self::OnNode(it) => &it.grow.id.driver,
+            Self::ControllerExpand(it) => &it.driver,
+            Self::NodeExpand(it) => &it.step.id.driver,
         }
     }
 
+    /// Makes the call, unless the driver's abilities differ from those that the step was planned with.
     pub(super) async fn carry_out(
         self,
         context: &Context,
         objects: &Objects,
-        key: Key,
+        key: ObjectKey,
         known: Option<DriverCapabilities>,
-    ) -> ClaimDone {
-        // What was decided was decided by what the driver could do.
+    ) -> ClaimTaskResult {
         let name = self.driver().to_owned();
         if let Some(driver) = context.drivers.get(&name)
             && let Ok(abilities) = operations::driver_capabilities(&driver).await
             && known.as_ref() != Some(&abilities)
         {
-            return ClaimDone::Other(key, name, abilities);
+            return ClaimTaskResult::AbilitiesChanged(key, name, abilities);
         }
-        let mut step = Ended::default();
+        let mut result = CallResult::default();
         match self {
             Self::Create(create) => {
                 match operations::create_volume(context, objects, &create).await {
-                    Ok(answer) => match create.made(answer) {
-                        Ok(write) => step.writes.push(write),
-                        Err(why) => step.fail(create.failed(&why)),
+                    Ok(response) => match create.volume_record(response) {
+                        Ok(update) => result.updates.push(update),
+                        Err(error) => result.fail(create.failed(&error)),
                     },
                     Err(error) => {
-                        let why = Unprovisionable::Call(crust_state::sentence(&error));
-                        step.fail(create.failed(&why));
+                        let error = ProvisionError::Call(crust_state::sentence(&error));
+                        result.fail(create.failed(&error));
                     }
                 }
             }
             Self::Delete(delete) => {
                 match operations::delete_volume(context, objects, &delete).await {
                     Ok(()) => {
-                        if let Step::Forget(kind, name) = delete.done() {
-                            step.forget = Some((kind, name));
+                        if let ClaimStep::Forget(kind, name) = delete.succeeded() {
+                            result.forget = Some((kind, name));
                         }
                     }
-                    Err(error) => step.fail(delete.failed(&crust_state::sentence(&error))),
+                    Err(error) => result.fail(delete.failed(&crust_state::sentence(&error))),
                 }
             }
-            Self::Grow(grow) => {
-                match operations::controller_expand(context, objects, &grow).await {
-                    Ok(answer) => step.writes = grow.done(answer),
+            Self::ControllerExpand(expand) => {
+                match operations::controller_expand(context, objects, &expand).await {
+                    Ok(response) => result.updates = expand.succeeded(response),
                     Err(error) => {
-                        step.is_failed = true;
-                        step.writes
-                            .push(grow.failed(error.code(), &crust_state::sentence(&error)));
+                        result.is_failed = true;
+                        result
+                            .updates
+                            .push(expand.failed(error.code(), &crust_state::sentence(&error)));
                     }
                 }
             }
-            Self::OnNode(it) => {
-                let begun = Instant::now();
+            Self::NodeExpand(call) => {
+                let started = Instant::now();
                 let expansion = operations::Expansion {
-                    publication: &it.publication,
-                    volume: &it.volume,
-                    size: it.grow.size,
-                    runtime: it.runtime.as_ref(),
+                    publication: &call.publication,
+                    volume: &call.volume,
+                    size: call.step.size,
+                    runtime: call.runtime.as_ref(),
                 };
-                let ended = operations::node_expand(context, objects, expansion).await;
+                let expanded = operations::node_expand(context, objects, expansion).await;
                 let metrics = &context.metrics;
-                metrics.operation(&name, Operation::FsResize, ended.is_ok(), begun.elapsed());
-                step.is_failed = ended.is_err();
-                step.writes.push(match ended {
-                    Ok(()) => it.grow.done(),
-                    Err(error) => it.grow.failed(error.code(), &crust_state::sentence(&error)),
+                metrics.operation(
+                    &name,
+                    StorageOperation::FsResize,
+                    expanded.is_ok(),
+                    started.elapsed(),
+                );
+                result.is_failed = expanded.is_err();
+                result.updates.push(match expanded {
+                    Ok(()) => call.step.succeeded(),
+                    Err(error) => call
+                        .step
+                        .failed(error.code(), &crust_state::sentence(&error)),
                 });
             }
         }
-        ClaimDone::Step {
+        ClaimTaskResult::Step {
             key,
-            is_ok: !step.is_failed,
-            writes: step.writes,
-            forget: step.forget,
-            notice: step.notice,
+            is_ok: !result.is_failed,
+            updates: result.updates,
+            forget: result.forget,
+            notice: result.notice,
         }
     }
 }
 
 #[derive(Default)]
-struct Ended {
+struct CallResult {
     is_failed: bool,
-    writes: Vec<Write>,
-    forget: Option<Key>,
+    updates: Vec<RecordUpdate>,
+    forget: Option<ObjectKey>,
     notice: Option<Notice>,
 }
 
-impl Ended {
+impl CallResult {
     fn fail(&mut self, notice: Notice) {
         self.is_failed = true;
         self.notice = Some(notice);
@@ -164,7 +176,7 @@ impl Ended {
 }
 
 impl OperationError {
-    /// gRPC's, whoever has answered.
+    /// Returns the gRPC code of the driver or the runtime, and `FailedPrecondition` for errors without one.
     fn code(&self) -> Code {
         match self {
             Self::Call(error) => error.code(),

@@ -1,35 +1,35 @@
-//! Removes what is left of a pod that is gone.
+//! Removes what is left of a pod that has ended: its logs, its directory and its manifest.
 
 use std::path::PathBuf;
 
 use super::pod::{KnownPod, PodProgress};
-use super::{Done, Pods};
+use super::{Completion, Pods};
 use crate::objects::{Kind, Name};
 use crate::operations;
-use crate::pods::Subject;
+use crate::pods::StepSubject;
 use crate::sources::{self, LoadedManifests, WriteError};
 
-/// The result of a removal.
+/// The result of the removal of a pod's logs and directory.
 #[derive(Debug)]
-pub(crate) struct Swept {
+pub(crate) struct CleanupResult {
     uid: String,
     result: Result<(), String>,
 }
 
 impl Pods {
-    /// Removes a pod's logs and its directory, with what was in its `emptyDir`s: a task of its own, for that may be
-    /// much. Nobody wants anything of the pod meanwhile.
-    pub(super) fn sweep(&mut self, uid: &str) {
+    /// Starts the removal of a pod's logs and directory, including its `emptyDir` volumes. It runs in a task of its own
+    /// because there may be much to remove. Nothing else is done for the pod meanwhile.
+    pub(super) fn start_cleanup(&mut self, uid: &str) {
         let Some(known) = self.all.get_mut(uid) else {
             return;
         };
-        known.at = PodProgress::Step;
-        known.age += 1;
+        known.progress = PodProgress::StepRunning;
+        known.generation += 1;
         known.is_ending = true;
         let (layout, worker) = (self.context.layout.clone(), self.worker.clone());
-        let (uid, done) = (uid.to_owned(), self.done.clone());
+        let (uid, completions) = (uid.to_owned(), self.completions.clone());
         tokio::task::spawn_blocking(move || {
-            // The directory is the last by which an agent that is started knows of it.
+            // The directory comes last: if crustlet restarts before the end, it finds the pod by its directory.
             let logs = worker.remove_logs(&uid);
             let result = logs
                 .map_err(|error| crust_state::sentence(&error))
@@ -37,71 +37,75 @@ impl Pods {
                     let removed = operations::remove_pod(&layout, &uid);
                     removed.map_err(|error| crust_state::sentence(&error))
                 });
-            // Nobody hears of it where the process ends.
-            let _ = done.send(Done::Swept(Swept { uid, result }));
+            // The channel is closed only when the process is ending.
+            let _ = completions.send(Completion::PodCleanup(CleanupResult { uid, result }));
         });
     }
 
-    /// Takes the result of a removal.
-    pub(crate) fn swept(&mut self, swept: &Swept) {
-        let Some(known) = self.all.get_mut(&swept.uid) else {
+    /// Handles the result of a cleanup.
+    pub(crate) fn finish_cleanup(&mut self, cleanup: &CleanupResult) {
+        let Some(known) = self.all.get_mut(&cleanup.uid) else {
             return;
         };
-        known.age += 1;
-        match &swept.result {
+        known.generation += 1;
+        match &cleanup.result {
             Ok(()) => {
-                known.at = PodProgress::Over;
-                known.failures.succeed(&Subject::End);
+                known.progress = PodProgress::CleanedUp;
+                known.failures.succeed(&StepSubject::End);
             }
             Err(message) => {
-                known.at = PodProgress::Rest;
-                let regarding = known.regarding(&swept.uid);
+                known.progress = PodProgress::Idle;
+                let regarding = known.regarding(&cleanup.uid);
                 let events = &self.context.events;
                 events.warning(regarding, "FailedCleanup", message.clone());
                 known.fail(message.clone());
             }
         }
-        let is_stuck = |known: &&KnownPod| known.failures.of(&Subject::End).is_some();
-        let stuck = self.all.values().filter(is_stuck).count();
-        self.context.metrics.orphans_swept(stuck);
+        let has_failed = |known: &&KnownPod| known.failures.get(&StepSubject::End).is_some();
+        let failed = self.all.values().filter(has_failed).count();
+        self.context.metrics.set_orphan_errors(failed);
     }
 
-    /// A pod that waits for the end of another one, by the same uid, and is deleted: it has nothing but its manifest.
-    pub(super) fn drop_waiting(&self, loaded: &LoadedManifests) -> Option<PathBuf> {
+    /// Removes the manifest of a deleted pod that has waited for another pod with the same UID: it has nothing else. Returns
+    /// the removed file.
+    pub(super) fn remove_waiting_manifest(&self, loaded: &LoadedManifests) -> Option<PathBuf> {
         let is_deleted = |name: &&Name| {
             let pod = loaded.objects.pods.get(*name);
             pod.is_some_and(|pod| pod.is_deleted())
         };
-        let mut deleted = self.waiting.iter().filter(is_deleted);
+        let mut deleted = self.waiting_for_uid.iter().filter(is_deleted);
         deleted.find_map(|name| sources::remove(loaded, Kind::Pod, name).ok())
     }
 
-    /// Nothing is left of a pod but its manifest, where that says that it is to end: it is taken away; which file that
-    /// was.
-    pub(super) fn finish(&mut self, loaded: &LoadedManifests, uid: &str) -> Option<PathBuf> {
+    /// Removes the manifest of a pod that was cleaned up, if the manifest is marked as deleted. Returns the removed file.
+    pub(super) fn remove_manifest(
+        &mut self,
+        loaded: &LoadedManifests,
+        uid: &str,
+    ) -> Option<PathBuf> {
         let known = self.all.get_mut(uid)?;
-        if known.is_written && !known.is_deleted {
-            // It is wanted again, or another one by its uid.
+        if known.has_manifest && !known.is_deleted {
+            // The pod is wanted again, or another pod with its UID is.
             *known = KnownPod::default();
             return None;
         }
-        let Some(name) = known.name().filter(|_| known.is_written) else {
+        let Some(name) = known.name().filter(|_| known.has_manifest) else {
             self.all.remove(uid);
             return None;
         };
         let removed = sources::remove(loaded, Kind::Pod, &name);
         let error = match removed {
-            Ok(gone) => {
+            Ok(file) => {
                 self.all.remove(uid);
-                return Some(gone);
+                return Some(file);
             }
             Err(error) => error,
         };
         let message = crust_state::sentence(&error);
         if matches!(error, WriteError::SharedFile { .. }) {
-            // It is its author's to change, who is told once.
+            // Other objects are in the same file, so its author has to change it. One event is enough.
             if let Some(pod) = known.pod.as_deref()
-                && !std::mem::replace(&mut known.is_told, true)
+                && !std::mem::replace(&mut known.is_warned, true)
             {
                 self.context.events.warning(pod, "FailedDelete", message);
             }

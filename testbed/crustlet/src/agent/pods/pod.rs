@@ -1,4 +1,4 @@
-//! The agent's knowledge of one pod.
+//! What the agent knows of one pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,75 +9,79 @@ use k8s_openapi::api::core::v1::PodStatus;
 use crate::events::{Events, Regarding};
 use crate::objects::{Kind, Name, Pod};
 use crate::pods::failures::{Failure, Failures};
-use crate::pods::observed::Observed;
-use crate::pods::restart::{Outcome, Policy, outcome};
-use crate::pods::{End, PodStep, Subject};
+use crate::pods::observed::ObservedPod;
+use crate::pods::restart::{PodOutcome, RestartPolicy, outcome};
+use crate::pods::{EndStep, PodStep, StepSubject};
 
-/// The agent's knowledge of a pod.
+/// What the agent knows of a pod.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "what is written, what was told and what was begun know nothing of each other"
+    reason = "the manifest, the steps and the warnings are independent of each other"
 )]
 pub(crate) struct KnownPod {
-    /// The pod's manifest. That of a running pod stays, whatever is written later.
+    /// The pod's manifest. While the pod runs, a different manifest doesn't replace it.
     pub(crate) pod: Option<Arc<Pod>>,
-    /// Whether that was found on the disk: it had begun then.
+    /// Whether the manifest was read from the pod's directory: the pod had started before crustlet did.
     pub(super) is_restored: bool,
-    /// Whether nothing was left of that: what is written counts, as soon as it can be read.
-    pub(super) is_past: bool,
-    /// The volumes that its manifest has deferred.
-    said: Option<BTreeSet<String>>,
-    /// Whether its manifest is there.
-    pub(crate) is_written: bool,
-    /// Whether that says that it is to end.
+    /// Whether nothing else is left of a pod that was read from its directory. The current manifest replaces its manifest,
+    /// whatever it says.
+    pub(super) is_stale: bool,
+    /// The volumes that are deferred in the current manifest, before the admission policy.
+    manifest_deferred: Option<BTreeSet<String>>,
+    /// Whether the pod has a manifest now.
+    pub(crate) has_manifest: bool,
+    /// Whether the manifest has a deletion timestamp.
     pub(super) is_deleted: bool,
-    /// The pod's state in the container runtime.
-    pub(crate) observed: Option<Observed>,
-    /// The failures of its next steps.
+    /// The pod in the container runtime.
+    pub(crate) observed: Option<ObservedPod>,
     pub(crate) failures: Failures,
-    /// The sandboxes for which the runtime handler was told of volumes.
-    pub(super) told: BTreeSet<String>,
-    pub(super) at: PodProgress,
-    /// Counts steps' beginnings and ends: what is listed meanwhile is old.
-    pub(super) age: u64,
-    /// Since when its manifest isn't there.
-    pub(crate) gone: Option<SystemTime>,
-    /// `status`, as it was shown last.
+    /// The sandboxes in which the runtime handler has mounted the pod's volumes (KEP-2857's earlier draft).
+    pub(super) published_sandboxes: BTreeSet<String>,
+    pub(super) progress: PodProgress,
+    /// Counts the starts and ends of steps. A relist that began at another generation is outdated.
+    pub(super) generation: u64,
+    /// Since when the pod has no manifest.
+    pub(crate) without_manifest_since: Option<SystemTime>,
+    /// The `status` that was computed last.
     pub(crate) status: Option<PodStatus>,
-    /// Whether its author was warned of a change that is ignored.
-    pub(super) is_told: bool,
-    /// The last request to the container runtime to end it.
-    pub(super) stop: Option<End>,
-    /// Whether it was begun to end it: it does, whatever is written since.
+    /// Whether an event warned about a change of the manifest that can't be applied.
+    pub(super) is_warned: bool,
+    /// The stop that was requested last.
+    pub(super) last_stop: Option<EndStep>,
+    /// Whether the agent has begun to end the pod. A new manifest doesn't stop that.
     pub(super) is_ending: bool,
 }
 
-/// The progress of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PodProgress {
-    /// The observed state is current.
+    /// No step is under way, and the observed state is current.
     #[default]
-    Rest,
-    /// A step is under way.
-    Step,
-    /// One has ended, and what there is since isn't known.
-    Unseen,
-    /// Nothing is left of it but its manifest.
-    Over,
+    Idle,
+    StepRunning,
+    /// The last step has ended, but the state after it couldn't be read.
+    Unknown,
+    /// Nothing but the manifest is left.
+    CleanedUp,
 }
 
 impl KnownPod {
-    /// Takes the manifest that is written now.
-    pub(super) fn take(&mut self, pod: &Arc<Pod>, said: BTreeSet<String>, events: &Events) {
+    /// Applies the current manifest as far as a started pod can change. `manifest_deferred` has the volumes that are
+    /// deferred in it before the admission policy.
+    pub(super) fn set_manifest(
+        &mut self,
+        pod: &Arc<Pod>,
+        manifest_deferred: BTreeSet<String>,
+        events: &Events,
+    ) {
         self.is_deleted = pod.is_deleted();
-        let is_past = std::mem::take(&mut self.is_past);
-        let said_before = self.said.replace(said);
-        let Some(before) = self.pod.as_ref().filter(|_| !is_past) else {
+        let is_stale = std::mem::take(&mut self.is_stale);
+        let deferred_before = self.manifest_deferred.replace(manifest_deferred);
+        let Some(before) = self.pod.as_ref().filter(|_| !is_stale) else {
             self.pod = Some(Arc::clone(pod));
             return;
         };
-        let is_fixed = self.has_begun();
+        let is_fixed = self.has_started();
         if pod.may_replace(before) && !(is_fixed && pod.deferred != before.deferred) {
             self.pod = Some(Arc::clone(pod));
             return;
@@ -86,22 +90,22 @@ impl KnownPod {
             return;
         }
         let is_same = pod.has_same_spec(before);
-        // That a policy has another mind since is nobody's mistake.
-        let said = self.said.as_ref();
-        let asks = match &said_before {
-            Some(_) => said != said_before.as_ref(),
-            None => said.is_some_and(|said| !said.is_subset(&before.deferred)),
+        // A difference that only the admission policy makes is no reason for a warning.
+        let deferred = self.manifest_deferred.as_ref();
+        let is_deferral_changed = match &deferred_before {
+            Some(_) => deferred != deferred_before.as_ref(),
+            None => deferred.is_some_and(|deferred| !deferred.is_subset(&before.deferred)),
         };
-        if (asks || !is_same) && !std::mem::replace(&mut self.is_told, true) {
+        if (is_deferral_changed || !is_same) && !std::mem::replace(&mut self.is_warned, true) {
             let message = match (is_same, is_fixed) {
                 (true, true) => {
-                    "it has begun, and who mounts its volumes is fixed since (deferFSMount); hint: delete it first"
+                    "deferFSMount can't change after the pod has started; hint: delete the pod first"
                 }
                 (true, false) => {
-                    "deferFSMount goes from false to true alone, and it stays what it was; hint: delete it first"
+                    "deferFSMount can't change from true to false; hint: delete the pod first"
                 }
                 (false, _) => {
-                    "its manifest is another one now, and it stays what it was; hint: delete it first"
+                    "the manifest has changed, but the pod that exists can't be updated and stays as it is; hint: delete the pod first"
                 }
             };
             events.warning(pod.as_ref(), "FailedUpdate", message);
@@ -114,48 +118,49 @@ impl KnownPod {
         self.pod = Some(Arc::new(kept));
     }
 
-    /// Whether it is wanted, and wasn't told to end.
-    pub(crate) fn is_to_run(&self) -> bool {
-        self.is_written && self.pod.is_some() && !self.is_ending && !self.is_deleted
+    /// Returns whether the pod is wanted and isn't ending.
+    pub(crate) fn should_run(&self) -> bool {
+        self.has_manifest && self.pod.is_some() && !self.is_ending && !self.is_deleted
     }
 
-    /// Whether the container runtime has something of it, which may run or not: how its volumes are mounted is fixed
-    /// since (KEP-2857, "`DeferFSMount` field in Pod Spec").
-    pub(crate) fn has_begun(&self) -> bool {
-        self.is_restored || self.at != PodProgress::Rest || self.observed.is_some()
+    /// Returns whether the container runtime may have something of the pod, running or not. From then on the mounter of its
+    /// volumes doesn't change (KEP-2857, "`DeferFSMount` field in Pod Spec").
+    pub(crate) fn has_started(&self) -> bool {
+        self.is_restored || self.progress != PodProgress::Idle || self.observed.is_some()
     }
 
-    /// Whether it ends by itself.
-    pub(super) fn ends(&self) -> bool {
+    /// Returns whether the pod can end by itself.
+    pub(super) fn may_complete(&self) -> bool {
         let pod = self.pod.as_deref();
-        pod.is_some_and(|pod| Policy::of(pod) != Policy::Always)
+        pod.is_some_and(|pod| RestartPolicy::of(pod) != RestartPolicy::Always)
     }
 
-    /// How it ended, if it did.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
+    /// Returns how the pod ended, or `None` if it hasn't.
+    pub(crate) fn outcome(&self) -> Option<PodOutcome> {
         outcome(self.pod.as_ref()?, self.observed.as_ref()?)
     }
 
-    /// Its name, from wherever it is known.
+    /// Returns the pod's name, as far as it is known.
     pub(crate) fn name(&self) -> Option<Name> {
         let written = self.pod.as_ref().map(|it| it.name.clone());
         written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
     }
 
-    /// Returns the name of the pod that owns what exists by its UID.
+    /// Returns the name of the pod that has this UID now.
     pub(super) fn owner(&self) -> Option<Name> {
         let observed = self.observed.as_ref().map(|it| it.name.clone());
         observed.or_else(|| self.pod.as_ref().map(|it| it.name.clone()))
     }
 
-    /// Notes that the removal of its remains failed, which is retried later.
+    /// Records that a part of the cleanup failed. It is retried later.
     pub(super) fn fail(&mut self, message: String) {
         let failure = Failure {
             reason: "FailedCleanup",
             message,
             is_pull: false,
         };
-        self.failures.fail(Subject::End, failure, Instant::now());
+        self.failures
+            .fail(StepSubject::End, failure, Instant::now());
     }
 
     pub(super) fn regarding(&self, uid: &str) -> Regarding {
@@ -167,24 +172,24 @@ impl KnownPod {
         }
     }
 
-    /// A step is begun.
+    /// Records the start of a step.
     pub(super) fn begin(&mut self, step: &PodStep) {
-        self.at = PodProgress::Step;
-        self.age += 1;
-        self.stop = match step {
-            PodStep::End(end @ End::StopPod { .. }) => Some(end.clone()),
+        self.progress = PodProgress::StepRunning;
+        self.generation += 1;
+        self.last_stop = match step {
+            PodStep::End(end @ EndStep::StopPod { .. }) => Some(end.clone()),
             _ => None,
         };
     }
 
-    /// To be asked besides a stop that is under way, where the pod is given less time by now: as kubelet does. The
-    /// sandboxes go as they were to, after the containers.
-    pub(super) fn hasten(&mut self) -> Option<End> {
+    /// Returns a second stop if one is under way and the pod has less time to end now, as kubelet does. It doesn't stop the
+    /// sandboxes: the first stop does so after the containers have ended.
+    pub(super) fn shortened_stop(&mut self) -> Option<EndStep> {
         let now = self.grace();
-        let is_under_way = self.at == PodProgress::Step && self.is_ending;
-        let End::StopPod {
+        let is_under_way = self.progress == PodProgress::StepRunning && self.is_ending;
+        let EndStep::StopPod {
             containers, grace, ..
-        } = self.stop.as_mut().filter(|_| is_under_way)?
+        } = self.last_stop.as_mut().filter(|_| is_under_way)?
         else {
             return None;
         };
@@ -192,19 +197,20 @@ impl KnownPod {
             return None;
         }
         *grace = now;
-        Some(End::StopPod {
+        Some(EndStep::StopPod {
             containers: containers.clone(),
             sandboxes: Vec::new(),
             grace: now,
         })
     }
 
+    /// Returns how long the containers have to end.
     pub(super) fn grace(&self) -> Duration {
         let written = self.pod.as_ref().map(|pod| {
             let seconds = u64::try_from(pod.grace()).unwrap_or_default();
             Duration::from_secs(seconds)
         });
-        let observed = || self.observed.as_ref().map(Observed::grace);
+        let observed = || self.observed.as_ref().map(ObservedPod::grace);
         written.or_else(observed).unwrap_or_default()
     }
 }

@@ -1,12 +1,12 @@
-//! Begins operations on volumes, each as a task of its own.
+//! Starts operations on volumes, each in a task of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Busy, Volumes};
-use crate::agent::Done;
-use crate::metrics::Operation;
+use super::{OngoingOperation, Volumes};
+use crate::agent::Completion;
+use crate::metrics::StorageOperation;
 use crate::objects::{Objects, Pod};
 use crate::operations::{
     Context, FailedOperation, Publication, Published, publish, stage, unpublish, unstage,
@@ -15,59 +15,59 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::{MountSpec, VolumeId};
 
-/// An operation has ended.
+/// The result of an operation on a volume.
 #[derive(Debug)]
-pub(crate) struct VolumeDone {
+pub(crate) struct VolumeStepResult {
     pub(super) id: VolumeId,
     pub(super) step: VolumeStep,
     pub(super) mount: Option<Box<MountSpec>>,
     pub(super) result: Result<Option<Published>, FailedOperation>,
 }
 
-/// An operation, with all that it needs.
+/// An operation on a volume, with its inputs.
 #[derive(Debug)]
-enum Work {
+enum VolumeOperation {
     Stage(Vec<MountSpec>),
-    /// Publishes a volume, with the program that has it mounted already.
+    /// The volume, the pod, and the program that has the volume mounted already.
     Publish(Box<MountSpec>, Arc<Pod>, Option<Mounter>),
     Unpublish(Publication),
     Unstage(VolumeId),
 }
 
-impl Work {
+impl VolumeOperation {
     async fn carry_out(
         &self,
         context: &Context,
         objects: &Objects,
     ) -> Result<Option<Published>, FailedOperation> {
         match self {
-            Self::Stage(wanted) => stage(context, objects, wanted).await.map(|()| None),
-            Self::Publish(mount, pod, there) => publish(context, objects, pod, mount, *there)
+            Self::Stage(mounts) => stage(context, objects, mounts).await.map(|()| None),
+            Self::Publish(mount, pod, current) => publish(context, objects, pod, mount, *current)
                 .await
                 .map(Some),
             Self::Unpublish(publication) => {
-                let ended = unpublish(context, publication).await;
-                ended.map(|()| None).map_err(FailedOperation::uncertain)
+                let result = unpublish(context, publication).await;
+                result.map(|()| None).map_err(FailedOperation::uncertain)
             }
             Self::Unstage(id) => {
-                let ended = unstage(context, id).await;
-                ended.map(|()| None).map_err(FailedOperation::uncertain)
+                let result = unstage(context, id).await;
+                result.map(|()| None).map_err(FailedOperation::uncertain)
             }
         }
     }
 
-    const fn operation(&self) -> Operation {
+    const fn metric(&self) -> StorageOperation {
         match self {
-            Self::Stage(_) | Self::Publish(..) => Operation::Mount,
-            Self::Unpublish(_) => Operation::Unmount,
-            Self::Unstage(_) => Operation::UnmountDevice,
+            Self::Stage(_) | Self::Publish(..) => StorageOperation::Mount,
+            Self::Unpublish(_) => StorageOperation::Unmount,
+            Self::Unstage(_) => StorageOperation::UnmountDevice,
         }
     }
 
-    /// Returns the mount that was desired.
+    /// Returns the mount that the operation was for, if it mounts one.
     fn mount(self) -> Option<Box<MountSpec>> {
         match self {
-            Self::Stage(wanted) => wanted.into_iter().next().map(Box::new),
+            Self::Stage(mounts) => mounts.into_iter().next().map(Box::new),
             Self::Publish(mount, ..) => Some(mount),
             Self::Unpublish(_) | Self::Unstage(_) => None,
         }
@@ -75,72 +75,76 @@ impl Work {
 }
 
 impl Volumes {
+    /// Starts a step in a task of its own. `started` has the pods that the container runtime may have something of.
     pub(super) fn begin(
         &mut self,
         objects: &Arc<Objects>,
         pods: &BTreeMap<String, Arc<Pod>>,
         key: (VolumeId, VolumeStep),
-        begun: &BTreeSet<String>,
+        started: &BTreeSet<String>,
     ) {
         let (id, step) = key;
-        let Some(work) = self.work(pods, &id, &step, begun) else {
+        let Some(operation) = self.operation_for(pods, &id, &step, started) else {
             return;
         };
-        let busy = Busy::Step(step.clone());
-        self.under_way.insert(id.clone(), busy);
-        // From here on nobody may count on it, also where it is wanted again before the answer.
+        let ongoing = OngoingOperation::Step(step.clone());
+        self.under_way.insert(id.clone(), ongoing);
+        // From here on the volume doesn't count as mounted, even if it is desired again before the driver answers.
         if matches!(step, VolumeStep::Unpublish(_) | VolumeStep::Unstage) {
-            self.uncertain(&(id.clone(), step.clone()), None);
+            self.mark_uncertain(&(id.clone(), step.clone()), None);
         }
-        let (context, objects, done) =
-            (self.context.clone(), Arc::clone(objects), self.done.clone());
+        let (context, objects, completions) = (
+            self.context.clone(),
+            Arc::clone(objects),
+            self.completions.clone(),
+        );
         tokio::spawn(async move {
-            let begun = Instant::now();
-            let result = work.carry_out(&context, &objects).await;
-            let (metrics, elapsed) = (&context.metrics, begun.elapsed());
-            metrics.operation(&id.driver, work.operation(), result.is_ok(), elapsed);
-            let ended = VolumeDone {
+            let started = Instant::now();
+            let result = operation.carry_out(&context, &objects).await;
+            let (metrics, elapsed) = (&context.metrics, started.elapsed());
+            metrics.operation(&id.driver, operation.metric(), result.is_ok(), elapsed);
+            let result = VolumeStepResult {
                 id,
                 step,
-                mount: work.mount(),
+                mount: operation.mount(),
                 result,
             };
-            // Nobody hears of it where the process ends.
-            let _ = done.send(Done::Volume(ended));
+            // The channel is closed only when the process is ending.
+            let _ = completions.send(Completion::Volume(result));
         });
     }
 
-    /// Returns the operation of a step. `None` if the pod that wanted it is gone.
-    fn work(
+    /// Returns the operation of a step. `None` if the step is outdated.
+    fn operation_for(
         &self,
         pods: &BTreeMap<String, Arc<Pod>>,
         id: &VolumeId,
         step: &VolumeStep,
-        begun: &BTreeSet<String>,
-    ) -> Option<Work> {
+        started: &BTreeSet<String>,
+    ) -> Option<VolumeOperation> {
         Some(match step {
             VolumeStep::Stage => {
-                let wanted = self.desired.volumes.get(id)?.mounts.keys();
-                Work::Stage(wanted.filter_map(|pod| self.mount_of(id, pod)).collect())
+                let mounts = self.desired.volumes.get(id)?.mounts.keys();
+                VolumeOperation::Stage(mounts.filter_map(|pod| self.mount_of(id, pod)).collect())
             }
             VolumeStep::Publish(pod) => {
                 let mount = Box::new(self.mount_of(id, pod)?);
-                // What is recorded before the driver has answered is no more than a guess.
-                let is_sure = |it: &Mounter| *it != Mounter::Driver || begun.contains(pod);
-                let there = self.actual.mount(id, pod).map(|it| it.mounter);
-                let there = there.filter(is_sure);
-                Work::Publish(mount, Arc::clone(pods.get(pod)?), there)
+                // Before the driver has answered, the recorded mounter `Driver` is only an assumption.
+                let is_certain = |it: &Mounter| *it != Mounter::Driver || started.contains(pod);
+                let current = self.actual.mount(id, pod).map(|it| it.mounter);
+                let current = current.filter(is_certain);
+                VolumeOperation::Publish(mount, Arc::clone(pods.get(pod)?), current)
             }
-            VolumeStep::Unpublish(pod) => Work::Unpublish(self.publication(id, pod)?),
-            VolumeStep::Unstage => Work::Unstage(id.clone()),
+            VolumeStep::Unpublish(pod) => VolumeOperation::Unpublish(self.publication(id, pod)?),
+            VolumeStep::Unstage => VolumeOperation::Unstage(id.clone()),
         })
     }
 
-    /// A pod's mount as it is wanted; one that is there stays deferred or not, whatever was written since.
+    /// Returns the desired mount of a pod. A mount that exists stays deferred or not, whatever is desired now.
     fn mount_of(&self, id: &VolumeId, pod: &str) -> Option<MountSpec> {
         let mut mount = self.desired.volumes.get(id)?.mounts.get(pod)?.clone();
-        if let Some(there) = self.actual.mount(id, pod) {
-            mount.deferred = there.mounter == Mounter::Deferred;
+        if let Some(current) = self.actual.mount(id, pod) {
+            mount.deferred = current.mounter == Mounter::Deferred;
         }
         Some(mount)
     }

@@ -1,10 +1,10 @@
-//! The outcomes of operations on volumes.
+//! Applies the results of operations to the actual state of the volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{VolumeDone, Volumes};
+use super::{VolumeStepResult, Volumes};
 use crate::objects::Pod;
 use crate::operations::{FailedOperation, Published};
 use crate::volumes::actual::{ActualMount, Certainty, Mounter};
@@ -12,21 +12,25 @@ use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
 impl Volumes {
-    /// Takes the outcome of an operation.
-    pub(crate) fn take(&mut self, done: VolumeDone, pods: &BTreeMap<String, Arc<Pod>>) {
-        let VolumeDone {
+    /// Handles the result of an operation. `pods` has the pods' manifests by their UIDs.
+    pub(crate) fn handle_result(
+        &mut self,
+        result: VolumeStepResult,
+        pods: &BTreeMap<String, Arc<Pod>>,
+    ) {
+        let VolumeStepResult {
             id,
             step,
             mount,
             result,
-        } = done;
+        } = result;
         self.under_way.remove(&id);
         let key = (id, step);
         match result {
             Ok(published) => {
                 self.backoff.succeed(&key);
                 self.failed.remove(&key);
-                self.succeeded(&key, mount.as_deref(), published);
+                self.apply_success(&key, mount.as_deref(), published);
             }
             Err(FailedOperation {
                 error,
@@ -35,26 +39,35 @@ impl Volumes {
             }) => {
                 let pause = self.backoff.fail(&key, Instant::now());
                 if is_uncertain {
-                    self.uncertain(&key, mount.as_deref());
+                    self.mark_uncertain(&key, mount.as_deref());
                 }
                 if let (VolumeStep::Publish(pod), Some(mounter)) = (&key.1, mounter) {
-                    self.mounted_otherwise(&key.0, pod, mounter);
+                    self.correct_mounter(&key.0, pod, mounter);
                 }
-                let told = crust_state::sentence(&error);
-                let told = format!("{} : {told}", self.what(&key, mount.as_deref()));
-                tracing::warn!("{told}; the next attempt is in {} ms", pause.as_millis());
-                for pod in self.concerned(&key).iter().filter_map(|uid| pods.get(uid)) {
-                    self.context
-                        .events
-                        .warning(pod.as_ref(), reason(&key.1), told.clone());
+                let error = crust_state::sentence(&error);
+                let message = format!(
+                    "{} : {error}",
+                    self.describe_failure(&key, mount.as_deref())
+                );
+                tracing::warn!("{message}; retrying in {} ms", pause.as_millis());
+                for pod in self
+                    .affected_pods(&key)
+                    .iter()
+                    .filter_map(|uid| pods.get(uid))
+                {
+                    self.context.events.warning(
+                        pod.as_ref(),
+                        event_reason(&key.1),
+                        message.clone(),
+                    );
                 }
-                self.failed.insert(key, told);
+                self.failed.insert(key, message);
             }
         }
         self.actual.remove_unused();
     }
 
-    fn succeeded(
+    fn apply_success(
         &mut self,
         (id, step): &(VolumeId, VolumeStep),
         mount: Option<&MountSpec>,
@@ -89,13 +102,13 @@ impl Volumes {
         }
     }
 
-    /// Records that a step has failed half way, so that its result is unknown.
-    pub(super) fn uncertain(
+    /// Marks the volume of a step as uncertain: the step has failed half way, or is under way.
+    pub(super) fn mark_uncertain(
         &mut self,
         (id, step): &(VolumeId, VolumeStep),
         spec: Option<&MountSpec>,
     ) {
-        let there = self.actual.volumes.get_mut(id);
+        let known = self.actual.volumes.get_mut(id);
         match (step, spec) {
             (VolumeStep::Stage, Some(spec)) => {
                 let volume = self.actual.entry(id, spec.volume.lifecycle);
@@ -117,14 +130,14 @@ impl Volumes {
                         runtime_mount: None,
                     });
             }
-            // Half of it may be gone: whoever wants it again has it made anew.
+            // A part may be gone already. If the volume is desired again, it is published again.
             (VolumeStep::Unpublish(pod), _) => {
-                if let Some(mount) = there.and_then(|it| it.mounts.get_mut(pod)) {
+                if let Some(mount) = known.and_then(|it| it.mounts.get_mut(pod)) {
                     mount.certainty = Certainty::Uncertain;
                 }
             }
             (VolumeStep::Unstage, _) => {
-                if let Some(volume) = there {
+                if let Some(volume) = known {
                     volume.staged = Some(Certainty::Uncertain);
                 }
             }
@@ -132,8 +145,8 @@ impl Volumes {
         }
     }
 
-    /// Corrects the mounter of a pod's volume, after an attempt that found another mounter than requested.
-    fn mounted_otherwise(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
+    /// Sets the mounter of a pod's volume, after an attempt that found a different mounter than requested.
+    fn correct_mounter(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
         let volume = self.actual.volumes.get_mut(id);
         if let Some(mount) = volume.and_then(|it| it.mounts.get_mut(pod)) {
             mount.mounter = mounter;
@@ -141,8 +154,8 @@ impl Volumes {
         }
     }
 
-    /// The pods that a step is for, by their uids.
-    fn concerned(&self, (id, step): &(VolumeId, VolumeStep)) -> Vec<String> {
+    /// Returns the UIDs of the pods that get an event about a failed step.
+    fn affected_pods(&self, (id, step): &(VolumeId, VolumeStep)) -> Vec<String> {
         match step {
             VolumeStep::Publish(pod) | VolumeStep::Unpublish(pod) => vec![pod.clone()],
             VolumeStep::Stage => {
@@ -153,24 +166,29 @@ impl Volumes {
         }
     }
 
-    /// In kubelet's words.
-    fn what(&self, (id, step): &(VolumeId, VolumeStep), mount: Option<&MountSpec>) -> String {
+    /// Describes a failed step in kubelet's words.
+    fn describe_failure(
+        &self,
+        (id, step): &(VolumeId, VolumeStep),
+        mount: Option<&MountSpec>,
+    ) -> String {
         let call = match step {
             VolumeStep::Stage => "MountVolume.MountDevice",
             VolumeStep::Publish(_) => "MountVolume.SetUp",
             VolumeStep::Unpublish(_) => "UnmountVolume.TearDown",
             VolumeStep::Unstage => "UnmountDevice",
         };
-        let there = match step {
+        let directory = match step {
             VolumeStep::Unpublish(pod) => self.actual.mount(id, pod).map(|it| &it.directory),
             _ => mount.map(|it| &it.volume.directory),
         };
-        let name = there.map_or_else(|| id.to_string(), Clone::clone);
+        let name = directory.map_or_else(|| id.to_string(), Clone::clone);
         format!("{call} failed for volume {name:?}")
     }
 }
 
-fn reason(step: &VolumeStep) -> &'static str {
+/// Returns the reason of the event about a failed step, which is kubelet's.
+fn event_reason(step: &VolumeStep) -> &'static str {
     match step {
         VolumeStep::Stage | VolumeStep::Publish(_) => "FailedMount",
         VolumeStep::Unpublish(_) | VolumeStep::Unstage => "FailedUnMount",

@@ -1,8 +1,8 @@
-//! Queries about volumes, for the steps of pods and for metrics.
+//! Queries about volumes for the reconciliation of pods, and their numbers for the metrics.
 
 use std::collections::BTreeMap;
 
-use super::{Busy, Volumes};
+use super::{OngoingOperation, Volumes};
 use crate::objects::Pod;
 use crate::operations::RuntimeMount;
 use crate::volumes::actual::{ActualMount, Certainty};
@@ -10,8 +10,8 @@ use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::VolumeId;
 
 impl Volumes {
-    /// Reports the numbers of volumes to the metrics.
-    pub(crate) fn count(&self) {
+    /// Reports the numbers of desired and actual volumes to the metrics.
+    pub(crate) fn report_totals(&self) {
         let (desired, actual) = (self.desired.volumes.keys(), self.actual.volumes.keys());
         let metrics = &self.context.metrics;
         metrics.set_total_volumes(
@@ -22,32 +22,32 @@ impl Volumes {
 
     /// Returns whether all volumes of a pod are mounted.
     pub(crate) fn are_ready(&self, pod: &Pod) -> bool {
-        let mut wanted = self.desired.of_pod(&pod.uid);
+        let mut desired = self.desired.of_pod(&pod.uid);
         !self.desired.problems.contains_key(&pod.uid)
-            && wanted.all(|(id, _)| {
+            && desired.all(|(id, _)| {
                 let mount = self.actual.mount(id, &pod.uid);
                 mount.is_some_and(|it| it.certainty == Certainty::Certain)
             })
     }
 
-    /// Returns the volumes that a pod's runtime handler is to mount, once the sandbox exists.
-    pub(crate) fn late(&self, uid: &str) -> Vec<RuntimeMount> {
-        let wanted = self.desired.of_pod(uid);
-        let late = wanted.filter_map(|(id, mount)| {
-            let there = self.actual.mount(id, uid)?;
+    /// Returns the volumes that a pod's runtime handler has to mount after the sandbox was created.
+    pub(crate) fn late_mounts(&self, uid: &str) -> Vec<RuntimeMount> {
+        let desired = self.desired.of_pod(uid);
+        let late_mounts = desired.filter_map(|(id, mount)| {
+            let actual = self.actual.mount(id, uid)?;
             Some(RuntimeMount {
-                target: self.context.layout.target(uid, &there.directory),
-                info: there.runtime_mount.clone()?,
+                target: self.context.layout.target(uid, &actual.directory),
+                info: actual.runtime_mount.clone()?,
                 mount: mount.clone(),
             })
         });
-        late.collect()
+        late_mounts.collect()
     }
 
     /// Returns whether a pod's runtime handler has to mount a volume.
-    pub(crate) fn has_late(&self, uid: &str) -> bool {
-        let mut wanted = self.desired.of_pod(uid);
-        wanted.any(|(id, _)| {
+    pub(crate) fn has_late_mounts(&self, uid: &str) -> bool {
+        let mut desired = self.desired.of_pod(uid);
+        desired.any(|(id, _)| {
             self.actual
                 .mount(id, uid)
                 .is_some_and(|it| it.runtime_mount.is_some())
@@ -64,25 +64,25 @@ impl Volumes {
             .collect()
     }
 
-    /// Returns whether a pod wants a volume.
-    pub(crate) fn are_wanted(&self, id: &VolumeId) -> bool {
+    /// Returns whether any pod wants a volume.
+    pub(crate) fn is_desired(&self, id: &VolumeId) -> bool {
         self.desired.volumes.contains_key(id)
     }
 
-    /// Returns whether a pod has no volume that is mounted or being mounted.
-    pub(crate) fn are_gone(&self, uid: &str) -> bool {
-        !self.actual.has_mounts_of(uid) && !self.is_coming(uid)
+    /// Returns whether a pod has no volume that is or may be mounted, or is being published.
+    pub(crate) fn has_no_mounts(&self, uid: &str) -> bool {
+        !self.actual.has_mounts_of(uid) && !self.is_being_published(uid)
     }
 
     /// Returns whether a pod's volume is being unpublished.
-    pub(crate) fn is_going(&self, id: &VolumeId, uid: &str) -> bool {
-        let busy = self.under_way.get(id);
-        matches!(busy, Some(Busy::Step(VolumeStep::Unpublish(pod))) if pod == uid)
+    pub(crate) fn is_being_unpublished(&self, id: &VolumeId, uid: &str) -> bool {
+        let operation = self.under_way.get(id);
+        matches!(operation, Some(OngoingOperation::Step(VolumeStep::Unpublish(pod))) if pod == uid)
     }
 
-    /// Whether a volume of a pod's is being published.
-    pub(crate) fn is_coming(&self, uid: &str) -> bool {
-        let is_its = |it: &Busy| matches!(it, Busy::Step(VolumeStep::Publish(pod)) if pod == uid);
-        self.under_way.values().any(is_its)
+    /// Returns whether any volume is being published for a pod.
+    pub(crate) fn is_being_published(&self, uid: &str) -> bool {
+        let is_publish = |it: &OngoingOperation| matches!(it, OngoingOperation::Step(VolumeStep::Publish(pod)) if pod == uid);
+        self.under_way.values().any(is_publish)
     }
 }

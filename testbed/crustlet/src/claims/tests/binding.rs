@@ -12,66 +12,82 @@ fn a_claim_gets_the_smallest_volume_that_fits() {
         "capacity: {storage: 2Gi}\n  storageClassName: fast",
     );
     let block = volume("block", "capacity: {storage: 2Gi}\n  volumeMode: Block");
-    let held = volume(
+    let compare_claim_ref = volume(
         "held",
         "capacity: {storage: 2Gi}\n  claimRef: {name: other, namespace: default}",
     );
     let narrow = volume("narrow", "capacity: {storage: 2Gi}").replace("ReadWriteOnce, ", "");
     let wanted = claim("storageClassName: '', resources: {requests: {storage: 1500Mi}}");
-    let all = [&large, &small, &smaller, &classy, &block, &held, &narrow];
-    let mut bench = Bench::new(&all.map(String::as_str));
-    bench.apply(&[&wanted]);
-    bench.rest();
-    let claim = bench.claim();
+    let all = [
+        &large,
+        &small,
+        &smaller,
+        &classy,
+        &block,
+        &compare_claim_ref,
+        &narrow,
+    ];
+    let mut fixture = Fixture::new(&all.map(String::as_str));
+    fixture.apply(&[&wanted]);
+    fixture.assert_settled();
+    let claim = fixture.claim();
     assert_eq!(claim["spec"]["volumeName"], "small");
     assert_eq!(claim["status"]["phase"], "Bound");
     assert_eq!(claim["status"]["capacity"]["storage"], "2Gi");
     let modes = json!(["ReadWriteOnce", "ReadOnlyMany"]);
     assert_eq!(claim["status"]["accessModes"], modes, "the volume's");
     let uid = &claim["metadata"]["uid"];
-    let bound = bench.document(Kind::PersistentVolume, "small");
+    let bound = fixture.document(Kind::PersistentVolume, "small");
     assert_eq!(&bound["spec"]["claimRef"]["uid"], uid);
     assert_eq!(bound["status"]["phase"], "Bound");
-    assert_eq!(bench.phase(Kind::PersistentVolume, "a-large"), "Available");
+    assert_eq!(
+        fixture.phase(Kind::PersistentVolume, "a-large"),
+        "Available"
+    );
 }
 
 #[test]
-fn a_volume_that_names_a_claim_is_its() {
+fn a_volume_that_refers_to_a_claim_is_bound_to_it() {
     let small = volume("a-small", "capacity: {storage: 1Gi}");
     let meant = volume(
         "meant",
         "capacity: {storage: 9Gi}\n  claimRef: {name: data, namespace: default}",
     );
-    let mut bench = Bench::new(&[&small, &meant, &claim("storageClassName: ''")]);
-    bench.rest();
-    assert_eq!(bench.claim()["spec"]["volumeName"], "meant");
+    let mut fixture = Fixture::new(&[&small, &meant, &claim("storageClassName: ''")]);
+    fixture.assert_settled();
+    assert_eq!(fixture.claim()["spec"]["volumeName"], "meant");
     let narrow = meant.replace("ReadWriteOnce, ", "");
-    let mut bench = Bench::new(&[&small, &narrow, &claim("storageClassName: ''")]);
-    let told = bench.waiting();
-    assert_eq!(told.reason, "VolumeMismatch");
+    let mut fixture = Fixture::new(&[&small, &narrow, &claim("storageClassName: ''")]);
+    let notice = fixture.only_waiting();
+    assert_eq!(notice.reason, "VolumeMismatch");
     assert!(
-        told.message.ends_with("\"meant\": incompatible accessMode"),
-        "{told:?}"
+        notice
+            .message
+            .ends_with("\"meant\": incompatible accessMode"),
+        "{notice:?}"
     );
 }
 
 #[test]
-fn a_volume_is_one_claims() {
+fn a_volume_is_bound_to_only_one_claim() {
     let one = volume("pv-1", "capacity: {storage: 1Gi}");
     let by_name = claim("volumeName: pv-1");
     let other = by_name.replace("name: data", "name: other");
     for (first, second) in [(&by_name, &other), (&claim("storageClassName: ''"), &other)] {
-        let mut bench = Bench::new(&[&one, first, second]);
-        let told = bench.waiting();
-        assert_eq!(told.regarding.name.name, "other");
-        assert_eq!(told.reason, "FailedBinding");
-        assert_eq!(bench.phase(Kind::PersistentVolumeClaim, "data"), "Bound");
-        assert_eq!(bench.phase(Kind::PersistentVolumeClaim, "other"), "Pending");
+        let mut fixture = Fixture::new(&[&one, first, second]);
+        let notice = fixture.only_waiting();
+        assert_eq!(notice.regarding.name.name, "other");
+        assert_eq!(notice.reason, "FailedBinding");
+        assert_eq!(fixture.phase(Kind::PersistentVolumeClaim, "data"), "Bound");
+        assert_eq!(
+            fixture.phase(Kind::PersistentVolumeClaim, "other"),
+            "Pending"
+        );
     }
 }
 
 #[test]
-fn a_claim_that_has_to_wait_says_for_what() {
+fn an_event_tells_what_a_claim_waits_for() {
     let cases = [
         (
             "storageClassName: ''",
@@ -83,7 +99,7 @@ fn a_claim_that_has_to_wait_says_for_what() {
             "ProvisioningFailed",
             "\"gone\" not found",
         ),
-        ("storageClassName: by-hand", "FailedBinding", "makes none"),
+        ("storageClassName: by-hand", "FailedBinding", "create any"),
         (
             "storageClassName: elsewhere",
             "ExternalProvisioning",
@@ -98,7 +114,7 @@ fn a_claim_that_has_to_wait_says_for_what() {
         (
             "storageClassName: fast, selector: {}",
             "FailedBinding",
-            "hint: volumeName",
+            "hint: set volumeName",
         ),
         (
             "storageClassName: fast, volumeMode: Block",
@@ -113,73 +129,76 @@ fn a_claim_that_has_to_wait_says_for_what() {
         (
             "storageClassName: fast, resources: {requests: {storage: lots}}",
             "FailedBinding",
-            "\"lots\" is no amount",
+            "\"lots\" is not an amount",
         ),
     ];
     for (spec, reason, message) in cases {
-        let told = Bench::new(&[&claim(spec)]).waiting();
-        assert_eq!(told.reason, reason, "{spec}: {told:?}");
-        assert!(told.message.contains(message), "{spec}: {told:?}");
+        let notice = Fixture::new(&[&claim(spec)]).only_waiting();
+        assert_eq!(notice.reason, reason, "{spec}: {notice:?}");
+        assert!(notice.message.contains(message), "{spec}: {notice:?}");
     }
-    let mut bench = Bench::new(&[&claim("storageClassName: fast")]);
-    bench
+    let mut fixture = Fixture::new(&[&claim("storageClassName: fast")]);
+    fixture
         .drivers
         .insert("csi.example".to_owned(), DriverCapabilities::default());
-    let told = bench.waiting();
-    assert!(told.message.contains("CREATE_DELETE_VOLUME"), "{told:?}");
+    let notice = fixture.only_waiting();
+    assert!(
+        notice.message.contains("CREATE_DELETE_VOLUME"),
+        "{notice:?}"
+    );
 }
 
-/// A volume that would fit, or the claim itself, may yet come.
+/// A manifest that wasn't read yet may have a matching volume, or the claim itself.
 #[test]
-fn nothing_is_done_before_all_is_known() {
-    let mut bench = Bench::new(&[&wanting("1Gi"), &pod("web", DATA)]);
-    bench.is_known = false;
-    assert_eq!(bench.plan(), Plan::default());
-    bench.unread = Some("/m/a.yaml: no");
-    let told = bench.notice();
+fn nothing_is_planned_before_all_manifests_were_read() {
+    let mut fixture = Fixture::new(&[&claim_of_size("1Gi"), &pod("web", DATA)]);
+    fixture.is_complete = false;
+    assert_eq!(fixture.plan(), Plan::default());
+    fixture.unreadable_manifest = Some("/m/a.yaml: no");
+    let notice = fixture.only_notice();
     assert_eq!(
-        (told.reason, told.message.as_str()),
+        (notice.reason, notice.message.as_str()),
         ("FailedBinding", "/m/a.yaml: no")
     );
-    let mut bench = Bench::provisioned();
-    bench.remove(Kind::PersistentVolumeClaim, "data");
-    bench.is_known = false;
-    assert_eq!(bench.plan(), Plan::default());
+    let mut fixture = Fixture::provisioned();
+    fixture.remove(Kind::PersistentVolumeClaim, "data");
+    fixture.is_complete = false;
+    assert_eq!(fixture.plan(), Plan::default());
 }
 
 #[test]
-fn a_class_may_wait_for_a_pod() {
-    let mut bench = Bench::new(&[&claim("storageClassName: late")]);
-    assert_eq!(bench.waiting().reason, "WaitForFirstConsumer");
-    bench.apply(&[&pod("web", DATA)]);
-    let step = bench.step();
-    assert!(matches!(step, Step::Create(_)), "{step:?}");
+fn a_storage_class_may_wait_for_the_first_consumer() {
+    let mut fixture = Fixture::new(&[&claim("storageClassName: late")]);
+    assert_eq!(fixture.only_waiting().reason, "WaitForFirstConsumer");
+    fixture.apply(&[&pod("web", DATA)]);
+    let step = fixture.only_step();
+    assert!(matches!(step, ClaimStep::Create(_)), "{step:?}");
 }
 
 #[test]
 fn a_claim_whose_volume_is_gone_is_lost() {
     let one = volume("pv-1", "capacity: {storage: 1Gi}");
-    let mut bench = Bench::new(&[&one, &claim("volumeName: pv-1")]);
-    bench.rest();
-    bench.remove(Kind::PersistentVolume, "pv-1");
-    assert_eq!(bench.waiting().reason, "ClaimLost");
-    assert_eq!(bench.claim()["status"]["phase"], "Lost");
+    let mut fixture = Fixture::new(&[&one, &claim("volumeName: pv-1")]);
+    fixture.assert_settled();
+    fixture.remove(Kind::PersistentVolume, "pv-1");
+    assert_eq!(fixture.only_waiting().reason, "ClaimLost");
+    assert_eq!(fixture.claim()["status"]["phase"], "Lost");
     let other = claim("storageClassName: ''").replace("name: data", "name: a-first");
-    bench.apply(&[&other]);
-    assert_eq!(bench.settle().waiting.len(), 2);
-    bench.apply(&[&one]);
-    assert_eq!(bench.waiting().regarding.name.name, "a-first");
-    assert_eq!(bench.claim()["status"]["phase"], "Bound");
+    fixture.apply(&[&other]);
+    assert_eq!(fixture.settle().waiting.len(), 2);
+    fixture.apply(&[&one]);
+    assert_eq!(fixture.only_waiting().regarding.name.name, "a-first");
+    assert_eq!(fixture.claim()["status"]["phase"], "Bound");
 }
 
 #[test]
-fn a_pods_own_claim_comes_and_goes_with_it() {
+fn an_ephemeral_claim_is_created_and_deleted_with_its_pod() {
     let template = "{metadata: {labels: {a: b}}, spec: {storageClassName: late, accessModes: [ReadWriteOncePod]}}";
     let own = format!("ephemeral: {{volumeClaimTemplate: {template}}}");
-    let mut bench = Bench::new(&[&pod("web", &own)]);
-    bench.create();
-    bench.rest();
-    let claim = bench.document(Kind::PersistentVolumeClaim, "web-v");
+    let mut fixture = Fixture::new(&[&pod("web", &own)]);
+    fixture.create();
+    fixture.assert_settled();
+    let claim = fixture.document(Kind::PersistentVolumeClaim, "web-v");
     let owner = json!([{
         "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "web-uid",
         "controller": true, "blockOwnerDeletion": true,
@@ -187,28 +206,31 @@ fn a_pods_own_claim_comes_and_goes_with_it() {
     assert_eq!(claim["metadata"]["ownerReferences"], owner);
     assert_eq!(claim["metadata"]["labels"], json!({"a": "b"}));
     assert_eq!(claim["status"]["phase"], "Bound");
-    bench.remove(Kind::Pod, "web");
-    let step = bench.step();
-    assert!(matches!(step, Step::Delete(_)), "{step:?}");
-    // One of its name that somebody else wrote stays his.
+    fixture.remove(Kind::Pod, "web");
+    let step = fixture.only_step();
+    assert!(matches!(step, ClaimStep::Delete(_)), "{step:?}");
+    // An existing claim with the same name isn't changed.
     let other = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: web-v}\nspec: {storageClassName: late}";
-    let mut bench = Bench::new(&[&pod("web", &own), other]);
-    bench.settle();
-    let claim = bench.document(Kind::PersistentVolumeClaim, "web-v");
+    let mut fixture = Fixture::new(&[&pod("web", &own), other]);
+    fixture.settle();
+    let claim = fixture.document(Kind::PersistentVolumeClaim, "web-v");
     assert_eq!(claim["metadata"].get("ownerReferences"), None);
 }
 
 #[test]
-fn a_claim_that_a_pod_cannot_bring_is_the_pods_problem() {
+fn an_invalid_ephemeral_claim_is_an_event_of_its_pod() {
     let long = "w".repeat(253);
     let own = "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: late}}}";
     let named = pod(&long, own).replace(&format!(", uid: {long}-uid"), "");
-    for (pod, told) in [
-        (named, "is no claim's name"),
-        (pod("web", "ephemeral: {}"), "no volumeClaimTemplate"),
+    for (pod, expected) in [
+        (named, "is not a valid name of a claim"),
+        (
+            pod("web", "ephemeral: {}"),
+            "volumeClaimTemplate is missing",
+        ),
     ] {
-        let notice = Bench::new(&[&pod]).waiting();
+        let notice = Fixture::new(&[&pod]).only_waiting();
         assert_eq!(notice.regarding.kind, Kind::Pod);
-        assert!(notice.message.contains(told), "{notice:?}");
+        assert!(notice.message.contains(expected), "{notice:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Tests of claims and volumes that are deleted.
+//! Tests of the deletion of claims and volumes.
 
 use std::path::Path;
 
 use super::*;
 
-/// The claim says that it is to go.
+/// Marks the claim in a manifest as deleted.
 fn deleted(text: &str) -> String {
     text.replace(
         "{name: data}",
@@ -12,31 +12,31 @@ fn deleted(text: &str) -> String {
     )
 }
 
-impl Bench {
+impl Fixture {
     fn delete_volume(&mut self) {
         let name = Name::new("", "pvc-uid-1");
-        assert!(self.records.has_made(&name.name));
-        self.write(Write::deleted(Kind::PersistentVolume, &name, NOW));
+        assert!(self.records.is_provisioned(&name.name));
+        self.write(RecordUpdate::deleted(Kind::PersistentVolume, &name, NOW));
     }
 
     #[track_caller]
-    fn assert_destroys(&mut self) {
-        let step = self.step();
-        assert!(matches!(step, Step::Delete(_)), "{step:?}");
+    fn assert_deletes(&mut self) {
+        let step = self.only_step();
+        assert!(matches!(step, ClaimStep::Delete(_)), "{step:?}");
     }
 
-    /// Its class's volumes are to be kept.
-    fn retaining() -> Self {
+    /// Returns a node with a provisioned volume whose reclaim policy is `Retain`.
+    fn with_retain_class() -> Self {
         let class = CLASS.replacen("provisioner:", "reclaimPolicy: Retain\nprovisioner:", 1);
-        let mut bench = Self::new(&[&class, &wanting("1Gi")]);
-        bench.create();
-        bench.rest();
-        bench
+        let mut fixture = Self::new(&[&class, &claim_of_size("1Gi")]);
+        fixture.create();
+        fixture.assert_settled();
+        fixture
     }
 }
 
 #[test]
-fn a_deleted_claim_gets_nothing_and_goes_after_its_pods() {
+fn a_deleted_claim_gets_no_volume_and_goes_after_its_pods() {
     let fits = volume("pv-1", "capacity: {storage: 1Gi}");
     for spec in [
         "storageClassName: fast",
@@ -44,143 +44,157 @@ fn a_deleted_claim_gets_nothing_and_goes_after_its_pods() {
         "storageClassName: ''",
     ] {
         let text = claim(spec);
-        let mut bench = Bench::new(&[&fits, &deleted(&text), &pod("web", DATA)]);
-        bench.rest();
-        assert_eq!(bench.claim()["status"]["phase"], "Pending", "{spec}");
-        bench.remove(Kind::Pod, "web");
-        bench.rest();
-        assert!(bench.written.claims.is_empty());
-        assert_eq!(bench.records, Records::default());
+        let mut fixture = Fixture::new(&[&fits, &deleted(&text), &pod("web", DATA)]);
+        fixture.assert_settled();
+        assert_eq!(fixture.claim()["status"]["phase"], "Pending", "{spec}");
+        fixture.remove(Kind::Pod, "web");
+        fixture.assert_settled();
+        assert!(fixture.manifests.claims.is_empty());
+        assert_eq!(fixture.records, Records::default());
     }
-    // What it has it keeps as long as a pod has it.
-    let mut bench = Bench::provisioned();
-    bench.apply(&[&deleted(&wanting("1Gi")), &pod("web", DATA)]);
-    bench.rest();
-    assert_eq!(bench.claim()["status"]["phase"], "Bound");
-    bench.remove(Kind::Pod, "web");
-    bench.assert_destroys();
+    // It keeps its volume while a pod uses it.
+    let mut fixture = Fixture::provisioned();
+    fixture.apply(&[&deleted(&claim_of_size("1Gi")), &pod("web", DATA)]);
+    fixture.assert_settled();
+    assert_eq!(fixture.claim()["status"]["phase"], "Bound");
+    fixture.remove(Kind::Pod, "web");
+    fixture.assert_deletes();
 }
 
-/// Its record says that it went, and stays until nothing is in doubt.
+/// The record of the deleted claim stays until all manifests can be read.
 #[test]
-fn a_claim_that_is_written_again_after_it_went_is_another() {
-    let mut bench = Bench::provisioned();
-    bench.delete_claim();
-    bench.unread = Some("unread");
-    bench.apply(&[&wanting("1Gi"), &pod("web", DATA)]);
-    bench.rest();
-    assert_eq!(bench.claim()["spec"].get("volumeName"), None);
-    bench.unread = None;
-    let plan = bench.settle();
-    let [Step::Create(create), Step::Delete(delete)] = &plan.steps[..] else {
+fn a_claim_that_is_created_again_after_its_deletion_is_new() {
+    let mut fixture = Fixture::provisioned();
+    fixture.delete_claim();
+    fixture.unreadable_manifest = Some("unread");
+    fixture.apply(&[&claim_of_size("1Gi"), &pod("web", DATA)]);
+    fixture.assert_settled();
+    assert_eq!(fixture.claim()["spec"].get("volumeName"), None);
+    fixture.unreadable_manifest = None;
+    let plan = fixture.settle();
+    let [ClaimStep::Create(create), ClaimStep::Delete(delete)] = &plan.steps[..] else {
         panic!("{plan:?}");
     };
     assert_eq!(delete.volume, "pvc-uid-1");
     assert_ne!(create.request.name, "pvc-uid-1");
 }
 
-/// What isn't known may be what somebody wrote to keep it.
+/// The manifest that can't be read may say that the volume has to be kept.
 #[test]
 fn an_unreadable_manifest_stops_deletion_but_not_binding() {
-    let unread = "it waits until all manifests can be read: /m/a.yaml: no";
-    let mut bench = Bench::new(&[&wanting("1Gi")]);
-    bench.unread = Some(unread);
-    bench.create();
-    bench.rest();
-    assert_eq!(bench.claim()["status"]["phase"], "Bound");
-    bench.apply(&[&deleted(&wanting("1Gi"))]);
-    let told = bench.notice();
+    let unreadable_manifest = "it waits until all manifests can be read: /m/a.yaml: no";
+    let mut fixture = Fixture::new(&[&claim_of_size("1Gi")]);
+    fixture.unreadable_manifest = Some(unreadable_manifest);
+    fixture.create();
+    fixture.assert_settled();
+    assert_eq!(fixture.claim()["status"]["phase"], "Bound");
+    fixture.apply(&[&deleted(&claim_of_size("1Gi"))]);
+    let notice = fixture.only_notice();
     assert_eq!(
-        (told.reason, told.message.as_str()),
-        ("FailedDelete", unread)
+        (notice.reason, notice.message.as_str()),
+        ("FailedDelete", unreadable_manifest)
     );
-    bench.unread = None;
-    bench.assert_destroys();
-    bench.unread = Some(unread);
-    let told = bench.notice();
-    assert_eq!(told.regarding.kind, Kind::PersistentVolume);
+    fixture.unreadable_manifest = None;
+    fixture.assert_deletes();
+    fixture.unreadable_manifest = Some(unreadable_manifest);
+    let notice = fixture.only_notice();
+    assert_eq!(notice.regarding.kind, Kind::PersistentVolume);
     assert_eq!(
-        (told.reason, told.message.as_str()),
-        ("VolumeFailedDelete", unread)
+        (notice.reason, notice.message.as_str()),
+        ("VolumeFailedDelete", unreadable_manifest)
     );
 }
 
-/// An export has a claim's uid.
+/// The manifest comes from an export, which has the claim's UID.
 #[test]
-fn a_volume_that_may_be_being_destroyed_is_nobodys_again() {
-    let same = wanting("1Gi").replace("{name: data}", "{name: data, uid: same}");
-    let mut bench = Bench::new(&[&same]);
-    bench.create();
-    bench.rest();
-    bench.delete_claim();
-    bench.assert_destroys();
+fn a_released_volume_is_not_bound_again() {
+    let same = claim_of_size("1Gi").replace("{name: data}", "{name: data, uid: same}");
+    let mut fixture = Fixture::new(&[&same]);
+    fixture.create();
+    fixture.assert_settled();
+    fixture.delete_claim();
+    fixture.assert_deletes();
     let exported = same
         .replace(
             "uid: same}",
             "uid: same, annotations: {pv.kubernetes.io/bind-completed: 'yes'}}",
         )
         .replace("spec: {", "spec: {volumeName: pvc-same, ");
-    bench.apply(&[&exported]);
-    let plan = bench.settle();
+    fixture.apply(&[&exported]);
+    let plan = fixture.settle();
     assert_eq!(plan.waiting[0].reason, "ClaimMisbound");
-    assert!(matches!(&plan.steps[..], [Step::Delete(_)]), "{plan:?}");
-    assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-same"), "Released");
-}
-
-#[test]
-fn a_volume_that_is_deleted_goes_after_its_claim_by_its_policy() {
-    let mut bench = Bench::provisioned();
-    bench.delete_volume();
-    let told = bench.notice();
-    assert_eq!(told.reason, "VolumeInUse");
     assert!(
-        told.message.contains("persistentvolumeclaim default/data"),
-        "{told:?}"
+        matches!(&plan.steps[..], [ClaimStep::Delete(_)]),
+        "{plan:?}"
     );
-    assert_eq!(bench.claim()["status"]["phase"], "Bound");
-    bench.delete_claim();
-    bench.assert_destroys();
-    // Kept by its policy, until it is deleted; then it is its driver's alone.
-    let mut bench = Bench::retaining();
-    bench.delete_claim();
-    bench.rest();
-    bench.reasons();
-    bench.delete_volume();
-    bench.mount(Mounter::Driver);
-    bench.rest();
-    bench.actual = ActualState::default();
-    bench.rest();
-    assert_eq!(bench.reasons(), ["VolumeKept"]);
-    assert_eq!(bench.records, Records::default());
+    assert_eq!(
+        fixture.phase(Kind::PersistentVolume, "pvc-same"),
+        "Released"
+    );
 }
 
 #[test]
-fn a_volume_is_not_lost_with_a_driver_that_cannot_destroy_it() {
-    let mut bench = Bench::provisioned();
-    bench.delete_claim();
-    bench
+fn a_deleted_volume_goes_after_its_claim_by_its_reclaim_policy() {
+    let mut fixture = Fixture::provisioned();
+    fixture.delete_volume();
+    let notice = fixture.only_notice();
+    assert_eq!(notice.reason, "VolumeInUse");
+    assert!(
+        notice
+            .message
+            .contains("persistentvolumeclaim default/data"),
+        "{notice:?}"
+    );
+    assert_eq!(fixture.claim()["status"]["phase"], "Bound");
+    fixture.delete_claim();
+    fixture.assert_deletes();
+    // With the policy `Retain` it is forgotten after its deletion, and the driver keeps its data.
+    let mut fixture = Fixture::with_retain_class();
+    fixture.delete_claim();
+    fixture.assert_settled();
+    fixture.take_reasons();
+    fixture.delete_volume();
+    fixture.mount(Mounter::Driver);
+    fixture.assert_settled();
+    fixture.actual = ActualState::default();
+    fixture.assert_settled();
+    assert_eq!(fixture.take_reasons(), ["VolumeKept"]);
+    assert_eq!(fixture.records, Records::default());
+}
+
+#[test]
+fn a_volume_is_kept_while_its_driver_cannot_delete_it() {
+    let mut fixture = Fixture::provisioned();
+    fixture.delete_claim();
+    fixture
         .drivers
         .insert("csi.example".to_owned(), DriverCapabilities::default());
-    let told = bench.waiting();
-    assert_eq!(told.reason, "VolumeFailedDelete");
-    assert!(told.message.contains("CREATE_DELETE_VOLUME"), "{told:?}");
-    assert!(told.message.contains("handle-1"), "{told:?}");
-    assert!(bench.records.has_made("pvc-uid-1"));
+    let notice = fixture.only_waiting();
+    assert_eq!(notice.reason, "VolumeFailedDelete");
+    assert!(
+        notice.message.contains("CREATE_DELETE_VOLUME"),
+        "{notice:?}"
+    );
+    assert!(notice.message.contains("handle-1"), "{notice:?}");
+    assert!(fixture.records.is_provisioned("pvc-uid-1"));
 }
 
-/// Its record is torn, so it isn't known as what there is.
+/// The record in the directory can't be read, so the volume isn't part of the actual state.
 #[test]
-fn a_volume_is_not_destroyed_while_a_directory_may_be_its() {
+fn a_volume_is_not_deleted_while_a_directory_may_be_its_own() {
     let staged = layout().staged(&id());
     let published = Path::new("/root-dir/pods/u/volumes/kubernetes.io~csi/pvc-uid-1");
     for path in [staged.as_path(), published] {
-        let mut bench = Bench::provisioned();
-        bench.delete_claim();
-        bench.broken = vec![path.to_owned()];
-        let told = bench.notice();
-        assert_eq!(told.reason, "VolumeFailedDelete");
-        assert!(told.message.starts_with(path.to_str().unwrap()), "{told:?}");
-        bench.broken = vec![path.with_file_name("another")];
-        bench.assert_destroys();
+        let mut fixture = Fixture::provisioned();
+        fixture.delete_claim();
+        fixture.unreadable_directories = vec![path.to_owned()];
+        let notice = fixture.only_notice();
+        assert_eq!(notice.reason, "VolumeFailedDelete");
+        assert!(
+            notice.message.starts_with(path.to_str().unwrap()),
+            "{notice:?}"
+        );
+        fixture.unreadable_directories = vec![path.with_file_name("another")];
+        fixture.assert_deletes();
     }
 }

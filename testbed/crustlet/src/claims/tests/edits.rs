@@ -1,8 +1,8 @@
-//! Tests of edited manifests of volumes that were made.
+//! Tests of manifests that change provisioned volumes.
 
 use super::*;
 
-fn said(spec: &str) -> String {
+fn edited_volume(spec: &str) -> String {
     format!(
         "
 apiVersion: v1
@@ -15,83 +15,95 @@ status: {{phase: Released}}
 }
 
 #[test]
-fn what_may_change_of_a_volume_is_its_authors_to_say() {
-    let mut bench = Bench::provisioned();
-    let text = said(
+fn a_manifest_changes_the_mutable_fields_of_a_volume() {
+    let mut fixture = Fixture::provisioned();
+    let text = edited_volume(
         "persistentVolumeReclaimPolicy: Retain, mountOptions: [ro], accessModes: [ReadWriteOncePod], capacity: {storage: 5Gi}",
     );
-    bench.apply(&[&text]);
-    bench.rest();
-    let check = |bench: &Bench| {
-        let volume = bench.document(Kind::PersistentVolume, "pvc-uid-1");
+    fixture.apply(&[&text]);
+    fixture.assert_settled();
+    let check = |fixture: &Fixture| {
+        let volume = fixture.document(Kind::PersistentVolume, "pvc-uid-1");
         let spec = &volume["spec"];
         assert_eq!(spec["persistentVolumeReclaimPolicy"], "Retain");
         assert_eq!(spec["mountOptions"], json!(["ro"]));
         assert_eq!(spec["accessModes"], json!(["ReadWriteOncePod"]));
-        assert_eq!(spec["capacity"]["storage"], "1Gi", "the driver says");
+        assert_eq!(
+            spec["capacity"]["storage"], "1Gi",
+            "the size is the driver's"
+        );
         assert_eq!(spec["csi"]["volumeHandle"], "handle-1");
         assert_eq!(spec["claimRef"]["uid"], "uid-1");
         assert_eq!(volume["metadata"]["labels"], json!({"a": "b"}));
         assert_eq!(volume["status"]["phase"], "Bound");
     };
-    check(&bench);
-    // It counts also where the manifest goes: who moves a file loses no data.
-    bench.remove(Kind::PersistentVolume, "pvc-uid-1");
-    bench.rest();
-    check(&bench);
-    bench.delete_claim();
-    bench.rest();
-    assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Released");
+    check(&fixture);
+    // The changes stay when the manifest is removed, so that moving the file loses no data.
+    fixture.remove(Kind::PersistentVolume, "pvc-uid-1");
+    fixture.assert_settled();
+    check(&fixture);
+    fixture.delete_claim();
+    fixture.assert_settled();
+    assert_eq!(
+        fixture.phase(Kind::PersistentVolume, "pvc-uid-1"),
+        "Released"
+    );
 }
 
-/// A key without a value is as if it weren't there: by its annotations the volume is known as ours.
+/// A null annotation must not remove the one that marks the volume as provisioned.
 #[test]
-fn what_nobody_has_said_changes_nothing() {
-    let mut bench = Bench::provisioned();
-    let before = bench.records.clone();
-    let text = said("persistentVolumeReclaimPolicy: null, mountOptions: null");
-    bench.apply(&[&text.replace("labels: {a: b}", "annotations: null")]);
-    bench.rest();
-    assert_eq!(bench.records, before);
+fn null_fields_and_the_provisioner_annotation_change_nothing() {
+    let mut fixture = Fixture::provisioned();
+    let before = fixture.records.clone();
+    let text = edited_volume("persistentVolumeReclaimPolicy: null, mountOptions: null");
+    fixture.apply(&[&text.replace("labels: {a: b}", "annotations: null")]);
+    fixture.assert_settled();
+    assert_eq!(fixture.records, before);
     let another = "annotations: {pv.kubernetes.io/provisioned-by: another}";
-    bench.apply(&[&text.replace("labels: {a: b}", another)]);
-    bench.rest();
-    assert_eq!(bench.records, before);
+    fixture.apply(&[&text.replace("labels: {a: b}", another)]);
+    fixture.assert_settled();
+    assert_eq!(fixture.records, before);
 }
 
-/// Both come at the same time.
+/// The claim is deleted at the same time as the policy is changed.
 #[test]
-fn a_retain_policy_is_seen_before_a_volume_is_deleted() {
-    let mut bench = Bench::provisioned();
-    bench.delete_claim();
-    assert!(matches!(bench.step(), Step::Delete(_)));
-    bench.apply(&[&said("persistentVolumeReclaimPolicy: Retain")]);
-    let plan = bench.plan();
-    assert!(matches!(&plan.steps[..], [Step::Write(_)]), "{plan:?}");
-    bench.rest();
-    bench.apply(&[&said("persistentVolumeReclaimPolicy: Delete")]);
-    assert!(matches!(bench.step(), Step::Delete(_)));
+fn a_changed_reclaim_policy_applies_before_a_volume_is_deleted() {
+    let mut fixture = Fixture::provisioned();
+    fixture.delete_claim();
+    assert!(matches!(fixture.only_step(), ClaimStep::Delete(_)));
+    fixture.apply(&[&edited_volume("persistentVolumeReclaimPolicy: Retain")]);
+    let plan = fixture.plan();
+    assert!(
+        matches!(&plan.steps[..], [ClaimStep::Update(_)]),
+        "{plan:?}"
+    );
+    fixture.assert_settled();
+    fixture.apply(&[&edited_volume("persistentVolumeReclaimPolicy: Delete")]);
+    assert!(matches!(fixture.only_step(), ClaimStep::Delete(_)));
 }
 
 #[test]
-fn what_cannot_change_of_a_volume_is_told_and_stays() {
-    let mut bench = Bench::provisioned();
-    let text = said(
+fn immutable_fields_of_a_volume_stay_and_an_event_names_them() {
+    let mut fixture = Fixture::provisioned();
+    let text = edited_volume(
         "csi: {driver: csi.example, volumeHandle: another, readOnly: true}, volumeMode: Block, claimRef: {name: other}",
     );
-    bench.apply(&[&text]);
-    let told = bench.notice();
-    assert_eq!(told.reason, "FailedUpdate");
+    fixture.apply(&[&text]);
+    let notice = fixture.only_notice();
+    assert_eq!(notice.reason, "FailedUpdate");
     assert!(
-        told.message
+        notice
+            .message
             .starts_with("csi, claimRef, volumeMode can't change"),
-        "{told:?}"
+        "{notice:?}"
     );
-    let volume = bench.document(Kind::PersistentVolume, "pvc-uid-1");
+    let volume = fixture.document(Kind::PersistentVolume, "pvc-uid-1");
     assert_eq!(volume["spec"]["csi"]["volumeHandle"], "handle-1");
     assert_eq!(volume["spec"]["csi"].get("readOnly"), None);
     assert_eq!(volume["spec"]["volumeMode"], "Filesystem");
     assert_eq!(volume["spec"]["claimRef"]["name"], "data");
-    bench.apply(&[&said("csi: {driver: csi.example, volumeHandle: handle-1}")]);
-    bench.rest();
+    fixture.apply(&[&edited_volume(
+        "csi: {driver: csi.example, volumeHandle: handle-1}",
+    )]);
+    fixture.assert_settled();
 }

@@ -1,4 +1,4 @@
-//! Tests of volumes that are made and deleted.
+//! Tests of the creation and the deletion of volumes.
 
 use crust_proto::csi::v1::volume_capability::AccessType;
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
@@ -6,10 +6,11 @@ use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use super::*;
 
 #[test]
-fn create_requests_match_external_provisioners() {
-    let text = wanting("1500Mi").replace("[ReadWriteOnce]", "[ReadWriteOncePod, ReadOnlyMany]");
-    let mut bench = Bench::new(&[&text]);
-    let Step::Create(create) = bench.step() else {
+fn create_requests_are_those_of_external_provisioner() {
+    let text =
+        claim_of_size("1500Mi").replace("[ReadWriteOnce]", "[ReadWriteOncePod, ReadOnlyMany]");
+    let mut fixture = Fixture::new(&[&text]);
+    let ClaimStep::Create(create) = fixture.only_step() else {
         panic!("no step");
     };
     let request = &create.request;
@@ -34,15 +35,15 @@ fn create_requests_match_external_provisioners() {
         .collect();
     let expected = [Mode::SingleNodeSingleWriter, Mode::MultiNodeReaderOnly];
     assert_eq!(modes, expected.map(i32::from), "KEP-2485");
-    assert_eq!(create.begun().reason, "Provisioning");
+    assert_eq!(create.started().reason, "Provisioning");
 }
 
 #[test]
-fn a_volume_that_was_made_is_as_external_provisioner_writes_it() {
-    let mut bench = Bench::new(&[&wanting("1Gi")]);
-    bench.create();
-    bench.rest();
-    assert_eq!(bench.reasons(), ["ProvisioningSucceeded"]);
+fn provisioned_volumes_are_those_of_external_provisioner() {
+    let mut fixture = Fixture::new(&[&claim_of_size("1Gi")]);
+    fixture.create();
+    fixture.assert_settled();
+    assert_eq!(fixture.take_reasons(), ["ProvisioningSucceeded"]);
     let expected = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -80,112 +81,127 @@ fn a_volume_that_was_made_is_as_external_provisioner_writes_it() {
         "status": {"phase": "Bound"},
     });
     assert_eq!(
-        bench.document(Kind::PersistentVolume, "pvc-uid-1"),
+        fixture.document(Kind::PersistentVolume, "pvc-uid-1"),
         expected
     );
-    assert_eq!(bench.claim()["spec"]["volumeName"], "pvc-uid-1");
-    assert_eq!(bench.claim()["status"]["phase"], "Bound");
+    assert_eq!(fixture.claim()["spec"]["volumeName"], "pvc-uid-1");
+    assert_eq!(fixture.claim()["status"]["phase"], "Bound");
 }
 
 #[test]
-fn an_answer_that_is_none_is_told() {
-    let mut bench = Bench::new(&[&wanting("1Gi")]);
-    let Step::Create(create) = bench.step() else {
+fn an_invalid_response_of_the_driver_is_an_error() {
+    let mut fixture = Fixture::new(&[&claim_of_size("1Gi")]);
+    let ClaimStep::Create(create) = fixture.only_step() else {
         panic!("no step");
     };
-    let small = create.made(answer("handle-1", GI - 1)).unwrap_err();
-    let nameless = create.made(CreateVolumeResponse::default()).unwrap_err();
+    let small = create
+        .volume_record(response("handle-1", GI - 1))
+        .unwrap_err();
+    let without_id = create
+        .volume_record(CreateVolumeResponse::default())
+        .unwrap_err();
     assert_eq!(
-        nameless,
-        Unprovisionable::Nameless("csi.example".to_owned())
+        without_id,
+        ProvisionError::NoVolumeId("csi.example".to_owned())
     );
-    let told = create.failed(&small);
-    assert_eq!(told.reason, "ProvisioningFailed");
-    assert!(told.message.contains("StorageClass \"fast\""), "{told:?}");
-    assert!(told.message.contains("1073741823 bytes"), "{told:?}");
-    let larger = create.made(answer("handle-1", 3 * GI)).expect("a volume");
+    let notice = create.failed(&small);
+    assert_eq!(notice.reason, "ProvisioningFailed");
+    assert!(
+        notice.message.contains("StorageClass \"fast\""),
+        "{notice:?}"
+    );
+    assert!(notice.message.contains("1073741823 bytes"), "{notice:?}");
+    let larger = create
+        .volume_record(response("handle-1", 3 * GI))
+        .expect("a volume");
     assert_eq!(larger.patch["spec"]["capacity"]["storage"], "3Gi");
 }
 
 #[test]
 fn an_unclaimed_volume_is_deleted_once_unused() {
-    let mut bench = Bench::provisioned();
-    bench.apply(&[&pod("web", DATA)]);
-    bench.mount(Mounter::Deferred);
-    bench.delete_claim();
-    bench.rest();
+    let mut fixture = Fixture::provisioned();
+    fixture.apply(&[&pod("web", DATA)]);
+    fixture.mount(Mounter::Deferred);
+    fixture.delete_claim();
+    fixture.assert_settled();
     assert_eq!(
-        bench.phase(Kind::PersistentVolume, "pvc-uid-1"),
+        fixture.phase(Kind::PersistentVolume, "pvc-uid-1"),
         "Bound",
-        "a pod has it"
+        "a pod uses it"
     );
-    bench.remove(Kind::Pod, "web");
-    bench.rest();
-    assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Released");
-    bench.actual = ActualState::default();
-    let Step::Delete(delete) = bench.step() else {
+    fixture.remove(Kind::Pod, "web");
+    fixture.assert_settled();
+    assert_eq!(
+        fixture.phase(Kind::PersistentVolume, "pvc-uid-1"),
+        "Released"
+    );
+    fixture.actual = ActualState::default();
+    let ClaimStep::Delete(delete) = fixture.only_step() else {
         panic!("no step");
     };
     assert_eq!(delete.request.volume_id, "handle-1");
     assert_eq!(delete.secret, Some(Name::new("keys", "maker")));
     assert_eq!(delete.failed("it is busy").reason, "VolumeFailedDelete");
-    bench.forget(&delete.done());
-    bench.rest();
-    assert_eq!(bench.records, Records::default());
+    fixture.forget(&delete.succeeded());
+    fixture.assert_settled();
+    assert_eq!(fixture.records, Records::default());
 }
 
-/// Whoever moves a file, or mounts a directory late, loses no data.
+/// Otherwise moving the file, or mounting the manifests' directory late, would lose data.
 #[test]
-fn a_claim_whose_manifest_is_away_keeps_its_volume() {
-    let mut bench = Bench::provisioned();
-    bench.remove(Kind::PersistentVolumeClaim, "data");
-    let told = bench.notice();
-    assert_eq!(told.reason, "ManifestMissing");
-    assert_eq!(told.regarding.name.name, "data");
+fn a_claim_without_a_manifest_keeps_its_volume() {
+    let mut fixture = Fixture::provisioned();
+    fixture.remove(Kind::PersistentVolumeClaim, "data");
+    let notice = fixture.only_notice();
+    assert_eq!(notice.reason, "ManifestMissing");
+    assert_eq!(notice.regarding.name.name, "data");
     assert!(
-        told.message.contains("volume pvc-uid-1 is kept"),
-        "{told:?}"
+        notice.message.contains("volume pvc-uid-1 is kept"),
+        "{notice:?}"
     );
-    assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Bound");
-    bench.apply(&[&wanting("1Gi")]);
-    bench.rest();
-    assert_eq!(bench.claim()["spec"]["volumeName"], "pvc-uid-1");
-    assert_eq!(bench.claim()["status"]["phase"], "Bound");
+    assert_eq!(fixture.phase(Kind::PersistentVolume, "pvc-uid-1"), "Bound");
+    fixture.apply(&[&claim_of_size("1Gi")]);
+    fixture.assert_settled();
+    assert_eq!(fixture.claim()["spec"]["volumeName"], "pvc-uid-1");
+    assert_eq!(fixture.claim()["status"]["phase"], "Bound");
 }
 
-/// It has its own data: no claim finds another's.
+/// A new claim must not get the data of an earlier one.
 #[test]
-fn a_claim_by_the_name_of_one_that_was_gets_another_volume() {
-    let mut bench = Bench::provisioned();
-    bench.mount(Mounter::Driver);
-    bench.delete_claim();
-    bench.rest();
-    bench.apply(&[&wanting("1Gi")]);
-    let Step::Create(create) = bench.step() else {
+fn a_new_claim_with_the_name_of_a_deleted_one_gets_another_volume() {
+    let mut fixture = Fixture::provisioned();
+    fixture.mount(Mounter::Driver);
+    fixture.delete_claim();
+    fixture.assert_settled();
+    fixture.apply(&[&claim_of_size("1Gi")]);
+    let ClaimStep::Create(create) = fixture.only_step() else {
         panic!("no step");
     };
     assert_ne!(create.request.name, "pvc-uid-1");
 }
 
 #[test]
-fn what_is_to_be_kept_or_was_not_made_here_is_not_destroyed() {
+fn retained_volumes_and_those_with_a_manifest_are_not_deleted() {
     let keeping = CLASS.replace(
         "provisioner: csi.example\nallow",
         "provisioner: csi.example\nreclaimPolicy: Retain\nallow",
     );
-    let mut bench = Bench::new(&[&keeping, &wanting("1Gi")]);
-    bench.create();
-    bench.rest();
-    bench.delete_claim();
-    bench.rest();
-    assert_eq!(bench.phase(Kind::PersistentVolume, "pvc-uid-1"), "Released");
+    let mut fixture = Fixture::new(&[&keeping, &claim_of_size("1Gi")]);
+    fixture.create();
+    fixture.assert_settled();
+    fixture.delete_claim();
+    fixture.assert_settled();
+    assert_eq!(
+        fixture.phase(Kind::PersistentVolume, "pvc-uid-1"),
+        "Released"
+    );
     let spec = "capacity: {storage: 1Gi}\n  persistentVolumeReclaimPolicy: Delete";
-    let mut bench = Bench::new(&[&volume("pv-1", spec), &claim("volumeName: pv-1")]);
-    bench.rest();
-    bench.delete_claim();
-    bench.rest();
-    assert_eq!(bench.phase(Kind::PersistentVolume, "pv-1"), "Released");
-    bench.remove(Kind::PersistentVolume, "pv-1");
-    bench.rest();
-    assert_eq!(bench.records, Records::default());
+    let mut fixture = Fixture::new(&[&volume("pv-1", spec), &claim("volumeName: pv-1")]);
+    fixture.assert_settled();
+    fixture.delete_claim();
+    fixture.assert_settled();
+    assert_eq!(fixture.phase(Kind::PersistentVolume, "pv-1"), "Released");
+    fixture.remove(Kind::PersistentVolume, "pv-1");
+    fixture.assert_settled();
+    assert_eq!(fixture.records, Records::default());
 }

@@ -1,17 +1,17 @@
-//! A container's environment, and `$(VAR)`.
+//! The environment of a container, and the expansion of `$(VAR)`.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, ObjectFieldSelector};
 
-use super::{ConfigError, NodeFacts};
+use super::{ConfigError, NodeInfo};
 use crate::objects::Pod;
 
-/// Variables by name, in their order. Each name occurs once.
+/// Variables and their values, in the order of the manifest. Each name occurs once.
 pub(super) type Environment = Vec<(String, String)>;
 
-/// A container's. A value may name those before it.
+/// Returns the environment of a container. A value may refer to earlier variables.
 pub(super) fn environment(
     pod: &Pod,
-    node: &NodeFacts,
+    node: &NodeInfo,
     container: &Container,
 ) -> Result<Environment, ConfigError> {
     let mut environment = Environment::new();
@@ -22,11 +22,11 @@ pub(super) fn environment(
             reason: reason.to_owned(),
         };
         if variable.name.is_empty() || variable.name.contains(['=', '\0']) {
-            return Err(refused("it is no name of a variable"));
+            return Err(refused("the name is empty or contains `=` or a NUL byte"));
         }
         let value = value(pod, node, variable, &environment).map_err(|reason| refused(&reason))?;
         if value.contains('\0') {
-            return Err(refused("it has a NUL in it"));
+            return Err(refused("the value contains a NUL byte"));
         }
         let before = environment
             .iter_mut()
@@ -41,7 +41,7 @@ pub(super) fn environment(
 
 fn value(
     pod: &Pod,
-    node: &NodeFacts,
+    node: &NodeInfo,
     variable: &EnvVar,
     before: &Environment,
 ) -> Result<String, String> {
@@ -50,21 +50,22 @@ fn value(
         return Ok(expand(value, before).text);
     };
     let reference = source.field_ref.as_ref();
-    let reference = reference.ok_or("valueFrom: there is fieldRef, and no other")?;
+    let reference = reference.ok_or("crustlet supports no valueFrom but fieldRef")?;
     field(pod, node, reference).ok_or_else(|| {
         format!(
-            "fieldRef {:?}: crustlet has metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], \
+            "fieldRef {:?}: crustlet supports only metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], \\
              spec.nodeName and spec.serviceAccountName",
             reference.field_path
         )
     })
 }
 
-/// The downward API, as far as it is known before the pod runs.
-fn field(pod: &Pod, node: &NodeFacts, reference: &ObjectFieldSelector) -> Option<String> {
+/// Returns a field of the downward API. `None` for fields that aren't supported, such as those that are known only once
+/// the pod runs.
+fn field(pod: &Pod, node: &NodeInfo, reference: &ObjectFieldSelector) -> Option<String> {
     let path = reference.field_path.as_str();
     let entry = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
-        // One that isn't there is empty.
+        // The value of a missing key is empty.
         map.iter()
             .find_map(|it| it.get(key))
             .cloned()
@@ -91,16 +92,16 @@ fn field(pod: &Pod, node: &NodeFacts, reference: &ObjectFieldSelector) -> Option
     Some(text.clone())
 }
 
-/// A text with its variables' values in it.
+/// A text with its variables expanded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expanded {
-    /// The text, in which references to missing variables stay as they were.
+    /// The text. References to missing variables are left in it as they are.
     pub(super) text: String,
-    /// The first one that has none.
+    /// The first variable that is missing.
     pub(super) missing: Option<String>,
 }
 
-/// Puts values in the place of `$(VAR)`; `$$` is a `$` that begins none. As Kubernetes' own.
+/// Replaces `$(VAR)` by the variable's value, and `$$` by `$`, as Kubernetes does.
 pub(super) fn expand(text: &str, environment: &Environment) -> Expanded {
     let mut out = String::with_capacity(text.len());
     let mut missing = None;
@@ -111,8 +112,8 @@ pub(super) fn expand(text: &str, environment: &Environment) -> Expanded {
         let name = after.strip_prefix('(').and_then(|it| it.split_once(')'));
         if let Some((name, after)) = name {
             let known = environment.iter().find(|(known, _)| known == name);
-            let as_it_was = &rest[at..=at + name.len() + 2];
-            out.push_str(known.map_or(as_it_was, |(_, value)| value));
+            let reference = &rest[at..=at + name.len() + 2];
+            out.push_str(known.map_or(reference, |(_, value)| value));
             if known.is_none() {
                 missing.get_or_insert_with(|| name.to_owned());
             }

@@ -4,29 +4,29 @@ use crust_proto::cri::v1::LinuxContainerResources;
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{ConfigError, NodeFacts};
+use super::{ConfigError, NodeInfo};
 use crate::objects::{Pod, quantity};
 
-/// In microseconds: kubelet's `--cpu-cfs-quota-period`.
-const PERIOD: i64 = 100_000;
-/// The kernel's least quota, in microseconds.
-const LEAST_QUOTA: i64 = 1000;
-/// The least and the most shares that the kernel accepts.
-const SHARES: (i64, i64) = (2, 262_144);
+/// The period of CPU quotas in microseconds, which is the default of kubelet's `--cpu-cfs-quota-period`.
+const CFS_PERIOD_US: i64 = 100_000;
+/// The smallest CPU quota that the kernel accepts, in microseconds.
+const MIN_CFS_QUOTA_US: i64 = 1000;
+/// The smallest and the largest number of CPU shares that the kernel accepts.
+const CPU_SHARES: (i64, i64) = (2, 262_144);
 
-/// `status.qosClass`
+/// A pod's `status.qosClass`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Qos {
-    /// Every request is also the limit.
+pub(crate) enum QosClass {
+    /// All containers have limits for CPU and memory, and no smaller requests.
     Guaranteed,
-    /// Something is asked or limited.
+    /// A container has a request or a limit.
     Burstable,
-    /// Nothing is.
+    /// No container has a request or a limit.
     BestEffort,
 }
 
-impl Qos {
-    /// Returns the name in Kubernetes.
+impl QosClass {
+    /// Returns the name that Kubernetes uses.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -36,29 +36,29 @@ impl Qos {
     }
 }
 
-/// A container's request and limit of something; what isn't asked for is what it is limited to.
+/// A container's request and limit of a resource, 0 if there is none. A missing request is the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Amount {
+struct ResourceAmount {
     request: i64,
     limit: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Resource {
-    /// In milli_value.
+    /// In thousandths of a CPU.
     Cpu,
     /// In bytes.
     Memory,
 }
 
-impl Amount {
+impl ResourceAmount {
     fn of(container: &Container, resource: Resource) -> Result<Self, ConfigError> {
         let (name, read): (_, fn(&str) -> Option<i64>) = match resource {
             Resource::Cpu => ("cpu", quantity::milli_value),
             Resource::Memory => ("memory", |text| quantity::bytes(text).ok()),
         };
         let amount = |Quantity(text): &Quantity| {
-            read(text).ok_or_else(|| ConfigError::Amount {
+            read(text).ok_or_else(|| ConfigError::InvalidQuantity {
                 container: container.name.clone(),
                 resource: name,
                 amount: text.clone(),
@@ -76,52 +76,57 @@ impl Amount {
     }
 }
 
-/// A pod's; amounts that are none are nothing asked.
-pub(crate) fn qos(pod: &Pod) -> Qos {
+/// Returns the class of a pod. Quantities that can't be parsed count as missing.
+pub(crate) fn qos_class(pod: &Pod) -> QosClass {
     let amounts = pod.containers().flat_map(|container| {
-        [Resource::Cpu, Resource::Memory].map(|it| Amount::of(container, it).unwrap_or_default())
+        [Resource::Cpu, Resource::Memory]
+            .map(|it| ResourceAmount::of(container, it).unwrap_or_default())
     });
-    let amounts: Vec<Amount> = amounts.collect();
-    if amounts.iter().all(|it| *it == Amount::default()) {
-        Qos::BestEffort
+    let amounts: Vec<ResourceAmount> = amounts.collect();
+    if amounts.iter().all(|it| *it == ResourceAmount::default()) {
+        QosClass::BestEffort
     } else if amounts
         .iter()
         .all(|it| it.limit > 0 && it.request == it.limit)
     {
-        Qos::Guaranteed
+        QosClass::Guaranteed
     } else {
-        Qos::Burstable
+        QosClass::Burstable
     }
 }
 
-/// A container's.
+/// Returns the resources of a container.
 pub(super) fn container(
     pod: &Pod,
-    node: &NodeFacts,
+    node: &NodeInfo,
     container: &Container,
 ) -> Result<LinuxContainerResources, ConfigError> {
-    let cpu = Amount::of(container, Resource::Cpu)?;
-    let memory = Amount::of(container, Resource::Memory)?;
-    let quota = cpu.limit.saturating_mul(PERIOD) / 1000;
+    let cpu = ResourceAmount::of(container, Resource::Cpu)?;
+    let memory = ResourceAmount::of(container, Resource::Memory)?;
+    let quota = cpu.limit.saturating_mul(CFS_PERIOD_US) / 1000;
     let limited = cpu.limit > 0;
     let shares = cpu.request.saturating_mul(1024) / 1000;
     Ok(LinuxContainerResources {
-        cpu_period: if limited { PERIOD } else { 0 },
-        cpu_quota: if limited { quota.max(LEAST_QUOTA) } else { 0 },
-        cpu_shares: shares.clamp(SHARES.0, SHARES.1),
+        cpu_period: if limited { CFS_PERIOD_US } else { 0 },
+        cpu_quota: if limited {
+            quota.max(MIN_CFS_QUOTA_US)
+        } else {
+            0
+        },
+        cpu_shares: shares.clamp(CPU_SHARES.0, CPU_SHARES.1),
         memory_limit_in_bytes: memory.limit,
-        oom_score_adj: oom_score(qos(pod), memory.request, node.memory),
+        oom_score_adj: oom_score(qos_class(pod), memory.request, node.memory),
     })
 }
 
-/// Returns the score by which the kernel chooses what to kill when memory is short: higher for small requests.
-fn oom_score(qos: Qos, request: i64, memory: u64) -> i64 {
+/// Returns `oom_score_adj`, by which the kernel chooses a process to kill. It is higher for smaller memory requests.
+fn oom_score(qos_class: QosClass, request: i64, memory: u64) -> i64 {
     const GUARANTEED: i64 = -997;
     const BEST_EFFORT: i64 = 1000;
-    match qos {
-        Qos::Guaranteed => GUARANTEED,
-        Qos::BestEffort => BEST_EFFORT,
-        Qos::Burstable => {
+    match qos_class {
+        QosClass::Guaranteed => GUARANTEED,
+        QosClass::BestEffort => BEST_EFFORT,
+        QosClass::Burstable => {
             let memory = i128::from(memory.max(1));
             let score = 1000 - 1000 * i128::from(request) / memory;
             i64::try_from(score)

@@ -5,17 +5,17 @@ use std::time::SystemTime;
 
 use crust_proto::cri::v1::{LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata};
 
-use super::{ConfigError, NodeFacts, security, text};
+use super::{ConfigError, NodeInfo, security, utf8};
 use crate::objects::Pod;
 use crate::pods::labels;
 
-/// The kernel's longest name of a host.
-const LONGEST: usize = 63;
+/// The length to which kubelet truncates hostnames.
+const MAX_HOSTNAME_LENGTH: usize = 63;
 
-/// A pod's; `started` is when its first one was made.
+/// Returns the configuration of a pod's sandbox. `started` is when the pod's first sandbox was created.
 pub(crate) fn sandbox(
     pod: &Pod,
-    node: &NodeFacts,
+    node: &NodeInfo,
     attempt: u32,
     started: SystemTime,
 ) -> Result<PodSandboxConfig, ConfigError> {
@@ -27,9 +27,9 @@ pub(crate) fn sandbox(
     let started = started
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    let mut labels: HashMap<String, String> = copied(pod.metadata.labels.as_ref());
-    labels.extend(pods_labels(pod, node));
-    let mut annotations: HashMap<String, String> = copied(pod.metadata.annotations.as_ref());
+    let mut labels: HashMap<String, String> = to_hash_map(pod.metadata.labels.as_ref());
+    labels.extend(identity_labels(pod, node));
+    let mut annotations: HashMap<String, String> = to_hash_map(pod.metadata.annotations.as_ref());
     annotations.extend([
         (labels::GRACE.to_owned(), pod.grace().to_string()),
         (labels::STARTED.to_owned(), started.as_nanos().to_string()),
@@ -45,7 +45,7 @@ pub(crate) fn sandbox(
             Some(true) => String::new(),
             _ => hostname(pod),
         },
-        log_directory: text(&node.logs_of(&pod.name, &pod.uid))?,
+        log_directory: utf8(&node.pod_logs_dir(&pod.name, &pod.uid))?,
         labels,
         annotations,
         linux: Some(LinuxPodSandboxConfig {
@@ -58,8 +58,8 @@ pub(crate) fn sandbox(
     })
 }
 
-/// Returns the labels by which a pod's sandboxes and containers are found again. They override the pod's own.
-pub(super) fn pods_labels(pod: &Pod, node: &NodeFacts) -> [(String, String); 5] {
+/// Returns the labels that identify the pod of a sandbox or container. They override the pod's own labels.
+pub(super) fn identity_labels(pod: &Pod, node: &NodeInfo) -> [(String, String); 5] {
     let labels = [
         (labels::POD_NAME, &pod.name.name),
         (labels::POD_NAMESPACE, &pod.name.namespace),
@@ -70,7 +70,9 @@ pub(super) fn pods_labels(pod: &Pod, node: &NodeFacts) -> [(String, String); 5] 
     labels.map(|(label, value)| (label.to_owned(), value.clone()))
 }
 
-fn copied(map: Option<&std::collections::BTreeMap<String, String>>) -> HashMap<String, String> {
+fn to_hash_map(
+    map: Option<&std::collections::BTreeMap<String, String>>,
+) -> HashMap<String, String> {
     let entries = map.into_iter().flatten();
     entries
         .map(|(key, value)| (key.clone(), value.clone()))
@@ -78,9 +80,9 @@ fn copied(map: Option<&std::collections::BTreeMap<String, String>>) -> HashMap<S
 }
 
 fn hostname(pod: &Pod) -> String {
-    let said = pod.spec.hostname.as_deref().filter(|it| !it.is_empty());
-    let name = said.unwrap_or(&pod.name.name);
-    // A pod's name is longer than a host's may be, and of ASCII.
-    let name = name.get(..LONGEST).unwrap_or(name);
+    let configured = pod.spec.hostname.as_deref().filter(|it| !it.is_empty());
+    let name = configured.unwrap_or(&pod.name.name);
+    // A pod's name may be longer than a hostname. It is ASCII, so it can be cut anywhere.
+    let name = name.get(..MAX_HOSTNAME_LENGTH).unwrap_or(name);
     name.trim_end_matches(['-', '.']).to_owned()
 }

@@ -11,8 +11,8 @@ use super::ConfigError;
 use super::unsupported::is_privileged;
 use crate::objects::Pod;
 
-/// kubelet's `procMount: Default`.
-const MASKED: [&str; 12] = [
+/// The paths that kubelet masks with `procMount: Default`.
+const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/interrupts",
@@ -26,7 +26,8 @@ const MASKED: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-const READ_ONLY: [&str; 5] = [
+/// The paths that kubelet makes read-only with `procMount: Default`.
+const READ_ONLY_PATHS: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
     "/proc/irq",
@@ -34,7 +35,7 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// The sandbox's.
+/// Returns the security context of a pod's sandbox.
 pub(super) fn sandbox(pod: &Pod) -> LinuxSandboxSecurityContext {
     let none = PodSecurityContext::default();
     let context = pod.spec.security_context.as_ref().unwrap_or(&none);
@@ -42,11 +43,11 @@ pub(super) fn sandbox(pod: &Pod) -> LinuxSandboxSecurityContext {
     LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(&pod.spec)),
         run_as_user: number(user),
-        // A group without a user is an error of the CRI's.
+        // The CRI refuses a group without a user.
         run_as_group: number(context.run_as_group.filter(|_| user.is_some())),
         supplemental_groups: groups(context),
         privileged: pod.containers().any(is_privileged),
-        // Whatever the pod says: nothing of its own runs there.
+        // The pod's own profile doesn't apply to the sandbox, in which none of its programs run.
         seccomp: Some(profile("RuntimeDefault")),
         apparmor: context
             .app_armor_profile
@@ -56,39 +57,39 @@ pub(super) fn sandbox(pod: &Pod) -> LinuxSandboxSecurityContext {
     }
 }
 
-/// A container's, which goes before its pod's.
+/// Returns the security context of a container. Its own settings override those of the pod.
 pub(super) fn container(
     pod: &Pod,
     container: &Container,
     image: &Image,
 ) -> Result<LinuxContainerSecurityContext, ConfigError> {
     let none = PodSecurityContext::default();
-    let pods = pod.spec.security_context.as_ref().unwrap_or(&none);
-    let own = container.security_context.clone().unwrap_or_default();
-    let said = own.run_as_user.or(pods.run_as_user);
-    let user = said.or_else(|| images_user(image));
-    if own.run_as_non_root.or(pods.run_as_non_root) == Some(true) {
-        is_not_root(said, user, image).map_err(|reason| ConfigError::Root {
+    let pod_context = pod.spec.security_context.as_ref().unwrap_or(&none);
+    let context = container.security_context.clone().unwrap_or_default();
+    let configured_user = context.run_as_user.or(pod_context.run_as_user);
+    let user = configured_user.or_else(|| image_user(image));
+    if context.run_as_non_root.or(pod_context.run_as_non_root) == Some(true) {
+        check_not_root(configured_user, user, image).map_err(|reason| ConfigError::RunsAsRoot {
             container: container.name.clone(),
             reason,
         })?;
     }
-    let seccomp = own
+    let seccomp = context
         .seccomp_profile
         .as_ref()
-        .or(pods.seccomp_profile.as_ref());
-    let apparmor = own
+        .or(pod_context.seccomp_profile.as_ref());
+    let apparmor = context
         .app_armor_profile
         .as_ref()
-        .or(pods.app_armor_profile.as_ref());
-    let capabilities = own.capabilities.map(|it| Capability {
+        .or(pod_context.app_armor_profile.as_ref());
+    let capabilities = context.capabilities.map(|it| Capability {
         add_capabilities: it.add.unwrap_or_default(),
         drop_capabilities: it.drop.unwrap_or_default(),
     });
     let paths = |paths: &[&str]| paths.iter().map(|&it| it.to_owned()).collect();
     Ok(LinuxContainerSecurityContext {
         capabilities,
-        privileged: own.privileged == Some(true),
+        privileged: context.privileged == Some(true),
         namespace_options: Some(namespaces(&pod.spec)),
         run_as_user: number(user),
         run_as_username: if user.is_none() {
@@ -96,30 +97,35 @@ pub(super) fn container(
         } else {
             String::new()
         },
-        run_as_group: number(own.run_as_group.or(pods.run_as_group)),
-        readonly_rootfs: own.read_only_root_filesystem == Some(true),
-        supplemental_groups: groups(pods),
-        no_new_privs: own.allow_privilege_escalation == Some(false),
-        masked_paths: paths(&MASKED),
-        readonly_paths: paths(&READ_ONLY),
+        run_as_group: number(context.run_as_group.or(pod_context.run_as_group)),
+        readonly_rootfs: context.read_only_root_filesystem == Some(true),
+        supplemental_groups: groups(pod_context),
+        no_new_privs: context.allow_privilege_escalation == Some(false),
+        masked_paths: paths(&MASKED_PATHS),
+        readonly_paths: paths(&READ_ONLY_PATHS),
         seccomp: Some(seccomp.map_or_else(|| profile("Unconfined"), |it| profile(&it.type_))),
         apparmor: apparmor.map(|it| profile(&it.type_)),
     })
 }
 
-/// Its number. One that has neither that nor a name is root's; the CRI wants a user beside a group.
-fn images_user(image: &Image) -> Option<i64> {
+/// Returns the user of an image as a number. An image without a user runs as root, which has to be set because the CRI
+/// refuses a group without a user. `None` if the image's user is a name.
+fn image_user(image: &Image) -> Option<i64> {
     let number = image.uid.map(|it| it.value);
     number.or_else(|| image.username.is_empty().then_some(0))
 }
 
-fn is_not_root(said: Option<i64>, user: Option<i64>, image: &Image) -> Result<(), String> {
-    match (said, user) {
+fn check_not_root(
+    configured_user: Option<i64>,
+    user: Option<i64>,
+    image: &Image,
+) -> Result<(), String> {
+    match (configured_user, user) {
         (Some(0), _) => Err("runAsUser is 0".to_owned()),
-        (None, Some(0)) => Err("its image runs as root".to_owned()),
+        (None, Some(0)) => Err("the image runs as root".to_owned()),
         (_, Some(_)) => Ok(()),
         (_, None) => Err(format!(
-            "its image runs as {:?}, who may be root; hint: runAsUser",
+            "the image runs as {:?}, which may be root; hint: set runAsUser",
             image.username
         )),
     }
@@ -142,7 +148,7 @@ fn namespaces(spec: &PodSpec) -> NamespaceOption {
     }
 }
 
-/// fsGroup is a group of its processes', besides being the volumes'.
+/// Returns the supplementary groups of the containers' processes. The volumes' fsGroup is one of them.
 fn groups(context: &PodSecurityContext) -> Vec<i64> {
     let more = context.supplemental_groups.iter().flatten();
     context.fs_group.iter().chain(more).copied().collect()

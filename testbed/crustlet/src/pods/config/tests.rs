@@ -1,4 +1,4 @@
-//! Tests of the configurations, against what kubelet would write.
+//! Tests of the configurations, which are those that kubelet writes.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ use crate::objects::manifest;
 use crate::pods::fixture::{at, pod};
 use crate::pods::{StartContainer, labels};
 
-fn node() -> NodeFacts {
-    NodeFacts {
+fn node() -> NodeInfo {
+    NodeInfo {
         name: "node-1".to_owned(),
         owner: "id-1".to_owned(),
         logs: "/logs".into(),
@@ -22,24 +22,24 @@ fn node() -> NodeFacts {
     }
 }
 
-fn a_sandbox(spec: &str) -> PodSandboxConfig {
+fn sandbox_config(spec: &str) -> PodSandboxConfig {
     sandbox(&pod(spec), &node(), 2, at(7)).expect(spec)
 }
 
-/// With one container `app` that has these fields.
-fn with_app(pods: &str, fields: &str) -> Pod {
+/// Returns a pod that has one container `app` with these fields.
+fn pod_with_app(pod_fields: &str, fields: &str) -> Pod {
     pod(&format!(
-        "{{{pods} containers: [{{name: app, image: i, {fields}}}], volumes: [{{name: v, emptyDir: {{}}}}]}}"
+        "{{{pod_fields} containers: [{{name: app, image: i, {fields}}}], volumes: [{{name: v, emptyDir: {{}}}}]}}"
     ))
 }
 
-fn try_container(
-    pods: &str,
+fn try_container_config(
+    pod_fields: &str,
     fields: &str,
     image: &Image,
-    sources: &[Source],
+    sources: &[MountSource],
 ) -> Result<ContainerConfig, ConfigError> {
-    let pod = with_app(pods, fields);
+    let pod = pod_with_app(pod_fields, fields);
     let step = StartContainer {
         name: "app".to_owned(),
         attempt: 3,
@@ -56,19 +56,19 @@ fn try_container(
     container(&pod, &node(), new)
 }
 
-fn a_container(pods: &str, fields: &str) -> ContainerConfig {
-    try_container(pods, fields, &Image::default(), &[]).expect(fields)
+fn container_config(pod_fields: &str, fields: &str) -> ContainerConfig {
+    try_container_config(pod_fields, fields, &Image::default(), &[]).expect(fields)
 }
 
-fn security(pods: &str, fields: &str) -> LinuxContainerSecurityContext {
-    let linux = a_container(pods, fields).linux.unwrap();
+fn security(pod_fields: &str, fields: &str) -> LinuxContainerSecurityContext {
+    let linux = container_config(pod_fields, fields).linux.unwrap();
     linux.security_context.unwrap()
 }
 
 #[test]
-fn a_sandbox_is_found_again_by_what_it_is_labelled() {
+fn a_sandbox_has_the_labels_that_identify_its_pod() {
     let config =
-        a_sandbox("{terminationGracePeriodSeconds: 9, containers: [{name: app, image: i}]}");
+        sandbox_config("{terminationGracePeriodSeconds: 9, containers: [{name: app, image: i}]}");
     let metadata = config.metadata.unwrap();
     assert_eq!((metadata.name.as_str(), metadata.attempt), ("web", 2));
     for (label, expected) in [
@@ -88,9 +88,9 @@ fn a_sandbox_is_found_again_by_what_it_is_labelled() {
     assert_eq!(config.linux.unwrap().cgroup_parent, "/pods");
 }
 
-/// A pod that says it were another's would be stopped as that one.
+/// Otherwise a pod with another pod's labels would be stopped in its place.
 #[test]
-fn what_a_pod_says_of_itself_does_not_count_for_what_it_is() {
+fn a_pod_cannot_override_the_labels_that_identify_it() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: u, labels: {dev.crust.crustlet: x, \
         io.kubernetes.pod.uid: x}, annotations: {dev.crust.crustlet/grace: x}}\nspec: {containers: [{name: app, image: i}]}";
     let manifest::Object::Pod(pod) = manifest::read(text).unwrap().remove(0).object else {
@@ -103,7 +103,7 @@ fn what_a_pod_says_of_itself_does_not_count_for_what_it_is() {
 }
 
 #[test]
-fn namespaces_are_the_pods_own_unless_it_says_otherwise() {
+fn namespaces_are_those_of_the_pod_by_default() {
     use NamespaceMode::{Container, Node, Pod};
     for (spec, network, pid, ipc) in [
         ("", Pod, Container, Pod),
@@ -111,68 +111,79 @@ fn namespaces_are_the_pods_own_unless_it_says_otherwise() {
         ("shareProcessNamespace: true,", Pod, Pod, Pod),
         ("hostPID: true, hostIPC: true,", Pod, Node, Node),
     ] {
-        let config = a_sandbox(&format!("{{{spec} containers: [{{name: app, image: i}}]}}"));
+        let config = sandbox_config(&format!("{{{spec} containers: [{{name: app, image: i}}]}}"));
         let security = config.linux.unwrap().security_context.unwrap();
         let options = security.namespace_options.unwrap();
         let found = (options.network(), options.pid(), options.ipc());
         assert_eq!(found, (network, pid, ipc), "{spec}");
         assert_eq!(config.hostname.is_empty(), network == Node, "{spec}");
-        let containers = a_container(spec, "").linux.unwrap();
+        let containers = container_config(spec, "").linux.unwrap();
         let containers = containers.security_context.unwrap().namespace_options;
         assert_eq!(containers, Some(options), "{spec}");
     }
 }
 
 #[test]
-fn a_host_is_called_by_a_name_that_it_may_have() {
-    for (said, expected) in [
+fn hostnames_are_truncated() {
+    for (setting, expected) in [
         (String::new(), "web".to_owned()),
         (format!("hostname: {},", "h".repeat(64)), "h".repeat(63)),
         (format!("hostname: {}-h,", "h".repeat(62)), "h".repeat(62)),
     ] {
-        let config = a_sandbox(&format!("{{{said} containers: [{{name: app, image: i}}]}}"));
+        let config = sandbox_config(&format!(
+            "{{{setting} containers: [{{name: app, image: i}}]}}"
+        ));
         assert_eq!(config.hostname, expected);
     }
 }
 
 #[test]
-fn a_containers_security_goes_before_its_pods() {
-    let of_pod = "securityContext: {runAsUser: 5, runAsGroup: 6, fsGroup: 7, supplementalGroups: [8, 9], \
+fn a_containers_security_context_overrides_its_pods() {
+    let pod_context = "securityContext: {runAsUser: 5, runAsGroup: 6, fsGroup: 7, supplementalGroups: [8, 9], \
         seccompProfile: {type: RuntimeDefault}},";
-    let none = security("", "");
+    let defaults = security("", "");
     let number = |value| Some(Int64Value { value });
-    assert_eq!(none.run_as_user, number(0), "an image without a user");
-    assert_eq!(none.seccomp.unwrap().profile_type, 1);
-    assert!(!none.no_new_privs && !none.privileged && !none.readonly_rootfs);
-    assert!(none.masked_paths.contains(&"/proc/kcore".to_owned()));
-    let pods = security(of_pod, "");
+    assert_eq!(defaults.run_as_user, number(0), "an image without a user");
+    assert_eq!(defaults.seccomp.unwrap().profile_type, 1);
+    assert!(!defaults.no_new_privs && !defaults.privileged && !defaults.readonly_rootfs);
+    assert!(defaults.masked_paths.contains(&"/proc/kcore".to_owned()));
+    let inherited = security(pod_context, "");
     assert_eq!(
-        (pods.run_as_user, pods.run_as_group),
+        (inherited.run_as_user, inherited.run_as_group),
         (number(5), number(6))
     );
-    assert_eq!(pods.supplemental_groups, [7, 8, 9]);
-    assert_eq!(pods.seccomp.unwrap().profile_type, 0);
-    let own = security(
-        of_pod,
+    assert_eq!(inherited.supplemental_groups, [7, 8, 9]);
+    assert_eq!(inherited.seccomp.unwrap().profile_type, 0);
+    let overridden = security(
+        pod_context,
         "securityContext: {runAsUser: 1, allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, \
          seccompProfile: {type: Unconfined}, capabilities: {add: [SYS_TIME], drop: [ALL]}}",
     );
-    assert_eq!((own.run_as_user, own.run_as_group), (number(1), number(6)));
-    assert_eq!(own.seccomp.unwrap().profile_type, 1);
-    assert!(own.no_new_privs && own.readonly_rootfs);
-    let capabilities = own.capabilities.unwrap();
+    assert_eq!(
+        (overridden.run_as_user, overridden.run_as_group),
+        (number(1), number(6))
+    );
+    assert_eq!(overridden.seccomp.unwrap().profile_type, 1);
+    assert!(overridden.no_new_privs && overridden.readonly_rootfs);
+    let capabilities = overridden.capabilities.unwrap();
     assert_eq!(capabilities.add_capabilities, ["SYS_TIME"]);
     assert_eq!(capabilities.drop_capabilities, ["ALL"]);
 }
 
 #[test]
 fn a_sandbox_is_privileged_with_any_privileged_container() {
-    let spec = |pods: &str| {
+    let spec = |pod_fields: &str| {
         format!(
-            "{{{pods} containers: [{{name: app, image: i, securityContext: {{privileged: true}}}}]}}"
+            "{{{pod_fields} containers: [{{name: app, image: i, securityContext: {{privileged: true}}}}]}}"
         )
     };
-    let security = |spec: &str| a_sandbox(spec).linux.unwrap().security_context.unwrap();
+    let security = |spec: &str| {
+        sandbox_config(spec)
+            .linux
+            .unwrap()
+            .security_context
+            .unwrap()
+    };
     let alone = security(&spec(
         "securityContext: {runAsGroup: 6, sysctls: [{name: a, value: b}]},",
     ));
@@ -184,33 +195,33 @@ fn a_sandbox_is_privileged_with_any_privileged_container() {
 }
 
 #[test]
-fn who_may_not_be_root_is_somebody_else_for_sure() {
+fn run_as_non_root_refuses_a_user_that_may_be_root() {
     let image = |uid: Option<i64>, username: &str| Image {
         uid: uid.map(|value| Int64Value { value }),
         username: username.to_owned(),
         ..Image::default()
     };
-    for (said, image, expected) in [
-        ("", image(None, ""), Some("its image runs as root")),
-        ("", image(Some(0), ""), Some("its image runs as root")),
+    for (setting, image, expected) in [
+        ("", image(None, ""), Some("the image runs as root")),
+        ("", image(Some(0), ""), Some("the image runs as root")),
         ("", image(Some(5), ""), None),
         ("", image(None, "www"), Some("runs as \"www\"")),
         (", runAsUser: 5", image(None, ""), None),
         (", runAsUser: 0", image(Some(5), ""), Some("runAsUser is 0")),
     ] {
-        let fields = format!("securityContext: {{runAsNonRoot: true{said}}}");
-        let error = try_container("", &fields, &image, &[]).err();
+        let fields = format!("securityContext: {{runAsNonRoot: true{setting}}}");
+        let error = try_container_config("", &fields, &image, &[]).err();
         let error = error.map(|it| it.to_string());
         match (&error, expected) {
             (Some(error), Some(expected)) => assert!(error.contains(expected), "{error}"),
-            (error, expected) => assert_eq!(error.as_deref(), expected, "{said}"),
+            (error, expected) => assert_eq!(error.as_deref(), expected, "{setting}"),
         }
     }
 }
 
 #[test]
-fn variables_are_put_in_where_they_are_known() {
-    let config = a_container(
+fn known_variables_are_expanded() {
+    let config = container_config(
         "",
         "env: [{name: A, value: a}, {name: B, value: $(A)-$$(A)-$(C)}, {name: C, value: c}, {name: A, value: z}, \
          {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, \
@@ -243,33 +254,33 @@ fn variables_are_put_in_where_they_are_known() {
 }
 
 #[test]
-fn a_mount_is_read_only_when_anybody_says_so() {
-    let source = |read_only| Source {
+fn a_mount_is_read_only_if_its_source_or_the_container_says_so() {
+    let source = |read_only| MountSource {
         host_path: "/vol".into(),
         read_only,
     };
-    for (said, sources, expected) in [
+    for (setting, sources, expected) in [
         ("", source(false), false),
         (", readOnly: true", source(false), true),
         ("", source(true), true),
     ] {
-        let fields = format!("volumeMounts: [{{name: v, mountPath: data{said}}}]");
-        let config = try_container("", &fields, &Image::default(), &[sources]).unwrap();
+        let fields = format!("volumeMounts: [{{name: v, mountPath: data{setting}}}]");
+        let config = try_container_config("", &fields, &Image::default(), &[sources]).unwrap();
         let mount = &config.mounts[0];
         assert_eq!(mount.container_path, "/data");
         assert_eq!(mount.host_path, "/vol");
-        assert_eq!(mount.readonly, expected, "{said}");
+        assert_eq!(mount.readonly, expected, "{setting}");
     }
     let fields = "volumeMounts: [{name: v, mountPath: /data}]";
-    let error = try_container("", fields, &Image::default(), &[]).unwrap_err();
+    let error = try_container_config("", fields, &Image::default(), &[]).unwrap_err();
     assert!(
-        error.to_string().contains("nobody has said where"),
+        error.to_string().contains("the volume has no source"),
         "{error}"
     );
 }
 
 #[test]
-fn resources_are_what_kubelet_makes_of_them() {
+fn resources_are_computed_as_by_kubelet() {
     for (resources, quota, shares, memory, oom) in [
         ("", 0, 2, 0, 1000),
         (
@@ -290,7 +301,7 @@ fn resources_are_what_kubelet_makes_of_them() {
         ("limits: {cpu: 1m}", 1000, 2, 0, 999),
         ("requests: {cpu: 999999}", 0, 262_144, 0, 999),
     ] {
-        let config = a_container("", &format!("resources: {{{resources}}}"));
+        let config = container_config("", &format!("resources: {{{resources}}}"));
         let found = config.linux.unwrap().resources.unwrap();
         assert_eq!(found.cpu_quota, quota, "{resources}");
         assert_eq!(found.cpu_period, if quota == 0 { 0 } else { 100_000 });
@@ -298,20 +309,23 @@ fn resources_are_what_kubelet_makes_of_them() {
         assert_eq!(found.memory_limit_in_bytes, memory, "{resources}");
         assert_eq!(found.oom_score_adj, oom, "{resources}");
     }
-    let error = try_container(
+    let error = try_container_config(
         "",
         "resources: {limits: {cpu: many}}",
         &Image::default(),
         &[],
     );
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("cpu: \"many\" is no amount"), "{error}");
+    assert!(
+        error.contains("cpu: \"many\" is not a valid quantity"),
+        "{error}"
+    );
 }
 
 #[test]
-fn a_part_of_a_volume_is_below_it() {
-    let of = |mount: &str, env: &str| {
-        let pod = with_app(
+fn a_subpath_is_below_its_volume() {
+    let subpath_of = |mount: &str, env: &str| {
+        let pod = pod_with_app(
             "",
             &format!("env: [{env}], volumeMounts: [{{name: v, mountPath: /v, {mount}}}]"),
         );
@@ -331,16 +345,16 @@ fn a_part_of_a_volume_is_below_it() {
     ] {
         let env =
             "{name: A, value: x}, {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}";
-        assert_eq!(of(mount, env), Ok(expected), "{mount}");
+        assert_eq!(subpath_of(mount, env), Ok(expected), "{mount}");
     }
-    for (mount, env, told) in [
+    for (mount, env, expected) in [
         ("subPath: /etc", "", "isn't relative"),
-        ("subPath: a/../../b", "", "has `..` in it"),
-        ("subPathExpr: $(A)", "", "has no env \"A\""),
+        ("subPath: a/../../b", "", "contains `..`"),
+        ("subPathExpr: $(A)", "", "has no env variable \"A\""),
         (
             "subPathExpr: $(A)/b",
             "{name: A, value: ..}",
-            "has `..` in it",
+            "contains `..`",
         ),
         (
             "subPathExpr: $(A)",
@@ -350,8 +364,8 @@ fn a_part_of_a_volume_is_below_it() {
         ("subPath: a, subPathExpr: b", "", "both"),
         ("subPath: \"a\\0\"", "", "NUL"),
     ] {
-        let error = of(mount, env).expect_err(mount).to_string();
-        assert!(error.contains(told), "{mount}: {error}");
+        let error = subpath_of(mount, env).expect_err(mount).to_string();
+        assert!(error.contains(expected), "{mount}: {error}");
         assert!(
             error.contains("container \"app\": volumeMounts \"v\""),
             "{error}"
@@ -396,7 +410,11 @@ fn unsupported_fields_are_refused_or_warned_about() {
             "env: [{name: A, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]",
             "status.podIP",
         ),
-        ("", "env: [{name: A=B, value: x}]", "no name of a variable"),
+        (
+            "",
+            "env: [{name: A=B, value: x}]",
+            "the name is empty or contains",
+        ),
         (
             "",
             "volumeDevices: [{name: v, devicePath: /d}]",
@@ -424,12 +442,12 @@ fn unsupported_fields_are_refused_or_warned_about() {
             "seLinuxOptions",
         ),
     ];
-    for (pods, fields, told) in refused {
-        let error = check(&with_app(pods, fields), &node());
-        let error = error.expect_err(told).to_string();
-        assert!(error.contains(told), "{error}");
+    for (pod_fields, fields, expected) in refused {
+        let error = check(&pod_with_app(pod_fields, fields), &node());
+        let error = error.expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
     }
-    let probed = with_app(
+    let probed = pod_with_app(
         "activeDeadlineSeconds: 5,",
         "livenessProbe: {exec: {command: [x]}}, ports: [{containerPort: 1, hostPort: 2}]",
     );
@@ -437,18 +455,18 @@ fn unsupported_fields_are_refused_or_warned_about() {
     let in_memory = pod(
         "{containers: [{name: app, image: i}], volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 1Mi}}]}",
     );
-    let told = ignored(&in_memory).join("; ");
+    let ignored_volumes = ignored(&in_memory).join("; ");
     for field in [
         "spec.volumes.emptyDir.medium: ",
         "spec.volumes.emptyDir.sizeLimit: ",
     ] {
-        assert!(told.contains(field), "{told}");
+        assert!(ignored_volumes.contains(field), "{ignored_volumes}");
     }
     let ignored = ignored(&probed).join("; ");
-    for told in ["activeDeadlineSeconds", "livenessProbe", "hostPort"] {
-        assert!(ignored.contains(told), "{ignored}");
+    for expected in ["activeDeadlineSeconds", "livenessProbe", "hostPort"] {
+        assert!(ignored.contains(expected), "{ignored}");
     }
-    let common = with_app(
+    let common = pod_with_app(
         "dnsPolicy: ClusterFirst, restartPolicy: Always, schedulerName: x, nodeSelector: {a: b},",
         "volumeMounts: [{name: v, mountPath: /v, mountPropagation: None, recursiveReadOnly: Disabled}], \
          terminationMessagePath: /dev/termination-log, resources: {limits: {cpu: 1, ephemeral-storage: 1Gi}}",
@@ -458,28 +476,30 @@ fn unsupported_fields_are_refused_or_warned_about() {
 }
 
 #[test]
-fn a_handler_is_the_runtime_classs() {
+fn the_handler_is_that_of_the_runtime_class() {
     let class =
         "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: crust}\nhandler: h";
     let mut objects = Objects::default();
-    let pods = pod("{runtimeClassName: crust, containers: [{name: app, image: i}]}");
-    let error = handler(&objects, &pods).unwrap_err().to_string();
+    let with_class = pod("{runtimeClassName: crust, containers: [{name: app, image: i}]}");
+    let error = runtime_handler(&objects, &with_class)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("runtimeclass crust not found"), "{error}");
     objects.insert(manifest::read(class).unwrap().remove(0));
-    assert_eq!(handler(&objects, &pods), Ok("h".to_owned()));
+    assert_eq!(runtime_handler(&objects, &with_class), Ok("h".to_owned()));
     let without = pod("{containers: [{name: app, image: i}]}");
-    assert_eq!(handler(&objects, &without), Ok(String::new()));
+    assert_eq!(runtime_handler(&objects, &without), Ok(String::new()));
 }
 
 #[test]
-fn the_cri_knows_texts_alone() {
+fn paths_have_to_be_utf8() {
     use std::os::unix::ffi::OsStrExt;
     let odd = Path::new(std::ffi::OsStr::from_bytes(b"/logs\xff"));
-    let node = NodeFacts {
+    let node = NodeInfo {
         logs: odd.to_owned(),
         ..node()
     };
     let pod = pod("{containers: [{name: app, image: i}]}");
     let error = sandbox(&pod, &node, 0, at(0)).unwrap_err();
-    assert!(error.to_string().contains("no UTF-8"), "{error}");
+    assert!(error.to_string().contains("not UTF-8"), "{error}");
 }

@@ -7,18 +7,18 @@ use k8s_openapi::api::core::v1::{
 use super::ConfigError;
 use crate::objects::Pod;
 
-/// The consequence of an unsupported field.
+/// How an unsupported field is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// The pod would run wrongly without it, and isn't run.
+enum Handling {
+    /// The pod isn't started, because it would misbehave without the field.
     Refused,
-    /// The pod runs without it, after a warning.
+    /// The pod runs without the field, and an event warns about that.
     Ignored,
 }
 
-use Verdict::{Ignored, Refused};
+use Handling::{Ignored, Refused};
 
-/// The object whose field it is.
+/// The object that has the field, with a function that returns whether the field is set to an unsupported value.
 #[derive(Clone, Copy)]
 enum FieldOf {
     Pod(fn(&PodSpec) -> bool),
@@ -26,102 +26,99 @@ enum FieldOf {
 }
 
 struct UnsupportedField {
-    /// The field.
-    what: &'static str,
-    asked: FieldOf,
-    verdict: Verdict,
-    why: &'static str,
+    field: &'static str,
+    is_set: FieldOf,
+    handling: Handling,
+    reason: &'static str,
 }
 
 const fn pod(
-    what: &'static str,
-    asked: fn(&PodSpec) -> bool,
-    verdict: Verdict,
-    why: &'static str,
+    field: &'static str,
+    is_set: fn(&PodSpec) -> bool,
+    handling: Handling,
+    reason: &'static str,
 ) -> UnsupportedField {
     UnsupportedField {
-        what,
-        asked: FieldOf::Pod(asked),
-        verdict,
-        why,
+        field,
+        is_set: FieldOf::Pod(is_set),
+        handling,
+        reason,
     }
 }
 
 const fn container(
-    what: &'static str,
-    asked: fn(&Container) -> bool,
-    verdict: Verdict,
-    why: &'static str,
+    field: &'static str,
+    is_set: fn(&Container) -> bool,
+    handling: Handling,
+    reason: &'static str,
 ) -> UnsupportedField {
     UnsupportedField {
-        what,
-        asked: FieldOf::Container(asked),
-        verdict,
-        why,
+        field,
+        is_set: FieldOf::Container(is_set),
+        handling,
+        reason,
     }
 }
 
-/// All of it. What only schedulers and controllers read isn't here: on a node it means nothing.
+/// All unsupported fields, except those that only schedulers and controllers read.
 #[rustfmt::skip]
 const TABLE: [UnsupportedField; 38] = [
-    pod("hostUsers: false", |it| it.host_users == Some(false), Refused, "crustlet makes no user namespaces"),
-    pod("restartPolicy", |it| !among(it.restart_policy.as_deref(), &["Always", "OnFailure", "Never"]), Refused, "there are Always, OnFailure and Never"),
-    pod("initContainers.restartPolicy", |it| it.init_containers.iter().flatten().any(|it| it.restart_policy.is_some()), Refused, "crustlet has no sidecars; hint: an ordinary container"),
-    pod("os", |it| it.os.as_ref().is_some_and(|it| it.name != "linux"), Refused, "crustlet is on Linux"),
-    pod("resources", |it| it.resources.is_some(), Refused, "crustlet limits containers alone"),
-    pod("resourceClaims", |it| some(it.resource_claims.as_ref()), Refused, "crustlet allocates no devices"),
-    pod("hostAliases", |it| some(it.host_aliases.as_ref()), Refused, "/etc/hosts is the container runtime's"),
-    pod("dnsConfig", |it| it.dns_config.is_some(), Refused, "/etc/resolv.conf is the container runtime's"),
-    pod("dnsPolicy: None", |it| it.dns_policy.as_deref() == Some("None"), Refused, "/etc/resolv.conf is the container runtime's"),
-    pod("setHostnameAsFQDN", |it| it.set_hostname_as_fqdn == Some(true), Refused, "crustlet has no domain"),
-    pod("securityContext.seLinuxOptions", |it| it.security_context.as_ref().is_some_and(|it| it.se_linux_options.is_some()), Refused, "crustlet passes no labels on"),
-    pod("securityContext.seccompProfile", |it| it.security_context.as_ref().and_then(|it| it.seccomp_profile.as_ref()).is_some_and(|it| is_local(&it.type_)), Refused, ONLY),
-    pod("securityContext.appArmorProfile", |it| it.security_context.as_ref().and_then(|it| it.app_armor_profile.as_ref()).is_some_and(|it| is_local(&it.type_)), Refused, ONLY),
-    pod("securityContext.supplementalGroupsPolicy", |it| !among(it.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref()), &["Merge"]), Refused, "there is Merge"),
-    pod("securityContext.windowsOptions", |it| it.security_context.as_ref().is_some_and(|it| it.windows_options.is_some()), Refused, "crustlet is on Linux"),
-    pod("volumes.emptyDir.medium", |it| empty_dirs(it).any(|it| it.medium.as_deref().is_some_and(|it| !it.is_empty())), Ignored, "it is a directory on the node's disk"),
-    pod("volumes.emptyDir.sizeLimit", |it| empty_dirs(it).any(|it| it.size_limit.is_some()), Ignored, "crustlet evicts nobody"),
+    pod("hostUsers: false", |it| it.host_users == Some(false), Refused, "crustlet doesn't support user namespaces"),
+    pod("restartPolicy", |it| !is_unset_or_one_of(it.restart_policy.as_deref(), &["Always", "OnFailure", "Never"]), Refused, "the policies are Always, OnFailure and Never"),
+    pod("initContainers.restartPolicy", |it| it.init_containers.iter().flatten().any(|it| it.restart_policy.is_some()), Refused, "crustlet doesn't support sidecars; hint: use an app container"),
+    pod("os", |it| it.os.as_ref().is_some_and(|it| it.name != "linux"), Refused, "crustlet runs only Linux containers"),
+    pod("resources", |it| it.resources.is_some(), Refused, "crustlet limits only the resources of containers"),
+    pod("resourceClaims", |it| is_non_empty(it.resource_claims.as_ref()), Refused, "crustlet doesn't allocate devices"),
+    pod("hostAliases", |it| is_non_empty(it.host_aliases.as_ref()), Refused, "/etc/hosts is provided by the container runtime"),
+    pod("dnsConfig", |it| it.dns_config.is_some(), Refused, "/etc/resolv.conf is provided by the container runtime"),
+    pod("dnsPolicy: None", |it| it.dns_policy.as_deref() == Some("None"), Refused, "/etc/resolv.conf is provided by the container runtime"),
+    pod("setHostnameAsFQDN", |it| it.set_hostname_as_fqdn == Some(true), Refused, "crustlet has no cluster domain"),
+    pod("securityContext.seLinuxOptions", |it| it.security_context.as_ref().is_some_and(|it| it.se_linux_options.is_some()), Refused, "crustlet doesn't pass SELinux labels to the container runtime"),
+    pod("securityContext.seccompProfile", |it| it.security_context.as_ref().and_then(|it| it.seccomp_profile.as_ref()).is_some_and(|it| is_localhost_profile(&it.type_)), Refused, SUPPORTED_PROFILES),
+    pod("securityContext.appArmorProfile", |it| it.security_context.as_ref().and_then(|it| it.app_armor_profile.as_ref()).is_some_and(|it| is_localhost_profile(&it.type_)), Refused, SUPPORTED_PROFILES),
+    pod("securityContext.supplementalGroupsPolicy", |it| !is_unset_or_one_of(it.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref()), &["Merge"]), Refused, "the only policy is Merge"),
+    pod("securityContext.windowsOptions", |it| it.security_context.as_ref().is_some_and(|it| it.windows_options.is_some()), Refused, "crustlet runs only Linux containers"),
+    pod("volumes.emptyDir.medium", |it| empty_dirs(it).any(|it| it.medium.as_deref().is_some_and(|it| !it.is_empty())), Ignored, "the volume is a directory on the node's disk"),
+    pod("volumes.emptyDir.sizeLimit", |it| empty_dirs(it).any(|it| it.size_limit.is_some()), Ignored, "crustlet doesn't evict pods"),
     pod("activeDeadlineSeconds", |it| it.active_deadline_seconds.is_some(), Ignored, "the pod runs until it ends or is deleted"),
-    pod("imagePullSecrets", |it| some(it.image_pull_secrets.as_ref()), Ignored, "images are pulled without credentials"),
-    pod("readinessGates", |it| some(it.readiness_gates.as_ref()), Ignored, "the pod is ready when its containers are"),
-    pod("ephemeralContainers", |it| some(it.ephemeral_containers.as_ref()), Ignored, "hint: crustlet exec"),
-    container("envFrom", |it| some(it.env_from.as_ref()), Refused, LITERAL),
-    container("env.valueFrom.configMapKeyRef", |it| values(it).any(|it| it.config_map_key_ref.is_some()), Refused, LITERAL),
-    container("env.valueFrom.secretKeyRef", |it| values(it).any(|it| it.secret_key_ref.is_some()), Refused, LITERAL),
-    container("env.valueFrom.resourceFieldRef", |it| values(it).any(|it| it.resource_field_ref.is_some()), Refused, LITERAL),
-    container("volumeDevices", |it| some(it.volume_devices.as_ref()), Refused, "crustlet has no raw block volumes; hint: volumeMode: Filesystem"),
-    container("volumeMounts.recursiveReadOnly: Enabled", |it| mounts(it).any(|it| it.recursive_read_only.as_deref() == Some("Enabled")), Refused, "the container runtime isn't asked for it; hint: IfPossible"),
-    container("volumeMounts.mountPropagation", |it| mounts(it).any(|it| !among(it.mount_propagation.as_deref(), &["None", "HostToContainer", "Bidirectional"])), Refused, "there are None, HostToContainer and Bidirectional"),
-    container("volumeMounts.mountPropagation: Bidirectional", |it| !is_privileged(it) && mounts(it).any(|it| it.mount_propagation.as_deref() == Some("Bidirectional")), Refused, "it is for privileged containers"),
-    container("lifecycle", |it| it.lifecycle.is_some(), Refused, "crustlet runs no hooks"),
-    container("resources.claims", |it| it.resources.as_ref().is_some_and(|it| some(it.claims.as_ref())), Refused, "crustlet allocates no devices"),
-    container("resources.limits", |it| it.resources.iter().flat_map(|it| it.limits.iter().flatten()).any(|(it, _)| !["cpu", "memory", "ephemeral-storage"].contains(&it.as_str())), Refused, "crustlet allocates cpu and memory"),
-    container("securityContext.seLinuxOptions", |it| it.security_context.as_ref().is_some_and(|it| it.se_linux_options.is_some()), Refused, "crustlet passes no labels on"),
-    container("securityContext.seccompProfile", |it| it.security_context.as_ref().and_then(|it| it.seccomp_profile.as_ref()).is_some_and(|it| is_local(&it.type_)), Refused, ONLY),
-    container("securityContext.appArmorProfile", |it| it.security_context.as_ref().and_then(|it| it.app_armor_profile.as_ref()).is_some_and(|it| is_local(&it.type_)), Refused, ONLY),
-    container("securityContext.procMount: Unmasked", |it| it.security_context.as_ref().is_some_and(|it| it.proc_mount.as_deref() == Some("Unmasked")), Refused, "it is for pods in user namespaces, which crustlet doesn't make"),
-    container("livenessProbe, readinessProbe, startupProbe", |it| it.liveness_probe.is_some() || it.readiness_probe.is_some() || it.startup_probe.is_some(), Ignored, "a container that runs is ready"),
-    container("ports.hostPort", |it| it.ports.iter().flatten().any(|it| it.host_port.is_some()), Ignored, "only what is in the node's network (hostNetwork) has its ports"),
+    pod("imagePullSecrets", |it| is_non_empty(it.image_pull_secrets.as_ref()), Ignored, "images are pulled without credentials"),
+    pod("readinessGates", |it| is_non_empty(it.readiness_gates.as_ref()), Ignored, "the pod is ready when its containers are"),
+    pod("ephemeralContainers", |it| is_non_empty(it.ephemeral_containers.as_ref()), Ignored, "crustlet doesn't run them; hint: use crustlet exec"),
+    container("envFrom", |it| is_non_empty(it.env_from.as_ref()), Refused, SUPPORTED_VALUES),
+    container("env.valueFrom.configMapKeyRef", |it| value_sources(it).any(|it| it.config_map_key_ref.is_some()), Refused, SUPPORTED_VALUES),
+    container("env.valueFrom.secretKeyRef", |it| value_sources(it).any(|it| it.secret_key_ref.is_some()), Refused, SUPPORTED_VALUES),
+    container("env.valueFrom.resourceFieldRef", |it| value_sources(it).any(|it| it.resource_field_ref.is_some()), Refused, SUPPORTED_VALUES),
+    container("volumeDevices", |it| is_non_empty(it.volume_devices.as_ref()), Refused, "crustlet doesn't support raw block volumes; hint: use volumeMode: Filesystem"),
+    container("volumeMounts.recursiveReadOnly: Enabled", |it| mounts(it).any(|it| it.recursive_read_only.as_deref() == Some("Enabled")), Refused, "crustlet doesn't ask the container runtime for it; hint: use IfPossible"),
+    container("volumeMounts.mountPropagation", |it| mounts(it).any(|it| !is_unset_or_one_of(it.mount_propagation.as_deref(), &["None", "HostToContainer", "Bidirectional"])), Refused, "the modes are None, HostToContainer and Bidirectional"),
+    container("volumeMounts.mountPropagation: Bidirectional", |it| !is_privileged(it) && mounts(it).any(|it| it.mount_propagation.as_deref() == Some("Bidirectional")), Refused, "only privileged containers may have it"),
+    container("lifecycle", |it| it.lifecycle.is_some(), Refused, "crustlet doesn't run lifecycle hooks"),
+    container("resources.claims", |it| it.resources.as_ref().is_some_and(|it| is_non_empty(it.claims.as_ref())), Refused, "crustlet doesn't allocate devices"),
+    container("resources.limits", |it| it.resources.iter().flat_map(|it| it.limits.iter().flatten()).any(|(it, _)| !["cpu", "memory", "ephemeral-storage"].contains(&it.as_str())), Refused, "crustlet limits only cpu and memory"),
+    container("securityContext.seLinuxOptions", |it| it.security_context.as_ref().is_some_and(|it| it.se_linux_options.is_some()), Refused, "crustlet doesn't pass SELinux labels to the container runtime"),
+    container("securityContext.seccompProfile", |it| it.security_context.as_ref().and_then(|it| it.seccomp_profile.as_ref()).is_some_and(|it| is_localhost_profile(&it.type_)), Refused, SUPPORTED_PROFILES),
+    container("securityContext.appArmorProfile", |it| it.security_context.as_ref().and_then(|it| it.app_armor_profile.as_ref()).is_some_and(|it| is_localhost_profile(&it.type_)), Refused, SUPPORTED_PROFILES),
+    container("securityContext.procMount: Unmasked", |it| it.security_context.as_ref().is_some_and(|it| it.proc_mount.as_deref() == Some("Unmasked")), Refused, "it requires a user namespace, which crustlet doesn't support"),
+    container("livenessProbe, readinessProbe, startupProbe", |it| it.liveness_probe.is_some() || it.readiness_probe.is_some() || it.startup_probe.is_some(), Ignored, "a running container counts as ready"),
+    container("ports.hostPort", |it| it.ports.iter().flatten().any(|it| it.host_port.is_some()), Ignored, "only pods with hostNetwork have ports on the node"),
 ];
 
-const LITERAL: &str =
-    "crustlet gives literal values and fields of the pod's metadata; hint: env with a value";
-const ONLY: &str = "there are RuntimeDefault and Unconfined";
+const SUPPORTED_VALUES: &str = "crustlet supports only literal values and fields of the pod's metadata; hint: use env with a value";
+const SUPPORTED_PROFILES: &str = "the supported profiles are RuntimeDefault and Unconfined";
 
-fn some<T>(list: Option<&Vec<T>>) -> bool {
+fn is_non_empty<T>(list: Option<&Vec<T>>) -> bool {
     list.is_some_and(|it| !it.is_empty())
 }
 
-/// Nothing said is the first of them.
-fn among(value: Option<&str>, known: &[&str]) -> bool {
+fn is_unset_or_one_of(value: Option<&str>, known: &[&str]) -> bool {
     value.is_none_or(|value| known.contains(&value))
 }
 
-fn is_local(profile: &str) -> bool {
+fn is_localhost_profile(profile: &str) -> bool {
     !["RuntimeDefault", "Unconfined"].contains(&profile)
 }
 
-fn values(container: &Container) -> impl Iterator<Item = &EnvVarSource> {
+fn value_sources(container: &Container) -> impl Iterator<Item = &EnvVarSource> {
     let variables = container.env.iter().flatten();
     variables.filter_map(|it| it.value_from.as_ref())
 }
@@ -140,10 +137,10 @@ pub(super) fn is_privileged(container: &Container) -> bool {
     context.is_some_and(|it| it.privileged == Some(true))
 }
 
-/// Refuses what the pod would run wrongly without; all of it is told at once.
+/// Checks that no field of a pod has to be refused. The error names all such fields.
 pub(super) fn check(pod: &Pod) -> Result<(), ConfigError> {
-    let mut refused = asked(pod, Refused);
-    // Hints come last in a sentence.
+    let mut refused = unsupported(pod, Refused);
+    // An error's hints come last.
     refused.sort_by_key(|it| it.contains("hint: "));
     if refused.is_empty() {
         Ok(())
@@ -152,25 +149,29 @@ pub(super) fn check(pod: &Pod) -> Result<(), ConfigError> {
     }
 }
 
-/// Returns the fields of a pod that are ignored, each as a sentence.
+/// Returns a sentence for each field of a pod that is ignored.
 pub(crate) fn ignored(pod: &Pod) -> Vec<String> {
-    asked(pod, Ignored)
+    unsupported(pod, Ignored)
 }
 
-fn asked(pod: &Pod, verdict: Verdict) -> Vec<String> {
-    let mut told = Vec::new();
-    for row in TABLE.iter().filter(|row| row.verdict == verdict) {
-        let UnsupportedField { what, why, .. } = row;
-        match row.asked {
-            FieldOf::Pod(asked) if asked(&pod.spec) => told.push(format!("spec.{what}: {why}")),
+fn unsupported(pod: &Pod, handling: Handling) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for row in TABLE.iter().filter(|row| row.handling == handling) {
+        let UnsupportedField { field, reason, .. } = row;
+        match row.is_set {
+            FieldOf::Pod(is_set) if is_set(&pod.spec) => {
+                sentences.push(format!("spec.{field}: {reason}"))
+            }
             FieldOf::Pod(_) => {}
-            FieldOf::Container(asked) => {
-                let containers = pod.containers().filter(|it| asked(it));
-                told.extend(containers.map(|it| format!("container {:?}: {what}: {why}", it.name)));
+            FieldOf::Container(is_set) => {
+                let containers = pod.containers().filter(|it| is_set(it));
+                sentences.extend(
+                    containers.map(|it| format!("container {:?}: {field}: {reason}", it.name)),
+                );
             }
         }
     }
-    told
+    sentences
 }
 
 #[cfg(test)]
@@ -178,18 +179,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_has_all_of_the_table() {
+    fn all_fields_are_documented() {
         let document = include_str!("../../../../../docs/crustlet.md");
         let (_, rest) = document.split_once("\n| refused |").expect("a table");
-        let (refused, rest) = rest.split_once("\n| ignored |").expect("another");
-        let (ignored, _) = rest.split_once("\n\n").expect("its end");
-        for UnsupportedField { what, verdict, .. } in TABLE {
-            let (right, wrong) = match verdict {
+        let (refused, rest) = rest.split_once("\n| ignored |").expect("a second table");
+        let (ignored, _) = rest.split_once("\n\n").expect("the end of the table");
+        for UnsupportedField {
+            field, handling, ..
+        } in TABLE
+        {
+            let (right, wrong) = match handling {
                 Refused => (refused, ignored),
                 Ignored => (ignored, refused),
             };
-            let what = format!("`{what}`");
-            assert!(right.contains(&what) && !wrong.contains(&what), "{what}");
+            let field = format!("`{field}`");
+            assert!(right.contains(&field) && !wrong.contains(&field), "{field}");
         }
     }
 }

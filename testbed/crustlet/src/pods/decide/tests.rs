@@ -1,26 +1,28 @@
-//! Tests of the steps, against what kubelet would do.
+//! Tests of the decisions, which are those that kubelet makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::pods::Subject;
-use crate::pods::fixture::{at, container, exited, exited_after, observed, pod, running, sandbox};
+use crate::pods::StepSubject;
+use crate::pods::fixture::{
+    at, container, exited, exited_after, observed_pod, pod, running, sandbox,
+};
 
 const APP: &str = "{containers: [{name: app, image: i}]}";
 const TWO: &str = "{containers: [{name: app, image: i}, {name: other, image: i}]}";
 const INIT: &str = "{initContainers: [{name: one, image: i}, {name: two, image: i}], containers: [{name: app, image: i}]}";
 
-/// At the hundred and second second: whatever ended did so one second ago.
+/// Returns second 102. Containers of the fixture that have ended did so one second earlier.
 fn now() -> SystemTime {
     at(102)
 }
 
-fn told(next: &Next) -> String {
+fn describe(next: &NextAction) -> String {
     let ids = |ids: &[String]| ids.join(" ");
     let step = match next {
-        Next::Idle => return "idle".to_owned(),
-        Next::Wait(pause) => return format!("wait {}", pause.as_secs()),
-        Next::Step(step) => step,
+        NextAction::Idle => return "idle".to_owned(),
+        NextAction::Wait(pause) => return format!("wait {}", pause.as_secs()),
+        NextAction::Step(step) => step,
     };
     match step {
         PodStep::RunSandbox(it) => format!("sandbox {} after [{}]", it.attempt, ids(&it.stop)),
@@ -32,7 +34,7 @@ fn told(next: &Next) -> String {
             it.sandbox,
             it.backoff.as_secs()
         ),
-        PodStep::End(End::StopPod {
+        PodStep::End(EndStep::StopPod {
             containers,
             sandboxes,
             grace,
@@ -41,74 +43,82 @@ fn told(next: &Next) -> String {
             let (containers, sandboxes) = (ids(&containers), ids(sandboxes));
             format!("stop [{containers}] [{sandboxes}] in {}", grace.as_secs())
         }
-        PodStep::End(End::StopContainer { id, grace, .. }) => {
+        PodStep::End(EndStep::StopContainer { id, grace, .. }) => {
             format!("stop {id} in {}", grace.as_secs())
         }
-        PodStep::End(End::RemoveContainer { id, .. } | End::RemoveSandbox { id }) => {
+        PodStep::End(EndStep::RemoveContainer { id, .. } | EndStep::RemoveSandbox { id }) => {
             format!("remove {id}")
         }
-        PodStep::End(End::RemovePod {
+        PodStep::End(EndStep::RemovePod {
             containers,
             sandboxes,
         }) => format!("remove [{}] [{}]", ids(containers), ids(sandboxes)),
     }
 }
 
-fn run(spec: &str, observed: Option<&Observed>) -> String {
+fn run(spec: &str, observed: Option<&ObservedPod>) -> String {
     run_at(now(), spec, observed, &RetryDelays::default())
 }
 
-fn run_at(now: SystemTime, spec: &str, observed: Option<&Observed>, held: &RetryDelays) -> String {
+fn run_at(
+    now: SystemTime,
+    spec: &str,
+    observed: Option<&ObservedPod>,
+    retry_delays: &RetryDelays,
+) -> String {
     let pod = pod(spec);
-    let wanted = PodGoal::Run {
+    let goal = PodGoal::Run {
         pod: &pod,
         volumes_ready: true,
-        told: None,
+        published_sandboxes: None,
     };
-    told(&next(wanted, observed, held, now))
+    describe(&next(goal, observed, retry_delays, now))
 }
 
-fn with(spec: &str, policy: &str) -> String {
+fn with_policy(spec: &str, policy: &str) -> String {
     spec.replacen('{', &format!("{{restartPolicy: {policy}, "), 1)
 }
 
 #[test]
 fn a_sandbox_comes_first_and_volumes_before_it() {
     let pod = pod(APP);
-    let wanted = |volumes_ready| PodGoal::Run {
+    let goal = |volumes_ready| PodGoal::Run {
         pod: &pod,
         volumes_ready,
-        told: None,
+        published_sandboxes: None,
     };
-    let held = RetryDelays::default();
-    assert_eq!(next(wanted(false), None, &held, now()), Next::Idle);
-    let first = next(wanted(true), None, &held, now());
-    assert_eq!(told(&first), "sandbox 0 after []");
-    // Not even what ended is started again without them, and what runs goes on.
-    let crashed = observed([sandbox(0, true)], [container("app", 0, exited(1))]);
+    let retry_delays = RetryDelays::default();
     assert_eq!(
-        next(wanted(false), Some(&crashed), &held, now()),
-        Next::Idle
+        next(goal(false), None, &retry_delays, now()),
+        NextAction::Idle
+    );
+    let first = next(goal(true), None, &retry_delays, now());
+    assert_eq!(describe(&first), "sandbox 0 after []");
+    // Without the volumes no container is started again, and nothing is stopped.
+    let crashed = observed_pod([sandbox(0, true)], [container("app", 0, exited(1))]);
+    assert_eq!(
+        next(goal(false), Some(&crashed), &retry_delays, now()),
+        NextAction::Idle
     );
 }
 
 #[test]
 fn volumes_are_mounted_between_sandbox_and_containers() {
     let pod = pod(APP);
-    let sandboxes = observed([sandbox(1, true), sandbox(0, false)], []);
+    let sandboxes = observed_pod([sandbox(1, true), sandbox(0, false)], []);
     let of = |ids: &[&str]| ids.iter().map(|&it| it.to_owned()).collect::<BTreeSet<_>>();
     for (published, expected) in [
         (of(&[]), "publish to s1"),
         (of(&["s0"]), "publish to s1"),
         (of(&["s0", "s1"]), "start app-0 in s1, then 0"),
     ] {
-        let wanted = PodGoal::Run {
+        let goal = PodGoal::Run {
             pod: &pod,
             volumes_ready: true,
-            told: Some(&published),
+            published_sandboxes: Some(&published),
         };
-        let next = next(wanted, Some(&sandboxes), &RetryDelays::default(), now());
-        assert_eq!(told(&next), expected, "{published:?}");
+        let next = next(goal, Some(&sandboxes), &RetryDelays::default(), now());
+        assert_eq!(describe(&next), expected, "{published:?}");
     }
 }
 
@@ -127,9 +137,12 @@ fn containers_are_started_one_after_another_and_none_twice() {
             ],
             "idle",
         ),
-        // Whoever made it ended before it was started.
-        (vec![container("app", 0, State::Created)], "remove app-0"),
-        (vec![container("app", 3, State::Unknown)], "stop app-3 in 5"),
+        // crustlet ended between creating and starting it.
+        (vec![container("app", 0, RunState::Created)], "remove app-0"),
+        (
+            vec![container("app", 3, RunState::Unknown)],
+            "stop app-3 in 5",
+        ),
         (
             vec![
                 container("app", 0, running()),
@@ -140,7 +153,7 @@ fn containers_are_started_one_after_another_and_none_twice() {
         ),
     ];
     for (containers, expected) in cases {
-        let observed = observed([sandbox(0, true)], containers);
+        let observed = observed_pod([sandbox(0, true)], containers);
         assert_eq!(run(TWO, Some(&observed)), expected, "{observed:?}");
     }
 }
@@ -157,26 +170,26 @@ fn init_containers_run_one_after_another_before_the_rest() {
         ),
         (vec![done("one")], "start two-0 in s0, then 0"),
         (
-            vec![container("two", 0, State::Created), done("one")],
+            vec![container("two", 0, RunState::Created), done("one")],
             "remove two-0",
         ),
         (vec![done("one"), done("two")], "start app-0 in s0, then 0"),
-        // That they are done is known from the app, were their remains removed.
+        // Once the app exists, the init containers have succeeded, even if they were removed since.
         (
             vec![container("app", 0, exited(1))],
             "start app-1 in s0, then 10",
         ),
     ];
     for (containers, expected) in cases {
-        let observed = observed([sandbox(0, true)], containers);
+        let observed = observed_pod([sandbox(0, true)], containers);
         assert_eq!(run(INIT, Some(&observed)), expected, "{observed:?}");
     }
-    // In a new sandbox they begin anew.
+    // In a new sandbox they run again.
     let earlier = [done("one"), done("two"), container("app", 0, exited(137))];
-    let anew = observed([sandbox(1, true), sandbox(0, false)], earlier);
-    assert_eq!(run(INIT, Some(&anew)), "start one-1 in s1, then 10");
-    let failed = observed([sandbox(0, true)], [container("one", 0, exited(1))]);
-    let never = with(INIT, "Never");
+    let replaced = observed_pod([sandbox(1, true), sandbox(0, false)], earlier);
+    assert_eq!(run(INIT, Some(&replaced)), "start one-1 in s1, then 10");
+    let failed = observed_pod([sandbox(0, true)], [container("one", 0, exited(1))]);
+    let never = with_policy(INIT, "Never");
     assert_eq!(
         run(&never, Some(&failed)),
         "stop [] [s0] in 5",
@@ -185,28 +198,28 @@ fn init_containers_run_one_after_another_before_the_rest() {
 }
 
 #[test]
-fn who_ended_is_started_again_by_the_restart_policy() {
+fn the_restart_policy_decides_whether_an_ended_container_is_started_again() {
     for (policy, code, expected) in [
         ("Always", 0, "start app-1 in s0, then 10"),
         ("Always", 1, "start app-1 in s0, then 10"),
         ("OnFailure", 1, "start app-1 in s0, then 10"),
-        // What ended for good leaves the sandbox to be stopped.
+        // When all containers have ended for good, the sandbox is stopped.
         ("OnFailure", 0, "stop [] [s0] in 5"),
         ("Never", 0, "stop [] [s0] in 5"),
         ("Never", 1, "stop [] [s0] in 5"),
     ] {
-        let observed = observed([sandbox(0, true)], [container("app", 0, exited(code))]);
-        let spec = with(APP, policy);
+        let observed = observed_pod([sandbox(0, true)], [container("app", 0, exited(code))]);
+        let spec = with_policy(APP, policy);
         assert_eq!(run(&spec, Some(&observed)), expected, "{policy} {code}");
     }
-    let one_runs = observed(
+    let one_runs = observed_pod(
         [sandbox(0, true)],
         [
             container("app", 0, exited(1)),
             container("other", 0, running()),
         ],
     );
-    assert_eq!(run(&with(TWO, "Never"), Some(&one_runs)), "idle");
+    assert_eq!(run(&with_policy(TWO, "Never"), Some(&one_runs)), "idle");
 }
 
 #[test]
@@ -224,80 +237,80 @@ fn a_crash_doubles_the_backoff_and_a_long_run_resets_it() {
         (u64::MAX, 1, 300, "start app-8 in s0, then 300"),
     ] {
         let crashed = container("app", 7, exited_after(1, ran)).backing_off(backoff);
-        let observed = observed([sandbox(0, true)], [crashed]);
+        let observed = observed_pod([sandbox(0, true)], [crashed]);
         let now = at(100 + ran + later);
-        let told = run_at(now, APP, Some(&observed), &RetryDelays::default());
-        assert_eq!(told, expected, "{backoff} {ran} {later}");
+        let decision = run_at(now, APP, Some(&observed), &RetryDelays::default());
+        assert_eq!(decision, expected, "{backoff} {ran} {later}");
     }
 }
 
 #[test]
-fn a_clock_that_was_put_back_makes_no_pause_longer() {
+fn a_clock_that_was_set_back_makes_no_backoff_longer() {
     let crashed = container("app", 1, exited(1)).backing_off(10);
-    let observed = observed([sandbox(0, true)], [crashed]);
-    let told = run_at(at(50), APP, Some(&observed), &RetryDelays::default());
-    assert_eq!(told, "wait 10");
+    let observed = observed_pod([sandbox(0, true)], [crashed]);
+    let decision = run_at(at(50), APP, Some(&observed), &RetryDelays::default());
+    assert_eq!(decision, "wait 10");
 }
 
 #[test]
 fn a_dead_sandbox_is_replaced_after_all_in_it_stopped() {
     let dead = [sandbox(0, false)];
-    let alive = observed(dead.clone(), [container("app", 0, running())]);
+    let alive = observed_pod(dead.clone(), [container("app", 0, running())]);
     assert_eq!(run(APP, Some(&alive)), "stop [app-0] [s0] in 5");
-    let stopped = observed(dead.clone(), [container("app", 0, exited(137))]);
+    let stopped = observed_pod(dead.clone(), [container("app", 0, exited(137))]);
     assert_eq!(run(APP, Some(&stopped)), "sandbox 1 after [s0]");
     let step = next(
         PodGoal::Run {
             pod: &pod(APP),
             volumes_ready: true,
-            told: None,
+            published_sandboxes: None,
         },
         Some(&stopped),
         &RetryDelays::default(),
         now(),
     );
-    let Next::Step(PodStep::RunSandbox(step)) = step else {
+    let NextAction::Step(PodStep::RunSandbox(step)) = step else {
         panic!("{step:?}");
     };
     assert_eq!(step.started, Some(at(1)), "the pod is as old as its first");
-    // Nothing of it is to run any more.
-    let never = with(APP, "Never");
+    // No container of it will be started again.
+    let never = with_policy(APP, "Never");
     assert_eq!(run(&never, Some(&stopped)), "idle");
-    let begun = observed(dead, [container("app", 0, exited(0))]);
+    let partly_run = observed_pod(dead, [container("app", 0, exited(0))]);
     assert_eq!(
-        run(&with(TWO, "Never"), Some(&begun)),
+        run(&with_policy(TWO, "Never"), Some(&partly_run)),
         "sandbox 1 after [s0]"
     );
-    let anew = observed(
+    let replaced = observed_pod(
         [sandbox(1, true), sandbox(0, false)],
         [container("app", 0, exited(0))],
     );
     let expected = "start other-0 in s1, then 0";
-    assert_eq!(run(&with(TWO, "Never"), Some(&anew)), expected);
+    assert_eq!(run(&with_policy(TWO, "Never"), Some(&replaced)), expected);
 }
 
 #[test]
-fn sandboxes_that_die_at_once_are_neither_many_nor_soon() {
-    let told =
-        |now, observed: &Observed| run_at(at(now), APP, Some(observed), &RetryDelays::default());
-    let two = observed([sandbox(1, false), sandbox(0, false)], []);
-    assert_eq!(told(3, &two), "remove s0");
-    let second = observed([sandbox(1, false)], []);
+fn a_sandbox_that_ends_at_once_is_replaced_with_a_delay() {
+    let decide =
+        |now, observed: &ObservedPod| run_at(at(now), APP, Some(observed), &RetryDelays::default());
+    let two = observed_pod([sandbox(1, false), sandbox(0, false)], []);
+    assert_eq!(decide(3, &two), "remove s0");
+    let second = observed_pod([sandbox(1, false)], []);
     assert_eq!(
-        told(3, &second),
+        decide(3, &second),
         "wait 1",
         "it was made in the second second"
     );
-    assert_eq!(told(4, &second), "sandbox 2 after [s1]");
+    assert_eq!(decide(4, &second), "sandbox 2 after [s1]");
     let back = "sandbox 2 after [s1]";
-    assert_eq!(told(1, &second), back, "the clock was put back");
+    assert_eq!(decide(1, &second), back, "the clock was put back");
 }
 
 #[test]
-fn of_two_sandboxes_that_live_both_go() {
-    let two = observed([sandbox(1, true), sandbox(0, true)], []);
+fn two_ready_sandboxes_are_both_stopped() {
+    let two = observed_pod([sandbox(1, true), sandbox(0, true)], []);
     assert_eq!(run(APP, Some(&two)), "stop [] [s1 s0] in 5");
-    let elsewhere = observed(
+    let elsewhere = observed_pod(
         [sandbox(1, true), sandbox(0, false)],
         [container("app", 0, running())],
     );
@@ -305,10 +318,10 @@ fn of_two_sandboxes_that_live_both_go() {
 }
 
 #[test]
-fn of_what_ended_the_last_of_each_name_stays() {
+fn the_newest_ended_container_of_each_name_is_kept() {
     let runs = container("app", 3, running()).in_sandbox(1);
     let cases = [
-        // The log of the run before can be asked for.
+        // The log of the previous container may be asked for.
         (vec![runs.clone(), container("app", 2, exited(1))], "idle"),
         (
             vec![
@@ -330,30 +343,33 @@ fn of_what_ended_the_last_of_each_name_stays() {
         (vec![runs], "remove s0"),
     ];
     for (containers, expected) in cases {
-        let observed = observed([sandbox(1, true), sandbox(0, false)], containers);
+        let observed = observed_pod([sandbox(1, true), sandbox(0, false)], containers);
         assert_eq!(run(APP, Some(&observed)), expected, "{observed:?}");
     }
 }
 
 #[test]
-fn what_failed_lately_is_left_alone_and_the_rest_goes_on() {
+fn a_failed_step_is_delayed_while_other_steps_go_on() {
     let of =
         |subject, seconds| RetryDelays(BTreeMap::from([(subject, Duration::from_secs(seconds))]));
-    let app = of(Subject::Container("app".to_owned()), 7);
-    let empty = observed([sandbox(0, true)], []);
+    let app = of(StepSubject::Container("app".to_owned()), 7);
+    let empty = observed_pod([sandbox(0, true)], []);
     let expected = "start other-0 in s0, then 0";
     assert_eq!(run_at(now(), TWO, Some(&empty), &app), expected);
-    let other = observed([sandbox(0, true)], [container("other", 0, running())]);
+    let other = observed_pod([sandbox(0, true)], [container("other", 0, running())]);
     assert_eq!(run_at(now(), TWO, Some(&other), &app), "wait 7");
     let crashed = container("other", 0, exited(1)).backing_off(5);
-    let both = observed([sandbox(0, true)], [crashed]);
+    let both = observed_pod([sandbox(0, true)], [crashed]);
     assert_eq!(
         run_at(now(), TWO, Some(&both), &app),
         "wait 4",
         "the shorter"
     );
-    assert_eq!(run_at(now(), APP, None, &of(Subject::Sandbox, 1)), "wait 1");
-    let old = observed(
+    assert_eq!(
+        run_at(now(), APP, None, &of(StepSubject::Sandbox, 1)),
+        "wait 1"
+    );
+    let old = observed_pod(
         [sandbox(0, true)],
         [
             container("app", 1, running()),
@@ -363,16 +379,16 @@ fn what_failed_lately_is_left_alone_and_the_rest_goes_on() {
         ],
     );
     assert_eq!(
-        run_at(now(), APP, Some(&old), &of(Subject::End, 3)),
+        run_at(now(), APP, Some(&old), &of(StepSubject::End, 3)),
         "wait 3"
     );
 }
 
 #[test]
-fn what_ends_is_stopped_then_removed_and_nothing_is_started() {
-    let end = |observed: Option<&Observed>| {
+fn a_pod_that_ends_is_stopped_then_removed_and_nothing_is_started() {
+    let end = |observed: Option<&ObservedPod>| {
         let grace = Duration::from_secs(2);
-        told(&next(
+        describe(&next(
             PodGoal::End { grace },
             observed,
             &RetryDelays::default(),
@@ -380,17 +396,17 @@ fn what_ends_is_stopped_then_removed_and_nothing_is_started() {
         ))
     };
     assert_eq!(end(None), "idle");
-    let alive = observed(
+    let alive = observed_pod(
         [sandbox(1, true), sandbox(0, false)],
         [
             container("app", 1, running()),
             container("app", 0, exited(1)),
-            container("two", 0, State::Created),
+            container("two", 0, RunState::Created),
         ],
     );
     assert_eq!(end(Some(&alive)), "stop [app-1] [s1 s0] in 2");
-    let without_sandbox = observed([], [container("app", 0, State::Unknown)]);
+    let without_sandbox = observed_pod([], [container("app", 0, RunState::Unknown)]);
     assert_eq!(end(Some(&without_sandbox)), "stop [app-0] [] in 2");
-    let stopped = observed([sandbox(0, false)], [container("app", 0, exited(1))]);
+    let stopped = observed_pod([sandbox(0, false)], [container("app", 0, exited(1))]);
     assert_eq!(end(Some(&stopped)), "remove [app-0] [s0]");
 }

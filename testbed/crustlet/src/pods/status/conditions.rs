@@ -1,39 +1,45 @@
-//! `status.conditions`
+//! A pod's `status.conditions`.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
-use super::{Phase, StatusInputs, is_initialized, time};
+use super::{Phase, StatusInputs, is_initialized, to_time};
 
-/// A false condition: its reason and message.
-type Lack = (&'static str, Option<String>);
+/// The reason and the message of a condition that is false.
+type FalseReason = (&'static str, Option<String>);
 
-/// A pod's, by the states of its containers.
-pub(super) fn of(
-    look: &StatusInputs<'_>,
+/// Computes a pod's conditions from the statuses of its containers.
+pub(super) fn conditions(
+    inputs: &StatusInputs<'_>,
     phase: Phase,
-    first: &[ContainerStatus],
+    init: &[ContainerStatus],
     containers: &[ContainerStatus],
 ) -> Vec<PodCondition> {
-    let initialized = uninitialized(look, phase, first);
+    let initialized = uninitialized(inputs, phase, init);
     let ready = unready(phase, containers);
     vec![
-        condition(look, "PodScheduled", None),
-        condition(look, "Initialized", initialized),
-        condition(look, "ContainersReady", ready.clone()),
-        condition(look, "Ready", ready),
+        condition(inputs, "PodScheduled", None),
+        condition(inputs, "Initialized", initialized),
+        condition(inputs, "ContainersReady", ready.clone()),
+        condition(inputs, "Ready", ready),
     ]
 }
 
-fn uninitialized(look: &StatusInputs<'_>, phase: Phase, first: &[ContainerStatus]) -> Option<Lack> {
-    let is_done = look.observed.is_some_and(|it| is_initialized(look.pod, it));
-    if first.is_empty() || is_done || phase == Phase::Succeeded {
+fn uninitialized(
+    inputs: &StatusInputs<'_>,
+    phase: Phase,
+    init: &[ContainerStatus],
+) -> Option<FalseReason> {
+    let is_done = inputs
+        .observed
+        .is_some_and(|it| is_initialized(inputs.pod, it));
+    if init.is_empty() || is_done || phase == Phase::Succeeded {
         return None;
     }
-    let message = format!("containers with incomplete status: {}", unready_of(first));
+    let message = format!("containers with incomplete status: {}", unready_names(init));
     Some(("ContainersNotInitialized", Some(message)))
 }
 
-fn unready(phase: Phase, containers: &[ContainerStatus]) -> Option<Lack> {
+fn unready(phase: Phase, containers: &[ContainerStatus]) -> Option<FalseReason> {
     match phase {
         Phase::Succeeded => return Some(("PodCompleted", None)),
         Phase::Failed => return Some(("PodFailed", None)),
@@ -42,32 +48,43 @@ fn unready(phase: Phase, containers: &[ContainerStatus]) -> Option<Lack> {
     if containers.iter().all(|it| it.ready) {
         return None;
     }
-    let message = format!("containers with unready status: {}", unready_of(containers));
+    let message = format!(
+        "containers with unready status: {}",
+        unready_names(containers)
+    );
     Some(("ContainersNotReady", Some(message)))
 }
 
-/// `[app other]`
-fn unready_of(containers: &[ContainerStatus]) -> String {
+/// Formats the names of containers that are not ready: `[app other]`.
+fn unready_names(containers: &[ContainerStatus]) -> String {
     let names = containers.iter().filter(|it| !it.ready);
     let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
     format!("[{}]", names.join(" "))
 }
 
-fn condition(look: &StatusInputs<'_>, kind: &str, lack: Option<Lack>) -> PodCondition {
-    let status = if lack.is_none() { "True" } else { "False" };
-    let mut before = look
+fn condition(
+    inputs: &StatusInputs<'_>,
+    kind: &str,
+    false_reason: Option<FalseReason>,
+) -> PodCondition {
+    let status = if false_reason.is_none() {
+        "True"
+    } else {
+        "False"
+    };
+    let mut before = inputs
         .before
         .iter()
         .flat_map(|it| it.conditions.iter().flatten());
-    let same = before.find(|it| it.type_ == kind && it.status == status);
-    let since = same.and_then(|it| it.last_transition_time.clone());
-    let (reason, message) = lack.unzip();
+    let unchanged = before.find(|it| it.type_ == kind && it.status == status);
+    let since = unchanged.and_then(|it| it.last_transition_time.clone());
+    let (reason, message) = false_reason.unzip();
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
         reason: reason.map(str::to_owned),
         message: message.flatten(),
-        last_transition_time: since.or_else(|| time(look.now)),
+        last_transition_time: since.or_else(|| to_time(inputs.now)),
         ..PodCondition::default()
     }
 }

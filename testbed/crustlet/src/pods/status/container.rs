@@ -1,44 +1,52 @@
-//! `status` of a container.
+//! The status of a container.
 
 use k8s_openapi::api::core::v1::{
-    Container as Spec, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    Container as ContainerSpec, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus,
 };
 
-use super::{StatusInputs, full_name, go_duration, is_initialized, time};
-use crate::pods::Subject;
+use super::{StatusInputs, full_name, go_duration, is_initialized, to_time};
+use crate::pods::StepSubject;
 use crate::pods::failures::Failure;
-use crate::pods::observed::{Container, Exit, Observed, State};
-use crate::pods::restart::{Policy, outcome, pause, remaining};
+use crate::pods::observed::{ContainerExit, ObservedContainer, ObservedPod, RunState};
+use crate::pods::restart::{RestartPolicy, backoff, outcome, remaining_backoff};
 
-/// kubelet's reason of a container that waits for its next start.
+/// kubelet's reason for a container that backs off before its next start.
 pub(super) const CRASH_LOOP: &str = "CrashLoopBackOff";
-/// kubelet's reason of a container that waits for its image.
+/// kubelet's reason for a container that backs off before its image is pulled again.
 pub(super) const PULL_LOOP: &str = "ImagePullBackOff";
 
-/// A container's; `is_first`: it is one of those that begin the pod.
-pub(super) fn status(look: &StatusInputs<'_>, spec: &Spec, is_first: bool) -> ContainerStatus {
+/// Computes the status of a container. `is_init` is true for an init container.
+pub(super) fn status(
+    inputs: &StatusInputs<'_>,
+    spec: &ContainerSpec,
+    is_init: bool,
+) -> ContainerStatus {
     let none = ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
         started: Some(false),
         ..ContainerStatus::default()
     };
-    let found = look
+    let found = inputs
         .observed
         .and_then(|it| Some((it, it.latest(&spec.name)?)));
     let Some((observed, latest)) = found else {
         return ContainerStatus {
-            state: Some(waiting(look, spec)),
+            state: Some(not_created_state(inputs, spec)),
             ..none
         };
     };
-    let earlier = || observed.before(latest).and_then(|it| ended(look, it));
+    let earlier = || {
+        observed
+            .previous(latest)
+            .and_then(|it| terminated_state(inputs, it))
+    };
     let (state, last_state) = match &latest.state {
-        State::Created => (waiting(look, spec), earlier()),
-        State::Running { since } => {
+        RunState::Created => (not_created_state(inputs, spec), earlier()),
+        RunState::Running { since } => {
             let running = ContainerStateRunning {
-                started_at: time(*since),
+                started_at: to_time(*since),
             };
             let state = ContainerState {
                 running: Some(running),
@@ -46,14 +54,18 @@ pub(super) fn status(look: &StatusInputs<'_>, spec: &Spec, is_first: bool) -> Co
             };
             (state, earlier())
         }
-        State::Exited(exit) if is_first && exit.code == 0 => {
-            (ended(look, latest).unwrap_or_default(), earlier())
-        }
-        State::Exited(exit) => match again(look, spec, observed, latest, exit) {
-            Some(waiting) => (waiting, ended(look, latest)),
-            None => (ended(look, latest).unwrap_or_default(), earlier()),
+        RunState::Exited(exit) if is_init && exit.code == 0 => (
+            terminated_state(inputs, latest).unwrap_or_default(),
+            earlier(),
+        ),
+        RunState::Exited(exit) => match waiting_for_restart(inputs, spec, observed, latest, exit) {
+            Some(waiting) => (waiting, terminated_state(inputs, latest)),
+            None => (
+                terminated_state(inputs, latest).unwrap_or_default(),
+                earlier(),
+            ),
         },
-        State::Unknown => (lost(look, latest), earlier()),
+        RunState::Unknown => (unknown_state(inputs, latest), earlier()),
     };
     let is_running = state.running.is_some();
     let has_succeeded = state
@@ -61,10 +73,10 @@ pub(super) fn status(look: &StatusInputs<'_>, spec: &Spec, is_first: bool) -> Co
         .as_ref()
         .is_some_and(|it| it.exit_code == 0);
     ContainerStatus {
-        ready: if is_first { has_succeeded } else { is_running },
+        ready: if is_init { has_succeeded } else { is_running },
         started: Some(is_running),
         restart_count: i32::try_from(latest.attempt).unwrap_or(i32::MAX),
-        container_id: Some(full_id(look, latest)),
+        container_id: Some(full_id(inputs, latest)),
         image_id: latest.image_id.clone(),
         state: Some(state),
         last_state,
@@ -72,37 +84,42 @@ pub(super) fn status(look: &StatusInputs<'_>, spec: &Spec, is_first: bool) -> Co
     }
 }
 
-/// Returns what a container waits for that has ended and will be started again; `None` if it won't be.
-fn again(
-    look: &StatusInputs<'_>,
-    spec: &Spec,
-    observed: &Observed,
-    latest: &Container,
-    exit: &Exit,
+/// Returns the state of a container that has ended and waits for its next start. `None` if it doesn't wait.
+fn waiting_for_restart(
+    inputs: &StatusInputs<'_>,
+    spec: &ContainerSpec,
+    observed: &ObservedPod,
+    latest: &ObservedContainer,
+    exit: &ContainerExit,
 ) -> Option<ContainerState> {
-    let is_over = || look.is_ending || outcome(look.pod, observed).is_some();
-    if !Policy::of(look.pod).restarts(exit) || is_over() {
+    let is_over = || inputs.is_ending || outcome(inputs.pod, observed).is_some();
+    if !RestartPolicy::of(inputs.pod).restarts(exit) || is_over() {
         return None;
     }
-    if remaining(latest, look.now).is_some() {
+    if remaining_backoff(latest, inputs.now).is_some() {
         let message = format!(
             "back-off {} restarting failed container={} pod={}",
-            go_duration(pause(latest, exit)),
+            go_duration(backoff(latest, exit)),
             spec.name,
-            full_name(look.pod)
+            full_name(inputs.pod)
         );
-        return Some(wait(CRASH_LOOP, Some(message)));
+        return Some(waiting_state(CRASH_LOOP, Some(message)));
     }
-    let failure = look.failures.of(&Subject::Container(spec.name.clone()))?;
-    Some(failed(look, spec, failure))
+    let failure = inputs
+        .failures
+        .get(&StepSubject::Container(spec.name.clone()))?;
+    Some(failed_state(inputs, spec, failure))
 }
 
-/// Returns the state of a container that doesn't exist yet.
-fn waiting(look: &StatusInputs<'_>, spec: &Spec) -> ContainerState {
-    if let Some(failure) = look.failures.of(&Subject::Container(spec.name.clone())) {
-        return failed(look, spec, failure);
+/// Returns the state of a container that wasn't created yet.
+fn not_created_state(inputs: &StatusInputs<'_>, spec: &ContainerSpec) -> ContainerState {
+    if let Some(failure) = inputs
+        .failures
+        .get(&StepSubject::Container(spec.name.clone()))
+    {
+        return failed_state(inputs, spec, failure);
     }
-    let has_first = look
+    let has_init = inputs
         .pod
         .spec
         .init_containers
@@ -110,38 +127,44 @@ fn waiting(look: &StatusInputs<'_>, spec: &Spec) -> ContainerState {
         .flatten()
         .next()
         .is_some();
-    let is_initialized = look.observed.is_some_and(|it| is_initialized(look.pod, it));
-    let reason = if has_first && !is_initialized {
+    let is_initialized = inputs
+        .observed
+        .is_some_and(|it| is_initialized(inputs.pod, it));
+    let reason = if has_init && !is_initialized {
         "PodInitializing"
     } else {
         "ContainerCreating"
     };
-    match look.failures.of(&Subject::Sandbox) {
-        // Of what a pod can't have nothing is tried.
-        Some(failure) if failure.reason == Failure::CONFIG => {
-            wait(failure.reason, Some(failure.message.clone()))
+    match inputs.failures.get(&StepSubject::Sandbox) {
+        // No step is tried for a configuration that is invalid or not supported.
+        Some(failure) if failure.reason == Failure::CONFIG_ERROR => {
+            waiting_state(failure.reason, Some(failure.message.clone()))
         }
-        failure => wait(reason, failure.map(|it| it.message.clone())),
+        failure => waiting_state(reason, failure.map(|it| it.message.clone())),
     }
 }
 
-fn failed(look: &StatusInputs<'_>, spec: &Spec, failure: &Failure) -> ContainerState {
-    let is_held = look
-        .held
+fn failed_state(
+    inputs: &StatusInputs<'_>,
+    spec: &ContainerSpec,
+    failure: &Failure,
+) -> ContainerState {
+    let is_held = inputs
+        .retry_delays
         .0
-        .contains_key(&Subject::Container(spec.name.clone()));
+        .contains_key(&StepSubject::Container(spec.name.clone()));
     if failure.is_pull && is_held {
         let image = spec.image.as_deref().unwrap_or_default();
         let message = format!(
             "Back-off pulling image {image:?}: {}: {}",
             failure.reason, failure.message
         );
-        return wait(PULL_LOOP, Some(message));
+        return waiting_state(PULL_LOOP, Some(message));
     }
-    wait(failure.reason, Some(failure.message.clone()))
+    waiting_state(failure.reason, Some(failure.message.clone()))
 }
 
-fn wait(reason: &str, message: Option<String>) -> ContainerState {
+fn waiting_state(reason: &str, message: Option<String>) -> ContainerState {
     ContainerState {
         waiting: Some(ContainerStateWaiting {
             reason: Some(reason.to_owned()),
@@ -151,27 +174,30 @@ fn wait(reason: &str, message: Option<String>) -> ContainerState {
     }
 }
 
-fn ended(look: &StatusInputs<'_>, container: &Container) -> Option<ContainerState> {
+fn terminated_state(
+    inputs: &StatusInputs<'_>,
+    container: &ObservedContainer,
+) -> Option<ContainerState> {
     let exit = container.exit()?;
-    let said = |text: &String| Some(text.clone()).filter(|it| !it.is_empty());
+    let non_empty = |text: &String| Some(text.clone()).filter(|it| !it.is_empty());
     Some(terminated(ContainerStateTerminated {
-        container_id: Some(full_id(look, container)),
+        container_id: Some(full_id(inputs, container)),
         exit_code: exit.code,
-        reason: said(&exit.reason),
-        message: said(&exit.message),
-        started_at: exit.started.and_then(time),
-        finished_at: time(exit.finished),
+        reason: non_empty(&exit.reason),
+        message: non_empty(&exit.message),
+        started_at: exit.started.and_then(to_time),
+        finished_at: to_time(exit.finished),
         ..ContainerStateTerminated::default()
     }))
 }
 
-/// Returns the state that kubelet reports for a container whose end is unknown.
-fn lost(look: &StatusInputs<'_>, container: &Container) -> ContainerState {
+/// Returns the state that kubelet reports for a container whose state is unknown.
+fn unknown_state(inputs: &StatusInputs<'_>, container: &ObservedContainer) -> ContainerState {
     terminated(ContainerStateTerminated {
-        container_id: Some(full_id(look, container)),
+        container_id: Some(full_id(inputs, container)),
         exit_code: 137,
         reason: Some("ContainerStatusUnknown".to_owned()),
-        message: Some("The container runtime can't tell what became of it".to_owned()),
+        message: Some("The container runtime doesn't know the state of the container".to_owned()),
         ..ContainerStateTerminated::default()
     })
 }
@@ -183,7 +209,7 @@ fn terminated(terminated: ContainerStateTerminated) -> ContainerState {
     }
 }
 
-/// `containerd://…`
-fn full_id(look: &StatusInputs<'_>, container: &Container) -> String {
-    format!("{}://{}", look.runtime, container.id)
+/// Returns a container's ID in the form `containerd://…`.
+fn full_id(inputs: &StatusInputs<'_>, container: &ObservedContainer) -> String {
+    format!("{}://{}", inputs.runtime, container.id)
 }

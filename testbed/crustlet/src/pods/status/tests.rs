@@ -1,4 +1,4 @@
-//! Tests of the status, against what kubelet would write.
+//! Tests of the status, which is the one that kubelet writes.
 
 use std::slice;
 use std::time::{Duration, Instant};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ContainerState;
 
 use super::*;
-use crate::pods::Subject;
+use crate::pods::StepSubject;
 use crate::pods::failures::Failure;
-use crate::pods::fixture::{at, container, exited, observed, pod, running, sandbox};
-use crate::pods::observed::Container;
+use crate::pods::fixture::{at, container, exited, observed_pod, pod, running, sandbox};
+use crate::pods::observed::ObservedContainer;
 
 const APP: &str = "{containers: [{name: app, image: i}]}";
 const TWO: &str = "{containers: [{name: app, image: i}, {name: other, image: i}]}";
 const INIT: &str = "{initContainers: [{name: one, image: i}], containers: [{name: app, image: i}]}";
 
-fn with(spec: &str, policy: &str) -> String {
+fn with_policy(spec: &str, policy: &str) -> String {
     spec.replacen('{', &format!("{{restartPolicy: {policy}, "), 1)
 }
 
-fn of(spec: &str, observed: Option<&Observed>) -> PodStatus {
-    failing(
+fn status_of(spec: &str, observed: Option<&ObservedPod>) -> PodStatus {
+    status_with_failures(
         spec,
         observed,
         &Failures::default(),
@@ -28,17 +28,17 @@ fn of(spec: &str, observed: Option<&Observed>) -> PodStatus {
     )
 }
 
-fn failing(
+fn status_with_failures(
     spec: &str,
-    observed: Option<&Observed>,
+    observed: Option<&ObservedPod>,
     failures: &Failures,
-    held: &RetryDelays,
+    retry_delays: &RetryDelays,
 ) -> PodStatus {
     status(&StatusInputs {
         pod: &pod(spec),
         observed,
         failures,
-        held,
+        retry_delays,
         is_ending: false,
         runtime: "containerd",
         before: None,
@@ -46,8 +46,8 @@ fn failing(
     })
 }
 
-fn in_a_sandbox(containers: Vec<Container>) -> Observed {
-    observed([sandbox(0, true)], containers)
+fn in_a_sandbox(containers: Vec<ObservedContainer>) -> ObservedPod {
+    observed_pod([sandbox(0, true)], containers)
 }
 
 fn state(state: Option<&ContainerState>) -> String {
@@ -65,8 +65,8 @@ fn state(state: Option<&ContainerState>) -> String {
     }
 }
 
-/// Of the first container: its state, the one before, whether it is ready and how often it was started again.
-fn first(status: &PodStatus) -> (String, String, bool, i32) {
+/// Returns the first container's state, its last state, whether it is ready, and its restart count.
+fn first_container(status: &PodStatus) -> (String, String, bool, i32) {
     let it = &status.container_statuses.as_ref().unwrap()[0];
     (
         state(it.state.as_ref()),
@@ -89,12 +89,12 @@ fn conditions(status: &PodStatus) -> Vec<String> {
 }
 
 #[test]
-fn phases_are_kubelets() {
+fn phases_are_those_of_kubelet() {
     let two = |app, other| vec![container("app", 0, app), container("other", 0, other)];
     let cases = [
         ("Always", vec![], "Pending"),
         ("Always", vec![container("app", 0, running())], "Pending"),
-        ("Always", two(running(), State::Created), "Pending"),
+        ("Always", two(running(), RunState::Created), "Pending"),
         ("Always", two(running(), running()), "Running"),
         ("Always", two(exited(1), exited(0)), "Running"),
         ("OnFailure", two(exited(1), exited(0)), "Running"),
@@ -102,12 +102,12 @@ fn phases_are_kubelets() {
         ("Never", two(running(), exited(1)), "Running"),
         ("Never", two(exited(0), exited(1)), "Failed"),
         ("Never", two(exited(0), exited(0)), "Succeeded"),
-        ("Never", two(exited(0), State::Unknown), "Running"),
+        ("Never", two(exited(0), RunState::Unknown), "Running"),
     ];
     for (policy, containers, expected) in cases {
-        let spec = with(TWO, policy);
+        let spec = with_policy(TWO, policy);
         let observed = in_a_sandbox(containers);
-        let status = of(&spec, Some(&observed));
+        let status = status_of(&spec, Some(&observed));
         assert_eq!(
             status.phase.as_deref(),
             Some(expected),
@@ -116,7 +116,7 @@ fn phases_are_kubelets() {
         let over = matches!(expected, "Succeeded" | "Failed");
         assert_eq!(outcome(&pod(&spec), &observed).is_some(), over);
     }
-    assert_eq!(of(TWO, None).phase.as_deref(), Some("Pending"));
+    assert_eq!(status_of(TWO, None).phase.as_deref(), Some("Pending"));
 }
 
 #[test]
@@ -164,17 +164,17 @@ fn init_containers_keep_a_pod_pending_or_fail_it() {
     ];
     for (policy, containers, phase, app, initialized) in cases {
         let observed = in_a_sandbox(containers);
-        let status = of(&with(INIT, policy), Some(&observed));
+        let status = status_of(&with_policy(INIT, policy), Some(&observed));
         assert_eq!(status.phase.as_deref(), Some(phase), "{observed:?}");
-        assert_eq!(first(&status).0, app, "{observed:?}");
-        let told = conditions(&status);
+        assert_eq!(first_container(&status).0, app, "{observed:?}");
+        let conditions = conditions(&status);
         let expected = format!("Initialized {initialized}");
-        assert!(told[1].starts_with(&expected), "{told:?}");
+        assert!(conditions[1].starts_with(&expected), "{conditions:?}");
     }
 }
 
 #[test]
-fn a_container_is_told_with_what_it_was_before() {
+fn a_containers_status_has_its_last_state() {
     let crashed = |attempt| container("app", attempt, exited(1));
     let text = str::to_owned;
     for (containers, expected) in [
@@ -193,15 +193,19 @@ fn a_container_is_told_with_what_it_was_before() {
             (text("CrashLoopBackOff"), text("Error 1"), false, 2),
         ),
         (
-            vec![container("app", 0, State::Unknown)],
+            vec![container("app", 0, RunState::Unknown)],
             (text("ContainerStatusUnknown 137"), text("none"), false, 0),
         ),
     ] {
         let observed = in_a_sandbox(containers);
-        assert_eq!(first(&of(APP, Some(&observed))), expected, "{observed:?}");
+        assert_eq!(
+            first_container(&status_of(APP, Some(&observed))),
+            expected,
+            "{observed:?}"
+        );
     }
     let observed = in_a_sandbox(vec![crashed(2).backing_off(80)]);
-    let status = of(APP, Some(&observed));
+    let status = status_of(APP, Some(&observed));
     let app = &status.container_statuses.as_ref().unwrap()[0];
     assert_eq!(app.container_id.as_deref(), Some("containerd://app-2"));
     let waiting = app.state.as_ref().unwrap().waiting.as_ref().unwrap();
@@ -212,8 +216,8 @@ fn a_container_is_told_with_what_it_was_before() {
 }
 
 #[test]
-fn what_does_not_come_to_be_is_told_where_it_is_waited_for() {
-    let app = || Subject::Container("app".to_owned());
+fn a_failed_step_is_the_reason_why_a_container_waits() {
+    let app = || StepSubject::Container("app".to_owned());
     let failures = |subject, reason, is_pull| {
         let mut failures = Failures::default();
         let failure = Failure {
@@ -224,36 +228,42 @@ fn what_does_not_come_to_be_is_told_where_it_is_waited_for() {
         failures.fail(subject, failure, Instant::now());
         failures
     };
-    let held = RetryDelays([(app(), Duration::from_secs(1))].into());
+    let retry_delays = RetryDelays([(app(), Duration::from_secs(1))].into());
     let free = RetryDelays::default();
-    for (subject, reason, is_pull, held, expected) in [
-        (app(), "ErrImagePull", true, &held, "ImagePullBackOff"),
+    for (subject, reason, is_pull, retry_delays, expected) in [
+        (
+            app(),
+            "ErrImagePull",
+            true,
+            &retry_delays,
+            "ImagePullBackOff",
+        ),
         (app(), "ErrImagePull", true, &free, "ErrImagePull"),
         (
             app(),
             "CreateContainerError",
             false,
-            &held,
+            &retry_delays,
             "CreateContainerError",
         ),
         (
-            Subject::Sandbox,
+            StepSubject::Sandbox,
             "CreatePodSandboxError",
             false,
-            &held,
+            &retry_delays,
             "ContainerCreating",
         ),
         (
-            Subject::Sandbox,
-            Failure::CONFIG,
+            StepSubject::Sandbox,
+            Failure::CONFIG_ERROR,
             false,
-            &held,
+            &retry_delays,
             "CreateContainerConfigError",
         ),
     ] {
         let failures = failures(subject, reason, is_pull);
         let observed = in_a_sandbox(Vec::new());
-        let status = failing(APP, Some(&observed), &failures, held);
+        let status = status_with_failures(APP, Some(&observed), &failures, retry_delays);
         let containers = status.container_statuses.unwrap();
         let waiting = containers[0]
             .state
@@ -266,11 +276,11 @@ fn what_does_not_come_to_be_is_told_where_it_is_waited_for() {
         let message = waiting.message.as_deref().unwrap_or_default();
         assert!(message.ends_with("why"), "{message}");
     }
-    // One that ended and can't be started again.
+    // A container that has ended and can't be started again.
     let failures = failures(app(), "RunContainerError", false);
     let crashed = in_a_sandbox(vec![container("app", 0, exited(128))]);
-    let status = failing(APP, Some(&crashed), &failures, &held);
-    let (now, before, ..) = first(&status);
+    let status = status_with_failures(APP, Some(&crashed), &failures, &retry_delays);
+    let (now, before, ..) = first_container(&status);
     assert_eq!(
         (now.as_str(), before.as_str()),
         ("RunContainerError", "Error 128")
@@ -278,12 +288,12 @@ fn what_does_not_come_to_be_is_told_where_it_is_waited_for() {
 }
 
 #[test]
-fn conditions_say_who_is_not_ready() {
+fn conditions_name_the_containers_that_are_not_ready() {
     let observed = in_a_sandbox(vec![
         container("app", 0, running()),
         container("other", 0, exited(0)),
     ]);
-    let status = of(TWO, Some(&observed));
+    let status = status_of(TWO, Some(&observed));
     assert_eq!(
         conditions(&status),
         [
@@ -297,30 +307,30 @@ fn conditions_say_who_is_not_ready() {
     let message = "containers with unready status: [other]";
     assert_eq!(ready.message.as_deref(), Some(message));
     let over = in_a_sandbox(vec![container("app", 0, exited(0))]);
-    let over = of(&with(APP, "Never"), Some(&over));
+    let over = status_of(&with_policy(APP, "Never"), Some(&over));
     assert_eq!(conditions(&over)[3], "Ready False PodCompleted");
 }
 
 #[test]
-fn what_has_not_changed_is_as_old_as_it_was() {
+fn transition_times_change_only_with_the_status() {
     let wanted = pod(APP);
     let runs = in_a_sandbox(vec![container("app", 0, running())]);
-    let (failures, held) = (Failures::default(), RetryDelays::default());
-    let look = StatusInputs {
+    let (failures, retry_delays) = (Failures::default(), RetryDelays::default());
+    let inputs = StatusInputs {
         pod: &wanted,
         observed: Some(&runs),
         failures: &failures,
-        held: &held,
+        retry_delays: &retry_delays,
         is_ending: false,
         runtime: "containerd",
         before: None,
         now: at(10),
     };
-    let before = status(&look);
+    let before = status(&inputs);
     let later = StatusInputs {
         before: Some(&before),
         now: at(20),
-        ..look
+        ..inputs
     };
     assert_eq!(status(&later), before);
     let gone = StatusInputs {
@@ -328,67 +338,74 @@ fn what_has_not_changed_is_as_old_as_it_was() {
         ..later
     };
     let after = status(&gone);
-    assert_eq!(after.start_time, time(at(1)), "what there was has told it");
+    assert_eq!(
+        after.start_time,
+        to_time(at(1)),
+        "it is taken from the status before"
+    );
     let since = |status: &PodStatus, at: usize| {
         status.conditions.as_ref().unwrap()[at]
             .last_transition_time
             .clone()
     };
-    assert_eq!(since(&after, 0), time(at(10)), "PodScheduled");
-    assert_eq!(since(&after, 3), time(at(20)), "Ready");
+    assert_eq!(since(&after, 0), to_time(at(10)), "PodScheduled");
+    assert_eq!(since(&after, 3), to_time(at(20)), "Ready");
 }
 
 #[test]
-fn what_ends_waits_for_nothing() {
+fn an_ending_pod_has_no_waiting_containers() {
     let wanted = pod(APP);
     let ended = in_a_sandbox(vec![container("app", 1, exited(137)).backing_off(10)]);
-    let (failures, held) = (Failures::default(), RetryDelays::default());
+    let (failures, retry_delays) = (Failures::default(), RetryDelays::default());
     let status = status(&StatusInputs {
         pod: &wanted,
         observed: Some(&ended),
         failures: &failures,
-        held: &held,
+        retry_delays: &retry_delays,
         is_ending: true,
         runtime: "containerd",
         before: None,
         now: at(102),
     });
-    assert_eq!(first(&status).0, "Error 137");
-    assert_eq!(back_offs(&wanted, None, &status), Vec::<BackOff>::new());
+    assert_eq!(first_container(&status).0, "Error 137");
+    assert_eq!(
+        back_offs(&wanted, None, &status),
+        Vec::<BackOffEvent>::new()
+    );
 }
 
 #[test]
-fn an_address_is_that_of_a_sandbox_that_lives() {
-    let runs = of(APP, Some(&in_a_sandbox(Vec::new())));
+fn the_address_is_that_of_a_ready_sandbox() {
+    let runs = status_of(APP, Some(&in_a_sandbox(Vec::new())));
     assert_eq!(runs.pod_ip.as_deref(), Some("10.0.0.7"));
     assert_eq!(runs.pod_ips.unwrap()[0].ip, "10.0.0.7");
     assert_eq!(runs.qos_class.as_deref(), Some("BestEffort"));
-    let dead = of(APP, Some(&observed([sandbox(0, false)], [])));
+    let dead = status_of(APP, Some(&observed_pod([sandbox(0, false)], [])));
     assert_eq!((dead.pod_ip, dead.pod_ips), (None, None));
 }
 
 #[test]
-fn that_a_container_waits_is_told_once_each_time() {
+fn a_back_off_event_is_emitted_once_for_each_attempt() {
     let wanted = pod(APP);
     let crashed = |attempt| {
         let crashed = container("app", attempt, exited(1)).backing_off(10);
-        of(APP, Some(&in_a_sandbox(vec![crashed])))
+        status_of(APP, Some(&in_a_sandbox(vec![crashed])))
     };
-    let runs = of(
+    let runs = status_of(
         APP,
         Some(&in_a_sandbox(vec![container("app", 1, running())])),
     );
-    let told = back_offs(&wanted, Some(&runs), &crashed(1));
-    let expected = BackOff {
+    let events = back_offs(&wanted, Some(&runs), &crashed(1));
+    let expected = BackOffEvent {
         message: "Back-off restarting failed container app in pod web_default(u)".to_owned(),
         is_pull: false,
     };
-    assert_eq!(told, slice::from_ref(&expected));
-    let again = back_offs(&wanted, Some(&crashed(1)), &crashed(1));
-    assert_eq!(again, Vec::<BackOff>::new());
+    assert_eq!(events, slice::from_ref(&expected));
+    let waiting_for_restart = back_offs(&wanted, Some(&crashed(1)), &crashed(1));
+    assert_eq!(waiting_for_restart, Vec::<BackOffEvent>::new());
     assert_eq!(
         back_offs(&wanted, Some(&crashed(1)), &crashed(2)),
         [expected]
     );
-    assert_eq!(back_offs(&wanted, None, &runs), Vec::<BackOff>::new());
+    assert_eq!(back_offs(&wanted, None, &runs), Vec::<BackOffEvent>::new());
 }
