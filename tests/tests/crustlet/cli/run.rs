@@ -244,14 +244,14 @@ fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
     assert_eq!(told, format!("{changed}: {expected}"));
     let back = pod_with("deferred", "logs", false).to_string();
     let told = with_input(&scene, &["run", "-"], &back).failure().stderr;
-    assert!(told.contains("Pod default/deferred has begun"), "{told}");
+    assert!(told.contains("Pod default/deferred has started"), "{told}");
     // What is shown is what there is.
     let same = scene.crustlet.pod("deferred").to_string();
     let _ = with_input(&scene, &["run", "-"], &same).success();
 
     scene.crustlet.write("pod_default_web", &other);
     let told = scene.crustlet.wait_event("pod/web", "FailedUpdate");
-    assert!(told.contains("has begun"), "{told}");
+    assert!(told.contains("has started"), "{told}");
     assert_eq!(shown("web"), false);
     scene.assert_plain(&plain, &data);
     scene.crustlet.restart(&[]);
