@@ -251,7 +251,7 @@ fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
 
     scene.crustlet.write("pod_default_web", &other);
     let told = scene.crustlet.wait_event("pod/web", "FailedUpdate");
-    assert!(told.contains("has started"), "{told}");
+    assert!(told.contains("has begun"), "{told}");
     assert_eq!(shown("web"), false);
     scene.assert_plain(&plain, &data);
     scene.crustlet.restart(&[]);
