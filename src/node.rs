@@ -104,7 +104,7 @@ impl NodeLookup for CachedNode<'_> {
         if !self.may_have_volumes {
             return Ok(None);
         }
-        if let Some(volume) = self.open_volume(path) {
+        if let Some(volume) = self.find_open(path) {
             return Ok(Some(volume.target().clone()));
         }
         let volume = self.crust.volume(path)?.map(Rc::new);
@@ -240,15 +240,15 @@ impl NodeLookup for CachedNode<'_> {
 }
 
 impl CachedNode<'_> {
-    /// Returns the volume with this target path. Reads its entry again only if it isn't kept open.
+    /// Returns the volume with this target path. Reads its entry only if the volume isn't open.
     pub(crate) fn volume(&self, target: &TargetPath) -> Result<Rc<Volume>, VolumeError> {
-        match self.open_volume(target) {
+        match self.find_open(target) {
             Some(volume) => Ok(volume),
             None => crust_volume::read_staged(self.crust, target).map(Rc::new),
         }
     }
 
-    fn open_volume(&self, path: &TargetPath) -> Option<Rc<Volume>> {
+    fn find_open(&self, path: &TargetPath) -> Option<Rc<Volume>> {
         let volumes = self.volumes.borrow();
         let found = volumes.iter().find(|(known, _)| known == path);
         found.map(|(_, volume)| Rc::clone(volume))

@@ -28,14 +28,14 @@ pub(crate) fn find_hook(config: &Config) -> Result<PathBuf> {
     let stat = access(&program, Access::EXEC_OK).and_then(|()| stat(&program));
     let stat = stat.with_context(|| {
         format!(
-            "hook {}; hint: install crust-mount-hook beside runcrust, or set `hook` in runcrust's \
+            "{}; hint: install crust-mount-hook beside runcrust, or set `hook` in runcrust's \
              configuration",
             program.display()
         )
     })?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         bail!(
-            "hook {} isn't a program; hint: set `hook` in runcrust's configuration to the path of crust-mount-hook",
+            "{} isn't a program; hint: set `hook` in runcrust's configuration to the path of crust-mount-hook",
             program.display()
         );
     }
