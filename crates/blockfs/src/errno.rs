@@ -1,17 +1,17 @@
-//! The names of errors: `EINVAL`, where the standard library says "Invalid argument (os error 22)".
+//! Symbolic names of error numbers, such as `EINVAL`. The standard library shows "Invalid argument (os error 22)".
 
 use std::{fmt, io};
 
 use rustix::io::Errno;
 
-/// Returns the error number of an error of the standard library; `EIO` if it has none.
+/// Returns the error number of an I/O error; `EIO` if it has none.
 #[must_use]
 pub fn of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// An error number that displays as its symbolic name (errno(3)), or as `errno <n>` when it isn't
-/// one that the calls of this crate are known to return.
+/// An error number that is displayed as its symbolic name (errno(3)), or as `errno <n>` if the calls of this crate
+/// aren't known to return it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name(pub Errno);
 
@@ -81,13 +81,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_called_by_their_names() {
+    fn an_errno_is_displayed_as_its_symbolic_name() {
         assert_eq!(Name(Errno::UCLEAN).to_string(), "EUCLEAN");
         assert_eq!(Name(Errno::NOTBLK).to_string(), "ENOTBLK");
     }
 
     #[test]
-    fn an_error_without_a_name_here_shows_its_number() {
+    fn an_unknown_errno_is_displayed_as_its_number() {
         assert_eq!(
             Name(Errno::from_raw_os_error(4000)).to_string(),
             "errno 4000"

@@ -1,35 +1,35 @@
-//! The signature of a file system, by its superblock.
+//! The signature of a file system: what its superblock says about it.
 
 use std::fmt;
 
 use rustix::io::Errno;
 
-/// A file system's superblock, as far as it is understood.
+/// The fields of a file system's superblock that this crate uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
     /// The type that such a file system is mounted as.
     pub fstype: &'static str,
     /// The file system's UUID. A clone or a restored snapshot has the same.
     pub uuid: Uuid,
-    /// How much of the device is the file system's, in bytes: all of it, what it keeps for itself
-    /// too.
+    /// The size of the file system in bytes, including the space for its own metadata.
     pub size: u64,
-    /// The size is a whole number of these, in bytes; 0 where the superblock makes no sense.
+    /// The block size in bytes, of which `size` is a multiple; 0 if the superblock has no valid block size.
     pub block: u64,
-    /// How many devices it lies on; only btrfs knows more than one.
+    /// The number of devices that the file system spans; more than 1 only for btrfs.
     pub devices: u64,
-    /// The smallest unit that it reads, in bytes: a device with larger logical blocks can't hold it.
+    /// The size in bytes of the smallest unit that the file system reads. A device with larger logical blocks can't
+    /// hold it.
     pub sector: u64,
-    /// No mount can write to it.
+    /// Whether every mount of it is read-only.
     pub is_read_only: bool,
-    /// Why the kernel refuses some mounts of it.
+    /// The state in which the kernel refuses some mounts of it, if it is in one.
     pub restriction: Option<&'static Restriction>,
 }
 
 /// A state of a file system in which the kernel refuses some mounts of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restriction {
-    /// The error of such a mount.
+    /// The error with which such a mount fails.
     pub errno: Errno,
     /// The reason, as a clause.
     pub reason: &'static str,
@@ -37,12 +37,12 @@ pub struct Restriction {
     pub hint: &'static str,
 }
 
-/// A file system's UUID, in the order it is written on disk.
+/// The UUID of a file system, in the byte order on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// Returns true for all zeroes: the file system was given none.
+    /// Returns whether all bytes are zero, which means that the file system was given no UUID.
     #[must_use]
     pub fn is_nil(self) -> bool {
         self.0 == [0; 16]
@@ -50,7 +50,7 @@ impl Uuid {
 }
 
 impl fmt::Display for Uuid {
-    /// `0f1e2d3c-0011-2233-4455-66778899aabb`, as the kernel and blkid(8) write it.
+    /// Writes the UUID as the kernel and blkid(8) do: `0f1e2d3c-0011-2233-4455-66778899aabb`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
             if matches!(index, 4 | 6 | 8 | 10) {

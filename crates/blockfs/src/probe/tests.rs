@@ -13,7 +13,7 @@ fn image(writes: &[(u64, &[u8])]) -> std::fs::File {
     file
 }
 
-/// An ext superblock with these features (compatible, incompatible, read-only compatible).
+/// Returns an image with an ext superblock that has these features: compatible, incompatible, read-only compatible.
 fn ext_image(features: [u32; 3]) -> std::fs::File {
     let [compatible, incompatible, read_only] = features.map(u32::to_le_bytes);
     image(&[
@@ -72,17 +72,17 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
 }
 
 #[test]
-fn the_three_ext_are_told_apart_by_their_features() {
+fn ext2_ext3_and_ext4_are_distinguished_by_their_features() {
     const BLOCKS: u64 = 32 * 4096;
     for (features, fstype, size) in [
         ([0x38, 0x2, 0x3], "ext2", BLOCKS),
         ([0x3c, 0x2, 0x3], "ext3", BLOCKS),
         ([0x3c, 0x6, 0x7], "ext3", BLOCKS),
-        // Extents; a checksum of the metadata; and 64 bits, where the count's upper half counts.
+        // Extents, metadata checksums, and 64 bits, with which the upper half of the block count is used.
         ([0x3c, 0x42, 0x3], "ext4", BLOCKS),
         ([0x38, 0x2, 0x400], "ext4", BLOCKS),
         ([0x3c, 0xc2, 0x3], "ext4", BLOCKS + (4096 << 32)),
-        // Fast commits, to be replayed or not.
+        // Fast commits, without and with a journal to replay.
         ([0x43c, 0x42, 0x3], "ext4", BLOCKS),
         ([0x43c, 0x46, 0x3], "ext4", BLOCKS),
         ([0x3c, 0x42, 0x1003], "ext4", BLOCKS),
@@ -127,7 +127,7 @@ fn a_device_too_small_for_a_superblock_holds_none() {
 }
 
 #[test]
-fn an_ext_with_blocks_of_nothing_is_found() {
+fn an_ext_with_an_invalid_block_size_is_found() {
     for bits in [0, 2, 6, 53, 54, 64, u32::MAX] {
         let image = ext_image([0x3c, 0x42, 0x3]);
         image
