@@ -34,7 +34,7 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
 use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
 
@@ -123,7 +123,7 @@ fn exec_delegate(
         delegate_kind: delegate.kind(),
         argv0: argv.first(),
         deadline: Deadline::after(limits::CREATE),
-        neighbours: &Neighbours::default(),
+        loop_devices: &LoopDeviceCache::default(),
     })?;
     Ok(delegate.exec(argv)?)
 }

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use crust_blockfs::identity::LookupError;
+use crust_blockfs::location::LocationError;
 use crust_blockfs::overlay;
-use crust_blockfs::place::PlaceError;
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
@@ -66,10 +66,13 @@ pub(crate) enum MatchError {
     },
     /// The lookup of the volume's target path, or of a source that may be the volume's, failed.
     #[error("volume {volume}: {source}")]
-    VolumeLookup { volume: String, source: PlaceError },
+    VolumeLookup {
+        volume: String,
+        source: LocationError,
+    },
     /// The lookup of a source failed, and the source may be any volume's.
     #[error(transparent)]
-    SourceLookup(#[from] PlaceError),
+    SourceLookup(#[from] LocationError),
     #[error(
         "{source_path} leads to {by_kernel} for the kernel, and to {cleaned} for a delegate that removes `..` from the \
          text first; hint: give the source without `..`"
@@ -204,7 +207,7 @@ pub(crate) fn refuse_overlay(
     node: &impl NodeLookup,
 ) -> Result<(), MatchError> {
     for option in options {
-        let layers = overlay::layers(option.as_bytes()).into_iter();
+        let layers = overlay::layers_in_options(option.as_bytes()).into_iter();
         let layers: Vec<PathBuf> = layers.map(|layer| bundle.join(layer)).collect();
         let overlay_depth = indirect::MAX_OVERLAY_DEPTH - 1;
         indirect::refuse_layers(Path::new(destination), &layers, overlay_depth, config, node)?;

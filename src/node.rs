@@ -12,10 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crust_blockfs::identity::{CachedIdentity, Identity, LookupError, MountId};
+use crust_blockfs::identity::{CachedIdentity, FileIdentity, LookupError, MountId};
+use crust_blockfs::location::{FsLocation, LocationError, LocationResolver};
 use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::mountinfo::has_option;
-use crust_blockfs::place::{Place, PlaceError, Places};
 use crust_blockfs::{Deadline, DeviceNumber};
 use crust_blockfs::{errno, kernel, openat2, overlay};
 use crust_state::crust::{EntryError, StagedDigests};
@@ -58,7 +58,7 @@ pub(crate) struct CachedNode<'a> {
     /// Lookups of target paths for sources that don't match by path.
     targets: TargetLookups<'a>,
     /// Lookups in the mount table, which is read once.
-    places: Places,
+    places: LocationResolver,
     /// Open volumes by target path. A volume that was found at another path is listed under that path, too.
     volumes: RefCell<Vec<(TargetPath, Rc<Volume>)>>,
     /// Target paths of the volumes staged for a pod, by the pod's directory of CSI volumes.
@@ -91,7 +91,7 @@ impl<'a> CachedNode<'a> {
             looked_up_components: Cell::new(0),
             staged_digests: OnceCell::new(),
             targets: TargetLookups::new(config, may_have_volumes),
-            places: Places::default(),
+            places: LocationResolver::default(),
             volumes: RefCell::default(),
             staged_by_directory: RefCell::default(),
             deadline,
@@ -143,7 +143,7 @@ impl NodeLookup for CachedNode<'_> {
             }),
             PathKind::Plain(opened) => Ok(ResolvedSource {
                 identity: match self.targets.non_csi() {
-                    Some(_) => Some(Identity::of_opened(&opened, path)?),
+                    Some(_) => Some(FileIdentity::of_opened(&opened, path)?),
                     None => None,
                 },
                 ..ResolvedSource::default()
@@ -162,18 +162,18 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn is_overdue(&self) -> bool {
-        self.deadline.expired()
+        self.deadline.is_expired()
     }
 
-    fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
-        self.places.of(path)
+    fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
+        self.places.locate(path)
     }
 
-    fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
-        self.places.of_target(target.as_path())
+    fn target_place(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
+        self.places.locate_target(target.as_path())
     }
 
-    fn paths_to(&self, place: &Place) -> Vec<TargetPath> {
+    fn paths_to(&self, place: &FsLocation) -> Vec<TargetPath> {
         let paths = self.places.paths_to(place).into_iter();
         paths
             .filter_map(|path| TargetPath::new(path).ok())
@@ -185,11 +185,11 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn cached_identity(&self, path: &Path) -> CachedIdentity {
-        Identity::at_once(path)
+        FileIdentity::from_cache(path)
     }
 
-    fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
-        Identity::of(path)
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>, LookupError> {
+        FileIdentity::of(path)
     }
 
     fn is_indexed(&self, device: DeviceNumber) -> bool {
@@ -200,30 +200,30 @@ impl NodeLookup for CachedNode<'_> {
         self.targets.is_root_or_kubelet_mount(mount)
     }
 
-    fn is_read_only(&self, path: &Path) -> Result<bool, PlaceError> {
-        let found = self.places.mounted(path)?;
+    fn is_read_only(&self, path: &Path) -> Result<bool, LocationError> {
+        let found = self.places.find_mount(path)?;
         Ok(found.is_some_and(|(mount, _)| has_option(&mount.options, "ro")))
     }
 
-    fn mount_kind(&self, path: &Path, mount: MountId) -> Result<MountKind, PlaceError> {
+    fn mount_kind(&self, path: &Path, mount: MountId) -> Result<MountKind, LocationError> {
         if let Some(kind) = MountKind::of(mount) {
             return Ok(kind);
         }
-        let found = self.places.mounted(path)?;
+        let found = self.places.find_mount(path)?;
         Ok(found.map_or(MountKind::Other, |(mount, _)| {
-            MountKind::by_type(&mount.fstype)
+            MountKind::from_fstype(&mount.fstype)
         }))
     }
 
-    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
-        let Some((mount, Some(below))) = self.places.mounted(path)? else {
+    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, LocationError> {
+        let Some((mount, Some(below))) = self.places.find_mount(path)? else {
             return Ok(Vec::new());
         };
-        Ok(overlay::layers_of(&mount, &below))
+        Ok(overlay::layers_of_mount(&mount, &below))
     }
 
-    fn trigger_automount(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
-        Identity::of_automount(path)
+    fn trigger_automount(&self, path: &Path) -> Result<Option<FileIdentity>, LookupError> {
+        FileIdentity::of_automount(path)
     }
 
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::foreign::ForeignFile;
 use crust_state::lock::Lock;
 use crust_state::{Config, CrustDirectory, DelegateKind, StateDirectory};
@@ -38,7 +38,7 @@ pub(crate) struct CreateCall<'a> {
     pub(crate) delegate_kind: DelegateKind,
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
-    pub(crate) neighbours: &'a Neighbours,
+    pub(crate) loop_devices: &'a LoopDeviceCache,
 }
 
 /// Prepares a bundle for the delegate. If no volume is concerned, the config is read once and nothing is written.
@@ -166,7 +166,7 @@ impl CreateCall<'_> {
             crust: self.crust,
             state,
             deadline: self.deadline,
-            neighbours: self.neighbours,
+            loop_devices: self.loop_devices,
         }
     }
 

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_blockfs::{Deadline, DeviceNumber};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::ConfigError;
@@ -77,7 +77,7 @@ fn volume_rules(
         crust: &crust,
         state: &state,
         deadline: Deadline::after(limits::CREATE),
-        neighbours: &Neighbours::default(),
+        loop_devices: &LoopDeviceCache::default(),
     };
     let added = records.into_iter().flat_map(|(_, record)| record.added);
     let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());

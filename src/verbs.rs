@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::config::ConfigError;
 use crust_state::printable::printable_json;
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, limits, logging, sentence};
@@ -229,7 +229,7 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
         crust: &crust,
         state: &state,
         deadline,
-        neighbours: &Neighbours::default(),
+        loop_devices: &LoopDeviceCache::default(),
     };
     Ok(match verb {
         Verb::Stage(arguments) => driver::stage(&context, arguments)?.into(),

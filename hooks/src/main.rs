@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
 use crust_volume::Context;
 use crust_volume::privileges::{self, Operation};
@@ -63,7 +63,7 @@ fn run() -> Result<()> {
         crust: &crust,
         state: &state,
         deadline,
-        neighbours: &Neighbours::default(),
+        loop_devices: &LoopDeviceCache::default(),
     };
     match arguments.verb {
         Verb::Sandbox(sandbox) => mount::into_sandbox(&context, &container, &sandbox),

@@ -24,7 +24,7 @@ pub(crate) fn publish(
     let copies = copies.with_context(names)?;
     let mut errors = Vec::new();
     for (checked, target) in volumes.iter().enumerate() {
-        if context.deadline.expired() {
+        if context.deadline.is_expired() {
             errors.push(too_slow(volumes, checked, "checked for mounts on the host"));
             break;
         }
@@ -35,7 +35,7 @@ pub(crate) fn publish(
         bail!("{}", errors.join("; "));
     }
     for (recorded, target) in volumes.iter().enumerate() {
-        if context.deadline.expired() {
+        if context.deadline.is_expired() {
             bail!("{}", too_slow(volumes, recorded, "recorded"));
         }
         crust_volume::publish(context, target, &container.id, container.pid)?;
@@ -87,7 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use crust_blockfs::Deadline;
-    use crust_blockfs::device::Neighbours;
+    use crust_blockfs::device::LoopDeviceCache;
     use crust_state::{Config, CrustDirectory, StateDirectory};
 
     use super::*;
@@ -111,7 +111,7 @@ mod tests {
                 crust: &CrustDirectory::new(&config),
                 state: &StateDirectory::at(&config.state_dir).unwrap(),
                 deadline,
-                neighbours: &Neighbours::default(),
+                loop_devices: &LoopDeviceCache::default(),
             };
             publish(&context, &container, &volumes)
                 .unwrap_err()

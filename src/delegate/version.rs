@@ -96,7 +96,7 @@ fn in_root<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> 
         return act();
     }
     let enter = || {
-        let entered = sys::unshare_place()
+        let entered = sys::unshare_fs()
             .and_then(|()| chroot(root))
             .and_then(|()| chdir("/"));
         entered.map_err(|errno| io::Error::other(format!("chroot {}: {errno}", root.display())))?;

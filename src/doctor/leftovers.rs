@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::check::Finding;
 use crust_state::{Config, CrustDirectory, StateDirectory};
 use crust_volume::{Context, ReconcileMode};
@@ -27,7 +27,7 @@ pub(super) fn check(config: &Config) -> Finding {
         crust: &CrustDirectory::new(config),
         state: &state,
         deadline: Deadline::after(PATIENCE),
-        neighbours: &Neighbours::default(),
+        loop_devices: &LoopDeviceCache::default(),
     };
     let report = crust_volume::reconcile(&context, ReconcileMode::DryRun, Path::new(SELF_EXE));
     judge(

@@ -16,9 +16,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::identity::Identity;
+use crust_blockfs::identity::FileIdentity;
+use crust_blockfs::location::FsLocation;
 use crust_blockfs::mount_kind::MountKind;
-use crust_blockfs::place::Place;
 use crust_state::config::Unstaged;
 use crust_state::{Config, TargetPath};
 
@@ -48,7 +48,10 @@ pub(crate) enum IndirectRefusal {
          has been removed since; hint: unmount it, or recreate the engine's volume",
         place.path.display(), place.device
     )]
-    Removed { target: TargetPath, place: Place },
+    Removed {
+        target: TargetPath,
+        place: FsLocation,
+    },
     #[error(
         "is an overlay with the layer {}, and an overlay of a volume isn't supported: the volume's files aren't in \
          that directory; hint: mount the volume itself, without the option O and without a volume of type overlay",
@@ -72,14 +75,14 @@ fn match_root_hint(target: &TargetPath) -> String {
 /// A source that matched neither by its path nor as kubelet's bind of a subPath of the pod's own volume.
 struct IdentifiedSource<'a> {
     path: &'a TargetPath,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 /// Finds the volume that a source leads to although neither its path nor a parent of it is the volume's target path.
 /// `identity` is the source's, if it is already known. Follows at most `overlay_depth` overlays.
 pub(super) fn find(
     path: &TargetPath,
-    identity: Option<Identity>,
+    identity: Option<FileIdentity>,
     overlay_depth: usize,
     config: &Config,
     node: &impl NodeLookup,
@@ -129,7 +132,7 @@ pub(super) const MAX_OVERLAY_DEPTH: usize = 2;
 /// on a block device. An overlay has no block device, but a file on it can have the device number of a layer (the
 /// kernel's `Documentation/filesystems/overlayfs.rst`, "Inode properties").
 fn mount_kind(
-    source: &Identity,
+    source: &FileIdentity,
     path: &TargetPath,
     node: &impl NodeLookup,
 ) -> Result<MountKind, MatchError> {
@@ -179,7 +182,7 @@ pub(super) fn refuse_below(
     };
     let target = found.at;
     let [below, whole] = [path, &target].map(|path| node.identity(path.as_path()));
-    let mount = |found: Option<Identity>| found.map(|found| found.mount);
+    let mount = |found: Option<FileIdentity>| found.map(|found| found.mount);
     let why = match (mount(below?), mount(whole?)) {
         (Some(below), Some(whole)) if below != whole => IndirectRefusal::OtherMount { target },
         _ => IndirectRefusal::Below { target },
@@ -240,7 +243,7 @@ fn find_directory(
 /// and something may have been mounted over them since.
 fn is_at(
     path: &TargetPath,
-    place: &Place,
+    place: &FsLocation,
     below: &Path,
     node: &impl NodeLookup,
 ) -> Result<bool, MatchError> {
@@ -255,7 +258,11 @@ fn is_at(
 }
 
 /// Refuses a bind of a CSI volume's bare directory, or of a directory below it: the volume's metadata may have been lost.
-fn refuse_bare(path: &TargetPath, place: &Place, node: &impl NodeLookup) -> Result<(), MatchError> {
+fn refuse_bare(
+    path: &TargetPath,
+    place: &FsLocation,
+    node: &impl NodeLookup,
+) -> Result<(), MatchError> {
     let Some((directory, below)) = path.csi_directory() else {
         return Ok(());
     };
@@ -279,7 +286,7 @@ fn is_decided_by_path(source: &IdentifiedSource<'_>, node: &impl NodeLookup) -> 
 fn found_below(
     source: &IdentifiedSource<'_>,
     found: &StagedVolume<'_>,
-    place: &Place,
+    place: &FsLocation,
     config: &Config,
     node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
@@ -288,7 +295,7 @@ fn found_below(
     let is_whole = found.below.as_os_str().is_empty();
     let matches_below =
         target.csi_volume().is_some() || is_below_match_root(target.as_path(), config);
-    let why = if place.deleted {
+    let why = if place.is_deleted {
         let place = place.clone();
         IndirectRefusal::Removed { target, place }
     } else if !is_whole && !matches_below {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::identity::{CachedIdentity, Identity, LookupError, MountId};
+use crust_blockfs::identity::{CachedIdentity, FileIdentity, LookupError, MountId};
+use crust_blockfs::location::{FsLocation, LocationError};
 use crust_blockfs::mount_kind::MountKind;
-use crust_blockfs::place::{Place, PlaceError};
 use crust_state::TargetPath;
 use crust_state::crust::EntryError;
 
@@ -28,15 +28,15 @@ pub(crate) trait NodeLookup {
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, StagedListError>;
     /// Returns the place in its file system that a path leads to; `None` if nothing is there, or if the file system
     /// doesn't report places.
-    fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError>;
+    fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError>;
     /// Returns the place that a target path leads to. The part of the path that doesn't exist is taken to be below the
     /// place of the nearest parent that exists.
-    fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
+    fn target_place(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
         self.place(target.as_path())
     }
     /// Returns the paths that lead to a place by the mounts of this mount namespace. Something else may be mounted over
     /// them.
-    fn paths_to(&self, _place: &Place) -> Vec<TargetPath> {
+    fn paths_to(&self, _place: &FsLocation) -> Vec<TargetPath> {
         Vec::new()
     }
     /// Returns the target paths that don't have the form of a CSI volume's; `None` if a source can lead to a volume only
@@ -46,10 +46,10 @@ pub(crate) trait NodeLookup {
     }
     /// Returns the identity of what a path leads to, with links followed, without waiting for a disk or a server.
     fn cached_identity(&self, _path: &Path) -> CachedIdentity {
-        CachedIdentity::Nothing
+        CachedIdentity::Missing
     }
     /// Returns the identity of what a path leads to, with links followed; `None` if nothing is there.
-    fn identity(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
+    fn identity(&self, _path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         Ok(None)
     }
     /// Whether the index says that, when they were staged, target paths were on the file system with this `st_dev`.
@@ -57,7 +57,7 @@ pub(crate) trait NodeLookup {
         false
     }
     /// Whether the mount that a path leads to is read-only. The superblock doesn't matter.
-    fn is_read_only(&self, _path: &Path) -> Result<bool, PlaceError> {
+    fn is_read_only(&self, _path: &Path) -> Result<bool, LocationError> {
         Ok(false)
     }
     /// Whether the root directory or a kubelet's directory is on this mount.
@@ -65,16 +65,16 @@ pub(crate) trait NodeLookup {
         true
     }
     /// Returns the kind of the mount that `path` leads to.
-    fn mount_kind(&self, _path: &Path, _mount: MountId) -> Result<MountKind, PlaceError> {
+    fn mount_kind(&self, _path: &Path, _mount: MountId) -> Result<MountKind, LocationError> {
         Ok(MountKind::Other)
     }
     /// Returns the layers of the overlay that a path leads to, and the path's counterpart in each layer.
-    fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+    fn overlay_layers(&self, _path: &Path) -> Result<Vec<PathBuf>, LocationError> {
         Ok(Vec::new())
     }
     /// Triggers the automount at a path, as the delegate's bind would, and returns the identity of what was mounted;
     /// `None` if nothing is there.
-    fn trigger_automount(&self, _path: &Path) -> Result<Option<Identity>, LookupError> {
+    fn trigger_automount(&self, _path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         Ok(None)
     }
     /// Whether the create's deadline has passed. The author of a pod can give it thousands of mounts.
@@ -98,7 +98,7 @@ pub(crate) struct ResolvedSource {
     /// path of CSI form on the root directory's mount.
     pub(crate) only_by_path: bool,
     /// The identity of what the path leads to; `None` if the lookup didn't return it, so that it has to be asked for.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<FileIdentity>,
 }
 
 /// A failure to list the volumes that are staged for a pod.
@@ -121,14 +121,14 @@ pub(crate) struct NonCsiTargets {
     /// The paths, sorted; `None` if the node has no index, so that any path may be a target path.
     paths: Option<Vec<TargetPath>>,
     directories: OnceCell<Directories>,
-    /// Places that no volume's directory holds, so that thousands of binds of one directory are matched once.
-    unrelated: RefCell<BTreeSet<Place>>,
+    /// Locations that no volume's directory holds, so that thousands of binds of one directory are matched once.
+    unrelated: RefCell<BTreeSet<FsLocation>>,
 }
 
 /// Directories that target paths lead to.
 #[derive(Debug, Default)]
 struct Directories {
-    /// Indexes of target paths by [`Identity::file`]. Two target paths may lead to one directory.
+    /// Indexes of target paths by [`FileIdentity::file`]. Two target paths may lead to one directory.
     files: BTreeMap<(DeviceNumber, u64), Vec<usize>>,
     /// The mounts by which the directories are reached, for each file system's `st_dev`.
     mounts: BTreeMap<DeviceNumber, BTreeSet<MountId>>,
@@ -164,7 +164,7 @@ impl NonCsiTargets {
     /// Returns the target paths that are known to lead to the source's directory.
     pub(super) fn same_directory(
         &self,
-        source: &Identity,
+        source: &FileIdentity,
         node: &impl NodeLookup,
     ) -> impl Iterator<Item = &TargetPath> {
         let indexes = self.directories(node).files.get(&source.file());
@@ -174,7 +174,7 @@ impl NonCsiTargets {
 
     /// Whether one of the directories may be the source's, or contain it, by a path other than the source's. Only then
     /// is the mount table read. If both are reached by the same mount, their paths show whether one is below the other.
-    pub(super) fn may_hold(&self, source: &Identity, node: &impl NodeLookup) -> bool {
+    pub(super) fn may_hold(&self, source: &FileIdentity, node: &impl NodeLookup) -> bool {
         let directories = self.directories(node);
         let is_by_other_mount = |mounts: &BTreeSet<MountId>| {
             source.is_mount_root || mounts.iter().any(|mount| *mount != source.mount)
@@ -195,12 +195,12 @@ impl NonCsiTargets {
     }
 
     /// Whether a place is known not to be a volume's.
-    pub(super) fn is_unrelated(&self, place: &Place) -> bool {
+    pub(super) fn is_unrelated(&self, place: &FsLocation) -> bool {
         self.unrelated.borrow().contains(place)
     }
 
     /// Remembers that a place is not a volume's.
-    pub(super) fn remember_unrelated(&self, place: Place) {
+    pub(super) fn remember_unrelated(&self, place: FsLocation) {
         self.unrelated.borrow_mut().insert(place);
     }
 
@@ -227,7 +227,7 @@ impl NonCsiTargets {
 impl Directories {
     fn add(&mut self, index: usize, found: CachedIdentity) {
         match found {
-            CachedIdentity::Nothing => self.has_missing = true,
+            CachedIdentity::Missing => self.has_missing = true,
             CachedIdentity::Unknown => self.has_unknown = true,
             CachedIdentity::Found(found) => {
                 self.files.entry(found.file()).or_default().push(index);

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crust_blockfs::place::Place;
+use crust_blockfs::location::FsLocation;
 use crust_state::TargetPath;
 use crust_state::target::SubpathBind;
 
@@ -27,12 +27,12 @@ pub(crate) enum SubpathRefusal {
         "is a bind of {}, which has been removed since; hint: delete the pod, so that kubelet \
          binds it again", .0.path.display()
     )]
-    Deleted(Place),
+    Deleted(FsLocation),
     #[error(
         "is named as a subPath of the volume, but leads to {} on device {}, which isn't in its directory \
          {}; hint: is kubelet's bind mounted there?", .0.path.display(), .0.device, .1
     )]
-    Elsewhere(Place, TargetPath),
+    Elsewhere(FsLocation, TargetPath),
     #[error(
         "leads into the volume's directory {0}, but is named after another one; hint: delete the pod, so \
          that kubelet binds it again"
@@ -60,21 +60,21 @@ pub(super) fn find(path: &TargetPath, node: &impl NodeLookup) -> Result<Option<M
     let source = place(node, &named, path.as_path())?;
     let directories = staged.iter();
     let directories = directories.map(|target| place(node, target, target.as_path()));
-    let directories: Vec<Option<Place>> = directories.collect::<Result<_, _>>()?;
+    let directories: Vec<Option<FsLocation>> = directories.collect::<Result<_, _>>()?;
     let directories = directories.iter().map(Option::as_ref);
     let staged: Vec<StagedDirectory<'_>> = staged.iter().zip(directories).collect();
     decide(path, &bind, source.as_ref(), &staged)
 }
 
 /// The target path of a staged volume, and the place of its directory.
-type StagedDirectory<'a> = (&'a TargetPath, Option<&'a Place>);
+type StagedDirectory<'a> = (&'a TargetPath, Option<&'a FsLocation>);
 
 /// Decides by the places of the bind and of the staged volumes' directories. Kubelet named the bind after a volume, but
 /// the name doesn't prove what is mounted there now. The bind is refused if name and place disagree.
 fn decide(
     path: &TargetPath,
     bind: &SubpathBind,
-    source: Option<&Place>,
+    source: Option<&FsLocation>,
     staged: &[StagedDirectory<'_>],
 ) -> Result<Option<Match>, MatchError> {
     let refused = |volume: &TargetPath, why| {
@@ -98,8 +98,8 @@ fn decide(
         let Some(directory) = directory else {
             return refused(target, SubpathRefusal::NoDirectory(target.clone()));
         };
-        match place.below(directory) {
-            Some(_) if place.deleted => {
+        match place.path_below(directory) {
+            Some(_) if place.is_deleted => {
                 return refused(target, SubpathRefusal::Deleted(place.clone()));
             }
             Some(subpath) => {
@@ -115,11 +115,11 @@ fn decide(
         }
     }
     let holds = |(_, directory): &&StagedDirectory<'_>| {
-        directory.is_some_and(|it| place.below(it).is_some())
+        directory.is_some_and(|it| place.path_below(it).is_some())
     };
     match (staged.iter().find(holds), named) {
         (Some((other, _)), _) => refused(other, SubpathRefusal::OtherName((*other).clone())),
-        (None, Some((target, _))) if place.deleted => {
+        (None, Some((target, _))) if place.is_deleted => {
             refused(target, SubpathRefusal::Deleted(place.clone()))
         }
         (None, Some((target, _))) => refused(
@@ -146,7 +146,7 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Resu
         return Ok(());
     };
     let source = place(node, &target, path.as_path())?;
-    if source.is_some_and(|source| source.below(&directory).is_some()) {
+    if source.is_some_and(|source| source.path_below(&directory).is_some()) {
         return Err(MatchError::unstaged(
             &target.volume_name(),
             target.as_path(),
@@ -159,7 +159,7 @@ fn place(
     node: &impl NodeLookup,
     volume: &TargetPath,
     path: &Path,
-) -> Result<Option<Place>, MatchError> {
+) -> Result<Option<FsLocation>, MatchError> {
     node.place(path).map_err(|source| MatchError::VolumeLookup {
         volume: volume.volume_name(),
         source,

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::identity::{Identity, MountId};
+use crust_blockfs::identity::{FileIdentity, MountId};
 use crust_state::{Config, TargetIndex};
 
 use crate::matching::{NodeLookup, NonCsiTargets};
@@ -96,7 +96,7 @@ impl<'a> TargetLookups<'a> {
 
     fn usual_mounts(&self) -> &UsualMounts {
         self.usual_mounts.get_or_init(|| {
-            let mount = |path: &Path| Some(Identity::of(path).ok()??.mount);
+            let mount = |path: &Path| Some(FileIdentity::of(path).ok()??.mount);
             let kubelets = self.config.kubelet_dirs.iter();
             UsualMounts {
                 root: mount(Path::new("/")),

@@ -179,7 +179,7 @@ fn find_string<'a, T>(
 
 /// Returns the directories that an overlay's mount option names.
 fn layers(option: &str) -> impl Iterator<Item = String> + use<> {
-    let layers = overlay::layers(option.as_bytes()).into_iter();
+    let layers = overlay::layers_in_options(option.as_bytes()).into_iter();
     layers.filter_map(|layer| layer.into_os_string().into_string().ok())
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crust_blockfs::identity::LookupError;
-use crust_blockfs::place::{Place, PlaceError};
+use crust_blockfs::location::{FsLocation, LocationError};
 use crust_state::config::{MountMode, SandboxMode};
 use crust_state::crust::EntryError;
 use crust_state::record::Version;
@@ -190,7 +190,7 @@ impl NodeLookup for AllStaged {
         Ok(Vec::new())
     }
 
-    fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
+    fn place(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
         Ok(None)
     }
 

@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::identity::LookupError;
+use crust_blockfs::location::{FsLocation, LocationError};
 use crust_blockfs::openat2;
-use crust_blockfs::place::{Place, PlaceError};
 use crust_blockfs::user_namespace::{IdRange, UserNamespace};
 use crust_state::Process;
 use crust_state::crust::EntryError;
@@ -40,7 +40,7 @@ impl NodeLookup for TestNode {
         Ok(vec![])
     }
 
-    fn place(&self, _: &Path) -> Result<Option<Place>, PlaceError> {
+    fn place(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
         Ok(None)
     }
 

@@ -105,7 +105,7 @@ impl<'a> ContainerVolumes<'a> {
 /// A bind with `rw` clears `ro` of what it binds (crun, and runc from 1.2 on). Of `rw` and `ro` the
 /// last one counts, and the recursive `rrw` gives way to `rro` alone.
 fn added_options(need: &VolumeProperties, planned: &PlannedMount) -> Vec<&'static str> {
-    let mut added = options::missing(need.attributes, &planned.options);
+    let mut added = options::missing_bind_options(need.attributes, &planned.options);
     if need.read_only && !planned.read_only {
         added.push("ro");
         if planned.options.iter().any(|option| option == "rrw") {

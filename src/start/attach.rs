@@ -49,7 +49,7 @@ impl CreateCall<'_> {
                 _ => mount_for_container(user, volume, cli, &mut attach_directory)?,
             };
             for (mount, view) in mounts.iter().zip(&views) {
-                if self.deadline.expired() {
+                if self.deadline.is_expired() {
                     bail!(
                         "{}: timeout: only {done} of the container's {all} mounts of volumes were attached before the \
                          create's deadline; hint: give the container fewer mounts",

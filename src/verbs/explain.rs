@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::record::User;
 use crust_state::{Config, CrustDirectory, DelegateKind, limits};
 use crust_volume::{EntryLayout, MountPreview, PodAccess};
@@ -61,7 +61,7 @@ pub(super) fn run(
         delegate_kind,
         argv0,
         deadline: Deadline::after(limits::CREATE),
-        neighbours: &Neighbours::default(),
+        loop_devices: &LoopDeviceCache::default(),
     };
     let path = call.config_path();
     let file = call

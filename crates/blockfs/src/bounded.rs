@@ -1,5 +1,4 @@
-//! Reading no more of a file than it may hold: whoever writes it doesn't choose how much memory that
-//! takes.
+//! Reads files with a size limit, so that whoever writes a file can't choose how much memory reading it takes.
 
 use std::fs::File;
 use std::io;
@@ -9,37 +8,36 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// The size limit of a file in `/proc` or `/sys` with a single value, in bytes. Usually it is a page.
-pub const KERNELS_WORD: u64 = 64 * 1024;
+/// The size limit in bytes for a file with a single value in `/proc` or `/sys`. Most are at most a page long.
+pub const MAX_KERNEL_VALUE: u64 = 64 * 1024;
 
-/// More than most of them hold: they are read in one call, and a second one sees the end.
-const USUAL: usize = 1023;
+/// The initial buffer size in bytes. Most files are smaller, so one call reads the file and a second one finds its end.
+const TYPICAL_SIZE: usize = 1023;
 
-/// The whole of a file; fails with [`io::ErrorKind::FileTooLarge`] where that is more than `most`
-/// bytes.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Not `File::open`, which with musl is two calls.
+/// Reads a whole file; fails with [`io::ErrorKind::FileTooLarge`] if it has more than `limit` bytes.
+pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    // Not `File::open`, which takes two calls with musl.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
-    read_open(&File::from(file), most)
+    read_open(&File::from(file), limit)
 }
 
-/// The same of a text.
-pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
-    let text = String::from_utf8(read(path, most)?);
+/// Reads a whole text file as [`read`] does; fails with [`io::ErrorKind::InvalidData`] if it isn't UTF-8.
+pub fn read_to_string(path: &Path, limit: u64) -> io::Result<String> {
+    let text = String::from_utf8(read(path, limit)?);
     text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The same of what is left of an open file.
-pub fn read_open(file: &File, most: u64) -> io::Result<Vec<u8>> {
-    read_all(file, USUAL, most)
+/// Reads an open file from its current position to its end, with the same limit as [`read`].
+pub fn read_open(file: &File, limit: u64) -> io::Result<Vec<u8>> {
+    read_all(file, TYPICAL_SIZE, limit)
 }
 
-/// The same of a file that is likely to have no more than `size` bytes: in one call, and a second one that sees
-/// the end; and in no more memory than that.
-pub fn read_all(file: &File, size: usize, most: u64) -> io::Result<Vec<u8>> {
+/// Reads an open file as [`read_open`] does, if it probably has at most `size` bytes: one call then reads them, a
+/// second one finds the end, and no more memory is allocated.
+pub fn read_all(file: &File, size: usize, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size.saturating_add(1));
-    while bytes.len() as u64 <= most {
+    while bytes.len() as u64 <= limit {
         if bytes.len() == bytes.capacity() {
             bytes.reserve(bytes.len());
         }
@@ -49,8 +47,8 @@ pub fn read_all(file: &File, size: usize, most: u64) -> io::Result<Vec<u8>> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    if bytes.len() as u64 > most {
-        let message = format!("it has more than {most} bytes");
+    if bytes.len() as u64 > limit {
+        let message = format!("the file has more than {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
@@ -61,19 +59,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_up_to_its_bound() {
+    fn a_file_is_read_up_to_the_limit() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "1234").unwrap();
         assert_eq!(read_to_string(file.path(), 4).unwrap(), "1234");
         let error = read(file.path(), 3).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(error.to_string(), "it has more than 3 bytes");
+        assert_eq!(error.to_string(), "the file has more than 3 bytes");
     }
 
-    /// It says that it is empty, and has no end.
+    /// `/dev/zero` reports a size of 0 and never ends.
     #[test]
-    fn what_never_ends_is_not_read_for_ever() {
-        let error = read(Path::new("/dev/zero"), KERNELS_WORD).unwrap_err();
+    fn an_endless_file_is_too_large() {
+        let error = read(Path::new("/dev/zero"), MAX_KERNEL_VALUE).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -1,33 +1,35 @@
-//! A point in time that bounded work must not pass.
+//! The point in time at which an operation gives up.
 
 use std::time::{Duration, Instant};
 
-/// When to give up. Callers of the runtime have time-outs of their own (kubelet: four minutes for
-/// `RunPodSandbox`, two for the other CRI calls); stopping before them is what lets our own
-/// sentence reach the user instead of "context deadline exceeded".
+/// The point in time at which an operation gives up.
+///
+/// Callers of the runtime have timeouts of their own: kubelet waits four minutes for `RunPodSandbox` and two for the
+/// other CRI calls. An operation has to give up earlier, or the user sees "context deadline exceeded" instead of its
+/// error.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// Gives up `limit` from now.
+    /// Returns the deadline that is `limit` from now.
     #[must_use]
     pub fn after(limit: Duration) -> Self {
         Self(Instant::now().checked_add(limit))
     }
 
-    /// Never gives up.
+    /// Returns a deadline that never expires.
     #[must_use]
     pub const fn never() -> Self {
         Self(None)
     }
 
-    /// Whether the time is over.
+    /// Returns whether the deadline has passed.
     #[must_use]
-    pub fn expired(&self) -> bool {
+    pub fn is_expired(&self) -> bool {
         self.0.is_some_and(|at| Instant::now() >= at)
     }
 
-    /// This one, or `limit` from now if that comes first.
+    /// Returns the earlier of this deadline and the one that is `limit` from now.
     #[must_use]
     pub fn at_most(self, limit: Duration) -> Self {
         let other = Self::after(limit);
@@ -37,24 +39,24 @@ impl Deadline {
         }
     }
 
-    /// Looks again and again, with pauses that grow to 50 ms, until there is an answer; `None` when
-    /// there was none in time. It looks once at least.
+    /// Calls `attempt` until it returns a value or an error, at least once, and sleeps between the calls: 1 ms at first,
+    /// then twice as long each time, up to 50 ms. Returns `None` if the deadline passes first.
     pub fn poll<T, E>(
         self,
-        mut look: impl FnMut() -> Result<Option<T>, E>,
+        mut attempt: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
         let mut pause = Duration::from_millis(1);
         loop {
-            let answer = look()?;
-            if answer.is_some() || self.expired() {
-                return Ok(answer);
+            let value = attempt()?;
+            if value.is_some() || self.is_expired() {
+                return Ok(value);
             }
             std::thread::sleep(pause.min(self.remaining().unwrap_or(pause)));
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
 
-    /// Returns the remaining time; `None` without a limit, and zero once it has passed.
+    /// Returns the remaining time: zero once the deadline has passed, and `None` if it never expires.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.0

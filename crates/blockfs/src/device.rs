@@ -1,8 +1,8 @@
-//! Block devices: their identity, other devices with the same bytes, and whether they are in use.
+//! Block devices: their identity, other devices with the same data, and whether they are in use.
 
 mod aliases;
 mod facts;
-mod neighbours;
+mod loop_device_cache;
 mod sysfs;
 
 use std::ffi::OsStr;
@@ -17,136 +17,139 @@ use rustix::io::{Errno, pread, retry_on_intr};
 pub use crate::{DeviceNumber, DiskSeq};
 pub use aliases::{Aliases, DeviceIdentity};
 pub use facts::DeviceFacts;
-pub use neighbours::{Neighbours, Revision};
+pub use loop_device_cache::{LoopDeviceCache, OwnerListVersion};
 
 use crate::errno::{self, Name};
 use crate::openat2;
 use crate::sys::loops::{LoopStatus, loop_status};
 use crate::timed_probe::ProbeError;
 
-/// The directory where the kernel describes its devices (sysfs(5)).
+/// The mount point of sysfs, in which the kernel describes its devices (sysfs(5)).
 const SYSFS: &str = "/sys";
 
-/// A block device, found once: later calls act on what was found, whatever becomes of the path. Clones share the
-/// descriptor.
+/// A block device that a path led to. Later calls act on that device even if the path leads elsewhere by then. Clones
+/// share the descriptor.
 #[derive(Debug, Clone)]
 pub struct Device {
     path: PathBuf,
     resolved: PathBuf,
     number: DeviceNumber,
-    /// `O_PATH`: it holds the node, not the device, which stays free for others.
+    /// Opened with `O_PATH`, which holds the device node and not the device itself.
     node: Arc<OwnedFd>,
 }
 
 /// The error of a path that leads to no block device, or of a device that can't be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The path is relative: whose current directory would it be?
-    #[error("device {path:?}: not an absolute path; hint: write /dev/…")]
+    /// The path is relative, so its meaning would depend on the working directory.
+    #[error("device {path:?}: not an absolute path; hint: write the full path, such as /dev/sdb")]
     NotAbsolute {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// There is nothing there.
+    /// The path leads to nothing.
     #[error(
         "device {path:?}: ENOENT: there is no such device; \
-         hint: is it attached to this node? a by-id name appears with udev"
+         hint: check that it is attached to this node, and that udev has made its link if the path is a by-id name"
     )]
     Missing {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// No device has such a path.
-    #[error("device {path:?}: {}: {}", Name(*errno), in_words(*errno))]
+    /// The path can't be the path of a device.
+    #[error("device {path:?}: {}: {}", Name(*errno), path_error(*errno))]
     Path {
         /// The path as it was given.
         path: PathBuf,
         /// ENOTDIR, ELOOP or ENAMETOOLONG.
         errno: Errno,
     },
-    /// It is something else.
+    /// The path leads to another kind of file.
     #[error(
         "device {path:?}: ENOTBLK: {kind}, not a block device; \
-         hint: an image file needs a loop device (losetup --find --show)"
+         hint: attach an image file to a loop device (losetup --find --show) and use that"
     )]
     NotBlock {
         /// The path as it was given.
         path: PathBuf,
-        /// The kind of file that it is, with an article.
+        /// The kind of file, with an article.
         kind: &'static str,
     },
-    /// The path is another device's.
-    #[error("device {path:?}: is {found} instead of {expected}; hint: is /dev a devtmpfs?")]
-    Other {
-        /// The path by the name that the kernel gives the device.
+    /// The kernel's name of a device leads to another device.
+    #[error(
+        "device {path:?}: has the number {found} instead of {expected}; hint: check that /dev is a devtmpfs"
+    )]
+    WrongNumber {
+        /// The path in `/dev`, by the name that the kernel gives the device.
         path: PathBuf,
-        /// The number that was found.
+        /// The number of the device that the path leads to.
         found: DeviceNumber,
-        /// The number that was expected.
+        /// The number of the device that the kernel gives this name.
         expected: DeviceNumber,
     },
-    /// A system call failed otherwise.
+    /// Another system call failed.
     #[error("device {path:?}: {call}: {}", Name(*errno))]
     Call {
         /// The path as it was given.
         path: PathBuf,
-        /// The call.
+        /// The name of the system call.
         call: &'static str,
         /// The error number.
         errno: Errno,
     },
-    /// sysfs doesn't have what it has for every block device.
-    #[error("device {number}: read {file:?}: {source}; hint: is sysfs mounted at /sys?")]
+    /// A file that sysfs has for every block device is missing or malformed.
+    #[error("device {number}: read {file:?}: {source}; hint: check that sysfs is mounted at /sys")]
     Sysfs {
         /// The device's number.
         number: DeviceNumber,
         /// The file in sysfs.
         file: PathBuf,
-        /// The error; `InvalidData` if the contents aren't as expected.
+        /// The error; `InvalidData` if the contents are malformed.
         source: std::io::Error,
     },
     /// The kernel's list of disks can't be read.
     #[error(
-        "loop devices can't be listed: read {file:?}: {source}; hint: is proc mounted at /proc?"
+        "loop devices can't be listed: read {file:?}: {source}; hint: check that proc is mounted at /proc"
     )]
     Unlisted {
-        /// The list.
+        /// The file with the list.
         file: PathBuf,
         /// The error.
         source: std::io::Error,
     },
-    /// A loop device's file is on a file system that hangs.
+    /// The file of a loop device is on a file system that doesn't respond.
     #[error(
-        "device {0}: what it shows can't be told: its file doesn't answer; hint: which file that is, losetup tells"
+        "loop device {0}: its backing file is unknown, because the file system of that file doesn't respond; \
+         hint: losetup(8) shows the path of the file"
     )]
-    Silent(DeviceNumber),
-    /// It can't be told what loop devices show.
-    #[error("loop devices that may show the same can't be looked at: {0}")]
+    Unresponsive(DeviceNumber),
+    /// Loop devices can't be probed.
+    #[error("loop devices on the same data can't be found: {0}")]
     Probe(ProbeError),
 }
 
 impl Device {
-    /// Finds the device at `path`, which must be absolute; symbolic links (`/dev/disk/by-id/…`) are
-    /// followed. Nothing is read from the device, and it isn't kept from anybody.
+    /// Finds the device that `path` leads to, following symbolic links (`/dev/disk/by-id/…`). The path must be
+    /// absolute. Reads nothing from the device and doesn't hold it.
     ///
-    /// The path is vouched for by whoever staged the volume (`crust_ops` checks it; root wrote it).
+    /// Whoever staged the volume is trusted to name the right device: `crust_ops` checks the path, or root wrote it.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         if !path.is_absolute() {
             return Err(DeviceError::NotAbsolute { path: path.into() });
         }
-        let call = |call| {
+        let failed = |call| {
             move |errno| DeviceError::Call {
                 path: path.into(),
                 call,
                 errno,
             }
         };
-        // Most are named plainly, and then the name is where it leads.
-        let plain = is_normal(path)
+        // Most paths contain no link. Then the path is resolved already, and a readlink(2) is saved.
+        let without_links = is_normal(path)
             .then(|| openat2::open(CWD, path, OFlags::PATH, ResolveFlags::NO_SYMLINKS))
             .and_then(Result::ok);
-        let is_plain = plain.is_some();
-        let opened = plain.map_or_else(
+        let is_resolved = without_links.is_some();
+        let opened = without_links.map_or_else(
             || open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()),
             Ok,
         );
@@ -157,9 +160,9 @@ impl Device {
                 let path = path.into();
                 return Err(DeviceError::Path { path, errno });
             }
-            Err(errno) => return Err(call("open")(errno)),
+            Err(errno) => return Err(failed("open")(errno)),
         };
-        let stat = fstat(&node).map_err(call("fstat"))?;
+        let stat = fstat(&node).map_err(failed("fstat"))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind != FileType::BlockDevice {
             return Err(DeviceError::NotBlock {
@@ -167,11 +170,11 @@ impl Device {
                 kind: kind_name(kind),
             });
         }
-        let resolved = if is_plain {
+        let resolved = if is_resolved {
             path.to_owned()
         } else {
             std::fs::read_link(own_fd_path(&node))
-                .map_err(|error| call("readlink")(errno::of(&error)))?
+                .map_err(|error| failed("readlink")(errno::of(&error)))?
         };
         Ok(Self {
             path: path.into(),
@@ -181,9 +184,9 @@ impl Device {
         })
     }
 
-    /// Finds the device that the kernel knows by a number; `None` when there is none (any more).
-    /// By sysfs: udev's `/dev/block` isn't on every node.
-    pub fn of_number(number: DeviceNumber) -> Result<Option<Self>, DeviceError> {
+    /// Finds the device with this number; `None` if the kernel has no such device. Uses sysfs, because not every node
+    /// has udev's `/dev/block`.
+    pub fn find_by_number(number: DeviceNumber) -> Result<Option<Self>, DeviceError> {
         let Some(name) = sysfs::name(Path::new(SYSFS), number)? else {
             return Ok(None);
         };
@@ -192,50 +195,51 @@ impl Device {
         if device.number == number {
             return Ok(Some(device));
         }
-        Err(DeviceError::Other {
+        Err(DeviceError::WrongNumber {
             path,
             found: device.number,
             expected: number,
         })
     }
 
-    /// The path as it was given.
+    /// Returns the path as it was given.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path with its symbolic links followed, as it was when the device was found.
+    /// Returns the path without symbolic links, as it was when the device was found.
     #[must_use]
     pub fn resolved_path(&self) -> &Path {
         &self.resolved
     }
 
-    /// Major and minor number.
+    /// Returns the device number.
     #[must_use]
     pub fn number(&self) -> DeviceNumber {
         self.number
     }
 
-    /// Whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
+    /// Returns whether the device refuses writes (`blockdev --setro`, `losetup --read-only`).
     pub fn is_read_only(&self) -> Result<bool, DeviceError> {
         sysfs::is_read_only(Path::new(SYSFS), self.number)
     }
 
-    /// How many bytes it has now, as far as the kernel knows.
+    /// Returns the device's current size in bytes.
     pub fn size(&self) -> Result<u64, DeviceError> {
         sysfs::size(Path::new(SYSFS), self.number)
     }
 
-    /// Returns the sequence number of the disk among all that the kernel has created; `None` if the kernel doesn't tell
-    /// it (before Linux 5.15). A partition has its disk's.
+    /// Returns the sequence number of the disk; `None` before Linux 5.15. A partition has the number of its disk.
     pub fn disk_seq(&self) -> Result<Option<DiskSeq>, DeviceError> {
         sysfs::disk_seq(Path::new(SYSFS), self.number)
     }
 
-    /// Whether somebody has the device for itself: a mount in whatever namespace, device mapper,
-    /// md, swap, or an `O_EXCL` open (open(2)). A look, not a claim: hold the volume's lock.
-    pub fn in_use_exclusively(&self) -> Result<bool, DeviceError> {
+    /// Returns whether the device is claimed exclusively: by a mount in any namespace, device mapper, md, swap, or an
+    /// open with `O_EXCL` (open(2)).
+    ///
+    /// The claim of this call ends when it returns. To keep other processes of runcrust away, hold the volume's lock.
+    pub fn is_held_exclusively(&self) -> Result<bool, DeviceError> {
         match self.open_for_reading(OFlags::EXCL) {
             Ok(_) => Ok(false),
             Err(Errno::BUSY) => Ok(true),
@@ -247,36 +251,38 @@ impl Device {
         }
     }
 
-    /// Whether other devices lie on it and have it for themselves, by sysfs: device mapper, md, bcache.
+    /// Returns whether sysfs lists a device that lies on this one and claims it: device mapper, md, bcache.
     pub fn has_holders(&self) -> Result<bool, DeviceError> {
         sysfs::has_holders(Path::new(SYSFS), self.number)
     }
 
-    /// The loop devices whose file has this name, wherever it is. None of their files is asked.
-    pub(crate) fn loops_named(name: &OsStr) -> Result<Vec<Self>, DeviceError> {
-        let named = sysfs::named(Path::new(SYSFS), sysfs::loops()?, name)?.into_iter();
-        let opened = named.filter_map(|number| Self::of_number(number).transpose());
+    /// Returns the loop devices whose backing file has this name, in any directory. Doesn't access the files, so it
+    /// can't hang on them.
+    pub(crate) fn loop_devices_by_file_name(name: &OsStr) -> Result<Vec<Self>, DeviceError> {
+        let found =
+            sysfs::with_file_name(Path::new(SYSFS), sysfs::loop_devices()?, name)?.into_iter();
+        let opened = found.filter_map(|number| Self::find_by_number(number).transpose());
         opened.collect()
     }
 
-    /// The path of a loop device's file, as the kernel tells it; `None` when it shows nothing (any more).
+    /// Returns the path of a loop device's backing file, as sysfs shows it; `None` if no file is attached.
     pub(crate) fn backing_file(&self) -> Result<Option<PathBuf>, DeviceError> {
         sysfs::backing_file(Path::new(SYSFS), self.number)
     }
 
-    /// Opens the device itself, read-only, without waiting for it. While the descriptor is open
-    /// the device can't be detached.
+    /// Opens the device itself for reading, without blocking (`O_NONBLOCK`). It can't be detached while the descriptor
+    /// is open.
     pub fn open_for_reading(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        // Opening for reading only makes no udev "change" event when it is closed again.
+        // Closing a descriptor that was open for writing would cause a "change" event of udev.
         self.open_node(flags | OFlags::RDONLY)
     }
 
-    /// The same for writing.
+    /// Opens the device itself for reading and writing, as [`open_for_reading`](Self::open_for_reading) does.
     pub(crate) fn open_for_writing(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.open_node(flags | OFlags::RDWR)
     }
 
-    /// Through the node, so that it is the device that was found.
+    /// Opens the device through the node that was found, whatever the path leads to now.
     fn open_node(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
         retry_on_intr(|| open(own_fd_path(&self.node), flags, Mode::empty()))
@@ -284,32 +290,34 @@ impl Device {
 }
 
 impl AsFd for Device {
-    /// The node, `O_PATH`.
+    /// Borrows the descriptor of the device node, which is open with `O_PATH`.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.node.as_fd()
     }
 }
 
-/// Returns whether the kernel has a block device of this number.
+/// Returns whether the kernel has a block device with this number.
 pub fn exists(number: DeviceNumber) -> Result<bool, DeviceError> {
     Ok(sysfs::name(Path::new(SYSFS), number)?.is_some())
 }
 
-/// Returns the status of a loop device, as the device itself returns it; `None` if it can't be asked from here, or has
-/// no file any more.
-fn shown_by(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
-    let device = match Device::of_number(number) {
+/// Returns the status of a loop device, as the device itself reports it; `None` if no file is attached, or if the device
+/// can't be reached from this process.
+fn read_loop_status(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
+    let device = match Device::find_by_number(number) {
         Ok(Some(device)) => device,
-        // In a container `/dev` may lack it.
-        Ok(None) | Err(DeviceError::Missing { .. } | DeviceError::Other { .. }) => return Ok(None),
+        // A container's `/dev` may lack the device node.
+        Ok(None) | Err(DeviceError::Missing { .. } | DeviceError::WrongNumber { .. }) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let opened = device.open_for_reading(OFlags::empty());
-    shown_by_opened(&device, opened.as_ref().map_err(|errno| *errno))
+    loop_status_of_opened(&device, opened.as_ref().map_err(|errno| *errno))
 }
 
-/// The same of a device that was to be opened.
-fn shown_by_opened(
+/// Returns the status of a loop device, as [`read_loop_status`] does. `opened` is the result of opening it.
+fn loop_status_of_opened(
     device: &Device,
     opened: Result<&OwnedFd, Errno>,
 ) -> Result<Option<LoopStatus>, DeviceError> {
@@ -319,7 +327,7 @@ fn shown_by_opened(
     };
     match status {
         Ok(status) => Ok(Some(status)),
-        // The others are the device's, or its file system's.
+        // These are this process's or the node's. Any other error is the device's, or that of its file's file system.
         Err((call, errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))) => {
             let path = device.path.clone();
             Err(DeviceError::Call { path, call, errno })
@@ -328,7 +336,8 @@ fn shown_by_opened(
     }
 }
 
-/// Fills a buffer with what a device or an image has from an offset on, in bytes; false if it ends before.
+/// Fills `buffer` from a device or an image, starting at `offset` in bytes. Returns false if the device ends before the
+/// buffer is full.
 pub(crate) fn read_at(
     device: impl AsFd,
     mut buffer: &mut [u8],
@@ -346,24 +355,27 @@ pub(crate) fn read_at(
     Ok(true)
 }
 
-/// Whether an absolute path has no other spelling without its links.
+/// Returns whether an absolute path has no empty component and neither `.` nor `..`.
 fn is_normal(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     let mut names = bytes.split(|byte| *byte == b'/').skip(1);
     names.all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
-/// Returns the cause of an errno of a path, with the next step.
-fn in_words(errno: Errno) -> &'static str {
+/// Returns the cause and the hint of [`DeviceError::Path`].
+fn path_error(errno: Errno) -> &'static str {
     match errno {
         Errno::NOTDIR => {
-            "something on the way isn't a directory; hint: give the device's path without a / at \
-             its end, and without what follows it"
+            "a component of the path is not a directory; hint: write the device's path without a trailing / \
+             and without anything after it"
         }
         Errno::LOOP => {
-            "its symbolic links lead in a circle, or are too many; hint: give what they are to lead to"
+            "its symbolic links form a circle, or there are too many of them; hint: write the path of the device \
+             that they should lead to"
         }
-        _ => "it, or a name in it, is longer than paths can be; hint: a link can shorten it",
+        _ => {
+            "the path, or a name in it, is too long; hint: make a symbolic link with a shorter path"
+        }
     }
 }
 
@@ -371,7 +383,7 @@ pub(crate) fn own_fd_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// With an article, for sentences.
+/// Returns the name of a kind of file, with an article.
 pub(crate) fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a file",
@@ -396,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_block_device_is_refused_with_what_it_is() {
+    fn a_path_that_is_no_block_device_is_refused_with_the_reason() {
         for (path, start) in [
             ("loop0", "device \"loop0\": not an absolute path"),
             (
@@ -414,18 +426,18 @@ mod tests {
             ),
             (
                 "/proc/self/exe/x",
-                "device \"/proc/self/exe/x\": ENOTDIR: something on the way",
+                "device \"/proc/self/exe/x\": ENOTDIR: a component of the path",
             ),
             (
                 "/dev/null/",
-                "device \"/dev/null/\": ENOTDIR: something on the way",
+                "device \"/dev/null/\": ENOTDIR: a component of the path",
             ),
         ] {
             let error = error(path);
             assert!(error.starts_with(start), "{error}");
         }
         let long = error(&format!("/dev/{}", "x".repeat(256)));
-        assert!(long.contains("ENAMETOOLONG: it, or a name"), "{long}");
+        assert!(long.contains("ENAMETOOLONG: the path, or a name"), "{long}");
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&link, &link).unwrap();

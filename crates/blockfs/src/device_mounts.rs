@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::DeviceNumber;
 
-use crate::bounded::{self, KERNELS_WORD};
+use crate::bounded::{self, MAX_KERNEL_VALUE};
 use crate::device::Device;
 use crate::fstypes::has_anonymous_device;
-use crate::mountinfo::{Line, Mount, MountInfoError, Table};
+use crate::mountinfo::{Mount, MountInfo, MountInfoError, MountInfoLine};
 
 /// The mounts of block devices in a mount table. A node's table has thousands of lines and a pod may have hundreds of
 /// volumes, so the table is read once for all of them.
@@ -29,7 +29,7 @@ pub struct DeviceMount {
 impl DeviceMounts {
     /// Sorts the mounts of a table by their devices. The source of a btrfs is opened once, however many mounts
     /// there are of it.
-    pub fn of(table: &Table) -> Result<Self, MountInfoError> {
+    pub fn from_table(table: &MountInfo) -> Result<Self, MountInfoError> {
         let mut devices: BTreeMap<DeviceNumber, Vec<DeviceMount>> = BTreeMap::new();
         let mut sources: BTreeMap<OsString, Option<DeviceNumber>> = BTreeMap::new();
         let of_devices = |major, fstype: &[u8]| major != 0 || has_anonymous_device(fstype);
@@ -65,14 +65,14 @@ impl DeviceMounts {
 #[must_use]
 pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
-    let info = bounded::read_to_string(Path::new(&path), KERNELS_WORD).ok()?;
+    let info = bounded::read_to_string(Path::new(&path), MAX_KERNEL_VALUE).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     id.trim().parse().ok()
 }
 
 /// Whether a mount may be of a device's file system, by its line alone.
 #[must_use]
-pub fn may_be_on(line: &Line<'_>, device: DeviceNumber) -> bool {
+pub fn may_be_on(line: &MountInfoLine<'_>, device: DeviceNumber) -> bool {
     line.device == device || (line.device.major() == 0 && has_anonymous_device(line.fstype))
 }
 
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn a_table_is_sorted_by_device_in_one_pass() {
-        let table = Table::of_bytes(
+        let table = MountInfo::of_bytes(
             b"1 1 0:1 / / rw - tmpfs /dev/loop3 rw\n\
               2 1 7:3 / /b rw - ext4 /dev/loop3 rw\n\
               3 1 7:4 / /a rw - xfs /dev/loop4 rw\n\
               4 1 0:42 / /c rw - btrfs /dev/there-is-none rw\n\
               5 1 7:3 /sub /a\\040b rw - ext4 /dev/another-name rw\n",
         );
-        let mounts = DeviceMounts::of(&table).unwrap();
+        let mounts = DeviceMounts::from_table(&table).unwrap();
         for (device, expected) in [
             ("7:3", &[(2, "/b"), (5, "/a b")][..]),
             ("7:4", &[(3, "/a")]),
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_mount_is_an_error() {
-        let table = Table::of_bytes(b"1 1 0:1 / /\n");
-        let error = DeviceMounts::of(&table).unwrap_err();
+        let table = MountInfo::of_bytes(b"1 1 0:1 / /\n");
+        let error = DeviceMounts::from_table(&table).unwrap_err();
         assert!(error.to_string().contains("line 1"), "{error}");
     }
 

@@ -1,11 +1,11 @@
-//! The numbers that the kernel knows a block device by: its own, and the sequence number of its disk.
+//! The numbers by which the kernel identifies a block device: its device number, and the sequence number of its disk.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a block device; `7:3` as text and in JSON.
+/// The number of a block device, written `7:3` as text and in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct DeviceNumber {
@@ -14,28 +14,28 @@ pub struct DeviceNumber {
 }
 
 impl DeviceNumber {
-    /// From its parts.
+    /// Creates a device number from its major and minor number.
     #[must_use]
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
 
-    /// Returns the major number, which stands for the driver.
+    /// Returns the major number, which identifies the driver.
     #[must_use]
     pub const fn major(self) -> u32 {
         self.major
     }
 
-    /// Returns the minor number, which stands for one of the driver's devices.
+    /// Returns the minor number, which identifies one of the driver's devices.
     #[must_use]
     pub const fn minor(self) -> u32 {
         self.minor
     }
 }
 
-/// A text that should have been `major:minor`.
+/// The error of parsing a text that is not `major:minor`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a device number; expected major:minor, as 7:3")]
+#[error("{0:?} is not a device number; expected major:minor, such as 7:3")]
 pub struct ParseDeviceNumberError(pub String);
 
 impl fmt::Display for DeviceNumber {
@@ -68,22 +68,22 @@ impl TryFrom<String> for DeviceNumber {
     }
 }
 
-/// The number of a disk among all that the kernel ever made since its boot
-/// (`/sys/block/<disk>/diskseq`, Linux 5.15). A device number is given anew when a disk goes; this one
-/// never is. A loop device has another each time that a file is attached.
+/// The sequence number of a disk (`/sys/block/<disk>/diskseq`, Linux 5.15).
+///
+/// The kernel reuses a device number once its disk is gone, but no sequence number until the next boot. A loop device
+/// gets a new one each time that a file is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSeq(u64);
 
 impl DiskSeq {
-    /// A number that the kernel told.
     pub(crate) const fn new(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// A text that should have been a disk's number.
+/// The error of parsing a text that is not the sequence number of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} isn't a disk's number (decimal, of 64 bits)")]
+#[error("{0:?} is not the sequence number of a disk; expected a decimal number of 64 bits")]
 pub struct ParseDiskSeqError(String);
 
 impl fmt::Display for DiskSeq {
@@ -102,10 +102,10 @@ impl FromStr for DiskSeq {
     }
 }
 
-/// Digits and nothing else: the numbers' own parsers take "+7".
+/// Parses a number that consists of digits alone. `T`'s own parser also accepts a sign, as in `+7`.
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| plain)
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]
@@ -113,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_they_are_written() {
+    fn a_device_number_round_trips_through_text() {
         let number = DeviceNumber::new(259, 1_048_575);
         assert_eq!(number.to_string(), "259:1048575");
         assert_eq!("259:1048575".parse(), Ok(number));
     }
 
     #[test]
-    fn nothing_else_is_a_number() {
+    fn any_other_text_is_no_device_number() {
         for text in [
             "",
             "7",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disks_number_has_digits_alone() {
+    fn a_disk_sequence_number_consists_of_digits() {
         let last = u64::MAX.to_string();
         for text in ["0", "50058", &last] {
             let number: DiskSeq = text.parse().expect(text);

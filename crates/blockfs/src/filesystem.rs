@@ -253,7 +253,7 @@ fn look_at(device: &DeviceFacts) -> DeviceContents {
                 room,
                 logical: device.logical_block()?,
             },
-            None => DeviceContents::Other(contents::look(opened, room)?),
+            None => DeviceContents::Other(contents::identify(opened, room)?),
         })
     };
     looked().unwrap_or(DeviceContents::Unknown)

@@ -118,7 +118,7 @@ pub fn apply(
         if pace.is_due(elapsed, counts.entries) {
             progress(&Progress { counts, elapsed });
         }
-        if deadline.expired() {
+        if deadline.is_expired() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())

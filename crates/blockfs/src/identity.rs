@@ -1,4 +1,4 @@
-//! The identity of a directory or file: the same by whichever path and mount it is reached.
+//! The identity of a directory or file. It doesn't depend on the path by which the file is reached.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -10,67 +10,69 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use crate::errno::Name;
 use crate::{DeviceNumber, openat2};
 
-/// `STATX_MNT_ID_UNIQUE` of `linux/stat.h` (Linux 6.8). An older kernel gives `STATX_MNT_ID` where both are
-/// asked for.
+/// `STATX_MNT_ID_UNIQUE` of `linux/stat.h` (Linux 6.8). If both are requested, an older kernel returns `STATX_MNT_ID`.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The id of a mount. Ids of the two kinds are never equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MountId {
-    /// No other mount has it, or ever had it since the boot (Linux 6.8).
+    /// An id that the kernel doesn't use again until the next boot (Linux 6.8).
     Unique(u64),
-    /// mountinfo's id. It is given to another mount once its own is gone.
+    /// The id in mountinfo. The kernel reuses it once the mount is gone.
     Reusable(u64),
 }
 
-/// The identity of the directory or file that a path leads to, and the mount that it is reached by.
+/// The identity of the directory or file that a path leads to, and the mount that it is reached through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// `st_dev`: in each of btrfs's subvolumes another one.
+pub struct FileIdentity {
+    /// `st_dev`, which differs between the subvolumes of a btrfs.
     pub device: DeviceNumber,
-    /// `st_ino`, unique on its file system while the file exists.
+    /// `st_ino`, which is unique on its file system while the file exists.
     pub inode: u64,
-    /// The mount that it is reached by.
+    /// The mount that it is reached through.
     pub mount: MountId,
-    /// It is that mount's root.
+    /// Whether it is the root of that mount.
     pub is_mount_root: bool,
-    /// It is a directory.
+    /// Whether it is a directory.
     pub is_directory: bool,
 }
 
-impl Identity {
-    /// Returns the identity of what a path leads to, links followed; `None` if it leads to nothing. One
-    /// statx(2), which opens no device. Attributes are taken as they are cached, so that no file server is
-    /// waited for beyond the lookup of the names.
+impl FileIdentity {
+    /// Returns the identity of the file that a path leads to, following symbolic links; `None` if the path leads to
+    /// nothing.
+    ///
+    /// Calls statx(2), which opens no device. Attributes are taken from the cache, so that a file server is waited for
+    /// only to look up the names.
     pub fn of(path: &Path) -> Result<Option<Self>, LookupError> {
         let stat = statx(CWD, path, AtFlags::NO_AUTOMOUNT);
         let stat = LookupError::unless_missing("statx", path, stat)?;
         Ok(stat.map(|stat| Self::from_statx(&stat)))
     }
 
-    /// Returns the identity of what was opened, be it for the path alone (`O_PATH`). `path` is for the error.
+    /// Returns the identity of an open file, which may be open with `O_PATH`. `path` is used in the error only.
     pub fn of_opened(opened: impl AsFd, path: &Path) -> Result<Self, LookupError> {
         let stat = statx(opened, Path::new(""), AtFlags::EMPTY_PATH);
         let stat = stat.map_err(|errno| LookupError::new("statx", path, errno))?;
         Ok(Self::from_statx(&stat))
     }
 
-    /// Returns the identity of what a path leads to, links followed, if the kernel can tell it from memory.
+    /// Returns the identity of the file that a path leads to, following symbolic links, if the kernel has the whole
+    /// path in its cache. Never waits for a disk or a file server.
     #[must_use]
-    pub fn at_once(path: &Path) -> CachedIdentity {
+    pub fn from_cache(path: &Path) -> CachedIdentity {
         match openat2::open_cached(path, ResolveFlags::empty()) {
             Ok(opened) => {
                 Self::of_opened(opened, path).map_or(CachedIdentity::Unknown, CachedIdentity::Found)
             }
-            Err(errno) if is_missing(errno) => CachedIdentity::Nothing,
+            Err(errno) if is_missing(errno) => CachedIdentity::Missing,
             Err(_) => CachedIdentity::Unknown,
         }
     }
 
-    /// Has the automount whose trigger a path leads to mounted, and returns the identity of what is there then;
-    /// `None` if that is nothing. Waits for the daemon of the automount, as bind mounts of the path do.
+    /// Triggers the automount that a path leads to, and returns the identity of the root of what is mounted then;
+    /// `None` if the path leads to nothing. Waits for the automount daemon, as a bind mount of the path does.
     pub fn of_automount(path: &Path) -> Result<Option<Self>, LookupError> {
-        // Without OPEN_TREE_CLONE this opens for the path alone, but with the lookup of a bind mount.
+        // Without OPEN_TREE_CLONE this opens the path with O_PATH, but looks it up as a bind mount does.
         let opened = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLOEXEC);
         let opened = LookupError::unless_missing("open_tree", path, opened)?;
         opened
@@ -94,33 +96,33 @@ impl Identity {
         }
     }
 
-    /// Returns what tells a directory or file from all others of the node: `st_dev` and inode.
+    /// Returns the part of the identity that doesn't depend on the mount: `st_dev` and the inode number.
     #[must_use]
     pub fn file(&self) -> (DeviceNumber, u64) {
         (self.device, self.inode)
     }
 }
 
-/// The answer to a lookup that waits for no disk and no server.
+/// The result of a lookup that doesn't wait for a disk or a file server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachedIdentity {
     /// The path leads to nothing.
-    Nothing,
+    Missing,
     /// The path leads to this directory or file.
-    Found(Identity),
-    /// The kernel would have to ask a disk or a server, or the lookup failed.
+    Found(FileIdentity),
+    /// The kernel would have to wait for a disk or a file server, or the lookup failed.
     Unknown,
 }
 
-fn statx(place: impl AsFd, path: &Path, flags: AtFlags) -> Result<Statx, Errno> {
-    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID | MNT_ID_UNIQUE;
-    rustix::fs::statx(place, path, flags | AtFlags::STATX_DONT_SYNC, wanted)
+fn statx(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<Statx, Errno> {
+    let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::MNT_ID | MNT_ID_UNIQUE;
+    rustix::fs::statx(directory, path, flags | AtFlags::STATX_DONT_SYNC, fields)
 }
 
-/// A path couldn't be looked up, though it may lead to something. It must not be taken for a path that leads to
-/// nothing.
+/// The error of a path that couldn't be looked up, though it may lead to something. It must not be treated like a path
+/// that leads to nothing.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} {}: {}, so it can't be told what the path leads to; hint: {}", path.display(), Name(*errno), hint(*errno))]
+#[error("{call} {}: {}, so it is unknown what the path leads to; hint: {}", path.display(), Name(*errno), hint(*errno))]
 pub struct LookupError {
     /// The system call that failed, as an error message names it.
     pub call: &'static str,
@@ -131,8 +133,8 @@ pub struct LookupError {
 }
 
 impl LookupError {
-    /// Returns what a call gave; `None` where its error says that the path leads to nothing
-    /// (`path_resolution(7)`). Then the delegate's own lookup of it fails as well.
+    /// Returns the result of a system call; `None` if its error means that the path leads to nothing
+    /// (`path_resolution(7)`). The delegate's own lookup of the path then fails as well.
     pub fn unless_missing<T>(
         call: &'static str,
         path: &Path,
@@ -145,7 +147,7 @@ impl LookupError {
         }
     }
 
-    /// Returns the error of a call.
+    /// Creates the error of a system call on a path.
     #[must_use]
     pub fn new(call: &'static str, path: &Path, errno: Errno) -> Self {
         Self {
@@ -156,7 +158,7 @@ impl LookupError {
     }
 }
 
-/// Whether the error of a lookup says that the path leads to nothing (`path_resolution(7)`).
+/// Returns whether the error of a lookup means that the path leads to nothing (`path_resolution(7)`).
 fn is_missing(errno: Errno) -> bool {
     matches!(
         errno,
@@ -173,8 +175,8 @@ fn hint(errno: Errno) -> &'static str {
         Errno::NFILE => "raise the node's limit of open files (sysctl fs.file-max)",
         Errno::NOMEM => "free memory on the node, and create the container again",
         Errno::ACCESS | Errno::PERM => {
-            "root must be able to look the path up: on FUSE that takes the option allow_other, on NFS the \
-             export option no_root_squash"
+            "let root look the path up: FUSE needs the mount option allow_other, NFS the export option \
+             no_root_squash"
         }
         Errno::NOTCONN | Errno::CONNABORTED => {
             "the FUSE program that served the file system of the path has ended: start it again, or unmount \
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_error_that_says_so_means_that_nothing_is_there() {
+    fn only_errors_of_path_resolution_mean_that_the_path_leads_to_nothing() {
         for (errno, is_missing) in [
             (Errno::NOENT, true),
             (Errno::NOTDIR, true),
@@ -220,19 +222,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_the_same_by_whichever_path_and_another_is_not() {
-        let lab = tempfile::tempdir().unwrap();
-        let path = |name: &str| lab.path().join(name);
+    fn a_file_has_the_same_identity_by_every_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
         for name in ["a", "b"] {
             std::fs::create_dir(path(name)).unwrap();
         }
         std::fs::write(path("file"), "").unwrap();
         std::os::unix::fs::symlink("a", path("link")).unwrap();
-        let of = |name: &str| Identity::of(&path(name)).unwrap();
+        let of = |name: &str| FileIdentity::of(&path(name)).unwrap();
         assert_eq!(of("a"), of("link"));
         for name in ["a", "file"] {
             let opened = std::fs::File::open(path(name)).unwrap();
-            let opened = Identity::of_opened(opened, &path(name)).unwrap();
+            let opened = FileIdentity::of_opened(opened, &path(name)).unwrap();
             assert_eq!(of(name), Some(opened), "{name}");
         }
         let [a, b, file] = ["a", "b", "file"].map(|name| of(name).unwrap());
@@ -240,17 +242,20 @@ mod tests {
         assert_eq!(a.mount, b.mount);
         assert!(a.is_directory && !file.is_directory && !a.is_mount_root);
         for name in ["a", "file", "link"] {
-            let at_once = Identity::at_once(&path(name));
-            assert_eq!(at_once, CachedIdentity::Found(of(name).unwrap()), "{name}");
+            let cached = FileIdentity::from_cache(&path(name));
+            assert_eq!(cached, CachedIdentity::Found(of(name).unwrap()), "{name}");
         }
         for missing in ["none", "file/x", "none/x"] {
             assert_eq!(of(missing), None, "{missing}");
-            let at_once = Identity::at_once(&path(missing));
-            assert!(!matches!(at_once, CachedIdentity::Found(_)), "{missing}");
+            let cached = FileIdentity::from_cache(&path(missing));
+            assert!(!matches!(cached, CachedIdentity::Found(_)), "{missing}");
         }
-        assert_eq!(Identity::at_once(&path("none")), CachedIdentity::Nothing);
+        assert_eq!(
+            FileIdentity::from_cache(&path("none")),
+            CachedIdentity::Missing
+        );
         assert!(
-            Identity::of(Path::new("/proc"))
+            FileIdentity::of(Path::new("/proc"))
                 .unwrap()
                 .unwrap()
                 .is_mount_root

@@ -1,14 +1,13 @@
-//! The running kernel: its version, for behaviour that no refused call tells of, and whether it enforces an SELinux
-//! policy.
+//! Properties of the running kernel: its version, for behaviour that can't be found out by trying a call, and whether it
+//! enforces an SELinux policy.
 
 use std::path::Path;
 
-use crate::bounded::{self, KERNELS_WORD};
+use crate::bounded::{self, MAX_KERNEL_VALUE};
 
-/// Major and minor number of a kernel.
+/// The major and minor version of a kernel.
 pub(crate) type KernelVersion = (u32, u32);
 
-/// Returns the version of the running kernel.
 pub(crate) fn version() -> KernelVersion {
     let name = rustix::system::uname();
     parse(&name.release().to_string_lossy())
@@ -21,11 +20,11 @@ fn parse(release: &str) -> KernelVersion {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Whether the host enforces an SELinux policy (selinuxfs; getenforce(8) reads the same).
+/// Returns whether the host enforces an SELinux policy. Reads selinuxfs, as getenforce(8) does.
 #[must_use]
 pub fn enforces_selinux() -> bool {
-    let word = bounded::read(Path::new("/sys/fs/selinux/enforce"), KERNELS_WORD);
-    word.is_ok_and(|word| word.trim_ascii() == b"1")
+    let value = bounded::read(Path::new("/sys/fs/selinux/enforce"), MAX_KERNEL_VALUE);
+    value.is_ok_and(|value| value.trim_ascii() == b"1")
 }
 
 #[cfg(test)]

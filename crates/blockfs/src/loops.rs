@@ -25,8 +25,8 @@ pub use image::LoopDevice;
 use crate::Deadline;
 use crate::device::{Device, DeviceError};
 use crate::sys::loops::{
-    AUTOCLEAR, DIRECT_IO, READ_ONLY, clear_loop, configure_loop, free_loop, keep_loop, loop_status,
-    refresh_loop, set_read_only as set_device_read_only,
+    AUTOCLEAR, DIRECT_IO, READ_ONLY, attach_loop, clear_autoclear, detach_loop, find_free_loop,
+    loop_status, set_read_only as set_device_read_only, update_loop_size,
 };
 use holders::holders;
 use image::{Image, OpenLoop, failed};
@@ -40,8 +40,10 @@ pub fn find(image: &Path) -> Result<Option<LoopDevice>, LoopError> {
 
 /// Returns all loop devices of files that have the image's name, also of one that was unlinked. [`find`] tells the
 /// image itself from other files of its name.
-pub fn named(image: &Path) -> Result<Vec<Device>, LoopError> {
-    Ok(Device::loops_named(image.file_name().unwrap_or_default())?)
+pub fn find_by_name(image: &Path) -> Result<Vec<Device>, LoopError> {
+    Ok(Device::loop_devices_by_file_name(
+        image.file_name().unwrap_or_default(),
+    )?)
 }
 
 /// Whether a device is a loop device, attached to a file or not.
@@ -54,7 +56,7 @@ pub fn is_loop(device: DeviceNumber) -> bool {
 
 /// Whether the path of a loop device leads to one without a file, or to nothing: it was detached, and its node may have
 /// been removed.
-pub fn is_idle(device: &Path) -> Result<bool, LoopError> {
+pub fn is_detached(device: &Path) -> Result<bool, LoopError> {
     match Device::open(device) {
         Ok(device) => Ok(is_loop(device.number()) && device.backing_file()?.is_none()),
         Err(DeviceError::Missing { .. }) => Ok(true),
@@ -101,7 +103,7 @@ fn kept(image: &Image) -> Result<Option<LoopDevice>, LoopError> {
         return Ok(None);
     };
     if held.status.flags & AUTOCLEAR != 0 {
-        match keep_loop(&held.open) {
+        match clear_autoclear(&held.open) {
             Ok(()) => {}
             // It has gone meanwhile.
             Err(Errno::NXIO) => return Ok(None),
@@ -120,8 +122,8 @@ fn configured(
     let control = |call| move |errno| LoopError::Control { call, errno };
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let handle = open(CONTROL, flags, Mode::empty()).map_err(control("open"))?;
-    let free = free_loop(&handle).map_err(control("ioctl(LOOP_CTL_GET_FREE)"))?;
-    let Some(device) = Device::of_number(DeviceNumber::new(MAJOR, free))? else {
+    let free = find_free_loop(&handle).map_err(control("ioctl(LOOP_CTL_GET_FREE)"))?;
+    let Some(device) = Device::find_by_number(DeviceNumber::new(MAJOR, free))? else {
         // Removed again, by LOOP_CTL_REMOVE.
         return Ok(None);
     };
@@ -130,7 +132,7 @@ fn configured(
     let opened = opened.map_err(|errno| failed(&device, "open", errno))?;
     let file = image.open(read_only)?;
     let flags = if read_only { READ_ONLY } else { 0 };
-    let configure = |flags| configure_loop(&opened, &file, image.path(), flags, BLOCK_SIZE);
+    let configure = |flags| attach_loop(&opened, &file, image.path(), flags, BLOCK_SIZE);
     let done = match configure(flags | DIRECT_IO) {
         // Not every kernel goes on without it by itself.
         Err(Errno::INVAL) => configure(flags),
@@ -180,7 +182,7 @@ pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
     // From here on nobody can mount it. `held` is open since before the claim, so that the device still
     // shows the image.
     let shown = held.device.backing_file()?;
-    clear_loop(&claim).map_err(held.failed("ioctl(LOOP_CLR_FD)"))?;
+    detach_loop(&claim).map_err(held.failed("ioctl(LOOP_CLR_FD)"))?;
     let OpenLoop { device, open, .. } = held;
     drop((open, claim));
     let gone = Deadline::after(CLOSING).poll(|| {
@@ -207,7 +209,7 @@ fn stays(image: &Image, device: &Device) -> Result<bool, LoopError> {
     let Some(held) = OpenLoop::of(image)? else {
         return Ok(false);
     };
-    match keep_loop(&held.open) {
+    match clear_autoclear(&held.open) {
         Ok(()) => Ok(true),
         Err(Errno::NXIO) => Ok(false),
         Err(errno) => Err(failed(device, "ioctl(LOOP_SET_STATUS64)", errno)),
@@ -232,7 +234,7 @@ fn make_writable(device: &Device) -> Result<(), LoopError> {
 /// Makes the device as large as its image is now, and returns its size in bytes.
 pub fn refresh(image: &Path) -> Result<u64, LoopError> {
     let held = held(image)?;
-    refresh_loop(&held.open).map_err(held.failed("ioctl(LOOP_SET_CAPACITY)"))?;
+    update_loop_size(&held.open).map_err(held.failed("ioctl(LOOP_SET_CAPACITY)"))?;
     Ok(held.device.size()?)
 }
 

@@ -1,4 +1,4 @@
-//! Kinds of mounts whose sources lead elsewhere than their paths say.
+//! Kinds of mounts whose files are not, or not only, where the path of the mount says: overlays and automounts.
 
 use std::ffi::OsStr;
 
@@ -13,17 +13,18 @@ const AUTOFS: u64 = 0x0187;
 /// The kind of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountKind {
-    /// The kernel's overlay file system. fuse-overlayfs isn't told from another FUSE file system.
+    /// The kernel's overlay file system. fuse-overlayfs can't be distinguished from other FUSE file systems and counts
+    /// as [`Other`](Self::Other).
     Overlay,
-    /// An automount's trigger: something else is mounted there once it is used.
+    /// The trigger of an automount. The automount daemon mounts another file system there once the path is used.
     Autofs,
-    /// Any other.
+    /// Any other mount.
     Other,
 }
 
 impl MountKind {
-    /// Returns the kind of a mount; `None` if the kernel doesn't tell without the mount table (before Linux 6.8). No
-    /// file server is asked, unlike by statfs(2), which waits for one that doesn't answer.
+    /// Returns the kind of a mount; `None` if the kernel can't report it without the mount table (before Linux 6.8).
+    /// Waits for no file server. statfs(2) would.
     #[must_use]
     pub fn of(mount: MountId) -> Option<Self> {
         let MountId::Unique(id) = mount else {
@@ -36,9 +37,9 @@ impl MountKind {
         })
     }
 
-    /// Returns the kind by mountinfo's type.
+    /// Returns the kind of a mount with this file system type in mountinfo.
     #[must_use]
-    pub fn by_type(fstype: &OsStr) -> Self {
+    pub fn from_fstype(fstype: &OsStr) -> Self {
         match fstype.as_encoded_bytes() {
             b"overlay" => Self::Overlay,
             b"autofs" => Self::Autofs,
@@ -52,11 +53,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::identity::Identity;
+    use crate::identity::FileIdentity;
 
     #[test]
-    fn only_what_leads_elsewhere_has_a_kind() {
-        let proc = Identity::of(Path::new("/proc")).unwrap().unwrap();
+    fn only_overlays_and_automounts_have_a_kind_of_their_own() {
+        let proc = FileIdentity::of(Path::new("/proc")).unwrap().unwrap();
         assert!(matches!(
             MountKind::of(proc.mount),
             None | Some(MountKind::Other)
@@ -70,7 +71,11 @@ mod tests {
             ("fuse.fuse-overlayfs", MountKind::Other),
             ("ext4", MountKind::Other),
         ] {
-            assert_eq!(MountKind::by_type(OsStr::new(fstype)), expected, "{fstype}");
+            assert_eq!(
+                MountKind::from_fstype(OsStr::new(fstype)),
+                expected,
+                "{fstype}"
+            );
         }
     }
 }

@@ -96,7 +96,7 @@ pub enum MountInfoError {
     /// A line isn't one of mountinfo's. The kernel doesn't write such lines: something else is
     /// mounted on /proc.
     #[error("{}: line {line} ({text:?}) has no valid {field}; hint: is that a procfs?", path.display())]
-    Line {
+    InvalidLine {
         /// The file that was read.
         path: PathBuf,
         /// The number of the line, counted from 1.
@@ -111,12 +111,12 @@ pub enum MountInfoError {
 /// Reads the mounts that process `pid` sees, in the order they were mounted over one another: of
 /// two at the same place the later one is on top.
 pub fn read(pid: i32) -> Result<Vec<Mount>, MountInfoError> {
-    Table::of(pid)?.select(|_| true)
+    MountInfo::of_process(pid)?.select(|_| true)
 }
 
 /// Reads the mounts that the calling *thread* sees: setns(2) and unshare(2) change one thread.
 pub fn read_own() -> Result<Vec<Mount>, MountInfoError> {
-    Table::own()?.select(|_| true)
+    MountInfo::of_thread()?.select(|_| true)
 }
 
 /// Of a mount table. A pod may fill its own, with mounts that have long names and many; what can't be
@@ -125,19 +125,19 @@ const MOST_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A namespace's mounts as they were read: a node has thousands, of which a few are wanted.
 #[derive(Debug)]
-pub struct Table {
+pub struct MountInfo {
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-impl Table {
+impl MountInfo {
     /// Reads the mounts that process `pid` sees, as [`read`] does.
-    pub fn of(pid: i32) -> Result<Self, MountInfoError> {
+    pub fn of_process(pid: i32) -> Result<Self, MountInfoError> {
         Self::read(format!("/proc/{pid}/mountinfo").into())
     }
 
     /// Reads the mounts that the calling thread sees, as [`read_own`] does.
-    pub fn own() -> Result<Self, MountInfoError> {
+    pub fn of_thread() -> Result<Self, MountInfoError> {
         Self::read("/proc/thread-self/mountinfo".into())
     }
 
@@ -158,8 +158,11 @@ impl Table {
     }
 
     /// The mounts whose lines are wanted, in their order.
-    pub fn select(&self, wanted: impl Fn(&Line<'_>) -> bool) -> Result<Vec<Mount>, MountInfoError> {
-        select(&self.bytes, &wanted).map_err(|bad| MountInfoError::Line {
+    pub fn select(
+        &self,
+        wanted: impl Fn(&MountInfoLine<'_>) -> bool,
+    ) -> Result<Vec<Mount>, MountInfoError> {
+        select(&self.bytes, &wanted).map_err(|bad| MountInfoError::InvalidLine {
             path: self.path.clone(),
             line: bad.line,
             field: bad.field,
@@ -193,14 +196,14 @@ pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, InvalidLine> {
 /// Those of the lines that are wanted.
 pub(crate) fn select(
     contents: &[u8],
-    wanted: &dyn Fn(&Line<'_>) -> bool,
+    wanted: &dyn Fn(&MountInfoLine<'_>) -> bool,
 ) -> Result<Vec<Mount>, InvalidLine> {
     let mut mounts = Vec::new();
     for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
         if text.is_empty() {
             continue;
         }
-        let line = Line::parse(text).map_err(|field| InvalidLine {
+        let line = MountInfoLine::parse(text).map_err(|field| InvalidLine {
             line: index + 1,
             field,
             text: String::from_utf8_lossy(text).into_owned(),
@@ -214,7 +217,7 @@ pub(crate) fn select(
 
 /// A [`Mount`] as the kernel writes it, with escapes in its names.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct MountInfoLine<'a> {
     /// The mount's id.
     pub id: u32,
     /// The id of the mount it is on.
@@ -232,7 +235,7 @@ pub struct Line<'a> {
     super_options: &'a [u8],
 }
 
-impl<'a> Line<'a> {
+impl<'a> MountInfoLine<'a> {
     /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
     fn parse(line: &'a [u8]) -> Result<Self, &'static str> {
         // Splitting at single spaces keeps an empty source ("- tmpfs  rw") an empty field.

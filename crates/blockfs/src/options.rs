@@ -12,9 +12,9 @@ use std::fmt;
 use rustix::mount::MountAttrFlags;
 
 use crate::fstypes::{self, OptionRules};
-pub use bind_options::missing;
+pub use bind_options::missing_bind_options;
 pub use error::OptionsError;
-pub use lists::stored;
+pub use lists::for_storage;
 use table::{Meaning, SuperblockOption};
 
 /// fsconfig(2) takes no longer string, key or value, in bytes.
@@ -115,7 +115,7 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
 /// A superblock's options as the kernel shows them, without the quotation marks that it puts around a
 /// label with commas; `None` where they aren't closed.
 #[must_use]
-pub fn shown(options: &str) -> Option<Vec<String>> {
+pub fn parse_shown(options: &str) -> Option<Vec<String>> {
     let unquoted = |option: &str| match option.split_once('=') {
         Some((key, value)) => format!("{key}={}", lists::unquote(value)),
         None => option.to_owned(),

@@ -13,7 +13,7 @@ use crate::mountinfo::Mount;
 /// A backslash in `lowerdir`, `upperdir` or `workdir` usually escapes the next character, but not on every
 /// kernel and not in fuse-overlayfs. Such a directory is returned in both forms.
 #[must_use]
-pub fn layers(options: &[u8]) -> Vec<PathBuf> {
+pub fn layers_in_options(options: &[u8]) -> Vec<PathBuf> {
     split(options, b',').flat_map(layers_of_option).collect()
 }
 
@@ -21,7 +21,7 @@ pub fn layers(options: &[u8]) -> Vec<PathBuf> {
 /// from the overlay's root; nothing for any other mount. A relative directory is below the working directory of
 /// the process that mounted the overlay, which the kernel doesn't tell.
 #[must_use]
-pub fn layers_of(mount: &Mount, below: &Path) -> Vec<PathBuf> {
+pub fn layers_of_mount(mount: &Mount, below: &Path) -> Vec<PathBuf> {
     if mount.fstype != "overlay" {
         return Vec::new();
     }
@@ -110,7 +110,7 @@ mod tests {
             ("xlowerdir=/a", &[]),
         ] {
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-            assert_eq!(layers(options.as_bytes()), expected, "{options}");
+            assert_eq!(layers_in_options(options.as_bytes()), expected, "{options}");
         }
     }
 
@@ -129,7 +129,11 @@ mod tests {
             ),
         ] {
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-            assert_eq!(layers_of(&mounts[0], Path::new(below)), expected, "{below}");
+            assert_eq!(
+                layers_of_mount(&mounts[0], Path::new(below)),
+                expected,
+                "{below}"
+            );
         }
     }
 
@@ -151,12 +155,16 @@ mod tests {
             let line = format!("36 35 0:50 / /m rw - overlay overlay {options}");
             let mounts = mountinfo::parse(line.as_bytes()).unwrap();
             let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-            assert_eq!(layers_of(&mounts[0], Path::new("/")), expected, "{options}");
+            assert_eq!(
+                layers_of_mount(&mounts[0], Path::new("/")),
+                expected,
+                "{options}"
+            );
         }
         let other = b"36 35 0:50 / /m rw - tmpfs tmpfs rw,lowerdir=/a";
         let mounts = mountinfo::parse(other).unwrap();
         assert_eq!(
-            layers_of(&mounts[0], Path::new("/")),
+            layers_of_mount(&mounts[0], Path::new("/")),
             <[PathBuf; 0]>::default()
         );
     }

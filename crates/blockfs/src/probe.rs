@@ -1,5 +1,5 @@
-//! Probes which file system a device holds, by its superblock. The result serves error sentences and the comparison of
-//! UUIDs, and never chooses what is mounted.
+//! Finds out which file system a device holds, by its superblock. The result is used in error messages and to compare
+//! UUIDs. It never decides which type is mounted.
 
 use std::os::fd::AsFd;
 
@@ -9,9 +9,9 @@ use crate::device::DeviceFacts;
 use crate::fstypes::{self, FILE_SYSTEMS};
 pub use crate::signature::{Restriction, Signature, Uuid};
 
-/// Whether the device's file system can't be mounted read-write at all, because of its type or of a
-/// flag in its superblock. Reads the device.
-pub fn is_read_only_by_nature(device: &DeviceFacts, fstype: &str) -> bool {
+/// Returns whether the device's file system can never be mounted read-write, because of its type or of a flag in its
+/// superblock. Reads the device; an error of reading it counts as `false`.
+pub fn is_always_read_only(device: &DeviceFacts, fstype: &str) -> bool {
     if fstypes::is_read_only_type(fstype) {
         return true;
     }
@@ -19,13 +19,13 @@ pub fn is_read_only_by_nature(device: &DeviceFacts, fstype: &str) -> bool {
     found.is_some_and(|found| found.is_read_only)
 }
 
-/// Returns the superblock on a device, which is looked for once; see [`probe`].
+/// Returns the signature on a device. Probes the device at the first call and then returns the same result.
 pub(crate) fn signature(device: &DeviceFacts) -> Result<Option<Signature>, Errno> {
     device.signature(|opened| probe(opened))
 }
 
-/// Looks for the superblocks on an open device (or image); `None` when none of them is there,
-/// which includes a device too small to hold one. Errors are pread(2)'s, EIO above all.
+/// Returns the signature of the file system on an open device or image; `None` if it holds no known superblock or is
+/// too small for one. Fails with the error of pread(2), usually EIO.
 pub fn probe(device: impl AsFd) -> Result<Option<Signature>, Errno> {
     for superblock in FILE_SYSTEMS.iter().filter_map(|it| it.superblock.as_ref()) {
         if let Some(found) = superblock.read_from(&device)? {

@@ -291,7 +291,7 @@ fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
 /// Gives the calling thread a root, a working directory and a umask that other threads don't share:
 /// setns(2) of a mount namespace is refused to a thread that shares them, and one that ends does so
 /// for a moment after it was joined (`do_exit` tells of the end before it lets go of them).
-pub fn unshare_place() -> Result<(), Errno> {
+pub fn unshare_fs() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_FS)
 }
 

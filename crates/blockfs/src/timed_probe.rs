@@ -1,5 +1,5 @@
-//! Probes of paths and devices that may hang: a process makes them, and is waited for with a limit. What has answered
-//! that process will answer this one.
+//! Probes paths and loop devices that may hang. A separate process makes the probes, and this one waits for it with a
+//! time limit. Whatever has answered that process will answer this one, too.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,183 +15,192 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Deadline;
 use crate::errno::Name;
-use crate::sys::probe_process::{Answer, Board, MOST_LOOPS, Question, ended, start_asking};
+use crate::sys::probe_process::{
+    MAX_LOOP_PROBES, Probe, ProbeResult, SharedResults, has_ended, start_probe_process,
+};
 
 /// The error of probes whose results are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
     /// The probing process couldn't be started.
-    #[error("{call}: {}; hint: is there a limit on processes, open files or memory?", Name(*errno))]
+    #[error("{call}: {}; hint: check the limits on processes, open files and memory", Name(*errno))]
     Call {
-        /// The call.
+        /// The name of the system call.
         call: &'static str,
         /// The error number.
         errno: Errno,
     },
     /// The probing process was killed.
-    #[error("the process that asks was killed; hint: is there no memory left?")]
-    Lost,
-    /// Even the probe that always answers got no answer.
-    #[error("there is no answer to anything in time; hint: is the node overloaded?")]
+    #[error("the probing process was killed; hint: check whether the node has run out of memory")]
+    Killed,
+    /// Not even the control probe, which never hangs, has finished in time.
+    #[error("no probe has finished in time; hint: check whether the node is overloaded")]
     Slow,
-    /// So many probes are stuck that others may be without an answer for that reason.
+    /// This many probes are stuck, so that others may not have been made at all.
     #[error("{0} device probes are stuck; hint: `ps` shows their processes, in state D")]
     TooMany(usize),
 }
 
-/// The number of processes that probe at once.
-const AT_ONCE: usize = 256;
+/// The largest number of processes that probe at the same time.
+const MAX_PROCESSES: usize = 256;
 
-/// The number of processes that may be stuck, with those of earlier calls.
-const MOST: usize = 2 * AT_ONCE;
+/// The largest number of processes, including those of earlier calls that are stuck.
+const MAX_STUCK_PROCESSES: usize = 2 * MAX_PROCESSES;
 
-/// Stuck processes, until they have ended.
-static LEFT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// Processes that are stuck, until they have ended.
+static STUCK: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Returns a probe of a path by stat(2). A path with a NUL byte leads to nothing.
+/// Returns a probe of a path by stat(2). A path with a NUL byte is treated as one that leads to nothing.
 #[must_use]
-pub fn about_path(path: &Path) -> Question {
-    Question::Path(c_string(path))
+pub fn path_probe(path: &Path) -> Probe {
+    Probe::Path(c_string(path))
 }
 
-/// Returns a probe of a loop device, by its node.
-pub(crate) fn about_loop(node: &Path) -> Question {
-    Question::Loop(c_string(node))
+/// Returns a probe of a loop device, by the path of its device node.
+pub(crate) fn loop_probe(node: &Path) -> Probe {
+    Probe::LoopDevice(c_string(node))
 }
 
 fn c_string(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Makes probes, and returns their answers; `None` stands for one that hangs. Blocks as long as `limit` for those that
-/// hang, usually once or twice.
-pub fn ask_all(questions: &[Question], limit: Duration) -> Result<Vec<Option<Answer>>, ProbeError> {
-    let control = Question::Path(c"/".to_owned());
-    let question = |number: u32| questions.get(number as usize).unwrap_or(&control);
-    by_rounds(questions.len(), |lists, answers| {
-        ask(lists, question, limit, answers)
+/// Makes probes and returns their results in the same order; `None` stands for a probe that hangs. If some hang, blocks
+/// for as long as `limit`, usually once or twice.
+pub fn run_probes(
+    probes: &[Probe],
+    limit: Duration,
+) -> Result<Vec<Option<ProbeResult>>, ProbeError> {
+    let control = Probe::Path(c"/".to_owned());
+    let probe = |index: u32| probes.get(index as usize).unwrap_or(&control);
+    run_rounds(probes.len(), |batches, results| {
+        run_batches(batches, probe, limit, results)
     })
 }
 
-/// Numbers of questions, which one process asks in their order.
-type List = Vec<u32>;
+/// The indexes of probes that one process makes one after the other.
+type Batch = Vec<u32>;
 
-/// Has questions asked until it is known which of them hang: by one process, or few, all of them, since
-/// mostly none does; then by many those that it didn't come to, until each has one of its own. The number after
-/// the last stands for something that always answers: where that doesn't, the others say nothing
-/// either.
-fn by_rounds<A: Clone>(
+/// Runs rounds of batches until it is known which of `count` probes hang.
+///
+/// In the first round one process, or few, make all probes, because usually none hangs. In each further round many
+/// processes make those probes that haven't finished, until each probe has a process of its own. The index after the
+/// last stands for a control probe, which never hangs. If it doesn't finish, the others not finishing means nothing.
+fn run_rounds<R: Clone>(
     count: usize,
-    mut ask: impl FnMut(&[List], &mut [Option<A>]) -> Result<(), ProbeError>,
-) -> Result<Vec<Option<A>>, ProbeError> {
+    mut run_batches: impl FnMut(&[Batch], &mut [Option<R>]) -> Result<(), ProbeError>,
+) -> Result<Vec<Option<R>>, ProbeError> {
     let control = u32::try_from(count).unwrap_or(u32::MAX);
-    let mut silent: List = (0..control).collect();
-    let mut answers = vec![None; count + 1];
-    if !silent.is_empty() {
-        let lists: Vec<List> = silent.chunks(MOST_LOOPS).map(<[u32]>::to_vec).collect();
-        ask(&lists, &mut answers)?;
+    let mut unfinished: Batch = (0..control).collect();
+    let mut results = vec![None; count + 1];
+    if !unfinished.is_empty() {
+        let batches: Vec<Batch> = unfinished
+            .chunks(MAX_LOOP_PROBES)
+            .map(<[u32]>::to_vec)
+            .collect();
+        run_batches(&batches, &mut results)?;
     }
-    let mut has_own = false;
+    let mut was_one_per_process = false;
     loop {
-        let before = silent.len();
-        silent.retain(|number| answers[*number as usize].is_none());
-        if silent.is_empty() || has_own {
+        let before = unfinished.len();
+        unfinished.retain(|index| results[*index as usize].is_none());
+        if unfinished.is_empty() || was_one_per_process {
             break;
         }
-        if answers[count].is_some() && silent.len() == before {
+        if results[count].is_some() && unfinished.len() == before {
             return Err(ProbeError::TooMany(before));
         }
-        let size = silent.len().div_ceil(AT_ONCE);
-        has_own = size == 1;
-        let mut lists: Vec<List> = silent.chunks(size).map(<[u32]>::to_vec).collect();
-        lists.push(vec![control]);
-        answers[count] = None;
-        ask(&lists, &mut answers)?;
-        if answers[count].is_none() {
+        let size = unfinished.len().div_ceil(MAX_PROCESSES);
+        was_one_per_process = size == 1;
+        let mut batches: Vec<Batch> = unfinished.chunks(size).map(<[u32]>::to_vec).collect();
+        batches.push(vec![control]);
+        results[count] = None;
+        run_batches(&batches, &mut results)?;
+        if results[count].is_none() {
             return Err(ProbeError::Slow);
         }
     }
-    answers.truncate(count);
-    Ok(answers)
+    results.truncate(count);
+    Ok(results)
 }
 
-/// Lets a process ask each of the lists, and takes their answers once all have ended, or the time is over.
-fn ask<'q>(
-    lists: &[List],
-    question: impl Fn(u32) -> &'q Question,
+/// Has one process make the probes of each batch. Takes the results once all processes have ended, or when the time
+/// limit has passed.
+fn run_batches<'p>(
+    batches: &[Batch],
+    probe: impl Fn(u32) -> &'p Probe,
     limit: Duration,
-    answers: &mut [Option<Answer>],
+    results: &mut [Option<ProbeResult>],
 ) -> Result<(), ProbeError> {
-    let call = |call| move |errno| ProbeError::Call { call, errno };
-    let board = Board::new(answers.len()).map_err(call("mmap"))?;
-    let (ends, end) = pipe_with(PipeFlags::CLOEXEC).map_err(call("pipe2"))?;
-    let mut asking = Asking::default();
-    for list in lists {
-        asking.make_room()?;
-        let list: Vec<(u32, &Question)> = list.iter().map(|it| (*it, question(*it))).collect();
-        let process = start_asking(&list, &board, &end).map_err(call("clone"))?;
-        asking.processes.push(process);
+    let failed = |call| move |errno| ProbeError::Call { call, errno };
+    let shared = SharedResults::new(results.len()).map_err(failed("mmap"))?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("pipe2"))?;
+    let mut running = ProbeProcesses::default();
+    for batch in batches {
+        running.check_limit()?;
+        let batch: Vec<(u32, &Probe)> = batch.iter().map(|it| (*it, probe(*it))).collect();
+        let process = start_probe_process(&batch, &shared, &writer).map_err(failed("clone"))?;
+        running.processes.push(process);
     }
-    drop(end);
-    asking.are_done = have_ended(&ends, &Deadline::after(limit)).map_err(call("poll"))?;
-    let mut are_all_there = true;
-    for number in lists.iter().flatten() {
-        let answer = board.answer(*number);
-        are_all_there &= answer.is_some();
-        if let Some(known) = answers.get_mut(*number as usize) {
-            *known = answer.or(*known);
+    drop(writer);
+    running.have_ended = wait_for_end(&reader, &Deadline::after(limit)).map_err(failed("poll"))?;
+    let mut are_complete = true;
+    for index in batches.iter().flatten() {
+        let result = shared.get(*index);
+        are_complete &= result.is_some();
+        if let Some(known) = results.get_mut(*index as usize) {
+            *known = result.or(*known);
         }
     }
-    if asking.are_done && !are_all_there {
-        return Err(ProbeError::Lost);
+    if running.have_ended && !are_complete {
+        return Err(ProbeError::Killed);
     }
     Ok(())
 }
 
-/// Whether nobody has the other end of the pipe open any more, within the time.
-fn have_ended(ends: &OwnedFd, deadline: &Deadline) -> Result<bool, Errno> {
+/// Waits until no process has the writing end of the pipe open any more. Returns false if the deadline passes first.
+fn wait_for_end(reader: &OwnedFd, deadline: &Deadline) -> Result<bool, Errno> {
     loop {
-        let left = deadline.remaining().map(Timespec::try_from);
-        let left = left.and_then(Result::ok);
-        let mut events = [PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::empty())];
-        match poll(&mut events, left.as_ref()) {
+        let remaining = deadline.remaining().map(Timespec::try_from);
+        let remaining = remaining.and_then(Result::ok);
+        let mut events = [PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::empty())];
+        match poll(&mut events, remaining.as_ref()) {
             Err(Errno::INTR) => {}
             ready => return Ok(ready? > 0),
         }
     }
 }
 
-/// The processes that ask: they are ended with this.
+/// The processes of one call. They are killed when this is dropped.
 #[derive(Default)]
-struct Asking {
+struct ProbeProcesses {
     processes: Vec<Pid>,
-    /// They have ended.
-    are_done: bool,
+    have_ended: bool,
 }
 
-impl Asking {
-    /// Another one may be started.
-    fn make_room(&self) -> Result<(), ProbeError> {
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        left.retain(|process| !ended(*process, false));
-        let all = left.len() + self.processes.len();
-        if all < MOST {
+impl ProbeProcesses {
+    /// Fails if no further process may be started.
+    fn check_limit(&self) -> Result<(), ProbeError> {
+        let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
+        stuck.retain(|process| !has_ended(*process, false));
+        let all = stuck.len() + self.processes.len();
+        if all < MAX_STUCK_PROCESSES {
             return Ok(());
         }
         Err(ProbeError::TooMany(all))
     }
 }
 
-impl Drop for Asking {
+impl Drop for ProbeProcesses {
     fn drop(&mut self) {
-        let are_done = self.are_done;
-        for process in self.processes.iter().filter(|_| !are_done) {
-            // It isn't waited for yet, so that the number is still its own.
+        let have_ended = self.have_ended;
+        for process in self.processes.iter().filter(|_| !have_ended) {
+            // The process hasn't been waited for, so the pid can't be another process's yet.
             let _ = kill_process(*process, Signal::KILL);
         }
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        let hanging = self.processes.drain(..);
-        left.extend(hanging.filter(|process| !ended(*process, are_done)));
+        let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let processes = self.processes.drain(..);
+        stuck.extend(processes.filter(|process| !has_ended(*process, have_ended)));
     }
 }
 
@@ -200,69 +209,71 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_answers_is_told_whatever_the_answer_is() {
-        let questions = ["/", "/no/such", "/proc/self/exe/x"].map(|path| about_path(path.as_ref()));
-        let loops = ["/dev/null", "/no/such"].map(|path| about_loop(path.as_ref()));
-        let all: Vec<Question> = questions
+    fn a_probe_that_fails_has_finished_as_well() {
+        let paths = ["/", "/no/such", "/proc/self/exe/x"].map(|path| path_probe(path.as_ref()));
+        let loops = ["/dev/null", "/no/such"].map(|path| loop_probe(path.as_ref()));
+        let all: Vec<Probe> = paths
             .into_iter()
             .chain(loops)
             .cycle()
             .take(20_000)
             .collect();
         let limit = Duration::from_secs(60);
-        let answers = |questions: &[Question]| ask_all(questions, limit).unwrap();
-        let none = Some(Answer { shown: None });
-        assert_eq!(answers(&all), vec![none; 20_000]);
-        assert_eq!(answers(&[]), []);
+        let results = |probes: &[Probe]| run_probes(probes, limit).unwrap();
+        let finished = Some(ProbeResult { loop_status: None });
+        assert_eq!(results(&all), vec![finished; 20_000]);
+        assert_eq!(results(&[]), []);
     }
-    /// With some that hang, and some that a process hasn't the time for: which are answered, and how many
-    /// processes each round takes.
-    fn rounds(
+
+    /// Runs rounds in which each process stops at the first probe that hangs. Returns the results, and the number of
+    /// processes in each round.
+    fn run(
         count: usize,
         hangs: impl Fn(u32) -> bool,
     ) -> (Result<Vec<Option<()>>, ProbeError>, Vec<usize>) {
-        let mut rounds = Vec::new();
-        let answers = by_rounds(count, |lists, answers| {
-            rounds.push(lists.len());
-            for list in lists {
-                for number in list.iter().take_while(|number| !hangs(**number)) {
-                    answers[*number as usize] = Some(());
+        let mut processes = Vec::new();
+        let results = run_rounds(count, |batches, results| {
+            processes.push(batches.len());
+            for batch in batches {
+                for index in batch.iter().take_while(|index| !hangs(**index)) {
+                    results[*index as usize] = Some(());
                 }
             }
             Ok(())
         });
-        (answers, rounds)
+        (results, processes)
     }
 
     #[test]
-    fn who_does_not_answer_keeps_nobody_from_it() {
+    fn a_probe_that_hangs_does_not_keep_others_from_finishing() {
         for (count, hanging, expected) in [
             (0, &[][..], &[][..]),
             (5, &[], &[1]),
             (1, &[0], &[1, 2]),
             (5, &[0, 3], &[1, 6]),
             (5, &[4], &[1, 2]),
-            // Lists of two, of which two aren't asked to their end; and not all of the first one of 512.
+            // The first of two batches hangs at once. 512 probes are left, and each process makes two of them. The two
+            // batches that hang leave four probes, which get a process each.
             (600, &[0, 2], &[2, 257, 5]),
         ] {
-            let (answers, rounds) = rounds(count, |number| hanging.contains(&number));
-            let expected_answers = (0..)
+            let (results, processes) = run(count, |index| hanging.contains(&index));
+            let expected_results = (0..)
                 .take(count)
                 .map(|it| (!hanging.contains(&it)).then_some(()));
             assert_eq!(
-                answers,
-                Ok(expected_answers.collect()),
+                results,
+                Ok(expected_results.collect()),
                 "{count} {hanging:?}"
             );
-            assert_eq!(rounds, expected, "{count} {hanging:?}");
+            assert_eq!(processes, expected, "{count} {hanging:?}");
         }
-        let (answers, _) = rounds(1000, |number| number < 1000);
-        assert_eq!(answers, Err(ProbeError::TooMany(1000)));
+        let (results, _) = run(1000, |index| index < 1000);
+        assert_eq!(results, Err(ProbeError::TooMany(1000)));
     }
 
     #[test]
-    fn where_nothing_answers_nothing_is_known() {
-        let nobody = by_rounds::<()>(3, |_, _| Ok(()));
-        assert_eq!(nobody, Err(ProbeError::Slow));
+    fn nothing_is_known_if_even_the_control_probe_hangs() {
+        let results = run_rounds::<()>(3, |_, _| Ok(()));
+        assert_eq!(results, Err(ProbeError::Slow));
     }
 }

@@ -67,7 +67,7 @@ pub enum ViewError {
 }
 
 /// [Takes](take) several views, until the deadline: a container may have thousands.
-pub fn take_all<'v>(
+pub fn create_all<'v>(
     root: &OwnedFd,
     views: impl ExactSizeIterator<Item = View<'v>>,
     deadline: Deadline,
@@ -75,11 +75,11 @@ pub fn take_all<'v>(
     let all = views.len();
     let mut taken = Vec::with_capacity(all);
     for view in views {
-        if deadline.expired() {
+        if deadline.is_expired() {
             let done = taken.len();
             return Err(ViewError::TooSlow { done, all });
         }
-        taken.push(take(root, view)?);
+        taken.push(create(root, view)?);
     }
     Ok(taken)
 }
@@ -87,7 +87,7 @@ pub fn take_all<'v>(
 /// Takes a view of the volume whose root is `root`, the root of an attached mount: before Linux
 /// 6.18 at the latest, nothing below the root of a detached one can be cloned. A subPath that
 /// isn't there is made.
-pub fn take(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError> {
+pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError> {
     let place = subpath::resolve(root, view.subpath, Missing::Create)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

@@ -14,7 +14,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
+use crust_blockfs::device::{Device, DeviceFacts, LoopDeviceCache};
 use crust_blockfs::loops::{self, LoopDevice, LoopError};
 use support::{Mounted, in_own_mount_namespace, run};
 
@@ -255,7 +255,7 @@ fn a_mounted_device_stays_attached_after_its_unmount() {
         let free = soon().poll(|| {
             let device = Device::open(&attached.device)?;
             Ok::<_, crust_blockfs::device::DeviceError>(
-                (!device.in_use_exclusively()?).then_some(()),
+                (!device.is_held_exclusively()?).then_some(()),
             )
         });
         assert_eq!(free.expect("it is looked at"), Some(()));
@@ -349,7 +349,7 @@ fn an_image_that_was_made_anew_is_not_the_old_one() {
 fn all_devices_of_an_image_are_found_even_after_its_unlink() {
     let scene = Scene::new();
     let named = || {
-        let named = loops::named(&scene.image).expect("it can be told");
+        let named = loops::find_by_name(&scene.image).expect("it can be told");
         let mut paths: Vec<PathBuf> = named.iter().map(|it| it.path().to_owned()).collect();
         paths.sort();
         paths
@@ -365,20 +365,20 @@ fn all_devices_of_an_image_are_found_even_after_its_unlink() {
 #[test]
 fn a_device_is_idle_once_it_is_detached() {
     let scene = Scene::new();
-    let is_idle = |path: &Path| loops::is_idle(path).expect("it can be told");
+    let is_detached = |path: &Path| loops::is_detached(path).expect("it can be told");
     let device = scene.attach().device;
-    assert!(!is_idle(&device));
+    assert!(!is_detached(&device));
     let open = File::open(&device).expect("it is opened");
     run(Command::new("losetup").arg("--detach").arg(&device));
-    assert!(!is_idle(&device), "it goes when the last one closes it");
+    assert!(!is_detached(&device), "it goes when the last one closes it");
     drop(open);
     // Of a number that nobody is given.
     let node = scene.directory.path().join("node");
     run(Command::new("mknod").arg(&node).args(["b", "7", "1048000"]));
-    assert!(is_idle(&node));
+    assert!(is_detached(&node));
     fs::remove_file(&node).expect("it is removed");
-    assert!(is_idle(&node), "its node went, too");
-    assert!(!is_idle(&scene.image), "no device");
+    assert!(is_detached(&node), "its node went, too");
+    assert!(!is_detached(&scene.image), "no device");
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn a_number_left_read_only_is_not_so_for_the_next_image() {
     blockdev("--setro");
     run(Command::new("losetup").arg("--detach").arg(&device));
     // udev opens what has changed, and the number is free once the last one has closed it.
-    let is_free = || loops::is_idle(&device).map(|idle| idle.then_some(()));
+    let is_free = || loops::is_detached(&device).map(|idle| idle.then_some(()));
     assert_eq!(soon().poll(is_free).expect("it can be told"), Some(()));
     let scene = Scene::new();
     let attached = std::panic::catch_unwind(|| scene.attach());
@@ -485,12 +485,12 @@ fn answers_of_loop_devices_are_cached_for_a_moment() {
     const ATTEMPTS: u32 = 20;
     let (scene, elsewhere) = (Scene::new(), Scene::new());
     let device = DeviceFacts::from(Device::open(&scene.losetup(&[])).unwrap());
-    let rivals = |neighbours: &Neighbours| -> Vec<PathBuf> {
-        let rivals = device.rivals(neighbours).unwrap();
+    let rivals = |loop_devices: &LoopDeviceCache| -> Vec<PathBuf> {
+        let rivals = device.conflicting_loop_devices(loop_devices).unwrap();
         rivals.iter().map(|it| it.path().to_owned()).collect()
     };
     for attempt in 1.. {
-        let [always, never] = [Duration::MAX, Duration::ZERO].map(Neighbours::with_max_age);
+        let [always, never] = [Duration::MAX, Duration::ZERO].map(LoopDeviceCache::with_max_age);
         assert_eq!(
             [rivals(&always), rivals(&never)],
             [const { Vec::<PathBuf>::new() }; 2]

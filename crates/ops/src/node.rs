@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::{Device, Neighbours};
+use crust_blockfs::device::{Device, LoopDeviceCache};
 use crust_serve::VolumeTurn;
 use crust_state::crust::{FoundVolume, Shape};
 use crust_state::record::UserKind;
@@ -73,14 +73,14 @@ impl NodeDirectories {
         &'a self,
         config: &'a Config,
         limit: Duration,
-        neighbours: &'a Neighbours,
+        loop_devices: &'a LoopDeviceCache,
     ) -> Context<'a> {
         Context {
             config,
             crust: &self.crust,
             state: &self.state,
             deadline: Deadline::after(limit),
-            neighbours,
+            loop_devices,
         }
     }
 }
@@ -139,8 +139,8 @@ impl StagingNode {
         limits: StagingLimits,
     ) -> Option<Result<(), Refusal>> {
         let directories = held(&self.directories)?;
-        let neighbours = Neighbours::default();
-        let context = directories.context(&self.config, STAGE, &neighbours);
+        let loop_devices = LoopDeviceCache::default();
+        let context = directories.context(&self.config, STAGE, &loop_devices);
         let taken = TakenRoom::new(&self.totals, limits);
         let room = |growth, crust: Option<&_>| taken.take(growth, crust);
         let staged = crust_volume::stage_without_waiting(&context, target, info, &room, false)?;
@@ -269,7 +269,7 @@ impl StagingNode {
                 Some(directories) => directories,
                 None => Arc::new(NodeDirectories::open(&config)?),
             };
-            let worked = work(&directories.context(&config, limit, &Neighbours::default()));
+            let worked = work(&directories.context(&config, limit, &LoopDeviceCache::default()));
             *lock(&known) = Some(directories);
             worked
         });

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use crust_blockfs::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 
 /// A process as a record names it. A pid alone may have been given to another process since; with
 /// the start time and the boot id it names this one, as far as the kernel's clock ticks (10 ms)
@@ -179,7 +179,7 @@ pub(crate) fn runs(pid: u32) -> bool {
 }
 
 fn stat_of(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
-    bounded::read(Path::new(&format!("/proc/{pid}/stat")), KERNELS_WORD)
+    bounded::read(Path::new(&format!("/proc/{pid}/stat")), MAX_KERNEL_VALUE)
 }
 
 /// Returns the id of this boot of the node.
@@ -189,7 +189,7 @@ pub(crate) fn boot_id() -> io::Result<String> {
     if let Some(known) = KNOWN.get() {
         return Ok(known.clone());
     }
-    let mut text = bounded::read_to_string(Path::new(BOOT_ID), KERNELS_WORD)?;
+    let mut text = bounded::read_to_string(Path::new(BOOT_ID), MAX_KERNEL_VALUE)?;
     text.truncate(text.trim_end().len());
     Ok(KNOWN.get_or_init(|| text).clone())
 }

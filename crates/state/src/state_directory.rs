@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crust_blockfs::device::Revision;
+use crust_blockfs::device::OwnerListVersion;
 use crust_blockfs::{Deadline, DeviceNumber};
 use rustix::fs::Stat;
 use serde::de::DeserializeOwned;
@@ -294,7 +294,7 @@ impl StateDirectory {
     }
 
     /// The lists of owners, in the order of their devices.
-    pub fn owner_lists(&self) -> Result<Vec<Revision>, StateError> {
+    pub fn owner_lists(&self) -> Result<Vec<OwnerListVersion>, StateError> {
         let Some(directory) = self.root.open_directory(OWNERS)? else {
             return Ok(Vec::new());
         };
@@ -303,7 +303,7 @@ impl StateDirectory {
             let stem = name.strip_suffix(".json");
             if let Some(device) = stem.and_then(|stem| stem.parse().ok()) {
                 // On a tmpfs the numbers of inodes go on: another file doesn't have one that was used before for long.
-                lists.push(Revision {
+                lists.push(OwnerListVersion {
                     device,
                     number: inode,
                 });

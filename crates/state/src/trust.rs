@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use crust_blockfs::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 use rustix::fs::{Access, access};
 
 /// The reason why a path isn't trusted.
@@ -222,7 +222,7 @@ pub fn is_rootless() -> bool {
 /// The first user namespace maps every id to itself (`user_namespaces(7)`).
 pub(crate) fn in_user_namespace() -> bool {
     let map = Path::new("/proc/self/uid_map");
-    let map = bounded::read_to_string(map, KERNELS_WORD).unwrap_or_default();
+    let map = bounded::read_to_string(map, MAX_KERNEL_VALUE).unwrap_or_default();
     !map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 

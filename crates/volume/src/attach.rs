@@ -17,7 +17,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, ope
 use crate::tmpfs;
 use crust_blockfs::device_mounts::DeviceMounts;
 use crust_blockfs::errno::Name;
-use crust_blockfs::mountinfo::{MountInfoError, Table};
+use crust_blockfs::mountinfo::{MountInfo, MountInfoError};
 use crust_blockfs::subpath::Kind;
 use crust_blockfs::sys;
 use crust_blockfs::view::{self, DetachedMount, View, ViewError};
@@ -82,7 +82,7 @@ impl AttachDirectory {
         let attach = open_directory(directory)?;
         let parent = root_of_mount(&attach)?;
         let mounts_read_at = Instant::now();
-        let table = Table::own().map_err(|error| unreadable_mounts(&error))?;
+        let table = MountInfo::of_thread().map_err(|error| unreadable_mounts(&error))?;
         let peer = if propagates(&parent, &table)? {
             let peer = open_tree(&parent, "", clone_flags());
             let peer = peer.map_err(failed("open_tree(P, CLONE)"))?;
@@ -103,7 +103,8 @@ impl AttachDirectory {
         Ok(Self {
             tmpfs,
             path: directory.to_owned(),
-            mounts_before: DeviceMounts::of(&table).map_err(|error| unreadable_mounts(&error))?,
+            mounts_before: DeviceMounts::from_table(&table)
+                .map_err(|error| unreadable_mounts(&error))?,
             mounts_read_at,
         })
     }
@@ -113,7 +114,7 @@ impl AttachDirectory {
     pub fn mounts_before_delegate(&mut self) -> Result<&DeviceMounts, AttachError> {
         if self.mounts_read_at.elapsed() >= MOUNTS_MAX_AGE {
             self.mounts_read_at = Instant::now();
-            let mounts = Table::own().and_then(|table| DeviceMounts::of(&table));
+            let mounts = MountInfo::of_thread().and_then(|table| DeviceMounts::from_table(&table));
             self.mounts_before = mounts.map_err(|error| unreadable_mounts(&error))?;
         }
         Ok(&self.mounts_before)
@@ -192,7 +193,7 @@ pub(crate) fn take_views_at<'v>(
 ) -> Result<Vec<DetachedMount>, ViewsError> {
     let failed_at_path = |call: &str| failed(format!("{call}({})", path.display()));
     move_mount(mount, "", mount_point, "", BETWEEN_FDS).map_err(failed_at_path("move_mount"))?;
-    let views = view::take_all(mount, views, deadline);
+    let views = view::create_all(mount, views, deadline);
     // Unmounted even after an error, so that only the views can be seen in this namespace from now on.
     let unmounted = unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     let views = views?;
@@ -244,7 +245,7 @@ fn open_directory(directory: &Path) -> Result<OwnedFd, AttachError> {
 
 /// Returns true if a mount is in a peer group or is a slave of one. Otherwise it has no group to rejoin, and the kernel
 /// would return EINVAL for the attempt.
-fn propagates(mount: &OwnedFd, table: &Table) -> Result<bool, AttachError> {
+fn propagates(mount: &OwnedFd, table: &MountInfo) -> Result<bool, AttachError> {
     let found = table.mount(identity(mount)?.mount);
     let found = found.map_err(|error| unreadable_mounts(&error))?;
     // A mount that isn't listed (in a chroot) may propagate. A wrong `true` is an error of the kernel, a wrong `false`

@@ -5,7 +5,7 @@ use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, Volume};
 
 use super::error::{Cause, VolumeError};
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 
 /// The context of an operation: configuration, state and deadline.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub struct Context<'a> {
     /// The deadline for locks and other waits. It is earlier than the caller's own timeout.
     pub deadline: Deadline,
     /// The cache of the machine's loop devices.
-    pub neighbours: &'a Neighbours,
+    pub loop_devices: &'a LoopDeviceCache,
 }
 
 /// A staged volume whose lock is held. No other process changes its entries, record or mounts.

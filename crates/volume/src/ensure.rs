@@ -163,7 +163,7 @@ pub fn open_views<'v>(
             read_only: view.read_only || read_only,
             ..view
         });
-        Ok(sandbox.enter(|_| Ok(view::take_all(&root, views, context.deadline)?))?)
+        Ok(sandbox.enter(|_| Ok(view::create_all(&root, views, context.deadline)?))?)
     };
     opened().map_err(|cause| VolumeError::new(volume.target(), cause))
 }

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::error::GrpcCode;
 use super::overview::{VolumeOverview, overviews};
 
-use crust_blockfs::device::{Device, DeviceFacts, Neighbours};
+use crust_blockfs::device::{Device, DeviceFacts, LoopDeviceCache};
 
 /// A query for one volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,10 +153,13 @@ fn indices_by_device(volumes: &[VolumeOverview], number: DeviceNumber) -> Vec<us
 
 /// Returns those of the devices that have the same data as a device; none if that can't be determined.
 fn aliases(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
-    let device = Device::of_number(number).ok().flatten();
+    let device = Device::find_by_number(number).ok().flatten();
     let device = device.map(DeviceFacts::from);
-    let aliases =
-        device.and_then(|device| device.conflicting(devices, &Neighbours::default()).ok());
+    let aliases = device.and_then(|device| {
+        device
+            .conflicting(devices, &LoopDeviceCache::default())
+            .ok()
+    });
     aliases.unwrap_or_default()
 }
 

@@ -104,7 +104,7 @@ fn symptoms<'a>(check: &HealthCheck<'_>) -> Vec<Symptom<'a>> {
     } else if let Err((call, errno)) = check_access(check) {
         symptoms.push(Symptom::CallFailed { call, errno });
     }
-    if (has("ro") || has("emergency_ro")) && !check.read_only && !is_read_only_by_nature(check) {
+    if (has("ro") || has("emergency_ro")) && !check.read_only && !is_always_read_only(check) {
         symptoms.push(Symptom::ReadOnly);
     }
     let errors = fstypes::find(check.fstype).map_or(0, |known| known.recorded_errors(check.device));
@@ -115,9 +115,9 @@ fn symptoms<'a>(check: &HealthCheck<'_>) -> Vec<Symptom<'a>> {
 }
 
 /// Returns true if the file system can't be mounted read-write at all. Reads the device.
-fn is_read_only_by_nature(check: &HealthCheck<'_>) -> bool {
-    let device = Device::of_number(check.device).ok().flatten();
-    device.is_some_and(|device| probe::is_read_only_by_nature(&device.into(), check.fstype))
+fn is_always_read_only(check: &HealthCheck<'_>) -> bool {
+    let device = Device::find_by_number(check.device).ok().flatten();
+    device.is_some_and(|device| probe::is_always_read_only(&device.into(), check.fstype))
 }
 
 /// Checks whether the file system can still be used. statfs(2) alone isn't enough: an xfs that was shut down answers it

@@ -108,7 +108,7 @@ fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
 /// Describes the device that the volume is mounted from, or the staged device if it isn't mounted.
 fn block_device(context: &Context<'_>, overview: &VolumeOverview) -> Result<BlockDevice, String> {
     let device = match (overview.device, overview.info()) {
-        (Some(number), _) => Device::of_number(number)
+        (Some(number), _) => Device::find_by_number(number)
             .map_err(|error| error.to_string())?
             .ok_or_else(|| Cause::DeviceGone(number).to_string())?,
         (None, Some(info)) => Device::open(&info.device).map_err(|error| error.to_string())?,
@@ -134,7 +134,7 @@ fn owners(
 ) -> Result<Vec<(DeviceNumber, TargetPath)>, Cause> {
     let mut owners = Vec::new();
     let owned = context.state.owned_devices()?;
-    for other in device.conflicting(owned, context.neighbours)? {
+    for other in device.conflicting(owned, context.loop_devices)? {
         let volumes = context.state.owners_of(other)?.into_iter();
         owners.extend(volumes.map(|volume| (other, volume)));
     }

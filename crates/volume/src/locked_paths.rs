@@ -78,7 +78,7 @@ impl Context<'_> {
             let locked = locks.map(drop);
             self.forget_unstaged(&paths);
             locked?;
-            if self.deadline.expired() {
+            if self.deadline.is_expired() {
                 return Err(Cause::Contended);
             }
         }

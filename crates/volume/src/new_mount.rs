@@ -94,7 +94,7 @@ fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
     let flags = rustix::fs::fstatvfs(mount).map(|stat| stat.f_flag);
     flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))
         && !plan.options.read_only
-        && !probe::is_read_only_by_nature(&plan.device, &plan.superblock.fstype)
+        && !probe::is_always_read_only(&plan.device, &plan.superblock.fstype)
 }
 
 /// The time for which a device may stay busy after the last process that had it mounted ended: data is written back,
@@ -118,12 +118,12 @@ pub(super) fn check_not_held(context: &Context<'_>, plan: &MountPlan) -> Result<
 fn busy_cause(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
     let path = |device: &Device| device.path().display().to_string();
     let device = plan.device.device();
-    if device.in_use_exclusively()? {
+    if device.is_held_exclusively()? {
         let device = path(device);
         return Ok(Some(Cause::DeviceBusy { device }));
     }
-    for rival in plan.device.rivals(context.neighbours)? {
-        if rival.in_use_exclusively()? {
+    for rival in plan.device.conflicting_loop_devices(context.loop_devices)? {
+        if rival.is_held_exclusively()? {
             let (device, rival) = (path(device), path(&rival));
             return Ok(Some(Cause::RivalBusy { device, rival }));
         }

@@ -1,7 +1,7 @@
 //! Decides whether a pod may have a device, by those that have it.
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::device::Revision;
+use crust_blockfs::device::OwnerListVersion;
 use crust_state::lock::LockName;
 use crust_state::ownership::{Admission, Claim, admit};
 use crust_state::record::VolumeRecord;
@@ -44,11 +44,11 @@ pub(super) fn claim(
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
         // that hangs. So again, until nobody has come in between.
         let lists = context.state.owner_lists()?;
-        context.neighbours.retain_listed(&lists);
+        context.loop_devices.forget_outdated(&lists);
         let new = not_among(&lists, &looked_at);
         looked_at = lists;
         if std::mem::take(&mut asks_all)
-            && let Err(error) = context.neighbours.probe_all()
+            && let Err(error) = context.loop_devices.probe_all()
         {
             // Mostly rivals are asked for next, and all are asked once. Whoever has to know says so then.
             tracing::debug!("{error}");
@@ -62,7 +62,7 @@ pub(super) fn claim(
     };
     let listed = listed(context, target, own, devices)?;
     let admission = decide(context.config, claimant, listed.others)?;
-    context.neighbours.note_answer(own);
+    context.loop_devices.note_alive(own);
     context.state.add_owner(own, target)?;
     write(admission)?;
     Ok(Claimed {
@@ -130,7 +130,7 @@ fn decide(
 }
 
 /// The devices of those lists that weren't as they are when they were looked at.
-fn not_among(lists: &[Revision], looked_at: &[Revision]) -> Vec<DeviceNumber> {
+fn not_among(lists: &[OwnerListVersion], looked_at: &[OwnerListVersion]) -> Vec<DeviceNumber> {
     let new = lists
         .iter()
         .filter(|list| looked_at.binary_search(list).is_err());
@@ -147,7 +147,7 @@ fn related(
     let others = devices.len();
     devices.retain(|device| *device != own);
     let is_among = devices.len() < others;
-    let mut related = plan.device.conflicting(devices, context.neighbours)?;
+    let mut related = plan.device.conflicting(devices, context.loop_devices)?;
     related.extend(is_among.then_some(own));
     Ok(related)
 }

@@ -42,7 +42,7 @@ impl MountPlan {
         check(config, info)?;
         let mut options = mount_options(config, info)?;
         let device = match in_use {
-            Some(number) => Device::of_number(number)?.ok_or(Cause::DeviceGone(number))?,
+            Some(number) => Device::find_by_number(number)?.ok_or(Cause::DeviceGone(number))?,
             None => Device::open(&info.device)?,
         };
         let device = DeviceFacts::from(device);

@@ -20,7 +20,7 @@ use super::plan::{MountPlan, VolumeProperties, check_disk, try_read_staged};
 use super::users::live_record;
 use crate::sandbox::Sandbox;
 use crust_blockfs::device_mounts::{is_on, may_be_on};
-use crust_blockfs::mountinfo::Table;
+use crust_blockfs::mountinfo::MountInfo;
 
 /// A staged volume that can be mounted, as a pod would get it. Its keys are promised to users of
 /// `crust explain --json` (docs/protocol.md, "explain").
@@ -181,6 +181,6 @@ fn access(
 /// exclusive open: for a moment that would keep another create from its mount.
 fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
     let number = plan.device.number();
-    let mounts = Table::own()?.select(|line| may_be_on(line, number))?;
+    let mounts = MountInfo::of_thread()?.select(|line| may_be_on(line, number))?;
     Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.device().has_holders()?)
 }

@@ -17,7 +17,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use crust_blockfs::device_mounts::{DeviceMount, DeviceMounts};
 use crust_blockfs::device_mounts::{is_on, mount_id};
 use crust_blockfs::errno::Name;
-use crust_blockfs::mountinfo::{Mount, MountInfoError, Table};
+use crust_blockfs::mountinfo::{Mount, MountInfo, MountInfoError};
 
 /// Returns the ids of a device's mounts, except those below `lent`, where the delegate finds the volumes.
 /// Before the delegate runs they are somebody else's.
@@ -96,7 +96,7 @@ pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<CopyCleanup, Un
     let mut unmounted = Vec::new();
     // One may lie over another, and one that is unmounted takes its peers along.
     loop {
-        let table = Table::own()?;
+        let table = MountInfo::of_thread()?;
         let remaining = copies(&table, &lent)?;
         let occupied = occupied(&table, &remaining)?;
         let (mut gone, mut staying) = (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<CopyCleanup, Un
                 staying.push((copy.clone(), RemainingReason::Occupied));
                 continue;
             }
-            if deadline.expired() {
+            if deadline.is_expired() {
                 return Err(UnmountCopiesError::TooSlow {
                     place: copy.mount_point.clone(),
                     left: remaining.len() - gone.len(),
@@ -118,7 +118,7 @@ pub fn unmount_copies(lent: &Path, deadline: Deadline) -> Result<CopyCleanup, Un
         }
         if gone.is_empty() {
             staying.reverse();
-            let mounts = DeviceMounts::of(&table)?;
+            let mounts = DeviceMounts::from_table(&table)?;
             return Ok(CopyCleanup {
                 unmounted,
                 left: staying,
@@ -172,7 +172,7 @@ fn mounts_of<'m>(
 }
 
 /// The slaves, outside `lent`, of the mounts that stand in it.
-fn copies(table: &Table, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
+fn copies(table: &MountInfo, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
     let within = table.select(|line| line.is_within(lent))?;
     let at = within.iter().filter(|mount| mount.mount_point == lent);
     let holders: HashSet<u32> = at.map(|mount| mount.id).collect();
@@ -187,7 +187,7 @@ fn copies(table: &Table, lent: &Path) -> Result<Vec<Mount>, MountInfoError> {
 
 /// Returns the ids of the mounts on which anything but a copy is mounted, directly or on what is mounted
 /// there. Most containers have no copies, and then nothing is looked for.
-fn occupied(table: &Table, copies: &[Mount]) -> Result<HashSet<u32>, MountInfoError> {
+fn occupied(table: &MountInfo, copies: &[Mount]) -> Result<HashSet<u32>, MountInfoError> {
     if copies.is_empty() {
         return Ok(HashSet::new());
     }

@@ -68,7 +68,7 @@ fn in_use(
     if record.superblock.read_only {
         return Err(Cause::ReadOnly);
     }
-    let device = Device::of_number(record.device)?.ok_or(Cause::DeviceGone(record.device))?;
+    let device = Device::find_by_number(record.device)?.ok_or(Cause::DeviceGone(record.device))?;
     let device = DeviceFacts::from(device);
     let _device = context
         .state

@@ -183,7 +183,7 @@ impl Rootfs {
         attributes: MountAttrFlags,
         deadline: Deadline,
     ) -> Result<(), RootfsError> {
-        if deadline.expired() {
+        if deadline.is_expired() {
             return Err(RootfsError::TooSlow {
                 destination: destination.to_owned(),
                 done: self.done,

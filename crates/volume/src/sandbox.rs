@@ -17,7 +17,7 @@ use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::tmpfs;
 use crust_blockfs::errno::Name;
 use crust_blockfs::fstypes::hint_on_volume;
-use crust_blockfs::mountinfo::{MountInfoError, Table, has_option};
+use crust_blockfs::mountinfo::{MountInfo, MountInfoError, has_option};
 use crust_blockfs::view::ViewError;
 use crust_blockfs::{device_mounts, sys};
 
@@ -258,7 +258,7 @@ impl Sandbox {
             return Ok(None);
         };
         // From the host's namespace, where a btrfs' source can be looked at.
-        let there = Table::of(self.namespace.pid()).and_then(|table| {
+        let there = MountInfo::of_process(self.namespace.pid()).and_then(|table| {
             let id = device_mounts::mount_id(&root);
             id.map_or(Ok(None), |id| table.mount(id.into()))
         });

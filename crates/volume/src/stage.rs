@@ -118,7 +118,7 @@ fn checked(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
     let plan = MountPlan::new(context.config, &info, None)?;
     Ok(MountInfo {
         disk_seq: plan.device.disk_seq()?,
-        options: options::stored(&info.options)?,
+        options: options::for_storage(&info.options)?,
         ..info
     })
 }

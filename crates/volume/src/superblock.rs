@@ -29,7 +29,7 @@ impl MountedSuperblock {
         Self {
             fstype: fstype.to_owned(),
             text: options.to_owned(),
-            options: options::shown(options),
+            options: options::parse_shown(options),
             only_reads,
         }
     }

@@ -74,7 +74,7 @@ fn wait_until_free(
     device: DeviceNumber,
 ) -> Result<(), Cause> {
     // A device that has been detached is nobody's.
-    let Some(opened) = Device::of_number(device)? else {
+    let Some(opened) = Device::find_by_number(device)? else {
         return Ok(());
     };
     let free = context.deadline.poll(|| {
@@ -82,7 +82,7 @@ fn wait_until_free(
         let _lock = context
             .state
             .lock(LockName::Device(device), context.deadline)?;
-        let free = shared(context, target, device)? || !opened.in_use_exclusively()?;
+        let free = shared(context, target, device)? || !opened.is_held_exclusively()?;
         Ok::<_, Cause>(free.then_some(()))
     })?;
     free.ok_or_else(|| Cause::DeviceBusy {
@@ -98,7 +98,7 @@ pub(super) fn device_holder(
     number: DeviceNumber,
     lock: impl FnOnce(LockName) -> Result<Option<Lock>, LockError>,
 ) -> Result<Option<String>, Cause> {
-    let Some(device) = Device::of_number(number)? else {
+    let Some(device) = Device::find_by_number(number)? else {
         return Ok(None);
     };
     // As above: whoever has this lock may be mounting.
@@ -108,7 +108,7 @@ pub(super) fn device_holder(
         }
         lock => lock?,
     };
-    if others_live(context, target, number)? || !device.in_use_exclusively()? {
+    if others_live(context, target, number)? || !device.is_held_exclusively()? {
         return Ok(None);
     }
     let device = device.path().display().to_string();

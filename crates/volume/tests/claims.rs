@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 use crust_state::{Config, CrustDirectory, MountInfo, StateDirectory, TargetPath};
 use crust_volume::{Context, NewContainer, VolumeError};
 use support::{Image, Loop, run};
@@ -44,13 +44,13 @@ impl Node {
         }
     }
 
-    fn context<'a>(&'a self, neighbours: &'a Neighbours) -> Context<'a> {
+    fn context<'a>(&'a self, loop_devices: &'a LoopDeviceCache) -> Context<'a> {
         Context {
             config: &self.config,
             crust: &self.crust,
             state: &self.state,
             deadline: Deadline::after(Duration::from_secs(30)),
-            neighbours,
+            loop_devices,
         }
     }
 
@@ -64,17 +64,17 @@ impl Node {
 
     /// The pod's container is deleted.
     fn release(&self, pod: &str) {
-        let neighbours = Neighbours::default();
-        let released = crust_volume::release(&self.context(&neighbours), &self.target(pod), pod);
+        let loop_devices = LoopDeviceCache::default();
+        let released = crust_volume::release(&self.context(&loop_devices), &self.target(pod), pod);
         released.expect("it has it");
     }
 
-    /// What a create does that leaves the mount to a hook, with what the process knows of the neighbours.
+    /// What a create does that leaves the mount to a hook, with what the process has cached of the loop devices.
     fn reserve(
         &self,
         pod: &str,
         device: &Path,
-        neighbours: &Neighbours,
+        loop_devices: &LoopDeviceCache,
     ) -> Result<(), VolumeError> {
         let target = self.target(pod);
         let device = device.display();
@@ -84,7 +84,7 @@ impl Node {
             ..MountInfo::parse(text.as_bytes()).expect("mount info")
         };
         self.crust.stage(&target, &info).expect("it is staged");
-        let context = self.context(neighbours);
+        let context = self.context(loop_devices);
         let locked = crust_volume::lock(&context, &target).expect("it is staged");
         let container = NewContainer {
             id: pod,
@@ -122,14 +122,14 @@ fn a_claimed_device_that_comes_to_show_the_file_is_seen() {
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
-        let ours = Neighbours::with_max_age(Duration::MAX);
+        let ours = LoopDeviceCache::with_max_age(Duration::MAX);
         node.reserve("pod-a", other.path(), &ours)
             .expect("nobody else has it");
 
         let Some(moved) = moved(moving, &elsewhere, &shared) else {
             continue;
         };
-        node.reserve("pod-b", moved.path(), &Neighbours::default())
+        node.reserve("pod-b", moved.path(), &LoopDeviceCache::default())
             .expect("nobody else has it");
 
         let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
@@ -147,7 +147,7 @@ fn a_released_device_claimed_by_another_pod_is_seen() {
         let node = Node::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
-        let ours = Neighbours::with_max_age(Duration::MAX);
+        let ours = LoopDeviceCache::with_max_age(Duration::MAX);
         for (pod, device) in [("pod-a", &moving), ("pod-b", &other)] {
             let reserved = node.reserve(pod, device.path(), &ours);
             reserved.expect("nobody else has it");
@@ -157,7 +157,7 @@ fn a_released_device_claimed_by_another_pod_is_seen() {
         let Some(moved) = moved(moving, &elsewhere, &shared) else {
             continue;
         };
-        node.reserve("pod-c", moved.path(), &Neighbours::default())
+        node.reserve("pod-c", moved.path(), &LoopDeviceCache::default())
             .expect("nobody else has it");
 
         let refused = node.reserve("pod-d", own.path(), &ours).unwrap_err();
@@ -172,7 +172,7 @@ fn volumes_of_one_process_are_seen_by_it() {
     let node = Node::new();
     let shared = Image::ext4(&[]);
     let devices = [shared.attach(), shared.attach()];
-    let ours = Neighbours::with_max_age(Duration::MAX);
+    let ours = LoopDeviceCache::with_max_age(Duration::MAX);
     node.reserve("pod-a", devices[0].path(), &ours)
         .expect("nobody else has it");
     let refused = node.reserve("pod-b", devices[1].path(), &ours).unwrap_err();

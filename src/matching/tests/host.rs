@@ -5,10 +5,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 
 use crust_blockfs::DeviceNumber;
-use crust_blockfs::identity::{CachedIdentity, Identity, LookupError, MountId};
+use crust_blockfs::identity::{CachedIdentity, FileIdentity, LookupError, MountId};
+use crust_blockfs::location::{FsLocation, LocationError, LocationResolver, MountPosition};
 use crust_blockfs::mount_kind::MountKind;
 use crust_blockfs::mountinfo;
-use crust_blockfs::place::{Place, PlaceError, Places, Position};
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
 use rustix::io::Errno;
@@ -115,7 +115,7 @@ impl Host {
         real
     }
 
-    fn position(&self, path: &Path) -> Option<(Position, Option<Place>)> {
+    fn position(&self, path: &Path) -> Option<(MountPosition, Option<FsLocation>)> {
         let path = self.real(path);
         if !self.exists(&path) {
             return None;
@@ -123,12 +123,12 @@ impl Host {
         let table = self.mountinfo();
         let over = table.iter().filter(|it| path.starts_with(&it.mount_point));
         let mount = over.max_by_key(|it| it.mount_point.components().count())?;
-        let position = Position {
-            mount: mount.id.into(),
+        let position = MountPosition {
+            mount_id: mount.id.into(),
             is_mount_root: path == mount.mount_point,
             path,
         };
-        let place = position.place(mount);
+        let place = position.location(mount);
         Some((position, place))
     }
 
@@ -185,7 +185,7 @@ impl NodeLookup for Host {
         self.fail_if_configured(path)?;
         let real = self.real(path);
         let is_other = self.exists(&real) && real != path;
-        let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount == 0);
+        let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount_id == 0);
         Ok(ResolvedSource {
             path: TargetPath::new(&real).ok().filter(|_| is_other),
             only_by_path: is_on_root && !is_other && self.are_all_on_root(),
@@ -199,13 +199,13 @@ impl NodeLookup for Host {
         Ok(all)
     }
 
-    fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+    fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
         self.record_lookup(path)?;
         self.tables_read.set(self.tables_read.get() + 1);
         Ok(self.position(path).and_then(|(_, place)| place))
     }
 
-    fn target_place(&self, target: &TargetPath) -> Result<Option<Place>, PlaceError> {
+    fn target_place(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
         self.record_lookup(target.as_path())?;
         let mut parts = target.as_path().ancestors();
         let found = parts.find_map(|part| Some((part, self.position(part)?.1?)));
@@ -217,9 +217,9 @@ impl NodeLookup for Host {
         }))
     }
 
-    fn paths_to(&self, place: &Place) -> Vec<TargetPath> {
+    fn paths_to(&self, place: &FsLocation) -> Vec<TargetPath> {
         self.inversions.set(self.inversions.get() + 1);
-        let places = Places::of_table(self.mountinfo());
+        let places = LocationResolver::from_mounts(self.mountinfo());
         let paths = places.paths_to(place).into_iter();
         paths
             .filter_map(|path| TargetPath::new(path).ok())
@@ -243,28 +243,28 @@ impl NodeLookup for Host {
             return CachedIdentity::Unknown;
         }
         match self.identity(path) {
-            Ok(found) => found.map_or(CachedIdentity::Nothing, CachedIdentity::Found),
+            Ok(found) => found.map_or(CachedIdentity::Missing, CachedIdentity::Found),
             Err(_) => CachedIdentity::Unknown,
         }
     }
 
-    fn identity(&self, path: &Path) -> Result<Option<Identity>, LookupError> {
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         self.record_lookup(path)?;
         let Some((position, place)) = self.position(path) else {
             return Ok(None);
         };
         // A file system that doesn't report places still has a device number.
-        let place = place.unwrap_or(Place {
+        let place = place.unwrap_or(FsLocation {
             device: DeviceNumber::new(0, 99),
             path: position.path.clone(),
-            deleted: false,
+            is_deleted: false,
         });
         let mut hasher = DefaultHasher::new();
-        (&place.path, place.deleted).hash(&mut hasher);
-        Ok(Some(Identity {
+        (&place.path, place.is_deleted).hash(&mut hasher);
+        Ok(Some(FileIdentity {
             device: place.device,
             inode: hasher.finish(),
-            mount: MountId::Unique(position.mount),
+            mount: MountId::Unique(position.mount_id),
             is_mount_root: position.is_mount_root,
             is_directory: !path.ends_with("file"),
         }))
@@ -285,23 +285,23 @@ impl NodeLookup for Host {
         let mut usual = ["/", "/k"].iter();
         usual.any(|path| {
             let found = self.position(Path::new(path));
-            found.is_some_and(|(position, _)| MountId::Unique(position.mount) == mount)
+            found.is_some_and(|(position, _)| MountId::Unique(position.mount_id) == mount)
         })
     }
 
-    fn is_read_only(&self, path: &Path) -> Result<bool, PlaceError> {
+    fn is_read_only(&self, path: &Path) -> Result<bool, LocationError> {
         Ok(path.starts_with("/ro") || self.read_only_root)
     }
 
-    fn mount_kind(&self, path: &Path, _: MountId) -> Result<MountKind, PlaceError> {
+    fn mount_kind(&self, path: &Path, _: MountId) -> Result<MountKind, LocationError> {
         let (position, _) = self.position(path).unwrap();
         let mounts = self.mountinfo();
         let mut mounts = mounts.iter();
-        let mount = mounts.find(|it| u64::from(it.id) == position.mount);
-        Ok(MountKind::by_type(&mount.unwrap().fstype))
+        let mount = mounts.find(|it| u64::from(it.id) == position.mount_id);
+        Ok(MountKind::from_fstype(&mount.unwrap().fstype))
     }
 
-    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+    fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, LocationError> {
         self.tables_read.set(self.tables_read.get() + 1);
         let (_, place) = self.position(path).unwrap();
         let below = place.unwrap().path;

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use crust_blockfs::identity::LookupError;
-use crust_blockfs::place::{Place, PlaceError};
+use crust_blockfs::location::{FsLocation, LocationError};
 use crust_state::config::Unstaged;
 use crust_state::crust::EntryError;
 use crust_state::{Config, TargetPath};
@@ -222,7 +222,7 @@ fn without_a_staged_volume_the_place_of_a_bind_is_not_looked_up() {
         fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
             Ok(Vec::new())
         }
-        fn place(&self, path: &Path) -> Result<Option<Place>, PlaceError> {
+        fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
             let target = format!("{CSI}/pv-1/mount");
             assert_eq!(path, Path::new(&target), "the missing directory");
             Ok(None)

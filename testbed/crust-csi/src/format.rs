@@ -79,12 +79,12 @@ pub(crate) fn look(wanted: Wanted<'_>) -> Result<Next<'_>, FormatError> {
         Step::Make if read_only => Err(FormatError::EmptyAndReadOnly {
             device: device.path().to_owned(),
         }),
-        Step::Make if device.in_use_exclusively()? => Err(FormatError::InUse {
+        Step::Make if device.is_held_exclusively()? => Err(FormatError::InUse {
             device: device.path().to_owned(),
         }),
         Step::Make => Make::of(wanted).map(Next::Make),
         Step::Check if read_only => Ok(Next::Nothing),
-        Step::Check if device.in_use_exclusively()? => {
+        Step::Check if device.is_held_exclusively()? => {
             tracing::debug!("{}: mounted already, not checked", device.path().display());
             Ok(Next::Nothing)
         }

@@ -100,7 +100,7 @@ pub(crate) fn mount(
     options.read_only |= publication.usage.is_read_only();
     let place = directory(target)?;
     // Another pod of the node may have it mounted, and be at work in it.
-    let is_shared = device.in_use_exclusively().unwrap_or(true);
+    let is_shared = device.is_held_exclusively().unwrap_or(true);
     let device = DeviceFacts::from(device.clone());
     let detached = instantiate(&device, mount, &options)?;
     let is_written = !publication.read_only && !options.read_only;
@@ -281,7 +281,7 @@ fn may_be_mount(path: &Path) -> bool {
 /// Whether at a block volume's target there is the node of a loop device that shows nothing any more:
 /// somebody has detached it by hand.
 pub(crate) fn is_left(publication: &Publication, target: &Path) -> Result<bool, MountsError> {
-    Ok(publication.usage.mount.is_none() && loops::is_idle(target)?)
+    Ok(publication.usage.mount.is_none() && loops::is_detached(target)?)
 }
 
 /// Unmounts a volume from a path, however often it was mounted there. What else is mounted there is somebody
@@ -301,7 +301,7 @@ pub(crate) fn unmount(
                 if recorded.usage.mount.is_none()
                     && device_node(path).is_some_and(loops::is_loop) => {}
             (Err(MountsError::Occupied { .. }), None)
-                if device_node(path).is_some_and(loops::is_loop) && loops::is_idle(path)? => {}
+                if device_node(path).is_some_and(loops::is_loop) && loops::is_detached(path)? => {}
             (Err(error), _) => return Err(error),
         }
         // Whoever asks for the volume's stats has its root open for a moment.

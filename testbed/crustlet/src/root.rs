@@ -156,7 +156,7 @@ fn has_state(root: &Path) -> bool {
 /// Returns the ID in the lock file. An empty file gets a new one, unless there is state already: pods with another ID
 /// would not be recognised, and their volumes would be cleaned up.
 fn load_id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootError> {
-    let read = bounded::read_open(file, bounded::KERNELS_WORD).map_err(failed("read", lock))?;
+    let read = bounded::read_open(file, bounded::MAX_KERNEL_VALUE).map_err(failed("read", lock))?;
     let stored = String::from_utf8_lossy(&read).trim().to_owned();
     if is_uid(&stored) {
         return Ok(stored);

@@ -140,7 +140,7 @@ const VOLUMES: [(Change, Code, &str); 14] = [
     (
         |it| it.volume_backing_path = "/dev/null/".into(),
         InvalidArgument,
-        "device \"/dev/null/\": ENOTDIR: something on the way isn't a directory; hint: ",
+        "device \"/dev/null/\": ENOTDIR: a component of the path is not a directory; hint: ",
     ),
     (
         |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(256),

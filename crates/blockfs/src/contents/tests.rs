@@ -13,44 +13,46 @@ fn image(size: u64) -> tempfile::NamedTempFile {
 }
 
 fn contents(file: &File, size: u64) -> Contents {
-    look(file, size).expect("it is read")
+    identify(file, size).expect("it is read")
 }
 
-/// Each signature, at each place where it may be, on a device of an odd size.
 #[test]
-fn every_signature_of_the_table_is_found_at_each_of_its_places() {
+fn every_signature_is_found_at_each_of_its_offsets() {
+    // Not a multiple of the units by which some offsets are aligned.
     let size = 16 * MIB + 512;
-    for known in KNOWN {
-        for place in known.places {
-            assert!(place.magic.len() <= table::LONGEST);
-            for offset in place.at.offsets(size) {
+    for format in KNOWN_FORMATS {
+        for location in format.signatures {
+            assert!(location.magic.len() <= table::LONGEST_MAGIC);
+            for offset in location.offsets.on_device(size) {
                 let image = image(size);
-                image.as_file().write_all_at(place.magic, offset).unwrap();
+                image
+                    .as_file()
+                    .write_all_at(location.magic, offset)
+                    .unwrap();
                 let found = contents(image.as_file(), size);
-                let expected = Contents::Known(known);
-                assert_eq!(found, expected, "{} at {offset}", known.name);
+                let expected = Contents::Known(format);
+                assert_eq!(found, expected, "{} at {offset}", format.name);
             }
         }
     }
 }
 
 #[test]
-fn no_hint_of_the_table_suggests_to_make_a_file_system() {
-    for known in KNOWN {
+fn no_hint_suggests_formatting_the_device() {
+    for format in KNOWN_FORMATS {
         for program in ["mkfs", "mke2fs"] {
             assert!(
-                !known.hint.contains(program),
+                !format.hint.contains(program),
                 "{}: {}",
-                known.name,
-                known.hint
+                format.name,
+                format.hint
             );
         }
     }
 }
 
-/// What the programs themselves write.
 #[test]
-fn what_other_programs_make_is_known_by_name() {
+fn formats_written_by_their_own_programs_are_identified() {
     for (program, arguments, name) in [
         ("mkswap", &[][..], "swap space"),
         ("mke2fs", &["-q", "-O", "journal_dev"], "external journal"),
@@ -70,7 +72,7 @@ fn what_other_programs_make_is_known_by_name() {
 }
 
 #[test]
-fn nothing_is_empty_but_what_was_read_to_be() {
+fn a_device_is_empty_only_if_all_sampled_bytes_are_zero() {
     let size = 300 * MIB;
     let blank = image(size);
     assert_eq!(contents(blank.as_file(), size), Contents::Empty);
@@ -92,7 +94,7 @@ fn nothing_is_empty_but_what_was_read_to_be() {
     }
 }
 
-/// What wipefs(8) or a stray dd leaves: the first superblock is gone, and a copy isn't.
+/// wipefs(8) or a stray dd removes the first superblock and leaves its copies.
 #[test]
 fn a_file_system_without_its_first_superblock_is_not_empty() {
     for (program, arguments, size, wiped) in [
@@ -122,7 +124,7 @@ fn a_file_system_without_its_first_superblock_is_not_empty() {
 }
 
 #[test]
-fn a_device_too_small_for_anything_is_read_to_its_end() {
+fn a_tiny_device_is_read_to_its_end() {
     for size in [0, 512, 4095] {
         let image = image(size);
         assert_eq!(contents(image.as_file(), size), Contents::Empty, "{size}");

@@ -1,4 +1,4 @@
-//! Aliases of a block device: other devices with the same bytes (docs/protocol.md, "A second pod on the device").
+//! Aliases of a block device: other devices with the same data (docs/protocol.md, "A second pod on the device").
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,33 +8,33 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{major, minor};
 
 use super::{DeviceError, DeviceNumber, sysfs};
-use crate::sys::loops::{LoopFile, LoopStatus, encoded};
+use crate::sys::loops::{LoopFile, LoopStatus, encode_device};
 
-/// A name of the bytes of a device.
+/// An identity of the data on a device. Devices with a common identity have the same data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceIdentity {
-    /// A block device.
+    /// A block device, by its number.
     Device(DeviceNumber),
-    /// The file of a loop device, from an offset on. Its length isn't compared.
+    /// The backing file of a loop device, from an offset on. Its length isn't compared.
     File {
-        /// The device of its file system, as the kernel has it of a loop device's file.
+        /// The device of the file's file system, in the kernel's encoding.
         device: u64,
-        /// Its inode.
+        /// The file's inode number.
         inode: u64,
         /// The offset in bytes.
         offset: u64,
     },
-    /// The device of a loop device, from an offset on.
+    /// The device that a loop device is attached to, from an offset on.
     Part {
-        /// The device.
+        /// The device's number.
         disk: DeviceNumber,
         /// The offset in bytes.
         offset: u64,
     },
-    /// The file of a loop device that doesn't tell its inode, and that this process can't open: the path that the
-    /// kernel shows.
+    /// The backing file of a loop device by its path in sysfs, if the device can't report the inode and this process
+    /// can't look the path up.
     FileAt {
-        /// The path.
+        /// The file's path.
         path: PathBuf,
         /// The offset in bytes.
         offset: u64,
@@ -42,7 +42,7 @@ pub enum DeviceIdentity {
 }
 
 impl DeviceIdentity {
-    fn of(file: LoopFile, offset: u64) -> Self {
+    fn of_loop_file(file: LoopFile, offset: u64) -> Self {
         let LoopFile {
             device,
             inode,
@@ -58,7 +58,7 @@ impl DeviceIdentity {
         }
     }
 
-    /// Returns the device that it is a part of.
+    /// Returns the device that this is a part of.
     fn disk(&self) -> Option<DeviceNumber> {
         match self {
             Self::Part { disk, .. } => Some(*disk),
@@ -69,40 +69,41 @@ impl DeviceIdentity {
 
 /// The identities of a device, and of the devices that it lies on.
 ///
-/// A device mapper or md device lies on its slaves, a partition on its disk, a loop device on its
-/// device, or it *is* its file, from its offset on. That is also what the kernel's exclusive claims
-/// say, but of loop devices: a disk and its partition exclude each other, two partitions (two logical
-/// volumes) don't.
+/// A device-mapper or md device lies on its slaves, a partition on its disk, and a loop device on the device that it is
+/// attached to. A loop device that is attached to a file *is* that file, from its offset on.
+///
+/// Except for loop devices, conflicts are the same as with the kernel's exclusive claims: a disk and its partition
+/// exclude each other, while two partitions or two logical volumes don't.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aliases {
-    /// The device, and its file if it is a loop device.
+    /// The device itself, and its file if it is a loop device.
     pub own: BTreeSet<DeviceIdentity>,
-    /// Everything below it, down to the disks.
+    /// Everything below the device, down to the disks.
     pub below: BTreeSet<DeviceIdentity>,
 }
 
 impl Aliases {
-    /// Reads them from a sysfs that is mounted at `root`; `asked` returns what a loop device itself says.
+    /// Reads the aliases of a device from the sysfs at `root`. `loop_status` returns what a loop device reports itself.
     pub(super) fn read(
         root: &Path,
-        mut asked: impl FnMut(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
+        mut loop_status: impl FnMut(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
         number: DeviceNumber,
     ) -> Result<Self, DeviceError> {
         let (mut own, mut below) = (BTreeSet::new(), BTreeSet::new());
         let mut visited = BTreeSet::from([number]);
         let mut rest = vec![number];
         while let Some(device) = rest.pop() {
-            let names = if device == number {
+            let identities = if device == number {
                 &mut own
             } else {
                 &mut below
             };
-            names.insert(DeviceIdentity::Device(device));
-            let lower = match shown(root, &mut asked, device)? {
+            identities.insert(DeviceIdentity::Device(device));
+            let lower = match backing_identity(root, &mut loop_status, device)? {
                 // A loop device has nothing else below it: it is no partition, and has no slaves.
-                Some(shown) => {
-                    let disk = shown.disk();
-                    names.insert(shown);
+                Some(backing) => {
+                    let disk = backing.disk();
+                    identities.insert(backing);
                     Vec::from_iter(disk)
                 }
                 None => sysfs::directly_below(root, device)?,
@@ -112,29 +113,31 @@ impl Aliases {
         Ok(Self { own, below })
     }
 
-    /// Returns the aliases of a loop device on a file by its status; `None` if it is on a device.
-    pub(super) fn of_shown(number: DeviceNumber, status: &LoopStatus) -> Option<Self> {
-        let shown = DeviceIdentity::of(status.file, status.offset);
-        shown.disk().is_none().then(|| Self {
-            own: BTreeSet::from([DeviceIdentity::Device(number), shown]),
+    /// Returns the aliases of a loop device by its status; `None` if it is attached to a device instead of a file.
+    pub(super) fn of_loop_on_file(number: DeviceNumber, status: &LoopStatus) -> Option<Self> {
+        let backing = DeviceIdentity::of_loop_file(status.file, status.offset);
+        backing.disk().is_none().then(|| Self {
+            own: BTreeSet::from([DeviceIdentity::Device(number), backing]),
             below: BTreeSet::new(),
         })
     }
 
-    /// Whether a device is this one, or one that it lies on. Those exclude each other by the kernel's claims.
-    pub(super) fn are_of(&self, number: DeviceNumber) -> bool {
+    /// Returns whether the device with this number is this device, or one that it lies on. The kernel's exclusive
+    /// claims cover these.
+    pub(super) fn include(&self, number: DeviceNumber) -> bool {
         let device = DeviceIdentity::Device(number);
         self.own.contains(&device) || self.below.contains(&device)
     }
 
-    /// Returns true if the device is a loop device, or lies on one.
+    /// Returns whether the device is a loop device, or lies on one.
     pub(super) fn has_loop_device(&self) -> bool {
         let mut all = self.own.iter().chain(&self.below);
-        all.any(|it| matches!(it, DeviceIdentity::Device(number) if number.major() == sysfs::LOOP))
+        all.any(|it| matches!(it, DeviceIdentity::Device(number) if number.major() == sysfs::LOOP_MAJOR))
     }
 
-    /// Whether the two must not be written to at once: they are the same, or one lies on the other.
-    /// Two that merely lie on the same third one (logical volumes of a physical volume) may.
+    /// Returns whether the two devices must not be written to at the same time, because they are the same or one lies
+    /// on the other. Two devices that merely lie on the same third one, such as logical volumes of one physical volume,
+    /// don't conflict.
     #[must_use]
     pub fn conflicts_with(&self, other: &Self) -> bool {
         !self.own.is_disjoint(&other.own)
@@ -143,17 +146,18 @@ impl Aliases {
     }
 }
 
-/// Returns the identity of a loop device's file; `None` for another device, and for a loop device without a file.
-fn shown(
+/// Returns the identity of what a loop device is attached to; `None` for another device, and for a loop device that
+/// isn't attached.
+fn backing_identity(
     root: &Path,
-    asked: impl FnOnce(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
+    loop_status: impl FnOnce(DeviceNumber) -> Result<Option<LoopStatus>, DeviceError>,
     number: DeviceNumber,
 ) -> Result<Option<DeviceIdentity>, DeviceError> {
     if sysfs::loop_name(root, number).is_none() {
         return Ok(None);
     }
-    if let Some(LoopStatus { file, offset, .. }) = asked(number)? {
-        return Ok(Some(DeviceIdentity::of(file, offset)));
+    if let Some(LoopStatus { file, offset, .. }) = loop_status(number)? {
+        return Ok(Some(DeviceIdentity::of_loop_file(file, offset)));
     }
     let Some(path) = sysfs::backing_file(root, number)? else {
         return Ok(None);
@@ -161,19 +165,19 @@ fn shown(
     let Some(offset) = sysfs::loop_offset(root, number)? else {
         return Ok(None);
     };
-    Ok(Some(match file_at(&path) {
-        Some(file) => DeviceIdentity::of(file, offset),
+    Ok(Some(match look_up_file(&path) {
+        Some(file) => DeviceIdentity::of_loop_file(file, offset),
         None => DeviceIdentity::FileAt { path, offset },
     }))
 }
 
-/// Returns the file at a path of this mount namespace, for a device that can't be asked. The path is that of the
-/// process that attached the file.
-fn file_at(path: &Path) -> Option<LoopFile> {
+/// Looks up the path of a backing file in this mount namespace. It may lead to another file here, because the path is
+/// that of the process that attached the file.
+fn look_up_file(path: &Path) -> Option<LoopFile> {
     let file = fs::metadata(path).ok()?;
     let number = |device| DeviceNumber::new(major(device), minor(device));
     Some(LoopFile {
-        device: encoded(number(file.dev())),
+        device: encode_device(number(file.dev())),
         inode: file.ino(),
         disk: file
             .file_type()

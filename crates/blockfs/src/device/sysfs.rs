@@ -1,5 +1,4 @@
-//! Attributes of block devices in sysfs, and the list of loop devices. Each function takes the directory where sysfs is
-//! mounted.
+//! Reads attributes of block devices from sysfs, and lists loop devices. `root` is the mount point of sysfs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -10,55 +9,55 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::{DeviceError, DeviceNumber, DiskSeq};
-use crate::bounded::{self, KERNELS_WORD};
+use crate::bounded::{self, MAX_KERNEL_VALUE};
 
 /// The major number of loop devices, and of some partitions on them (Documentation/admin-guide/devices.txt
 /// of the kernel).
-pub(super) const LOOP: u32 = 7;
+pub(super) const LOOP_MAJOR: u32 = 7;
 
-/// The size limit of the kernel's list of disks in bytes: a node may have thousands.
-const LIST: u64 = 4 << 20;
+/// The size limit of the kernel's list of disks in bytes. A node may have thousands of disks.
+const MAX_LIST_SIZE: u64 = 4 << 20;
 
-/// Returns the loop devices that have a file, by the kernel's list of disks that have a size. (In sysfs each loop
-/// device would have to be looked up.)
-pub(super) fn loops() -> Result<Vec<DeviceNumber>, DeviceError> {
+/// Returns the loop devices that are attached to a file, by the kernel's list of disks that have a size. In sysfs each
+/// loop device would have to be looked up.
+pub(super) fn loop_devices() -> Result<Vec<DeviceNumber>, DeviceError> {
     let file = Path::new("/proc/partitions");
-    let list = bounded::read(file, LIST).map_err(|source| {
+    let list = bounded::read(file, MAX_LIST_SIZE).map_err(|source| {
         let file = file.to_owned();
         DeviceError::Unlisted { file, source }
     })?;
-    Ok(loops_of(&String::from_utf8_lossy(&list)))
+    Ok(parse_loop_devices(&String::from_utf8_lossy(&list)))
 }
 
-/// Parses lines of `major minor #blocks name`.
-pub(super) fn loops_of(list: &str) -> Vec<DeviceNumber> {
+/// Returns the loop devices in a list with lines of `major minor #blocks name`.
+pub(super) fn parse_loop_devices(list: &str) -> Vec<DeviceNumber> {
     let device = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let (major, minor) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        let is_loop = major == LOOP && is_loops(fields.nth(1)?);
+        let is_loop = major == LOOP_MAJOR && is_loop_name(fields.nth(1)?);
         is_loop.then(|| DeviceNumber::new(major, minor))
     };
     list.lines().filter_map(device).collect()
 }
 
-/// Whether it is the name of a loop device, and not of a partition on one.
-fn is_loops(name: &str) -> bool {
+/// Returns whether this is the name of a loop device, and not of a partition on one.
+fn is_loop_name(name: &str) -> bool {
     let number = name.strip_prefix("loop");
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns those of the loop devices whose file has this name, by the path that the kernel shows. In the path of
-/// another mount namespace the name is the same; ` (deleted)` may be after it.
-pub(super) fn named(
+/// Returns those of the loop devices whose backing file has this name, by the path in sysfs. The path may be that of
+/// another mount namespace, where the name is the same, and may end in ` (deleted)`.
+pub(super) fn with_file_name(
     root: &Path,
-    loops: Vec<DeviceNumber>,
+    loop_devices: Vec<DeviceNumber>,
     name: &OsStr,
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
-    let mut named = Vec::new();
-    for device in loops {
+    let mut found = Vec::new();
+    for device in loop_devices {
         let path = match backing_file(root, device) {
             Ok(path) => path,
-            // A path that is longer than the kernel tells is longer than the name's.
+            // The path is too long for the kernel to show, and so longer than that of the file that is looked for.
             Err(DeviceError::Sysfs { source, .. })
                 if source.raw_os_error() == Some(libc::ENAMETOOLONG) =>
             {
@@ -68,16 +67,16 @@ pub(super) fn named(
         };
         let path = path.as_ref().and_then(|path| path.file_name());
         let bytes = path.map_or(&[][..], OsStr::as_bytes);
-        let left = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
-        if bytes == name.as_bytes() || left == name.as_bytes() {
-            named.push(device);
+        let undeleted = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
+        if bytes == name.as_bytes() || undeleted == name.as_bytes() {
+            found.push(device);
         }
     }
-    Ok(named)
+    Ok(found)
 }
 
-/// Reads `/sys/dev/block/<n>/loop/backing_file`; `None` if the device has no file. Unlike in mountinfo the path isn't
-/// escaped; the kernel adds one newline.
+/// Reads `/sys/dev/block/<n>/loop/backing_file`; `None` if no file is attached. Unlike in mountinfo, the path isn't
+/// escaped. The kernel adds one newline.
 pub(super) fn backing_file(
     root: &Path,
     number: DeviceNumber,
@@ -90,26 +89,27 @@ pub(super) fn backing_file(
     }))
 }
 
-/// Reads `/sys/dev/block/<n>/loop/offset` in bytes; `None` if the device has no file.
+/// Reads `/sys/dev/block/<n>/loop/offset`, which is in bytes; `None` if no file is attached.
 pub(super) fn loop_offset(root: &Path, number: DeviceNumber) -> Result<Option<u64>, DeviceError> {
     let file = directory(root, number).join("loop/offset");
     let Some(offset) = optional(number, &file)? else {
         return Ok(None);
     };
-    parsed(number, &file, &offset).map(Some)
+    parse(number, &file, &offset).map(Some)
 }
 
-/// Adds the loop devices among a device and those below it, with their names. What can't be read is left out.
-pub(super) fn loops_among(
+/// Adds the loop devices among a device and all devices below it to `loop_devices`, with their names. Leaves out what
+/// can't be read.
+pub(super) fn add_loop_devices(
     root: &Path,
     number: DeviceNumber,
-    loops: &mut BTreeMap<DeviceNumber, OsString>,
+    loop_devices: &mut BTreeMap<DeviceNumber, OsString>,
 ) {
     let mut rest = vec![number];
     let mut visited = BTreeSet::from([number]);
     while let Some(device) = rest.pop() {
         if let Some(name) = loop_name(root, device) {
-            loops.insert(device, name);
+            loop_devices.insert(device, name);
             continue;
         }
         let lower = directly_below(root, device).unwrap_or_default();
@@ -117,21 +117,23 @@ pub(super) fn loops_among(
     }
 }
 
-/// Returns a loop device's name below `/dev`, which is that of the directory that sysfs's link leads to; `None` for any
-/// other device. A machine may have thousands, and reading `uevent` takes longer.
+/// Returns the name of a loop device below `/dev`; `None` for any other device. It is the name of the directory that
+/// the link in sysfs leads to. Reading `uevent` takes longer, and a node may have thousands of loop devices.
 pub(super) fn loop_name(root: &Path, number: DeviceNumber) -> Option<OsString> {
-    if number.major() != LOOP {
+    if number.major() != LOOP_MAJOR {
         return None;
     }
     let link = fs::read_link(directory(root, number)).ok()?;
     let name = link.file_name()?;
-    name.to_str().is_some_and(is_loops).then(|| name.to_owned())
+    name.to_str()
+        .is_some_and(is_loop_name)
+        .then(|| name.to_owned())
 }
 
 /// Reads the device's name below `/dev` from `/sys/dev/block/<n>/uevent`; `None` if there is no such device.
 pub(super) fn name(root: &Path, number: DeviceNumber) -> Result<Option<PathBuf>, DeviceError> {
     let Some(uevent) = optional(number, &directory(root, number).join("uevent"))? else {
-        // If no device is listed at all, this one isn't known to be gone.
+        // If sysfs lists no devices at all, it can't show that this one is gone.
         let all = root.join("dev/block");
         let listed = fs::read_dir(&all).map(drop);
         return listed
@@ -150,16 +152,17 @@ pub(super) fn is_read_only(root: &Path, number: DeviceNumber) -> Result<bool, De
 
 /// Reads `/sys/dev/block/<n>/size`, which is in units of 512 bytes on every device, and returns it in bytes.
 pub(super) fn size(root: &Path, number: DeviceNumber) -> Result<u64, DeviceError> {
-    let sectors = decimal(number, &directory(root, number).join("size"))?;
+    let file = directory(root, number).join("size");
+    let sectors: u64 = parse(number, &file, &required(number, &file)?)?;
     Ok(sectors.saturating_mul(512))
 }
 
-/// Reads `/sys/dev/block/<n>/diskseq`; of a partition that of its disk.
+/// Reads `/sys/dev/block/<n>/diskseq`, for a partition that of its disk; `None` before Linux 5.15.
 ///
-/// Growth leaves it as it is. Device mapper's is its device's as long as that lives, also where a new
-/// table is loaded (`lvextend`, a path of multipath's that comes or goes): that sets the disk's size
-/// (`__bind` in drivers/md/dm.c). Anew are counted those with a new medium: loop and nbd say so
-/// themselves (`disk_force_media_change`), removable disks when they are asked (block/disk-events.c).
+/// The number doesn't change when a device grows. A device-mapper device keeps it when a new table is loaded
+/// (`lvextend`, a multipath path that comes or goes), because that only sets the disk's size (`__bind` in
+/// drivers/md/dm.c). A new medium gets a new number: loop and nbd report one themselves (`disk_force_media_change`), and
+/// removable disks when they are polled (block/disk-events.c).
 pub(super) fn disk_seq(root: &Path, number: DeviceNumber) -> Result<Option<DiskSeq>, DeviceError> {
     let directory = directory(root, number);
     let mut file = directory.join("diskseq");
@@ -169,11 +172,11 @@ pub(super) fn disk_seq(root: &Path, number: DeviceNumber) -> Result<Option<DiskS
         contents = optional(number, &file)?;
     }
     contents
-        .map(|contents| parsed(number, &file, &contents))
+        .map(|contents| parse(number, &file, &contents))
         .transpose()
 }
 
-/// Whether `/sys/dev/block/<n>/holders`, which a partition has too, lists a device.
+/// Returns whether `/sys/dev/block/<n>/holders` lists a device. Partitions have that directory, too.
 pub(super) fn has_holders(root: &Path, number: DeviceNumber) -> Result<bool, DeviceError> {
     let holders = directory(root, number).join("holders");
     match fs::read_dir(&holders) {
@@ -183,7 +186,7 @@ pub(super) fn has_holders(root: &Path, number: DeviceNumber) -> Result<bool, Dev
     }
 }
 
-/// Returns `/sys/dev/block/<n>`, which every block device has: a link to its directory.
+/// Returns `/sys/dev/block/<n>`, which is a link to the device's directory. Every block device has one.
 fn directory(root: &Path, number: DeviceNumber) -> PathBuf {
     root.join("dev/block").join(number.to_string())
 }
@@ -195,17 +198,17 @@ pub(super) fn directly_below(
     number: DeviceNumber,
 ) -> Result<Vec<DeviceNumber>, DeviceError> {
     let directory = directory(root, number);
-    // First of all, since every device has `dev`: what isn't there at all isn't a device.
+    // Every device has `dev`, so this fails first if there is no such device.
     required(number, &directory.join("dev"))?;
     let mut below = Vec::new();
     if optional(number, &directory.join("partition"))?.is_some() {
-        // A partition's directory is in its disk's.
+        // A partition's directory is inside that of its disk.
         below.push(device_number(number, &directory.join("..").join("dev"))?);
     }
     let slaves = directory.join("slaves");
     let listing = match fs::read_dir(&slaves) {
         Ok(listing) => listing,
-        // Partitions have none.
+        // Partitions have no slaves.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(below),
         Err(error) => return Err(sysfs_error(number, &slaves, error)),
     };
@@ -217,18 +220,10 @@ pub(super) fn directly_below(
 }
 
 fn device_number(number: DeviceNumber, file: &Path) -> Result<DeviceNumber, DeviceError> {
-    parsed(number, file, &required(number, file)?)
+    parse(number, file, &required(number, file)?)
 }
 
-fn decimal(number: DeviceNumber, file: &Path) -> Result<u64, DeviceError> {
-    parsed(number, file, &required(number, file)?)
-}
-
-fn parsed<T: FromStr>(
-    number: DeviceNumber,
-    file: &Path,
-    contents: &[u8],
-) -> Result<T, DeviceError> {
+fn parse<T: FromStr>(number: DeviceNumber, file: &Path, contents: &[u8]) -> Result<T, DeviceError> {
     let text = String::from_utf8_lossy(contents);
     text.trim().parse().map_err(|_| {
         let error = io::Error::new(io::ErrorKind::InvalidData, format!("unexpected {text:?}"));
@@ -236,14 +231,16 @@ fn parsed<T: FromStr>(
     })
 }
 
+/// Reads a file that must exist.
 fn required(number: DeviceNumber, file: &Path) -> Result<Vec<u8>, DeviceError> {
-    bounded::read(file, KERNELS_WORD).map_err(|error| sysfs_error(number, file, error))
+    bounded::read(file, MAX_KERNEL_VALUE).map_err(|error| sysfs_error(number, file, error))
 }
 
+/// Reads a file; `None` if it doesn't exist.
 fn optional(number: DeviceNumber, file: &Path) -> Result<Option<Vec<u8>>, DeviceError> {
     match required(number, file) {
         Ok(contents) => Ok(Some(contents)),
-        // ENXIO, ENODEV: the loop device was detached meanwhile.
+        // ENXIO and ENODEV: the loop device has been detached meanwhile.
         Err(DeviceError::Sysfs { source, .. })
             if source.kind() == io::ErrorKind::NotFound
                 || matches!(source.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) =>

@@ -6,7 +6,7 @@ mod hint;
 use rustix::io::Errno;
 
 use super::context::Call;
-use crate::contents::{Contents, Known};
+use crate::contents::{Contents, KnownFormat};
 use crate::fstypes;
 use crate::options::FsOption;
 use crate::signature::{Restriction, Signature};
@@ -42,7 +42,7 @@ pub enum Cause {
         /// The type asked for.
         fstype: String,
         /// The entry of the signature table.
-        found: &'static Known,
+        found: &'static KnownFormat,
     },
     /// EINVAL, and there is no signature, but data.
     #[error(

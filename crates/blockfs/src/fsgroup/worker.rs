@@ -97,7 +97,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         }
         let helper = move || {
             // Or the caller couldn't enter a sandbox when all is done.
-            if sys::unshare_place().is_ok() {
+            if sys::unshare_fs().is_ok() {
                 Worker::new(walk, scope, None).work();
             }
         };

@@ -14,7 +14,7 @@ use super::descriptor::{
     FileSystem, Format, Growth, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE,
 };
 use crate::DeviceNumber;
-use crate::bounded::{self, KERNELS_WORD};
+use crate::bounded::{self, MAX_KERNEL_VALUE};
 use crate::fstypes::descriptor::{SuperblockFormat, field};
 use crate::signature::{Restriction, Signature, Uuid};
 
@@ -125,7 +125,7 @@ fn recorded_errors(device: DeviceNumber) -> u64 {
         return 0;
     };
     let file = Path::new("/sys/fs/ext4").join(name).join("errors_count");
-    let count = bounded::read_to_string(&file, KERNELS_WORD).unwrap_or_default();
+    let count = bounded::read_to_string(&file, MAX_KERNEL_VALUE).unwrap_or_default();
     count.trim_end().parse().unwrap_or(0)
 }
 

@@ -9,7 +9,7 @@ use crate::{Deadline, bounded};
 
 use crate::device::Device;
 use crate::fstypes::has_anonymous_device;
-use crate::mountinfo::{Mount, Table};
+use crate::mountinfo::{Mount, MountInfo};
 
 /// Limit for reading the mount tables of all processes.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ fn stacked(device: &Device) -> Vec<String> {
         .map(|entry| {
             let name = entry.file_name();
             let mapped = format!("/sys/block/{}/dm/name", name.display());
-            match bounded::read_to_string(Path::new(&mapped), bounded::KERNELS_WORD) {
+            match bounded::read_to_string(Path::new(&mapped), bounded::MAX_KERNEL_VALUE) {
                 Ok(mapped) => format!("/dev/mapper/{} lies on it", mapped.trim()),
                 Err(_) => format!("/dev/{} lies on it", name.display()),
             }
@@ -51,7 +51,9 @@ fn stacked(device: &Device) -> Vec<String> {
 /// Returns the loop devices that have the device as their file, which is no exclusive claim on it.
 fn loops_on(device: &Device) -> Vec<String> {
     let name = device.path().file_name().unwrap_or_default();
-    let named = Device::loops_named(name).unwrap_or_default().into_iter();
+    let named = Device::loop_devices_by_file_name(name)
+        .unwrap_or_default()
+        .into_iter();
     let shows = |other: &Device| {
         let file = other.backing_file().ok().flatten();
         file.is_some_and(|file| file == device.path())
@@ -63,7 +65,7 @@ fn loops_on(device: &Device) -> Vec<String> {
 }
 
 fn is_swap(path: &Path) -> bool {
-    let swaps = bounded::read_to_string(Path::new("/proc/swaps"), bounded::KERNELS_WORD);
+    let swaps = bounded::read_to_string(Path::new("/proc/swaps"), bounded::MAX_KERNEL_VALUE);
     let swaps = swaps.unwrap_or_default();
     let mut areas = swaps.lines().skip(1);
     areas.any(|line| line.split_ascii_whitespace().next().map(Path::new) == Some(path))
@@ -84,7 +86,7 @@ fn mounts(device: &Device) -> Vec<String> {
         if !seen.insert(namespace) {
             continue;
         }
-        if deadline.expired() || found.len() == MOST {
+        if deadline.is_expired() || found.len() == MOST {
             break;
         }
         if let Some(mount) = mount_of(device, pid) {
@@ -100,7 +102,7 @@ fn mounts(device: &Device) -> Vec<String> {
 /// Returns a process's first mount of a device. Some file systems have a device number of their own.
 fn mount_of(device: &Device, pid: i32) -> Option<Mount> {
     let number = device.number();
-    let table = Table::of(pid).ok()?;
+    let table = MountInfo::of_process(pid).ok()?;
     let mounts = table.select(|line| line.device == number || has_anonymous_device(line.fstype));
     let is_of_device =
         |mount: &Mount| mount.device == number || Path::new(&mount.source) == device.path();

@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::error::LoopError;
 use crate::device::{Device, kind_name, own_fd_path};
-use crate::sys::loops::{DIRECT_IO, LoopStatus, encoded, loop_status};
+use crate::sys::loops::{DIRECT_IO, LoopStatus, encode_device, loop_status};
 use crate::{Deadline, DeviceNumber};
 
 /// An image file. A file that is created later under the same name is another image.
@@ -49,7 +49,7 @@ impl Image {
         Ok(Self {
             path: path.to_owned(),
             node,
-            device: encoded(DeviceNumber::new(major(stat.st_dev), minor(stat.st_dev))),
+            device: encode_device(DeviceNumber::new(major(stat.st_dev), minor(stat.st_dev))),
             inode: stat.st_ino,
         })
     }
@@ -132,7 +132,7 @@ impl OpenLoop {
     /// Finds the device of an image, if it has one.
     pub(super) fn of(image: &Image) -> Result<Option<Self>, LoopError> {
         let mut found: Option<Self> = None;
-        for device in Device::loops_named(image.name())? {
+        for device in Device::loop_devices_by_file_name(image.name())? {
             let Some(held) = Self::where_shown(device, image)? else {
                 continue;
             };

@@ -71,7 +71,10 @@ impl Word {
 /// Returns the options that a bind mount needs to keep the attributes of what it binds, beside the
 /// `options` that it has. An option that says something of an attribute itself counts.
 #[must_use]
-pub fn missing<S: AsRef<str>>(attributes: MountAttrFlags, options: &[S]) -> Vec<&'static str> {
+pub fn missing_bind_options<S: AsRef<str>>(
+    attributes: MountAttrFlags,
+    options: &[S],
+) -> Vec<&'static str> {
     let wanted = WORDS
         .iter()
         .filter(|word| attributes.intersection(word.mask) == word.attribute);
@@ -110,7 +113,11 @@ mod tests {
         ] {
             let attributes = parse(&[volume].map(|list| if list.is_empty() { "rw" } else { list }));
             let attributes = attributes.unwrap().attributes;
-            assert_eq!(missing(attributes, mount), expected, "{volume} {mount:?}");
+            assert_eq!(
+                missing_bind_options(attributes, mount),
+                expected,
+                "{volume} {mount:?}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ const LONGEST: usize = 4096;
 
 /// Returns the options without those that no mount takes (`defaults`, `x-*`, …), which would only fill
 /// memory. What is kept is kept as it is written. Fails where there are too many, or they are too long.
-pub fn stored<S: AsRef<str>>(list: &[S]) -> Result<Vec<String>, OptionsError> {
+pub fn for_storage<S: AsRef<str>>(list: &[S]) -> Result<Vec<String>, OptionsError> {
     let length: usize = list.iter().map(|item| item.as_ref().len() + 1).sum();
     if length > LONGEST {
         return Err(OptionsError::TooMuch {
@@ -106,24 +106,27 @@ mod tests {
                 &[r#"context="u:r:t:s0:c1,c2""#],
             ),
         ] {
-            assert_eq!(stored(given).unwrap(), expected, "{given:?}");
+            assert_eq!(for_storage(given).unwrap(), expected, "{given:?}");
         }
     }
 
     #[test]
     fn options_are_bounded_in_number_and_length() {
         let many = vec!["a"; MOST];
-        assert_eq!(stored(&many).unwrap().len(), MOST);
+        assert_eq!(for_storage(&many).unwrap().len(), MOST);
         let commas = [many.join(","), "x-b".to_owned()];
         let (count, most) = (MOST + 1, MOST);
-        assert_eq!(stored(&commas), Err(OptionsError::TooMany { count, most }));
+        assert_eq!(
+            for_storage(&commas),
+            Err(OptionsError::TooMany { count, most })
+        );
         let padded = |length| ["x-".to_owned() + &"a".repeat(length - 3)];
-        assert_eq!(stored(&padded(LONGEST)), Ok(Vec::new()));
+        assert_eq!(for_storage(&padded(LONGEST)), Ok(Vec::new()));
         let (length, most) = (LONGEST + 1, LONGEST);
-        let refused = stored(&padded(length));
+        let refused = for_storage(&padded(length));
         assert_eq!(refused, Err(OptionsError::TooMuch { length, most }));
         let position = 2;
-        let open = stored(&["a", "b=\"c"]);
+        let open = for_storage(&["a", "b=\"c"]);
         assert_eq!(open, Err(OptionsError::Quote { position }));
     }
 }

@@ -1,4 +1,4 @@
-//! Loop devices (loop(4)): what they show, and the ioctls that make them show it.
+//! The ioctls of loop devices (loop(4)), and those of block devices that concern them.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use rustix::ioctl::{Direction, Opcode, ioctl, opcode};
 use super::{Plain, Request, request};
 use crate::{DeviceNumber, DiskSeq};
 
-/// `LOOP_GET_STATUS64`. Opcodes of loop devices are from before these had a size.
+/// `LOOP_GET_STATUS64`. The opcodes of loop devices are older than the scheme that encodes the size of the argument.
 const GET_STATUS: Opcode = opcode::none(b'L', 5);
 /// `LOOP_CLR_FD`
 const CLEAR: Opcode = opcode::none(b'L', 1);
@@ -77,41 +77,42 @@ struct Config {
 
 impl Plain for Info {}
 impl Plain for Config {}
-/// A C int.
 impl Plain for i32 {}
 
 /// The file behind a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoopFile {
-    /// The device of its file system, as the kernel writes it for user space.
+    /// The device of the file's file system, in the kernel's encoding.
     pub(crate) device: u64,
-    /// Its inode there.
+    /// The file's inode number.
     pub(crate) inode: u64,
-    /// It is a block device itself.
+    /// The number of the block device that the file is the node of; `None` for a regular file.
     pub(crate) disk: Option<DeviceNumber>,
 }
 
-/// The status of a loop device, as the device itself returns it.
+/// The status of a loop device, as the device itself reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoopStatus {
     pub(crate) file: LoopFile,
     /// The offset in the file, in bytes.
     pub(crate) offset: u64,
-    /// How much of the file it shows, in bytes; 0 is all.
+    /// The length of the part of the file that is used, in bytes; 0 means up to the end.
     pub(crate) size_limit: u64,
-    /// `LO_FLAGS_…`
+    /// The flags `LO_FLAGS_…`.
     pub(crate) flags: u32,
 }
 
-/// `LOOP_GET_STATUS64`: the kernel asks the file system of the file, whatever its path is by now and
-/// whoever's mount namespace it is in. Where that hangs, so does this. ENXIO when it shows nothing.
+/// Returns the status of a loop device (`LOOP_GET_STATUS64`). Fails with ENXIO if no file is attached.
+///
+/// The kernel queries the file system of the file, whatever the file's path is by now and in whatever mount namespace.
+/// If that file system hangs, so does this call.
 pub(crate) fn loop_status(device: impl AsFd) -> Result<LoopStatus, Errno> {
     let info = info(device)?;
     Ok(LoopStatus {
         file: LoopFile {
             device: info.device,
             inode: info.inode,
-            disk: (info.rdevice != 0).then(|| number(info.rdevice)),
+            disk: (info.rdevice != 0).then(|| decode_device(info.rdevice)),
         },
         offset: info.offset,
         size_limit: info.size_limit,
@@ -125,10 +126,12 @@ fn info(device: impl AsFd) -> Result<Info, Errno> {
     Ok(info)
 }
 
-/// `LOOP_CONFIGURE` (Linux 5.8): the device shows the file from now on. `name` is for losetup(8), which
-/// cuts it as well. Errors: EBUSY where it shows one already, or somebody has it for himself;
-/// ENOTTY and EINVAL on an older kernel.
-pub(crate) fn configure_loop(
+/// Attaches a file to a loop device (`LOOP_CONFIGURE`, Linux 5.8). losetup(8) shows `name`, which is cut to 63 bytes as
+/// losetup(8) itself does.
+///
+/// Fails with EBUSY if a file is attached already or another user holds the device exclusively, and with ENOTTY or
+/// EINVAL on an older kernel.
+pub(crate) fn attach_loop(
     device: impl AsFd,
     file: impl AsFd,
     name: &Path,
@@ -155,67 +158,66 @@ pub(crate) fn configure_loop(
     Ok(())
 }
 
-/// `LOOP_CLR_FD`: at once where nobody else has the device open, else when the last one closes it.
-/// ENXIO when it shows nothing.
-pub(crate) fn clear_loop(device: impl AsFd) -> Result<(), Errno> {
+/// Detaches the file of a loop device (`LOOP_CLR_FD`): at once if no other descriptor of the device is open, otherwise
+/// when the last one is closed. Fails with ENXIO if no file is attached.
+pub(crate) fn detach_loop(device: impl AsFd) -> Result<(), Errno> {
     call(device, CLEAR, &mut 0)?;
     Ok(())
 }
 
-/// `LOOP_SET_STATUS64`: the device no longer goes when the last one closes it. ENXIO when it shows
-/// nothing, or is going.
-pub(crate) fn keep_loop(device: impl AsFd) -> Result<(), Errno> {
+/// Keeps a loop device from being detached when its last descriptor is closed (`LOOP_SET_STATUS64`). Fails with ENXIO if
+/// no file is attached, or if it is being detached.
+pub(crate) fn clear_autoclear(device: impl AsFd) -> Result<(), Errno> {
     let mut info = info(&device)?;
     info.flags &= !AUTOCLEAR;
     call(device, SET_STATUS, &mut info)?;
     Ok(())
 }
 
-/// `LOOP_SET_CAPACITY`: the device is as large as its file is now. ENXIO when it shows nothing.
-pub(crate) fn refresh_loop(device: impl AsFd) -> Result<(), Errno> {
+/// Sets the size of a loop device to that of its file (`LOOP_SET_CAPACITY`). Fails with ENXIO if no file is attached.
+pub(crate) fn update_loop_size(device: impl AsFd) -> Result<(), Errno> {
     call(device, SET_CAPACITY, &mut 0)?;
     Ok(())
 }
 
-/// `LOOP_CTL_GET_FREE` of `/dev/loop-control`: the number of a loop device that shows nothing, made
-/// where there was none. It isn't kept for the caller.
-pub(crate) fn free_loop(control: impl AsFd) -> Result<u32, Errno> {
+/// Returns the minor number of a loop device without a file, which the kernel creates if there is none
+/// (`LOOP_CTL_GET_FREE` of `/dev/loop-control`). The device isn't reserved for the caller.
+pub(crate) fn find_free_loop(control: impl AsFd) -> Result<u32, Errno> {
     let number = call(control, GET_FREE, &mut 0)?;
     u32::try_from(number).map_err(|_| Errno::RANGE)
 }
 
-/// `BLKROSET`, of any block device. It outlives what a loop device shows.
+/// Makes a block device read-only or writable (`BLKROSET`). A loop device stays so when its file is detached.
 pub(crate) fn set_read_only(device: impl AsFd, read_only: bool) -> Result<(), Errno> {
     call(device, SET_READ_ONLY, &mut i32::from(read_only))?;
     Ok(())
 }
 
-/// `BLKROGET`, of any block device: whether it refuses writes.
+/// Returns whether a block device refuses writes (`BLKROGET`).
 pub(crate) fn is_read_only(device: impl AsFd) -> Result<bool, Errno> {
     let mut is_read_only: i32 = 0;
     call(device, GET_READ_ONLY, &mut is_read_only)?;
     Ok(is_read_only != 0)
 }
 
-/// `BLKGETDISKSEQ` (Linux 5.15), of any block device: a partition's is its disk's.
+/// Returns the sequence number of a disk (`BLKGETDISKSEQ`, Linux 5.15). A partition has the number of its disk.
 pub(crate) fn disk_seq(device: impl AsFd) -> Result<DiskSeq, Errno> {
     let mut number: u64 = 0;
     request(device, Direction::Read, 0x12, 128, &mut number)?;
     Ok(DiskSeq::new(number))
 }
 
-/// An ioctl of this room: what is read and written is what its constant says there.
+/// Makes one of the ioctls of this module. The type of the argument must be the one that belongs to the opcode.
 fn call<T: Plain>(device: impl AsFd, opcode: Opcode, argument: &mut T) -> Result<i32, Errno> {
-    // SAFETY: the opcodes of this module, and only they come here, are for a `struct loop_info64`
-    // (GET_STATUS, SET_STATUS), a `struct loop_config` (CONFIGURE), an int (SET_READ_ONLY,
-    // GET_READ_ONLY), or
-    // nothing (the others), and each function above passes that. Any bytes make a `T` (`Plain`).
-    // To other devices the numbers mean nothing (ENOTTY). `device` is open for the length of the call.
+    // SAFETY: only opcodes of this module are passed. They take a `struct loop_info64` (GET_STATUS, SET_STATUS), a
+    // `struct loop_config` (CONFIGURE), an int (SET_READ_ONLY, GET_READ_ONLY), or nothing (the others), and each
+    // function above passes that. Any bytes are a valid `T` (`Plain`). Other devices don't know the opcodes (ENOTTY).
+    // `device` is open during the call.
     unsafe { ioctl(device, Request { opcode, argument }) }
 }
 
-/// Decodes a device number that the kernel has encoded (`new_encode_dev`).
-pub(super) fn number(encoded: u64) -> DeviceNumber {
+/// Decodes a device number in the kernel's encoding (`new_encode_dev`).
+pub(super) fn decode_device(encoded: u64) -> DeviceNumber {
     let (major, minor) = (
         (encoded >> 8) & 0xfff,
         (encoded & 0xff) | ((encoded >> 12) & 0xf_ff00),
@@ -224,8 +226,8 @@ pub(super) fn number(encoded: u64) -> DeviceNumber {
     DeviceNumber::new(part(major), part(minor))
 }
 
-/// The other way round.
-pub(crate) fn encoded(device: DeviceNumber) -> u64 {
+/// Encodes a device number as the kernel does (`new_encode_dev`).
+pub(crate) fn encode_device(device: DeviceNumber) -> u64 {
     let (major, minor) = (u64::from(device.major()), u64::from(device.minor()));
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
@@ -240,11 +242,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_they_are_written() {
+    fn device_numbers_are_encoded_as_the_kernel_does() {
         for (device, expected) in [((7, 3), 0x703), ((259, 70_000), 0x1111_0370)] {
             let device = DeviceNumber::new(device.0, device.1);
-            assert_eq!(encoded(device), expected, "{device}");
-            assert_eq!(number(expected), device);
+            assert_eq!(encode_device(device), expected, "{device}");
+            assert_eq!(decode_device(expected), device);
         }
     }
 }

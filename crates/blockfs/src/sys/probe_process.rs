@@ -1,4 +1,4 @@
-//! System calls that may never return, made by a child process that can be left behind.
+//! Makes system calls that may never return in a child process that can be left behind.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,48 +12,49 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::stdio::dup2_stdin;
 
-use super::loops::{LoopFile, LoopStatus, encoded, loop_status, number as number_of};
+use super::loops::{LoopFile, LoopStatus, decode_device, encode_device, loop_status};
 use super::{exit_child, last_errno, unshare_mount_namespace};
 use crate::DeviceNumber;
 
 /// A probe that may hang.
 #[derive(Debug, Clone)]
-pub enum Question {
-    /// stat(2) of a path.
+pub enum Probe {
+    /// Calls stat(2) on a path.
     Path(CString),
-    /// A loop device, by its node: which file is it on?
-    Loop(CString),
+    /// Queries the status of a loop device, by the path of its device node.
+    LoopDevice(CString),
 }
 
-/// The most loop devices that one process probes: each takes a descriptor.
-pub(crate) const MOST_LOOPS: usize = 512;
+/// The largest number of loop devices that one process probes. Each takes a descriptor.
+pub(crate) const MAX_LOOP_PROBES: usize = 512;
 
-/// The answer to a probe.
+/// The result of a probe that has finished. The result of a path probe says nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
-    /// The number of the loop device that the node led to, and the device's status. `None`: it led to none, or to one
-    /// without a file or that can't be read; or the question was about a path.
-    pub(crate) shown: Option<(DeviceNumber, LoopStatus)>,
+pub struct ProbeResult {
+    /// The number of the loop device that the node led to, and the device's status. `None` for a path, and if the node
+    /// led to no loop device, or to one that isn't attached or can't be queried.
+    pub(crate) loop_status: Option<(DeviceNumber, LoopStatus)>,
 }
 
-/// Memory shared with the child process, which writes the answers there. A pipe would wake the waiting process for each
-/// of some hundreds.
+/// Memory that is shared with the child process, which writes its results there. With a pipe, each of hundreds of
+/// results would wake the waiting process.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct SharedResults {
     slots: NonNull<Slot>,
     count: usize,
 }
 
-/// An answer: the first word says that the others are one. No device is 0:0.
+/// A result. The first word is 1 if there is one. If the number of the loop device, in the second word, is 0, there is
+/// no status: no device is 0:0.
 type Slot = [AtomicU64; 8];
 
-impl Board {
-    /// For so many answers. Errors are mmap(2)'s.
+impl SharedResults {
+    /// Maps memory for `count` results. Fails with the error of mmap(2).
     pub(crate) fn new(count: usize) -> Result<Self, Errno> {
         let size = Self::size(count).ok_or(Errno::NOMEM)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: this makes a new mapping at an address that the kernel chooses.
         let pages = unsafe { libc::mmap(ptr::null_mut(), size, access, kind, -1, 0) };
         if pages == libc::MAP_FAILED {
             return Err(last_errno());
@@ -62,32 +63,34 @@ impl Board {
         Ok(Self { slots, count })
     }
 
-    /// Returns the size in bytes of the pages for so many answers. mmap(2) refuses to map nothing.
+    /// Returns the size of the mapping in bytes. It is never 0, which mmap(2) refuses.
     fn size(count: usize) -> Option<usize> {
         count.max(1).checked_mul(size_of::<Slot>())
     }
 
     fn slots(&self) -> &[Slot] {
-        // SAFETY: the pages hold so many, and zeros are one; they are nobody's but through this, and stay as long
-        // as it does. Whoever else has them is another process with the same code, by atomic words alone.
+        // SAFETY: the mapping holds `count` slots, for which zeroes are valid. In this process it is only reached
+        // through `self`, and it lives as long as `self`. The only other user is the child process, which runs the same
+        // code and only uses atomic words.
         unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), self.count) }
     }
 
-    /// The question with the number was answered. Calls nothing, so that a process may that has only system calls.
-    fn tell(&self, number: u32, answer: Answer) {
-        let Some([is_told, words @ ..]) = self.slots().get(number as usize) else {
+    /// Sets the result of the probe with this index. Neither allocates nor locks, because the child process of
+    /// [`start_probe_process`] calls it.
+    fn set(&self, index: u32, result: ProbeResult) {
+        let Some([is_set, words @ ..]) = self.slots().get(index as usize) else {
             return;
         };
-        if let Some((node, status)) = answer.shown {
+        if let Some((number, status)) = result.loop_status {
             let LoopFile {
                 device,
                 inode,
                 disk,
             } = status.file;
-            let disk = disk.map_or(0, encoded);
+            let disk = disk.map_or(0, encode_device);
             let (offset, limit, flags) = (status.offset, status.size_limit, status.flags);
-            let told = [
-                encoded(node),
+            let values = [
+                encode_device(number),
                 device,
                 inode,
                 disk,
@@ -95,25 +98,25 @@ impl Board {
                 limit,
                 flags.into(),
             ];
-            for (word, told) in words.iter().zip(told) {
-                word.store(told, Ordering::Relaxed);
+            for (word, value) in words.iter().zip(values) {
+                word.store(value, Ordering::Relaxed);
             }
         }
-        is_told.store(1, Ordering::Release);
+        is_set.store(1, Ordering::Release);
     }
 
-    /// Returns the answer to the question with this number, if there is one by now.
-    pub(crate) fn answer(&self, number: u32) -> Option<Answer> {
-        let [is_told, words @ ..] = self.slots().get(number as usize)?;
-        if is_told.load(Ordering::Acquire) == 0 {
+    /// Returns the result of the probe with this index, if it has finished.
+    pub(crate) fn get(&self, index: u32) -> Option<ProbeResult> {
+        let [is_set, words @ ..] = self.slots().get(index as usize)?;
+        if is_set.load(Ordering::Acquire) == 0 {
             return None;
         }
         let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let [node, device, inode, disk, offset, size_limit, flags] = words;
+        let [number, device, inode, disk, offset, size_limit, flags] = words;
         let file = LoopFile {
             device,
             inode,
-            disk: (disk != 0).then(|| number_of(disk)),
+            disk: (disk != 0).then(|| decode_device(disk)),
         };
         let status = LoopStatus {
             file,
@@ -121,57 +124,58 @@ impl Board {
             size_limit,
             flags: u32::try_from(flags).unwrap_or_default(),
         };
-        let shown = (node != 0).then(|| (number_of(node), status));
-        Some(Answer { shown })
+        let loop_status = (number != 0).then(|| (decode_device(number), status));
+        Some(ProbeResult { loop_status })
     }
 }
 
-impl Drop for Board {
+impl Drop for SharedResults {
     fn drop(&mut self) {
         let size = Self::size(self.count).unwrap_or_default();
-        // SAFETY: mapped with this size. A process that still asks has the pages by itself.
+        // SAFETY: this is the mapping, with its size. A process that still probes has a mapping of its own.
         unsafe { libc::munmap(self.slots.as_ptr().cast(), size) };
     }
 }
 
-/// Starts a process that asks one question after the other, and notes each answer on the board. It keeps `end` open
-/// until it has ended, by whatever cause, and has closed the devices.
+/// Starts a process that makes probes one after the other and sets each result. It keeps `pipe` open until it has ended,
+/// for whatever reason, and has closed the devices.
 ///
-/// If a call never returns, the process stays as long. So it holds nothing of this process: no other descriptor, and so
-/// no lock and no output; and if it asks loop devices no mount either, for it is in a namespace without any. (A path is
-/// looked up among this process's mounts.) It is killed with the thread that started it, and sends no signal at its
-/// end: see [`ended`].
+/// If a call never returns, neither does the process. So it holds nothing that the rest of the program needs: no other
+/// descriptor of this process, and therefore no lock and no output, and no mount if it probes loop devices, because then
+/// it enters a mount namespace without mounts. (A path is looked up among the mounts of this process.) The process is
+/// killed together with the thread that started it, and sends no signal when it ends; see [`has_ended`].
 ///
-/// A thread wouldn't do: exec(2) and `exit_group(2)` wait until all threads of a process are gone, and in some calls a
-/// thread can't be killed.
+/// A thread can't be used instead: exec(2) and `exit_group(2)` wait until all threads of a process have ended, and a
+/// thread can't be killed in some calls.
 ///
-/// Errors are clone(2)'s.
-pub(crate) fn start_asking(
-    questions: &[(u32, &Question)],
-    board: &Board,
-    end: impl AsFd,
+/// Fails with the error of clone(2).
+pub(crate) fn start_probe_process(
+    probes: &[(u32, &Probe)],
+    results: &SharedResults,
+    pipe: impl AsFd,
 ) -> Result<Pid, Errno> {
-    // Allocated here: the child must not.
-    let mut devices: Vec<Option<OwnedFd>> = questions.iter().map(|_| None).collect();
-    // SAFETY: without flags the child has memory of its own, and goes on with a copy of ours. It makes only system
-    // calls on that, and atomic writes to the board, which alone both have. rustix's functions neither allocate nor
-    // lock for a `&CStr`, and unshare(2) and close_range(2) are plain calls of the C library. So no lock of another
-    // thread can hold the child up, and it never returns. All arguments are 0, so their order, which depends on the
-    // processor, is no matter; without a signal in them the child's end sends none.
+    // Allocated before the clone, since the child must not allocate.
+    let mut devices: Vec<Option<OwnedFd>> = probes.iter().map(|_| None).collect();
+    // SAFETY: without flags the child has memory of its own, and continues on a copy of this stack. On that memory it
+    // makes only system calls, and it writes atomically to `results`, the only memory that both processes share.
+    // rustix's functions neither allocate nor lock for a `&CStr`, and unshare(2) and close_range(2) are plain calls of
+    // the C library. So no lock of another thread can block the child, and it never returns from this function. The
+    // order of the arguments depends on the architecture but doesn't matter, as all are 0. Without a signal among them,
+    // the child sends none when it ends.
     let child =
         unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) };
     if child == 0 {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        // The lowest descriptor of a process that ends is the last that is let go of: they are put on a stack
-        // (`close_files`, then `task_work_run`), and the pipe's end says that the devices' is over.
-        let _ = dup2_stdin(end);
+        // When a process ends, the kernel releases its lowest descriptor last: they are put on a stack (`close_files`,
+        // then `task_work_run`). So once the pipe is closed, the devices are closed as well.
+        let _ = dup2_stdin(pipe);
         close_all_but_stdin();
-        if open_loops(questions, &mut devices).is_err() {
+        if open_loop_devices(probes, &mut devices).is_err() {
             exit_child(1);
         }
-        for ((number, question), device) in questions.iter().zip(&devices) {
-            let shown = ask(question, device.as_ref());
-            board.tell(*number, Answer { shown });
+        for ((index, probe), device) in probes.iter().zip(&devices) {
+            let loop_status = run_probe(probe, device.as_ref());
+            results.set(*index, ProbeResult { loop_status });
         }
         exit_child(0);
     }
@@ -179,25 +183,25 @@ pub(crate) fn start_asking(
     child.and_then(Pid::from_raw).ok_or_else(last_errno)
 }
 
-/// Closes every descriptor but 0. Neither rustix nor nix has `close_range(2)`.
+/// Closes every descriptor except 0. Neither rustix nor nix has `close_range(2)`.
 fn close_all_but_stdin() {
-    // SAFETY: called in a process of its own, whose copies of this one's descriptors nobody uses any more.
+    // SAFETY: only the child process calls this, and nothing there uses its copies of the descriptors any more.
     unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) };
 }
 
-/// Opens the loop devices, and leaves the mounts behind. Fails where there is no room for more descriptors. For the
-/// process of [`start_asking`], and so without allocations.
-fn open_loops(
-    questions: &[(u32, &Question)],
+/// Opens the loop devices, and then leaves all mounts behind. Fails if the process or the node has no descriptor or no
+/// memory left. Doesn't allocate, because the child process of [`start_probe_process`] calls it.
+fn open_loop_devices(
+    probes: &[(u32, &Probe)],
     devices: &mut [Option<OwnedFd>],
 ) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut has_loops = false;
-    for ((_, question), device) in questions.iter().zip(devices) {
-        let Question::Loop(node) = question else {
+    let mut has_loop_devices = false;
+    for ((_, probe), device) in probes.iter().zip(devices) {
+        let Probe::LoopDevice(node) = probe else {
             continue;
         };
-        has_loops = true;
+        has_loop_devices = true;
         match openat(CWD, node.as_c_str(), flags, Mode::empty()) {
             Ok(opened) => *device = Some(opened),
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
@@ -205,37 +209,38 @@ fn open_loops(
         }
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    // What is unmounted is a copy of the process's own, and private, so that nobody else's mount goes.
-    if has_loops && unshare_mount_namespace().is_ok() && mount_change(c"/", private).is_ok() {
+    // The mounts are copies in a namespace of this process, and private, so unmounting them affects no other process.
+    if has_loop_devices && unshare_mount_namespace().is_ok() && mount_change(c"/", private).is_ok()
+    {
         let _ = unmount(c"/", UnmountFlags::DETACH);
     }
     Ok(())
 }
 
-/// Asks one question. For the process of [`start_asking`], and so without allocations.
-fn ask(question: &Question, device: Option<&OwnedFd>) -> Option<(DeviceNumber, LoopStatus)> {
-    match question {
-        Question::Path(path) => {
+/// Makes one probe. Doesn't allocate, because the child process of [`start_probe_process`] calls it.
+fn run_probe(probe: &Probe, device: Option<&OwnedFd>) -> Option<(DeviceNumber, LoopStatus)> {
+    match probe {
+        Probe::Path(path) => {
             let _ = statat(CWD, path.as_c_str(), AtFlags::empty());
             None
         }
-        Question::Loop(_) => {
+        Probe::LoopDevice(_) => {
             let device = device?;
             let status = loop_status(device).ok()?;
-            let node = fstat(device).ok()?.st_rdev;
-            Some((DeviceNumber::new(major(node), minor(node)), status))
+            let number = fstat(device).ok()?.st_rdev;
+            Some((DeviceNumber::new(major(number), minor(number)), status))
         }
     }
 }
 
-/// Returns whether a process of [`start_asking`] is gone. With `is_waited_for` it is waited for first.
-pub(crate) fn ended(child: Pid, is_waited_for: bool) -> bool {
+/// Returns whether a process of [`start_probe_process`] has ended, and reaps it. With `waits`, waits for its end first.
+pub(crate) fn has_ended(child: Pid, waits: bool) -> bool {
     let child = nix::unistd::Pid::from_raw(child.as_raw_nonzero().get());
-    // A child that sends no signal at its end is found only with `__WALL`.
-    let mut how = WaitPidFlag::__WALL;
-    how.set(WaitPidFlag::WNOHANG, !is_waited_for);
-    // Without such a child (ECHILD) there is nothing left of it either.
-    !matches!(waitpid(child, Some(how)), Ok(WaitStatus::StillAlive))
+    // waitpid(2) finds a child that sends no signal at its end only with `__WALL`.
+    let mut flags = WaitPidFlag::__WALL;
+    flags.set(WaitPidFlag::WNOHANG, !waits);
+    // If there is no such child (ECHILD), it has ended, too.
+    !matches!(waitpid(child, Some(flags)), Ok(WaitStatus::StillAlive))
 }
 
 #[cfg(test)]
@@ -243,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_as_it_was_told() {
+    fn a_result_is_read_as_it_was_set() {
         let device = |minor| DeviceNumber::new(7, minor);
         let status = |disk| LoopStatus {
             file: LoopFile {
@@ -260,14 +265,14 @@ mod tests {
             Some((device(0), status(None))),
             Some((device(70_000), status(Some(device(3))))),
         ];
-        let board = Board::new(all.len() + 1).unwrap();
-        for (number, shown) in (0..).zip(all) {
-            assert_eq!(board.answer(number), None);
-            board.tell(number, Answer { shown });
-            assert_eq!(board.answer(number), Some(Answer { shown }));
+        let results = SharedResults::new(all.len() + 1).unwrap();
+        for (index, loop_status) in (0..).zip(all) {
+            assert_eq!(results.get(index), None);
+            results.set(index, ProbeResult { loop_status });
+            assert_eq!(results.get(index), Some(ProbeResult { loop_status }));
         }
-        assert_eq!(board.answer(3), None, "nobody answered");
-        board.tell(4, Answer { shown: None });
-        assert_eq!(board.answer(4), None, "there is no such question");
+        assert_eq!(results.get(3), None, "not set");
+        results.set(4, ProbeResult { loop_status: None });
+        assert_eq!(results.get(4), None, "no such probe");
     }
 }

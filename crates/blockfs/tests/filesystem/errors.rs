@@ -166,7 +166,7 @@ fn a_device_held_by_another_type_is_busy() {
         Mode::empty(),
     )
     .expect("nobody else has it");
-    assert!(held.in_use_exclusively().expect("the device answers"));
+    assert!(held.is_held_exclusively().expect("the device answers"));
     let start = "fsconfig({device}, ext4, create): EBUSY: ";
     let (cause, _) = refused(mount(&on, "ext4", &[], false), &on, start);
     assert_eq!(cause, Cause::InUse);
@@ -184,7 +184,7 @@ fn a_second_mount_of_an_exclusive_device_is_refused() {
         let image = Image::made(fstype, &[]);
         let on = image.attach();
         let first = mount(&on, fstype, &[], true).expect("it is mounted");
-        assert!(on.device().in_use_exclusively().expect("it answers"));
+        assert!(on.device().is_held_exclusively().expect("it answers"));
         if kernel() >= (6, 6) {
             let start = format!("fsconfig({{device}}, {fstype}, create): EBUSY: ");
             let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);

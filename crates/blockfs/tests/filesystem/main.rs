@@ -67,11 +67,11 @@ fn a_detached_mount_ends_with_its_descriptor() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let device = on.device();
-    assert!(!device.in_use_exclusively().expect("the device answers"));
+    assert!(!device.is_held_exclusively().expect("the device answers"));
     let mount = mount(&on, "ext4", &["noatime,discard", "nosuid"], true).expect("it is mounted");
     write_and_read(&mount);
     assert!(usage(&mount).expect("it answers").bytes.total > 16 << 20);
-    assert!(device.in_use_exclusively().expect("the device answers"));
+    assert!(device.is_held_exclusively().expect("the device answers"));
     let mounts = crust_blockfs::mountinfo::read_own().expect("our mountinfo");
     assert!(
         mounts.iter().all(|mount| mount.device != device.number()),

@@ -142,7 +142,7 @@ pub fn run(command: &mut Command) -> String {
 /// (214 ms with 300 MB in flight), more than ten seconds is a leak.
 pub fn wait_until_free(device: &Device) {
     let start = Instant::now();
-    while device.in_use_exclusively().expect("the device answers") {
+    while device.is_held_exclusively().expect("the device answers") {
         assert!(
             start.elapsed() < Duration::from_secs(10),
             "{device:?} is still in use"

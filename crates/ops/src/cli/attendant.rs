@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crust_blockfs::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
@@ -142,7 +142,7 @@ fn tell(us: OwnedFd, word: &Word) -> io::Result<()> {
 
 /// Returns the children of this process, which has one thread.
 fn children() -> Vec<Pid> {
-    let list = bounded::read_to_string(Path::new("/proc/thread-self/children"), KERNELS_WORD);
+    let list = bounded::read_to_string(Path::new("/proc/thread-self/children"), MAX_KERNEL_VALUE);
     let list = list.unwrap_or_default();
     let pids = list.split_ascii_whitespace();
     pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?))

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crust_blockfs::bounded::{self, KERNELS_WORD};
+use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 use tokio::net::UnixStream;
 
 /// The process that made a connection, as the kernel recorded it at connect(2) (unix(7), `SO_PEERCRED`).
@@ -32,7 +32,7 @@ impl Peer {
 
 fn command(pid: i32) -> Option<Arc<str>> {
     let file = format!("/proc/{pid}/comm");
-    let name = bounded::read(Path::new(&file), KERNELS_WORD).ok()?;
+    let name = bounded::read(Path::new(&file), MAX_KERNEL_VALUE).ok()?;
     Some(String::from_utf8_lossy(name.trim_ascii_end()).into())
 }
 

@@ -274,7 +274,7 @@ fn every_bad_file_is_refused_with_its_field_and_reason() {
         ),
         (
             with("metadata.diskSeq", &json!("-7")),
-            "field `metadata.diskSeq`: \"-7\" isn't a disk's number",
+            "field `metadata.diskSeq`: \"-7\" is not the sequence number of a disk",
         ),
         (
             with("metadata.accessMode", &json!("RWOP")),

@@ -13,7 +13,7 @@ use super::Pass;
 use super::decide::{self, Pods};
 use super::report::{ReconcileReport, StateItem, Verdict};
 use super::volumes::{self, OwnerEntry};
-use crust_blockfs::timed_probe::{about_path, ask_all};
+use crust_blockfs::timed_probe::{path_probe, run_probes};
 
 /// For a look at all bundles, and once more for those that hang.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ fn look(record: &BundleRecord) -> Option<Verdict> {
 
 /// Every container that ends has them looked at: one on a file system that hangs holds up no other.
 fn looked_at(records: &[(Digest, BundleRecord)]) -> Vec<Option<Verdict>> {
-    let configs = records.iter().map(|(_, record)| about_path(&record.config));
+    let configs = records.iter().map(|(_, record)| path_probe(&record.config));
     let verdict = |(record, answer): (&BundleRecord, Option<_>)| {
         let hangs = || Verdict::Leave("its directory's file system doesn't answer".into());
         if answer.is_some() {
@@ -38,7 +38,7 @@ fn looked_at(records: &[(Digest, BundleRecord)]) -> Vec<Option<Verdict>> {
         }
     };
     let records = records.iter().map(|(_, record)| record);
-    match ask_all(&configs.collect::<Vec<_>>(), PATIENCE) {
+    match run_probes(&configs.collect::<Vec<_>>(), PATIENCE) {
         Ok(answers) => records.zip(answers).map(verdict).collect(),
         Err(unasked) => {
             let why = format!("whether it is there can't be told: {unasked}");

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 use crate::target_index;
-use crust_blockfs::device::Neighbours;
+use crust_blockfs::device::LoopDeviceCache;
 
 /// The runtime, whose nothing here is.
 const OTHER: &str = "/no-such-runtime";
@@ -69,7 +69,7 @@ impl Node {
             crust: &crust,
             state: &state,
             deadline: Deadline::after(Duration::from_secs(10)),
-            neighbours: &Neighbours::default(),
+            loop_devices: &LoopDeviceCache::default(),
         })
     }
 

@@ -65,7 +65,7 @@ impl Pass<'_> {
             }
         };
         for found in &found {
-            if self.context.deadline.expired() {
+            if self.context.deadline.is_expired() {
                 self.leave(item(found), "there was no time to look at it".into());
             } else {
                 self.volume(found, around);
@@ -99,7 +99,7 @@ impl Pass<'_> {
     fn locks(&mut self, staged: &BTreeSet<Digest>) {
         let state = self.context.state;
         let visited = state.visit_locks(|name, path| {
-            if self.context.deadline.expired() {
+            if self.context.deadline.is_expired() {
                 let directory = path.parent().unwrap_or(&path).to_owned();
                 let why = "there was no time to look at all locks; hint: run it again";
                 self.leave(StateItem::Directory(directory), why.into());
@@ -352,7 +352,7 @@ pub(super) fn device(
     target: &TargetPath,
     number: DeviceNumber,
 ) -> Devices {
-    if context.deadline.expired() {
+    if context.deadline.is_expired() {
         return Devices::Held("there was no time to look at its device".into());
     }
     match device_holder(context, target, number, |name| {

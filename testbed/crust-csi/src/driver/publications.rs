@@ -49,7 +49,7 @@ impl Driver {
     /// The loop devices of a volume: one or none, but where its image was unlinked, or somebody has attached
     /// it a second time.
     pub(crate) fn devices(&self, id: &str) -> Result<Vec<Device>, Refusal> {
-        loops::named(&self.images.path(id)).map_err(Refusal::node(id))
+        loops::find_by_name(&self.images.path(id)).map_err(Refusal::node(id))
     }
 
     /// Returns whether anything is staged at a target path for a runtime. The crust directory is read, and no record:
@@ -77,7 +77,7 @@ impl Driver {
                 let is_its = devices.iter().any(|it| it.path() == device);
                 // Somebody has detached it by hand, and another file may be attached there since.
                 Ok(is_its
-                    || loops::is_idle(device).map_err(Refusal::node(id))?
+                    || loops::is_detached(device).map_err(Refusal::node(id))?
                     || is_another_disk(staged.info()))
             }
             Err(_) => self.is_staged_for_a_runtime(id, target),

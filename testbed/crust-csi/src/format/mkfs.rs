@@ -71,7 +71,7 @@ impl<'a> Make<'a> {
             }
         }
         // It was looked at before mkfs, and goes now.
-        if device.in_use_exclusively()? {
+        if device.is_held_exclusively()? {
             return Err(FormatError::InUse {
                 device: device.path().to_owned(),
             });

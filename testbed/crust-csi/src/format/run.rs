@@ -255,7 +255,7 @@ impl Running {
             if has_ended {
                 return Ok(true);
             }
-            if deadline.expired() {
+            if deadline.is_expired() {
                 return Ok(false);
             }
         }

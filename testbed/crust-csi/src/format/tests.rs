@@ -105,7 +105,7 @@ impl Volume {
     fn unmount(&self, mount: OwnedFd) {
         drop(mount);
         let free = soon().poll(|| {
-            let is_free = !self.device.in_use_exclusively()?;
+            let is_free = !self.device.is_held_exclusively()?;
             Ok::<_, DeviceError>(is_free.then_some(()))
         });
         assert_eq!(free.unwrap(), Some(()));

@@ -103,7 +103,7 @@ pub(crate) struct UidError(#[source] io::Error);
 
 /// Generates a UID.
 pub(crate) fn new_uid() -> Result<String, UidError> {
-    let uuid = bounded::read_to_string(Path::new(UUID_FILE), bounded::KERNELS_WORD);
+    let uuid = bounded::read_to_string(Path::new(UUID_FILE), bounded::MAX_KERNEL_VALUE);
     Ok(uuid.map_err(UidError)?.trim().to_owned())
 }
 

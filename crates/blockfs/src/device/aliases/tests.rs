@@ -3,9 +3,11 @@ use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::device::sysfs::{disk_seq, has_holders, loops_among, loops_of, named};
+use crate::device::sysfs::{
+    add_loop_devices, disk_seq, has_holders, parse_loop_devices, with_file_name,
+};
 
-/// A sysfs of our own: devices are directories in `devices/`, as in the real one.
+/// A fake sysfs in a temporary directory. As in the real one, devices are directories in `devices/`.
 struct Sysfs(tempfile::TempDir);
 
 impl Sysfs {
@@ -15,7 +17,7 @@ impl Sysfs {
         Self(sysfs)
     }
 
-    /// `name` as `sda` or, for a partition, `sda/sda1`.
+    /// Adds a device. `name` is `sda`, or `sda/sda1` for a partition.
     fn device(&self, name: &str, number: &str) -> PathBuf {
         let directory = self.0.path().join("devices").join(name);
         fs::create_dir_all(&directory).expect("the device's directory");
@@ -34,7 +36,7 @@ impl Sysfs {
         symlink(lower, upper.join("slaves").join(name)).expect("a link");
     }
 
-    fn shows(device: &Path, file: &Path, offset: u64) {
+    fn attach(device: &Path, file: &Path, offset: u64) {
         fs::create_dir(device.join("loop")).expect("loop");
         Self::write(
             device,
@@ -51,11 +53,7 @@ impl Sysfs {
     fn conflict(&self, a: &str, b: &str) -> bool {
         let (a, b) = (self.aliases(a), self.aliases(b));
         let conflict = a.conflicts_with(&b);
-        assert_eq!(
-            conflict,
-            b.conflicts_with(&a),
-            "the relation goes both ways"
-        );
+        assert_eq!(conflict, b.conflicts_with(&a), "the relation is symmetric");
         conflict
     }
 
@@ -88,7 +86,7 @@ fn a_device_conflicts_with_itself_and_not_with_another() {
 }
 
 #[test]
-fn device_mapper_conflicts_with_what_is_below_however_deep() {
+fn device_mapper_conflicts_with_every_device_below_it() {
     let sysfs = Sysfs::new();
     let disk = sysfs.device("sda", "8:0");
     let crypt = sysfs.device("dm-0", "253:0");
@@ -138,7 +136,7 @@ fn loop_devices_on_one_file_conflict_at_the_same_offset() {
         ("loop2", "7:2", &image, 1_048_576),
     ] {
         let device = sysfs.device(name, number);
-        Sysfs::shows(&device, file, offset);
+        Sysfs::attach(&device, file, offset);
     }
     assert!(sysfs.conflict("7:0", "7:1"));
     assert!(!sysfs.conflict("7:0", "7:2"));
@@ -150,16 +148,16 @@ fn a_loop_device_conflicts_with_device_mapper_over_its_file() {
     let image = sysfs.0.path().join("image");
     fs::write(&image, "").expect("the image is written");
     let lower = sysfs.device("loop0", "7:0");
-    Sysfs::shows(&lower, &image, 0);
+    Sysfs::attach(&lower, &image, 0);
     let twin = sysfs.device("loop1", "7:1");
-    Sysfs::shows(&twin, &image, 0);
+    Sysfs::attach(&twin, &image, 0);
     let crypt = sysfs.device("dm-0", "253:0");
     Sysfs::lies_on(&crypt, &lower);
     assert!(sysfs.conflict("253:0", "7:1"));
 }
 
 #[test]
-fn a_file_that_cannot_be_seen_is_compared_by_its_path() {
+fn a_file_that_cannot_be_looked_up_is_compared_by_its_path() {
     let sysfs = Sysfs::new();
     for (name, number, file) in [
         ("loop0", "7:0", "/gone/image (deleted)"),
@@ -167,16 +165,16 @@ fn a_file_that_cannot_be_seen_is_compared_by_its_path() {
         ("loop2", "7:2", "/gone/another (deleted)"),
     ] {
         let device = sysfs.device(name, number);
-        Sysfs::shows(&device, Path::new(file), 0);
+        Sysfs::attach(&device, Path::new(file), 0);
     }
     assert!(sysfs.conflict("7:0", "7:1"));
     assert!(!sysfs.conflict("7:0", "7:2"));
 }
 
-/// Paths are of whoever attached the device: in another mount namespace they may lead to another file, or
-/// one file have several.
+/// The path in sysfs is that of the process that attached the device. In another mount namespace it may lead to another
+/// file, or the file may have several paths.
 #[test]
-fn the_device_knows_its_file_better_than_its_path() {
+fn the_inode_from_the_device_takes_precedence_over_the_path() {
     let sysfs = Sysfs::new();
     for (name, number, file) in [
         ("loop0", "7:0", "/pv.img"),
@@ -184,7 +182,7 @@ fn the_device_knows_its_file_better_than_its_path() {
         ("loop2", "7:2", "/pv.img"),
     ] {
         let device = sysfs.device(name, number);
-        Sysfs::shows(&device, Path::new(file), 0);
+        Sysfs::attach(&device, Path::new(file), 0);
     }
     let file = |number: DeviceNumber| {
         let file = LoopFile {
@@ -200,7 +198,7 @@ fn the_device_knows_its_file_better_than_its_path() {
     assert!(!a.conflicts_with(&c));
 }
 
-/// As kubelet attaches one to the device of a volume of mode `Block`.
+/// kubelet attaches such a loop device to the device of a volume of mode `Block`.
 #[test]
 fn a_loop_device_on_a_device_lies_on_it() {
     let sysfs = Sysfs::new();
@@ -214,7 +212,7 @@ fn a_loop_device_on_a_device_lies_on_it() {
         ("loop2", "7:2", 1_048_576),
     ] {
         let device = sysfs.device(name, number);
-        Sysfs::shows(&device, Path::new("/dev/sda"), offset);
+        Sysfs::attach(&device, Path::new("/dev/sda"), offset);
     }
     let on_sda = |number: DeviceNumber| {
         assert_eq!(number.major(), 7);
@@ -231,7 +229,7 @@ fn a_loop_device_on_a_device_lies_on_it() {
         ("7:0", "8:0", true),
         ("7:0", "8:16", false),
         ("7:0", "7:1", true),
-        // As two partitions are.
+        // Like two partitions.
         ("7:0", "7:2", false),
         ("7:2", "8:0", true),
         ("7:0", "253:0", false),
@@ -246,7 +244,7 @@ fn a_loop_device_on_a_device_lies_on_it() {
     Sysfs::lies_on(&on_loop, &sysfs.0.path().join("devices/loop0"));
     for (number, expected) in [("7:0", true), ("253:1", true), ("253:0", false)] {
         let mut loops = BTreeMap::new();
-        loops_among(sysfs.0.path(), number.parse().unwrap(), &mut loops);
+        add_loop_devices(sysfs.0.path(), number.parse().unwrap(), &mut loops);
         let expected = expected.then_some(DeviceNumber::new(7, 0));
         assert!(loops.into_keys().eq(expected), "{number}");
     }
@@ -258,8 +256,8 @@ fn loop_devices_are_listed_without_their_partitions() {
                 7        0      65536 loop0\n   7        1      65535 loop0p1\n 259        0        100 \
                 loop1p1\n   7       16 4294967296 loop1\n   7   300000      1 loop18750\n";
     let expected = [0, 16, 300_000].map(|minor| DeviceNumber::new(7, minor));
-    assert_eq!(loops_of(list), expected);
-    assert_eq!(loops_of("major minor  #blocks  name\n\n"), []);
+    assert_eq!(parse_loop_devices(list), expected);
+    assert_eq!(parse_loop_devices("major minor  #blocks  name\n\n"), []);
 }
 
 #[test]
@@ -274,11 +272,11 @@ fn a_device_unknown_to_sysfs_is_an_error() {
 }
 
 #[test]
-fn what_lies_on_a_device_holds_it() {
+fn a_device_on_top_is_a_holder() {
     let sysfs = Sysfs::new();
     let (disk, mapper) = (sysfs.device("sda", "8:0"), sysfs.device("dm-0", "253:0"));
     let held = |number: &str| has_holders(sysfs.0.path(), number.parse().unwrap()).unwrap();
-    assert!(!held("8:0"), "a device without the directory");
+    assert!(!held("8:0"), "a device without a `holders` directory");
     fs::create_dir(disk.join("holders")).unwrap();
     assert!(!held("8:0"));
     symlink(&mapper, disk.join("holders/dm-0")).unwrap();
@@ -286,7 +284,7 @@ fn what_lies_on_a_device_holds_it() {
 }
 
 #[test]
-fn a_loop_device_is_found_by_its_files_name_wherever_that_is() {
+fn a_loop_device_is_found_by_the_name_of_its_file_in_any_directory() {
     let sysfs = Sysfs::new();
     for (number, path) in [
         (0, "/data/pv-1.img"),
@@ -296,20 +294,21 @@ fn a_loop_device_is_found_by_its_files_name_wherever_that_is() {
         (4, "/data/pv-1.img/other"),
     ] {
         let device = sysfs.device(&format!("loop{number}"), &format!("7:{number}"));
-        Sysfs::shows(&device, Path::new(path), 0);
+        Sysfs::attach(&device, Path::new(path), 0);
     }
-    // The last was detached meanwhile.
+    // Number 5 has been detached meanwhile.
     let loops = (0..6).map(|number| DeviceNumber::new(7, number)).collect();
-    let found = named(sysfs.0.path(), loops, OsStr::new("pv-1.img")).expect("sysfs is read");
+    let found =
+        with_file_name(sysfs.0.path(), loops, OsStr::new("pv-1.img")).expect("sysfs is read");
     assert_eq!(found, [0, 1, 2].map(|number| DeviceNumber::new(7, number)));
 }
 
 #[test]
-fn a_disk_says_which_it_is_and_a_partition_is_its_disks() {
+fn a_partition_has_the_sequence_number_of_its_disk() {
     let sysfs = Sysfs::new();
     let disk = sysfs.device("sda", "8:0");
     sysfs.device("sda/sda1", "8:1");
-    // As before Linux 5.15, and one that is gone.
+    // Without `diskseq`, as before Linux 5.15. The device 8:32 doesn't exist.
     sysfs.device("sdb", "8:16");
     sysfs.device("sdb/sdb1", "8:17");
     let seq = |number: &str| disk_seq(sysfs.0.path(), number.parse().expect("a number"));

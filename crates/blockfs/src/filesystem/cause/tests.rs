@@ -400,10 +400,10 @@ fn each_cause() -> impl Iterator<Item = Cause> {
     })
 }
 
-fn squashfs() -> &'static Known {
+fn squashfs() -> &'static KnownFormat {
     let mut image = tempfile::tempfile().expect("a file");
     image.write_all(b"hsqs").expect("it is written");
-    match crate::contents::look(&image, 4) {
+    match crate::contents::identify(&image, 4) {
         Ok(Contents::Known(known)) => known,
         other => panic!("it is a squashfs: {other:?}"),
     }

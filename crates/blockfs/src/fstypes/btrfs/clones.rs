@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::SUPERBLOCK;
-use crate::bounded::{self, KERNELS_WORD};
+use crate::bounded::{self, MAX_KERNEL_VALUE};
 use crate::device::{DeviceFacts, DeviceNumber};
 use crate::fstypes::descriptor::UnfitDevice;
 
@@ -114,7 +114,7 @@ fn read_mounted(list: &Path) -> io::Result<Vec<Mounted>> {
 }
 
 fn read(file: &Path) -> Option<String> {
-    let text = bounded::read_to_string(file, KERNELS_WORD).ok()?;
+    let text = bounded::read_to_string(file, MAX_KERNEL_VALUE).ok()?;
     Some(text.trim_end().to_owned())
 }
 

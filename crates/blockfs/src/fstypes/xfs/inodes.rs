@@ -84,7 +84,7 @@ impl Groups<'_> {
     /// Asks for one group after the other, as long as there are any and all inodes are right.
     fn ask(&self, is_right: IsRight<'_>) {
         // Otherwise the caller couldn't enter a sandbox afterwards.
-        self.give_up_if(sys::unshare_place().is_err());
+        self.give_up_if(sys::unshare_fs().is_err());
         while !self.failed.load(Ordering::Relaxed) {
             let group = self.next.fetch_add(1, Ordering::Relaxed);
             if group >= self.count {
