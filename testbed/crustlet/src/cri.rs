@@ -24,7 +24,7 @@ const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(240);
 /// The largest response, in bytes, as in kubelet's client. Lists of containers and the output of commands can be long.
 const MAX_RESPONSE_SIZE: usize = 16 << 20;
 
-/// A call of the container runtime failed.
+/// A call to the container runtime failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} ({}): {code:?}: {message}{}", socket.display(), hint(*code))]
 pub(crate) struct CriError {

@@ -61,7 +61,7 @@ pub(crate) enum EventType {
 pub(crate) struct Event {
     pub(crate) regarding: Regarding,
     pub(crate) kind: EventType,
-    /// One word. kubelet's, if it has an event for the same thing.
+    /// One word. The same as kubelet's, if kubelet has such an event.
     pub(crate) reason: &'static str,
     /// One sentence.
     pub(crate) message: String,

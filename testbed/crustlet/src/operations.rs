@@ -68,7 +68,7 @@ impl Context {
 
     fn driver_by(&self, name: &str) -> Result<Driver, OperationError> {
         let driver = self.drivers.get(name);
-        driver.ok_or_else(|| OperationError::NoDriver(name.to_owned()))
+        driver.ok_or_else(|| OperationError::DriverNotRegistered(name.to_owned()))
     }
 }
 
@@ -80,7 +80,7 @@ fn secret(
     let Some(name) = name else {
         return Ok(HashMap::new());
     };
-    let missing = || OperationError::NoSecret(name.clone());
+    let missing = || OperationError::SecretNotFound(name.clone());
     let secret = objects.secrets.get(name).ok_or_else(missing)?;
     let mut values = HashMap::new();
     for (key, value) in secret.data.iter().flatten() {

@@ -127,7 +127,7 @@ fn failed(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootErro
     move |source| RootError::Call { call, path, source }
 }
 
-/// Refuses a directory that was not created by crustlet.
+/// Refuses a directory without a lock file that a kubelet uses, or that contains pods, volumes or claims.
 fn refuse_foreign(root: &Path) -> Result<(), RootError> {
     let lock = root.join(LOCK);
     if lock.try_exists().map_err(failed("stat", &lock))? {

@@ -1,4 +1,4 @@
-//! The command cli of `crustlet serve`. Flags have kubelet's names where kubelet has them.
+//! The command line of `crustlet serve`. Flags have kubelet's names where kubelet has them.
 
 mod gates;
 

@@ -87,9 +87,9 @@ impl ManifestDirectories {
 
     /// Reads the directories. `removed` are files that crustlet has removed itself.
     ///
-    /// A file that can't be read any more keeps its last contents, so that no pod ends while a file is being written. So
-    /// does a file that is gone, is empty or has lost an object, until it has been so for a while, because editors write
-    /// files in this way.
+    /// A file that can't be read any more keeps its last contents, so that no pod ends while a file is being written. A
+    /// file that is gone or empty, or lacks an object that it had, also keeps its last contents at first, because editors
+    /// write files in this way. The loss is accepted after a delay.
     pub(crate) fn read(&mut self, removed: &[PathBuf], now: Instant) -> LoadedManifests {
         let mut loaded = LoadedManifests::default();
         for directory in &mut self.directories {

@@ -111,7 +111,7 @@ impl DirWatch {
     }
 
     fn add(&self, directory: &Path) -> Result<i32, Errno> {
-        let what = WatchFlags::CREATE
+        let events = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO
@@ -120,7 +120,7 @@ impl DirWatch {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        inotify::add_watch(&self.inotify, directory, what)
+        inotify::add_watch(&self.inotify, directory, events)
     }
 
     /// Removes a watch, unless another path leads to the same directory.
@@ -168,9 +168,9 @@ mod tests {
     /// Returns whether a change is reported. The paused clock doesn't advance while an event is ready, and jumps to the
     /// rescan if there is none.
     async fn reports_change(watch: &mut DirWatch) -> bool {
-        let begun = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         watch.changed().await;
-        begun.elapsed() < RETRY
+        start.elapsed() < RETRY
     }
 
     #[tokio::test(start_paused = true)]

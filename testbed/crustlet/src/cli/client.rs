@@ -17,7 +17,7 @@ use tonic::{Code, Response, Status, Streaming};
 /// stream.
 const MAX_RESPONSE_SIZE: usize = 64 * 1024 * 1024;
 
-/// A call of the agent failed.
+/// A call to the agent failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     /// No connection could be made.

@@ -1,4 +1,4 @@
-//! `crustlet logs` and `crustlet exec`.
+//! Implements `crustlet logs` and `crustlet exec`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) async fn logs(args: Logs, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The command was to have standard input or a terminal.
+/// The command was requested to have standard input or a terminal.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "exec has neither standard input nor a terminal, because CRI's ExecSync has none; hint: leave out -i and -t"

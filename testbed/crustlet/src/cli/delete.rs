@@ -1,4 +1,4 @@
-//! `crustlet delete`
+//! Implements `crustlet delete`.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) enum DeleteError {
     NotFound(Resource, String),
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Some objects could not be deleted. Has the error of each.
+    /// Some objects could not be deleted. Contains the error of each.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
     /// The objects still existed when the timeout passed.
@@ -57,7 +57,7 @@ pub(super) enum DeleteError {
 struct DeletingObject {
     kind: Kind,
     name: Name,
-    /// Tells the object from a later one with the same name. Empty if the object has no UID.
+    /// Distinguishes the object from a later one with the same name. Empty if the object has no UID.
     uid: String,
 }
 

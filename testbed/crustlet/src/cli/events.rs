@@ -1,4 +1,4 @@
-//! `crustlet events`, and the conversion of the agent's events to Kubernetes objects.
+//! Implements `crustlet events`, and converts the agent's events to Kubernetes objects.
 
 use std::time::SystemTime;
 

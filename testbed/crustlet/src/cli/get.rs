@@ -1,4 +1,4 @@
-//! `crustlet get`
+//! Implements `crustlet get`.
 
 use std::time::SystemTime;
 

@@ -23,11 +23,11 @@ pub(super) struct PrintError {
     source: serde_json::Error,
 }
 
-/// When a column is shown.
+/// Whether a column is always shown, or only with `-o wide`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Always,
-    /// With `-o wide`.
+    /// Only with `-o wide`.
     Wide,
 }
 

@@ -11,7 +11,6 @@ pub(super) enum Resource {
     /// A kind that manifests have.
     Object(Kind),
     /// A volume on this node.
-    /// A volume on this node.
     Volume,
     Event,
 }

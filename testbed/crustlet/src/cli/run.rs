@@ -1,4 +1,4 @@
-//! `crustlet run`
+//! Implements `crustlet run`.
 
 mod follow;
 mod progress;

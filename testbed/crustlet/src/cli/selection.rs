@@ -27,7 +27,7 @@ pub(super) enum SelectionError {
     InvalidReference(String),
 }
 
-/// Parses the arguments, of which there must be one at least.
+/// Parses the arguments. There must be at least one.
 pub(super) fn select(words: &[String]) -> Result<Selection, SelectionError> {
     let (first, rest) = words.split_first().map_or(("", words), |(a, b)| (a, b));
     if first.contains('/') {

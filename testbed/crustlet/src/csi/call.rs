@@ -19,7 +19,7 @@ use crust_proto::csi::v1::{
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-/// A request of CSI. Its type determines the call. It can contain secrets, so that it must not be logged.
+/// A CSI request. Its type determines the call. It can contain secrets, so it must not be logged.
 pub(crate) trait CsiRequest: Send + Sized {
     type Response: Send;
 

@@ -32,7 +32,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A call failed. [`is_final`](Self::is_final) tells whether it may still have an effect.
+/// A call failed. [`is_final`](Self::is_final) returns whether it certainly has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("driver {driver}: {}: {failure}", method_name(method))]
 pub(crate) struct CallError {

@@ -16,7 +16,7 @@ pub(crate) fn node_access_mode(modes: &[String], capabilities: &Capabilities) ->
 }
 
 /// Converts Kubernetes' access modes to one of CSI (KEP-2485, "CSI Specification Changes, Volume Capabilities").
-/// `has_multi_writer` tells whether the service has `SINGLE_NODE_MULTI_WRITER`, and so knows the newer modes. The
+/// `has_multi_writer` is whether the called service has `SINGLE_NODE_MULTI_WRITER`, and so knows the newer modes. The
 /// controller and the node service of a driver can differ.
 pub(crate) fn access_mode(modes: &[String], has_multi_writer: bool) -> Mode {
     // As in kubelet, only the first mode counts, and the default is ReadWriteOnce.

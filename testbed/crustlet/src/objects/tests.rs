@@ -92,11 +92,11 @@ fn a_pod_without_a_uid_gets_one_from_its_name() {
 #[test]
 fn the_grace_period_of_the_deletion_takes_precedence() {
     assert_eq!(read_pod(&pod("")).grace(), 30);
-    let own = pod("  terminationGracePeriodSeconds: 5\n");
-    assert_eq!(read_pod(&own).grace(), 5);
+    let with_grace_period = pod("  terminationGracePeriodSeconds: 5\n");
+    assert_eq!(read_pod(&with_grace_period).grace(), 5);
     let deletion =
         "name: web, deletionTimestamp: \"2026-01-01T00:00:00Z\", deletionGracePeriodSeconds: 0";
-    let deleted = read_pod(&own.replace("name: web", deletion));
+    let deleted = read_pod(&with_grace_period.replace("name: web", deletion));
     assert!(deleted.is_deleted());
     assert_eq!(deleted.grace(), 0);
 }

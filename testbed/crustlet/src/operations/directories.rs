@@ -62,7 +62,7 @@ pub(super) fn remove_volume_dir(volume: &Path, mount_point: &Path) -> Result<(),
     ignore_missing("rmdir", volume, fs::remove_dir(volume))
 }
 
-/// Removes temporary files of records whose writer was killed. Nobody writes one now: one crustlet uses the root
+/// Removes temporary files of records whose writer was killed. No record is being written: one crustlet uses the root
 /// directory, and a volume has one operation at a time.
 pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
     let failed = |error: FileError| OperationError::Other(error.to_string());

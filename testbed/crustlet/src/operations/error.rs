@@ -28,18 +28,18 @@ pub(crate) enum OperationError {
     #[error(
         "driver name {0} not found in the list of registered CSI drivers; hint: check that the driver is running; it registers in plugins_registry or is named with --csi"
     )]
-    NoDriver(String),
-    /// A call of the driver failed.
+    DriverNotRegistered(String),
+    /// A call to the driver failed.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The driver lacks a capability that the volume needs.
     #[error(transparent)]
     LacksCapability(#[from] LacksCapability),
-    /// A call of the runtime handler failed.
+    /// A call to the runtime handler failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("secret {0} not found; hint: add its manifest")]
-    NoSecret(Name),
+    SecretNotFound(Name),
     /// CSI's secrets are UTF-8 strings.
     #[error("secret {0}: the value of {1} is not valid UTF-8")]
     SecretNotUtf8(Name, String),
@@ -64,7 +64,7 @@ pub(crate) enum OperationError {
     },
     /// The volume was published under another directory name than the container's mount has.
     #[error(
-        "volume {0} is not published at the path that the container mounts; hint: its PersistentVolume has been replaced since"
+        "volume {0} is not published at the path that the container mounts; hint: its PersistentVolume was replaced; delete the pod and create it again"
     )]
     NotPublished(VolumeId),
     /// The driver leaves a file system to the runtime that was not offered (KEP-2857's earlier draft).
@@ -94,7 +94,7 @@ pub(crate) enum OperationError {
     #[error(
         "volume {0:?} was published for the runtime handler, but the pod's runtime class has no fsMgmtSocket any more; hint: restore it in the class, or delete the pod"
     )]
-    NoSocket(String),
+    NoManagementSocket(String),
     /// A system call failed.
     #[error("{call} {}: {}", path.display(), ErrorName(*errno))]
     System {
@@ -150,7 +150,7 @@ pub(crate) struct FailedOperation {
     /// Set if the driver was called or something was written, so that the volume's state is uncertain, as kubelet calls
     /// it. The operation has to be undone.
     pub(crate) is_uncertain: bool,
-    /// The volume's mounter, if it is another one than requested.
+    /// The volume's mounter, if it differs from the requested one.
     pub(crate) mounter: Option<Mounter>,
 }
 

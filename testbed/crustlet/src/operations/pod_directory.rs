@@ -29,7 +29,7 @@ pub(crate) fn write_pod_record(layout: &RootDirLayout, pod: &Pod) -> Result<(), 
         .map_err(failed)
 }
 
-/// Reads a pod's record. Returns `None` if there is none, or it can't be read.
+/// Reads a pod's record. Returns `None` if the record doesn't exist or can't be read.
 pub(super) fn read_pod_record(layout: &RootDirLayout, uid: &str) -> Option<Pod> {
     let path = layout.pod(uid);
     let read = || -> Result<Option<Pod>, String> {

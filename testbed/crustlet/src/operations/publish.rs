@@ -24,7 +24,7 @@ use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 pub(crate) struct Published {
     /// The program that has the volume mounted, or will mount it.
     pub(crate) mounter: Mounter,
-    /// The volume that the runtime has to be told to mount (KEP-2857's earlier draft).
+    /// The volume to pass to the runtime, which mounts it (KEP-2857's earlier draft).
     pub(crate) runtime_mount: Option<FileSystemMountInfo>,
 }
 

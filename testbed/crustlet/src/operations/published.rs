@@ -47,7 +47,7 @@ pub(crate) async fn stats(
         return Ok(Some(runtime.stats(&response.source).await?));
     }
     let mut stats = Stats::from(response);
-    // CSI 1.13 replaces `volume_condition` by a call of its own.
+    // CSI 1.13 replaces `volume_condition` with a separate call.
     if stats.condition.is_none() && capabilities.has(Rpc::GetVolumeHealth) {
         let request = NodeGetVolumeHealthRequest {
             volume_id: id.handle.clone(),

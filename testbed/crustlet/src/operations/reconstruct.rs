@@ -47,7 +47,7 @@ pub(crate) struct UnreadableVolume {
     /// The UID of the pod whose volume it is; `None` for a staged volume.
     pub(crate) pod: Option<String>,
     pub(crate) path: PathBuf,
-    /// Why the record can't be used.
+    /// The reason why the record can't be used.
     pub(crate) reason: String,
     /// The presumed publication, if exactly one volume with a record has the same directory name. It has to be
     /// unpublished, because a driver doesn't unstage a volume that is still published.
@@ -217,7 +217,7 @@ fn mount_point(unreadable: &UnreadableVolume) -> PathBuf {
     })
 }
 
-/// Reads a volume's record. Returns the reason if there is none, or it is invalid.
+/// Reads a volume's record. Returns the reason if the record doesn't exist or is invalid.
 fn read_data(directory: &Path) -> Result<VolumeData, String> {
     let data = VolumeData::read(directory).map_err(|error| error.to_string())?;
     let data = data.ok_or("no vol_data.json")?;

@@ -31,7 +31,9 @@ pub(super) async fn file_systems(
 ) -> Result<Vec<String>, OperationError> {
     let is_mounted_by_runtime = current_mounter == Some(Mounter::Runtime);
     if is_mounted_by_runtime && mount.runtime.is_none() {
-        return Err(OperationError::NoSocket(mount.volume.directory.clone()));
+        return Err(OperationError::NoManagementSocket(
+            mount.volume.directory.clone(),
+        ));
     }
     let is_allowed = match current_mounter {
         Some(mounter) => mounter == Mounter::Runtime,
@@ -67,7 +69,7 @@ pub(crate) async fn publish_to_runtime(
         mount,
     } in mounts
     {
-        let no_socket = || OperationError::NoSocket(mount.volume.directory.clone());
+        let no_socket = || OperationError::NoManagementSocket(mount.volume.directory.clone());
         let socket = mount.runtime.as_ref().ok_or_else(no_socket)?;
         let storage = RuntimeStorage::new(socket);
         storage.publish(sandbox, target, info, mount).await?;

@@ -92,7 +92,7 @@ fn parse(info: PluginInfo, socket: &Path) -> Result<Registration, InvalidRegistr
     Ok(Registration { name, endpoint })
 }
 
-/// Returns whether a version of CSI, such as `1.12.0` or `v1.0`, is a 1.x. All of these are compatible.
+/// Returns whether a version of CSI, such as `1.12.0` or `v1.0`, is 1.x. All of these are compatible.
 fn is_supported(version: &str) -> bool {
     let version = version.trim();
     let version = version.strip_prefix('v').unwrap_or(version);

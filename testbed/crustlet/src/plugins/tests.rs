@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
-/// More than anything here takes.
+/// Longer than any operation here takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A plugin's registration service. It forwards the status that it gets.

@@ -339,7 +339,7 @@ fn a_deleted_object_has_a_deletion_timestamp_until_its_file_is_removed() {
     assert_eq!(error.to_string(), "Pod default/web not found");
 }
 
-/// Another object may be being written to the file.
+/// Another program may be writing a new object to the file.
 #[test]
 fn a_file_that_has_changed_is_not_removed() {
     let dir = tempfile::tempdir().unwrap();

@@ -101,7 +101,7 @@ pub(crate) struct CurrentState<'a> {
     pub(crate) started: &'a BTreeMap<Name, BTreeSet<String>>,
 }
 
-/// What happened to an applied object, in kubectl's terms.
+/// The outcome for an applied object, in kubectl's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ApplyOutcome {
     Created,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::desired::VolumeHolders;
 use super::spec::{Lifecycle, VolumeId};
 
-/// Whether a state is known, or may be. It is uncertain after a call that ended without a result, and after a restart.
+/// The certainty of a state. It is uncertain after a call that ended without a result, and after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
     Uncertain,
@@ -30,7 +30,7 @@ pub(crate) enum Mounter {
 /// A volume at a pod's target path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ActualMount {
-    /// Whether the volume is published, or may be.
+    /// Whether the volume is certainly published, or may be.
     pub(crate) certainty: Certainty,
     /// The name of the volume's directory in the pod's.
     pub(crate) directory: String,

@@ -132,7 +132,7 @@ impl VolumeData {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads the record in a volume's directory. Returns `None` if there is none.
+    /// Reads the record in a volume's directory. Returns `None` if the record doesn't exist.
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, DataError> {
         let path = directory.join(DATA);
         let bytes = match bounded::read(&path, MAX_RECORD_SIZE) {

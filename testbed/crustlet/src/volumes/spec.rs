@@ -112,7 +112,7 @@ pub(crate) struct MountSpec {
 pub(crate) enum ResolvedVolume {
     Csi(Box<MountSpec>),
     EmptyDir,
-    /// Has the path on the host.
+    /// A directory of the host, with its path.
     HostPath(PathBuf),
 }
 

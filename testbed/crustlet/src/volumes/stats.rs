@@ -25,7 +25,7 @@ impl Stats {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SpaceUsage {
     pub(crate) total: i64,
-    /// What users other than root can still use.
+    /// The amount that users other than root can still use.
     pub(crate) available: i64,
     pub(crate) used: i64,
 }

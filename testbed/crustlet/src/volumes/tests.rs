@@ -190,7 +190,7 @@ fn a_claim_and_its_volume_must_refer_to_each_other() {
             "data",
         ),
         ("claimRef: {name: data", "claimRef: {name: other", "other"),
-        // A released volume may be in deletion.
+        // A released volume may be deleted at any time.
         (
             "---\napiVersion: v1\nkind: PersistentVolumeClaim",
             "status: {phase: Released}\n---\napiVersion: v1\nkind: PersistentVolumeClaim",

@@ -8,7 +8,7 @@ use super::spec::Lifecycle;
 /// `apiVersion` of the documents. It is crustlet's own: no API server has it.
 pub(crate) const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 
-/// `kind`
+/// `kind` of the documents.
 pub(crate) const KIND: &str = "Volume";
 
 /// A volume that pods need, or that is, or may be, staged or published.

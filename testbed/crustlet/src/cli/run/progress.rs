@@ -11,7 +11,7 @@ pub(super) enum Progress {
     Running,
     /// The pod has ended successfully.
     Succeeded,
-    /// The pod has failed and won't be restarted. Has the cause.
+    /// The pod has failed and won't be restarted. Contains the cause.
     Failed(String),
 }
 
@@ -41,7 +41,7 @@ impl Progress {
         let is_never_restarted =
             spec.is_some_and(|it| it.restart_policy.as_deref() == Some("Never"));
         if let Some(failure) = containers().find_map(failure) {
-            // The other containers may run on for any time.
+            // The other containers may keep running.
             return if is_never_restarted {
                 Self::Failed(failure)
             } else {
