@@ -47,6 +47,6 @@ pub fn config(bytes: &[u8]) {
 
 /// Checks a `config.json` that is generated from the input. It is always JSON, mostly with the right types, and has
 /// unusual values.
-pub fn odd_config(bytes: &[u8]) {
+pub fn generated_config(bytes: &[u8]) {
     config(generated_config::config(bytes).as_bytes());
 }

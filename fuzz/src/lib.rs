@@ -20,6 +20,6 @@ pub use crust_ops::fuzzing::answer;
 pub use mount_info::mount_info;
 pub use mountinfo::mountinfo;
 pub use options::options;
-pub use runcrust::fuzzing::{argv, config, odd_config};
+pub use runcrust::fuzzing::{argv, config, generated_config};
 pub use superblock::superblock;
 pub use target_path::target_path;
