@@ -1,7 +1,7 @@
 //! Decides by a policy which volumes of a pod are deferred (KEP-2857, "Setting `DeferFSMount` in `PodSpec`").
 //!
-//! The KEP leaves the decision to a webhook or a scheduler plugin that knows the triples of storage class, runtime class and
-//! supported post-mount configuration. Here the triples are the rules of a file.
+//! The KEP leaves the decision to a webhook or a scheduler plugin that knows the triples of storage class, runtime
+//! class and supported post-mount configuration. Here the triples are the rules of a file.
 
 mod policy;
 mod post_mount;
@@ -186,8 +186,8 @@ pub(crate) fn admit_all(policy: &DeferPolicy, objects: &mut Objects) {
     }
 }
 
-/// Returns whether a pod has been started (KEP-2857, "`DeferFSMount` field in Pod Spec": "marked by the presence of Kubelet
-/// managed pod conditions").
+/// Returns whether a pod has been started (KEP-2857, "`DeferFSMount` field in Pod Spec": "marked by the presence of
+/// Kubelet managed pod conditions").
 fn is_started(document: &Value) -> bool {
     let conditions = document.pointer("/status/conditions");
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();

@@ -1,8 +1,8 @@
 //! The task that owns the desired and the actual state and starts the steps that reconcile them.
 //!
 //! The task waits only for the next event: a changed manifest, a driver that registers or disconnects, a relist of the
-//! container runtime, the end of an operation, or a query. Everything that blocks runs in a task of its own, at most one
-//! per volume and one per pod, and sends its result back as a [`Completion`].
+//! container runtime, the end of an operation, or a query. Everything that blocks runs in a task of its own, at most
+//! one per volume and one per pod, and sends its result back as a [`Completion`].
 
 mod claims;
 mod deferral;
@@ -102,8 +102,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Creates the agent. With the gate `NewVolumeManagerReconstruction` it reconstructs the volumes from the disk first,
-    /// before the desired state is known (KEP-3756).
+    /// Creates the agent. With the gate `NewVolumeManagerReconstruction` it reconstructs the volumes from the disk
+    /// first, before the desired state is known (KEP-3756).
     pub(crate) fn new(
         settings: &Settings,
         context: Context,
@@ -304,7 +304,8 @@ impl Agent {
         }
     }
 
-    /// Starts all steps that can be started now. Returns how long to wait before the next attempt if no event comes first.
+    /// Starts all steps that can be started now. Returns how long to wait before the next attempt if no event comes
+    /// first.
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if self.reload_at.is_some_and(|at| at <= now) {
@@ -343,7 +344,7 @@ impl Agent {
         [reload, claims, volumes, pods].into_iter().flatten().min()
     }
 
-    /// Reconciles the claims until no more records change: a record may be all that the next step waited for.
+    /// Reconciles the claims until no record changes any more, because a changed record may allow the next step.
     fn reconcile_claims(&mut self, is_complete: bool, now: Instant) -> Option<Duration> {
         let unreadable_directories = self.reconstruction.unreadable_directories();
         for _ in 0..Claims::MAX_ROUNDS {

@@ -1,7 +1,7 @@
 //! The service `crustlet.v1`, which the commands (`crustlet get`, `run`, …) call.
 //!
-//! The agent answers queries about objects. Manifests are written here, one call at a time, and the agent reads them before
-//! the call is answered.
+//! The agent answers queries about objects. Manifests are written here, one call at a time, and the agent reads them
+//! before the call is answered.
 
 mod logs;
 
@@ -157,8 +157,8 @@ impl Api {
         found.map_err(|message| error_status(Code::NotFound, "NOT_FOUND", &message))
     }
 
-    /// Has `write` change the manifests, based on what they are now, and the agent read them again. `write` returns its result
-    /// and the file that it removed, if any.
+    /// Has `write` change the manifests, based on what they are now, and the agent read them again. `write` returns its
+    /// result and the file that it removed, if any.
     async fn write<T: Send + 'static>(
         &self,
         write: impl FnOnce(

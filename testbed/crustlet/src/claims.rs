@@ -64,17 +64,17 @@ pub(crate) struct PlanInputs<'w> {
     pub(crate) pods: &'w [Arc<Pod>],
     /// The actual state of the volumes on this node.
     pub(crate) actual: &'w ActualState,
-    /// The abilities of the drivers that answer, by the drivers' names.
+    /// The capabilities of the drivers that answer, by the drivers' names.
     pub(crate) drivers: &'w BTreeMap<String, DriverCapabilities>,
     pub(crate) layout: &'w RootDirLayout,
     /// Directories of volumes whose records can't be read.
     pub(crate) unreadable_directories: &'w [PathBuf],
-    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before: a missing claim
-    /// may be in a manifest that wasn't read yet, and so may a volume that fits a claim or is reserved for one.
+    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before: a missing
+    /// claim may be in a manifest that wasn't read yet, and so may a volume that fits a claim or is reserved for one.
     pub(crate) is_complete: bool,
-    /// The reason why a manifest can't be read now. Other manifests still count, and so does the last readable content of
-    /// this one, so claims are bound and volumes are created. But nothing is deleted or forgotten until all manifests can
-    /// be read, because this one may say that something has to be kept.
+    /// The reason why a manifest can't be read now. Other manifests still count, and so does the last readable content
+    /// of this one, so claims are bound and volumes are created. But nothing is deleted or forgotten until all
+    /// manifests can be read, because this one may say that something has to be kept.
     pub(crate) unreadable_manifest: Option<&'w str>,
 }
 
@@ -239,7 +239,7 @@ impl ClaimStep {
 pub(crate) struct Plan {
     /// The steps in the order in which they have to be carried out: a volume is bound before its claim.
     pub(crate) steps: Vec<ClaimStep>,
-    /// Events about objects that wait for a driver or its abilities. Emit those that weren't in the last plan.
+    /// Events about objects that wait for a driver or its capabilities. Emit those that weren't in the last plan.
     pub(crate) waiting: Vec<Notice>,
     /// Other events about objects, such as those that wait for a manifest. Emit those that weren't in the last plan.
     pub(crate) notices: Vec<Notice>,
@@ -395,8 +395,8 @@ fn plan_claim<'w>(
     }
 }
 
-/// Returns the updates that bind a volume to a claim. The volume comes first, as in Kubernetes: if crustlet ends between the
-/// two updates, no other claim gets the volume.
+/// Returns the updates that bind a volume to a claim. The volume comes first, as in Kubernetes: if crustlet ends
+/// between the two updates, no other claim gets the volume.
 fn bind(
     name: &Name,
     claim: &PersistentVolumeClaim,

@@ -1,5 +1,5 @@
-//! The client of a runtime handler's storage interface, whose socket a `RuntimeClass` names in `fsMgmtSocket` (KEP-2857's
-//! earlier draft). kubelet calls it for volumes that the driver has left to the runtime.
+//! The client of a runtime handler's storage interface, whose socket a `RuntimeClass` names in `fsMgmtSocket`
+//! (KEP-2857's earlier draft). kubelet calls it for volumes that the driver has left to the runtime.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -122,7 +122,8 @@ impl RuntimeStorage {
         Ok(stats.into())
     }
 
-    /// Grows the file system of a volume, and returns its size in bytes. `device` is the `source` in the driver's response.
+    /// Grows the file system of a volume, and returns its size in bytes. `device` is the `source` in the driver's
+    /// response.
     pub(crate) async fn expand(
         &self,
         sandbox: &str,
@@ -203,8 +204,8 @@ impl RuntimeCapabilities {
         self.0.contains(&capability)
     }
 
-    /// Returns the first capability that the pod's volume needs after the mount and that the runtime lacks. The driver has to
-    /// mount the volume then (the draft's story 2).
+    /// Returns the first capability that the pod's volume needs after the mount and that the runtime lacks. The driver
+    /// has to mount the volume then (the draft's story 2).
     pub(crate) fn lacks(&self, mount: &MountSpec) -> Option<&'static str> {
         let group = match mount.change_policy.as_deref() {
             _ if mount.fs_group.is_none() => None,

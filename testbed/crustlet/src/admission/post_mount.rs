@@ -40,8 +40,8 @@ pub(super) fn sentence(steps: &[PostMountStep]) -> String {
     }
 }
 
-/// Returns the steps that a pod needs for a volume. Volumes of the pod that use the same claim share one mount, so the steps
-/// of all of them count.
+/// Returns the steps that a pod needs for a volume. Volumes of the pod that use the same claim share one mount, so the
+/// steps of all of them count.
 pub(super) fn needed_steps(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
     let all: Vec<&Volume> = pod.spec.volumes.iter().flatten().collect();
     let volumes: Vec<&Volume> = match &volume.persistent_volume_claim {

@@ -1,7 +1,7 @@
 //! Carries out the steps of claims: keeps their records, and has drivers create, expand and delete volumes.
 
-mod driver_abilities;
 mod driver_call;
+mod driver_capabilities;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use crate::sources::{self, LoadedManifests};
 use crate::volumes::backoff::Backoff;
 use crate::volumes::spec::VolumeId;
 
-use driver_abilities::{ABILITIES_MAX_AGE, DriverAbilities, request_abilities};
 use driver_call::{DriverCall, NodeExpandCall};
+use driver_capabilities::{CAPABILITIES_MAX_AGE, KnownCapabilities, request_capabilities};
 
-/// The object of a step. Each object has one step at a time.
+/// The object of a step. An object has one step at a time.
 type ObjectKey = (Kind, Name);
 
 /// All claims of the node.
@@ -36,13 +36,13 @@ pub(crate) struct Claims {
     context: Context,
     completions: mpsc::UnboundedSender<Completion>,
     store: Store,
-    abilities: DriverAbilities,
+    capabilities: KnownCapabilities,
     backoff: Backoff<ObjectKey>,
     /// The drivers that registered or disconnected since the last reconcile.
     changed_drivers: BTreeSet<String>,
     /// Manifests that were removed and have to be read again.
     removed_manifests: Vec<PathBuf>,
-    /// The calls under way. A call that keeps other operations from its volume has the volume's ID.
+    /// The calls under way, with the volume that each call has reserved.
     under_way: BTreeMap<ObjectKey, Option<VolumeId>>,
     /// The notices of the last plan that have been emitted as events: those of waiting objects, and the others.
     emitted: [Vec<Notice>; 2],
@@ -51,8 +51,8 @@ pub(crate) struct Claims {
 /// The result of a task for a claim or its volume.
 #[derive(Debug)]
 pub(crate) enum ClaimTaskResult {
-    /// The abilities of a driver. `None` if it doesn't answer.
-    DriverCapabilities(String, Option<DriverCapabilities>),
+    /// The capabilities of a driver. `None` if it doesn't answer.
+    Capabilities(String, Option<DriverCapabilities>),
     /// The result of a step.
     Step {
         key: ObjectKey,
@@ -62,8 +62,8 @@ pub(crate) enum ClaimTaskResult {
         forget: Option<ObjectKey>,
         notice: Option<Notice>,
     },
-    /// The step wasn't carried out because the driver's abilities differ from those that it was planned with.
-    AbilitiesChanged(ObjectKey, String, DriverCapabilities),
+    /// The step wasn't carried out because the driver's capabilities differ from those that it was planned with.
+    CapabilitiesChanged(ObjectKey, String, DriverCapabilities),
 }
 
 /// The state that steps are planned from.
@@ -78,8 +78,8 @@ pub(super) struct ClaimInputs<'a> {
 }
 
 impl Claims {
-    /// The most consecutive plans for one event: a volume is created, then bound, then its status written. More are a
-    /// bug.
+    /// The most plans in a row. Each record may allow another step: a volume is created, then it is bound, then its
+    /// status is written. A longer chain is a bug.
     pub(super) const MAX_ROUNDS: usize = 16;
 
     /// Opens the store and reads all records. Fails if one of them can't be read.
@@ -91,7 +91,7 @@ impl Claims {
             store: Store::open(context.layout.root())?,
             context: context.clone(),
             completions,
-            abilities: DriverAbilities::default(),
+            capabilities: KnownCapabilities::default(),
             backoff: Backoff::default(),
             changed_drivers: BTreeSet::new(),
             removed_manifests: Vec::new(),
@@ -104,16 +104,16 @@ impl Claims {
         self.store.records()
     }
 
-    /// Has all drivers asked for their abilities again, and what failed for the changed ones retried at once.
+    /// Requests the capabilities of all drivers again, and retries failed steps of the changed drivers at once.
     pub(super) fn drivers_changed(&mut self, changed: BTreeSet<String>) {
-        self.abilities.drivers_changed();
+        self.capabilities.drivers_changed();
         self.changed_drivers.extend(changed);
     }
 
     /// Starts all steps that can be started now.
     ///
-    /// Returns whether a record was written, in which case there may be more to do, and how long to wait before the next
-    /// attempt.
+    /// Returns whether a record was written, in which case there may be more to do, and how long to wait before the
+    /// next attempt.
     pub(super) fn reconcile(
         &mut self,
         inputs: ClaimInputs<'_>,
@@ -135,17 +135,17 @@ impl Claims {
             actual: volumes.actual(),
             layout: &self.context.layout,
             unreadable_directories: inputs.unreadable_directories,
-            drivers: self.abilities.known(),
+            drivers: self.capabilities.known(),
             is_complete: inputs.is_complete,
             unreadable_manifest: unreadable_manifest.as_deref(),
         });
         let (names, is_idle) = (drivers_of(inputs.objects), plan.waiting.is_empty());
-        for name in self.abilities.take_due(&names, is_idle, now) {
-            request_abilities(name, &self.context, &self.completions);
+        for name in self.capabilities.take_due(&names, is_idle, now) {
+            request_capabilities(name, &self.context, &self.completions);
         }
-        let mut pause = (!is_idle).then_some(ABILITIES_MAX_AGE);
+        let mut pause = (!is_idle).then_some(CAPABILITIES_MAX_AGE);
         let [waiting, notices] = &mut self.emitted;
-        if !self.abilities.has_recent_request(now) {
+        if !self.capabilities.has_recent_request(now) {
             emit_new(waiting, plan.waiting, &self.context.events);
         }
         emit_new(notices, plan.notices, &self.context.events);
@@ -293,7 +293,7 @@ impl Claims {
         }
         self.under_way
             .insert(key.clone(), reservation.map(|(id, _)| id));
-        let known = self.abilities.known().get(call.driver()).cloned();
+        let known = self.capabilities.known().get(call.driver()).cloned();
         let (context, objects, completions) = (
             self.context.clone(),
             Arc::clone(objects),
@@ -318,13 +318,13 @@ impl Claims {
     /// Handles the result of a task. Returns whether a record was written.
     pub(super) fn handle_result(&mut self, result: ClaimTaskResult, volumes: &mut Volumes) -> bool {
         match result {
-            ClaimTaskResult::DriverCapabilities(driver, abilities) => {
-                self.abilities.record_answer(driver, abilities);
+            ClaimTaskResult::Capabilities(driver, capabilities) => {
+                self.capabilities.record_answer(driver, capabilities);
                 false
             }
-            ClaimTaskResult::AbilitiesChanged(key, driver, abilities) => {
+            ClaimTaskResult::CapabilitiesChanged(key, driver, capabilities) => {
                 self.end_call(&key, volumes);
-                self.abilities.insert(driver, abilities);
+                self.capabilities.insert(driver, capabilities);
                 // The backoff keeps a driver whose answers vary from being asked in a loop.
                 self.backoff.fail(&key, Instant::now());
                 false

@@ -88,8 +88,8 @@ impl Pods {
         &self.all
     }
 
-    /// Adds the pods that have a directory, with their manifests from when they started. `None` stands for a manifest that
-    /// can't be read. A pod that has no manifest in the manifests' directories is ended.
+    /// Adds the pods that have a directory, with their manifests from when they started. `None` stands for a manifest
+    /// that can't be read. A pod that has no manifest in the manifests' directories is ended.
     pub(crate) fn add_from_disk(&mut self, pods: BTreeMap<String, Option<Arc<Pod>>>) {
         for (uid, manifest) in pods {
             let known = self.all.entry(uid).or_default();
@@ -186,14 +186,14 @@ impl Pods {
         running.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Returns the pods that the container runtime may have something of, running or not.
+    /// Returns the pods that may have sandboxes or containers, running or not.
     pub(crate) fn started(&self) -> BTreeSet<String> {
         let started = self.all.iter().filter(|(_, known)| known.has_started());
         started.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Returns the generations of the pods, to be passed to [`Self::apply_relist`] with the result of a relist that begins
-    /// now.
+    /// Returns the generations of the pods, to be passed to [`Self::apply_relist`] with the result of a relist that
+    /// begins now.
     pub(crate) fn generations(&self) -> Generations {
         let generations = self.all.iter();
         generations
@@ -260,8 +260,8 @@ impl Pods {
         }
     }
 
-    /// Updates the status of all pods, and emits an event for each container that has begun to back off. `runtime` is the
-    /// container runtime's name.
+    /// Updates the status of all pods, and emits an event for each container that has begun to back off. `runtime` is
+    /// the container runtime's name.
     pub(crate) fn update_status(&mut self, runtime: &str) {
         let (now, clock) = (SystemTime::now(), Instant::now());
         for known in self.all.values_mut() {
@@ -315,11 +315,12 @@ impl Pods {
             let should_run = known.should_run();
             let next = match &known.pod {
                 Some(pod) if should_run => {
-                    let has_late_mounts = volumes.has_late_mounts(uid);
+                    let has_runtime_mounts = volumes.has_runtime_mounts(uid);
                     let goal = PodGoal::Run {
                         pod,
                         volumes_ready: volumes.are_ready(pod),
-                        published_sandboxes: has_late_mounts.then_some(&known.published_sandboxes),
+                        published_sandboxes: has_runtime_mounts
+                            .then_some(&known.published_sandboxes),
                     };
                     next(goal, known.observed.as_ref(), &retry_delays, now)
                 }
@@ -348,7 +349,7 @@ impl Pods {
                         pod: known.pod.clone(),
                         node: Arc::clone(&self.node),
                         step,
-                        late_mounts: volumes.late_mounts(uid),
+                        runtime_mounts: volumes.runtime_mounts(uid),
                         mounted: volumes.mounted(uid),
                     };
                     let worker = self.worker.clone();
@@ -387,8 +388,8 @@ impl Pods {
         (removed, pause)
     }
 
-    /// Returns the runtime handler that mounts a pod's volume (KEP-2857's earlier draft). `None` if another program mounts
-    /// it, or the pod has no ready sandbox.
+    /// Returns the runtime handler that mounts a pod's volume (KEP-2857's earlier draft). `None` if another program
+    /// mounts it, or the pod has no ready sandbox.
     pub(crate) fn mounting_runtime(
         &self,
         uid: &str,

@@ -32,8 +32,8 @@ pub(crate) struct Reconstruction {
     is_pending: bool,
     /// Whether the failure to read the disk was logged.
     is_failure_logged: bool,
-    /// The pods that have a directory, by their UIDs, with their manifests from when they started. `None` if that can't be
-    /// read.
+    /// The pods that have a directory, by their UIDs, with their manifests from when they started. `None` if that can't
+    /// be read.
     pods: BTreeMap<String, Option<Arc<Pod>>>,
 }
 
@@ -89,13 +89,14 @@ impl Reconstruction {
         }
     }
 
-    /// Returns the pods that were found since the last call, by their UIDs, with their manifests from when they started.
+    /// Returns the pods that were found since the last call, by their UIDs, with their manifests from when they
+    /// started.
     pub(crate) fn take_pods(&mut self) -> BTreeMap<String, Option<Arc<Pod>>> {
         std::mem::take(&mut self.pods)
     }
 
-    /// Returns the pods that may have a volume according to an incomplete record. Such a volume isn't given to another pod
-    /// if only one pod may use it.
+    /// Returns the pods that may have a volume according to an incomplete record. Such a volume isn't given to another
+    /// pod if only one pod may use it.
     fn suspected(&self) -> VolumeHolders {
         let mut suspected = VolumeHolders::new();
         let publications = self
@@ -191,8 +192,8 @@ impl PendingCleanup {
         }
     }
 
-    /// Adds the publication that the directory suggests to the actual state, so that the driver is asked to unpublish the
-    /// volume before it unstages it. That is done only once no pod needs the volume: until then the desired state
+    /// Adds the publication that the directory suggests to the actual state, so that the driver is asked to unpublish
+    /// the volume before it unstages it. That is done only once no pod needs the volume: until then the desired state
     /// decides how it is mounted.
     fn add_as_uncertain(&mut self, volumes: &mut Volumes) {
         let is_added = self.uncertain_since.is_some();
@@ -213,8 +214,8 @@ impl PendingCleanup {
         has_mount && (volumes.is_being_unpublished(id, pod) || since.elapsed() < UNPUBLISH_TIMEOUT)
     }
 
-    /// Cleans up the directory. Returns whether that succeeded. It is tried only once, since a second attempt would fail
-    /// in the same way.
+    /// Cleans up the directory. Returns whether that succeeded. It is tried only once, since a second attempt would
+    /// fail in the same way.
     fn clean_up(&self, context: &Context) -> bool {
         let path = self.volume.path.display();
         let cleaned = operations::force_cleanup(&context.layout, &self.volume);

@@ -143,8 +143,8 @@ async fn measure(context: &Context, volumes: Vec<MeasuredVolume>) -> Vec<VolumeS
     measurements
 }
 
-/// Returns the claims' volumes in running pods, by their drivers. A deferred volume can be measured only after its pod's
-/// sandbox was created.
+/// Returns the claims' volumes in running pods, by their drivers. A deferred volume can be measured only after its
+/// pod's sandbox was created.
 fn volumes_to_measure(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<MeasuredVolume>> {
     let mut to_measure: BTreeMap<String, Vec<MeasuredVolume>> = BTreeMap::new();
     for (id, volume) in &volumes.desired().volumes {

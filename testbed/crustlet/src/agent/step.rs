@@ -27,7 +27,7 @@ pub(super) struct StartedStep {
     pub(super) node: Arc<NodeInfo>,
     pub(super) step: PodStep,
     /// The volumes that the runtime handler has to mount (KEP-2857's earlier draft).
-    pub(super) late_mounts: Vec<RuntimeMount>,
+    pub(super) runtime_mounts: Vec<RuntimeMount>,
     /// The pod's volumes that are mounted.
     pub(super) mounted: BTreeMap<VolumeId, ActualMount>,
 }
@@ -99,7 +99,7 @@ async fn carry_out(
             created.map(|_id| ())
         }
         (PodStep::PublishToRuntime { sandbox }, Some(_)) => {
-            let published = operations::publish_to_runtime(sandbox, &started.late_mounts).await;
+            let published = operations::publish_to_runtime(sandbox, &started.runtime_mounts).await;
             return published
                 .map_err(|error| report_failure(context, regarding, "FailedMount", &error));
         }
@@ -150,8 +150,8 @@ async fn mount_sources(
         let resolved = volume.map(|volume| resolve(objects, pod, volume));
         let volume_kind = match resolved.transpose()? {
             Some(ResolvedVolume::Csi(spec)) => {
-                // Without this check the container runtime would create the missing directory, and the workload would write to
-                // the host's disk.
+                // Without this check the container runtime would create the missing directory, and the workload would
+                // write to the host's disk.
                 let id = &spec.volume.id;
                 let mounted = started.mounted.get(id);
                 let mounted = mounted.filter(|it| it.directory == spec.volume.directory);

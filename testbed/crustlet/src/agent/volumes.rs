@@ -67,8 +67,8 @@ impl ReportedProblem {
         }
     }
 
-    /// Returns whether an event about the problem is due now, which it is once. A claim that was just created is given time
-    /// to be bound.
+    /// Returns whether an event about the problem is due now, which it is once. A claim that was just created is given
+    /// time to be bound.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_unbound = matches!(
             self.problem,
@@ -106,7 +106,8 @@ impl Volumes {
         &self.under_way
     }
 
-    /// Reserves a volume for a call for its claim, until [`Self::release`]. Returns false if another operation is under way.
+    /// Reserves a volume for a call for its claim, until [`Self::release`]. Returns false if another operation is under
+    /// way.
     pub(super) fn reserve(&mut self, id: &VolumeId, call: &'static str) -> bool {
         let is_free = !self.under_way.contains_key(id);
         if is_free {
@@ -131,8 +132,8 @@ impl Volumes {
         self.suspected = suspected;
     }
 
-    /// Adds the volumes that were found on the disk as uncertain (KEP-3756). Volumes that are known already stay as they
-    /// are.
+    /// Adds the volumes that were found on the disk as uncertain (KEP-3756). Volumes that are known already stay as
+    /// they are.
     pub(crate) fn add_from_disk(&mut self, found: &ReconstructedState) {
         for id in &found.staged {
             let volume = self.actual.entry(id, Lifecycle::Persistent);
@@ -254,7 +255,7 @@ impl Volumes {
         pause
     }
 
-    /// Has failed steps retried at once for the drivers that registered, disconnected or were replaced.
+    /// Retries failed steps at once for the drivers that registered, disconnected or were replaced.
     pub(crate) fn drivers_changed(&mut self, changed: &BTreeSet<String>) {
         self.backoff.retain(|(id, _)| !changed.contains(&id.driver));
     }

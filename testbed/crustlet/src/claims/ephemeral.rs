@@ -9,8 +9,8 @@ use crate::objects::Pod;
 use crate::objects::manifest::is_name;
 use crate::volumes::spec::ephemeral_claim;
 
-/// Returns the claims to create. An existing claim with the name of one of them isn't changed: if it isn't the pod's, that is
-/// a problem of the pod's volume.
+/// Returns the claims to create. An existing claim with the name of one of them isn't changed: if it isn't the pod's,
+/// that is a problem of the pod's volume.
 pub(super) fn claims(inputs: &PlanInputs<'_>) -> Vec<Result<RecordUpdate, Notice>> {
     let pods = inputs.pods.iter().filter(|pod| !pod.is_deleted());
     let mut claims = Vec::new();
@@ -56,10 +56,16 @@ fn claim(pod: &Pod, volume: &Volume) -> Result<RecordUpdate, String> {
             "blockOwnerDeletion": true,
         }],
     });
-    let given = template.metadata.as_ref();
+    let template_metadata = template.metadata.as_ref();
     for (key, map) in [
-        ("labels", given.and_then(|it| it.labels.as_ref())),
-        ("annotations", given.and_then(|it| it.annotations.as_ref())),
+        (
+            "labels",
+            template_metadata.and_then(|it| it.labels.as_ref()),
+        ),
+        (
+            "annotations",
+            template_metadata.and_then(|it| it.annotations.as_ref()),
+        ),
     ] {
         if let Some(map) = map {
             metadata[key] = json!(map);

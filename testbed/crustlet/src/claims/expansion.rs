@@ -45,14 +45,14 @@ impl ControllerExpand {
             .with_notice(notice)
     }
 
-    /// Returns the records to write after a response, in this order. If crustlet ends between the two, the driver is called
-    /// again after the restart.
+    /// Returns the records to write after a response, in this order. If crustlet ends between the two, the driver is
+    /// called again after the restart.
     pub(crate) fn succeeded(&self, response: ControllerExpandVolumeResponse) -> Vec<RecordUpdate> {
         let actual = response.capacity_bytes;
         if actual < self.size {
-            let (driver, asked) = (&self.driver, self.size);
+            let (driver, requested_bytes) = (&self.driver, self.size);
             let reason = format!(
-                "driver {driver} answered ControllerExpandVolume with {actual} bytes, but {asked} were requested"
+                "driver {driver} answered ControllerExpandVolume with {actual} bytes, but {requested_bytes} were requested"
             );
             return vec![self.failed(Code::Internal, &reason)];
         }
@@ -224,15 +224,16 @@ impl<'o> BoundVolume<'o> {
             driver: source.driver.clone(),
             handle: source.volume_handle.clone(),
         };
-        let Some(abilities) = self.inputs.drivers.get(&source.driver) else {
+        let Some(capabilities) = self.inputs.drivers.get(&source.driver) else {
             let driver = &source.driver;
             let message = format!("waiting for driver {driver} to expand the volume");
             return Err(self.warn("ExternalExpanding", message));
         };
-        Ok((id, abilities))
+        Ok((id, capabilities))
     }
 
-    /// Checks that the storage class allows expansion. In Kubernetes, the API server does that when the claim is changed.
+    /// Checks that the storage class allows expansion. In Kubernetes, the API server does that when the claim is
+    /// changed.
     fn check_allowed(&self) -> Result<(), Notice> {
         let classes = &self.inputs.objects.storage_classes;
         let class = storage_class(self.volume);
@@ -256,9 +257,9 @@ impl<'o> BoundVolume<'o> {
     /// Returns the step for the controller's part.
     fn controller(&self, size: i64) -> Result<ClaimStep, Notice> {
         self.check_allowed()?;
-        let (id, abilities) = self.driver()?;
-        if !abilities.controller.has(ControllerRpc::ExpandVolume) {
-            return if abilities.node.has(Rpc::ExpandVolume) {
+        let (id, capabilities) = self.driver()?;
+        if !capabilities.controller.has(ControllerRpc::ExpandVolume) {
+            return if capabilities.node.has(Rpc::ExpandVolume) {
                 // The node does the whole expansion.
                 Ok(capacity_update(self.volume_name, size).into())
             } else {
@@ -271,7 +272,7 @@ impl<'o> BoundVolume<'o> {
         }
         let spec = self.volume.spec.clone().unwrap_or_default();
         let source = spec.csi.unwrap_or_default();
-        let knows = abilities
+        let knows = capabilities
             .controller
             .has(ControllerRpc::SingleNodeMultiWriter);
         let access_mode = access_mode(&spec.access_modes.unwrap_or_default(), knows);
@@ -306,11 +307,11 @@ impl<'o> BoundVolume<'o> {
 
     /// Returns the step for the node's part. `None` if there is nothing to do now.
     fn node(&self, size: i64) -> Result<Option<ClaimStep>, Notice> {
-        let (id, abilities) = self.driver()?;
+        let (id, capabilities) = self.driver()?;
         let Some((pod, mounter)) = self.mount(&id) else {
             return Ok(self.write(&self.status.with_progress(ExpansionProgress::NodePending)));
         };
-        let (driver, node) = (&id.driver, &abilities.node);
+        let (driver, node) = (&id.driver, &capabilities.node);
         if mounter == Mounter::Deferred && !node.has(Rpc::DeferFsOps) {
             let reason = format!(
                 "driver {driver} lacks the capability DEFER_FS_OPS, and the volume is deferred; hint: upgrade the driver, or restart the pod without deferFSMount"
@@ -348,13 +349,13 @@ impl<'o> BoundVolume<'o> {
         }))))
     }
 
-    /// Returns a pod that has the volume mounted, and the mount's mounter. Any of the pods will do, because all mounts are of
-    /// one file system.
+    /// Returns a pod that has the volume mounted, and the mount's mounter. Any of the pods will do, because all mounts
+    /// are of one file system.
     fn mount(&self, id: &VolumeId) -> Option<(String, Mounter)> {
         let mounts = self.inputs.actual.volumes.get(id)?.mounts.iter();
-        let is_there = |mount: &ActualMount| mount.certainty == Certainty::Certain;
-        let mut there = mounts.filter(|(_, mount)| is_there(mount));
-        let (pod, mount) = there.next()?;
+        let is_certain = |mount: &ActualMount| mount.certainty == Certainty::Certain;
+        let mut mounted = mounts.filter(|(_, mount)| is_certain(mount));
+        let (pod, mount) = mounted.next()?;
         Some((pod.clone(), mount.mounter))
     }
 }

@@ -14,7 +14,7 @@ const PREFIX: &str = "csi.storage.k8s.io/";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parameters {
     /// The parameters that are passed to the driver.
-    pub(super) own: BTreeMap<String, String>,
+    pub(super) for_driver: BTreeMap<String, String>,
     /// `csi.storage.k8s.io/fstype`. Empty means the driver's default.
     pub(super) fs_type: String,
     /// The Secret for `CreateVolume` and `DeleteVolume`.
@@ -89,7 +89,7 @@ impl Parameters {
         for (key, value) in entries {
             match key.strip_prefix(PREFIX) {
                 Some(key) => drop(prefixed.insert(key, value)),
-                None => drop(parameters.own.insert(key.clone(), value.clone())),
+                None => drop(parameters.for_driver.insert(key.clone(), value.clone())),
             }
         }
         parameters.fs_type = prefixed
@@ -118,10 +118,10 @@ impl Parameters {
 /// Returns the Secret that a pair of parameters names.
 fn secret_name(
     prefixed: &mut BTreeMap<&str, &str>,
-    which: &str,
+    prefix: &str,
     tokens: TemplateValues<'_>,
 ) -> Result<Option<Name>, String> {
-    let keys = ["name", "namespace"].map(|it| format!("{which}secret-{it}"));
+    let keys = ["name", "namespace"].map(|it| format!("{prefix}secret-{it}"));
     let [name, namespace] = [&keys[0], &keys[1]].map(|key| prefixed.remove(key.as_str()));
     let resolved = |key: &str, template, is_namespace| {
         let resolved = tokens.resolve(template, is_namespace);
@@ -177,7 +177,7 @@ mod tests {
             ("csi.storage.k8s.io/node-stage-secret-namespace", "keys"),
         ]);
         let expected = Parameters {
-            own: [("type".to_owned(), "fast".to_owned())].into(),
+            for_driver: [("type".to_owned(), "fast".to_owned())].into(),
             fs_type: "xfs".to_owned(),
             provisioner: Some(Name::new("shop", "data-pvc-1")),
             node_stage: Some(Name::new("keys", "x-blue")),

@@ -1,5 +1,5 @@
-//! Creates volumes for claims: makes the request to the driver, and the `PersistentVolume` from the response, in the same
-//! way as external-provisioner.
+//! Creates volumes for claims: makes the request to the driver, and the `PersistentVolume` from the response, in the
+//! same way as external-provisioner.
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
@@ -52,14 +52,14 @@ pub(crate) enum ProvisionError {
     NoVolumeId(String),
     /// The driver has created a volume that is smaller than requested.
     #[error(
-        "driver {driver} answered CreateVolume with {actual} bytes, but {asked} were requested; hint: the driver still has the volume, as {handle}"
+        "driver {driver} answered CreateVolume with {actual_bytes} bytes, but {requested_bytes} were requested; hint: the driver still has the volume, as {handle}"
     )]
     TooSmall {
         driver: String,
         /// `capacity_range.required_bytes`
-        asked: i64,
+        requested_bytes: i64,
         /// `capacity_bytes`
-        actual: i64,
+        actual_bytes: i64,
         /// `volume_id`
         handle: String,
     },
@@ -100,8 +100,8 @@ impl CreateVolume {
             return Err(ProvisionError::DataSource);
         }
         let uid = claim.metadata.uid.clone().unwrap_or_default();
-        // The name contains the UID, so a repeated call returns the same volume, and a later claim with the same name gets
-        // another one.
+        // The name contains the UID, so a repeated call returns the same volume, and a later claim with the same name
+        // gets another one.
         let volume = format!("pvc-{uid}");
         if uid.is_empty() || !is_name(&volume) {
             return Err(ProvisionError::InvalidUid(uid));
@@ -140,7 +140,7 @@ impl CreateVolume {
                 limit_bytes: 0,
             }),
             volume_capabilities: capabilities,
-            parameters: parameters.own.clone().into_iter().collect(),
+            parameters: parameters.for_driver.clone().into_iter().collect(),
             ..CreateVolumeRequest::default()
         };
         Ok(Self {
@@ -170,8 +170,8 @@ impl CreateVolume {
         Notice::about_claim(EventType::Normal, &self.claim, "Provisioning", message)
     }
 
-    /// Returns the record of a volume that was created. It has to be written even if the claim is gone by then: a volume
-    /// without a record would never be deleted.
+    /// Returns the record of a volume that was created. It has to be written even if the claim is gone by then: a
+    /// volume without a record would never be deleted.
     pub(crate) fn volume_record(
         &self,
         response: CreateVolumeResponse,
@@ -181,17 +181,17 @@ impl CreateVolume {
             return Err(ProvisionError::NoVolumeId(self.driver.clone()));
         }
         let range = self.request.capacity_range.unwrap_or_default();
-        let asked = range.required_bytes;
+        let requested_bytes = range.required_bytes;
         // 0 means that the driver doesn't report the size.
-        let actual = match volume.capacity_bytes {
-            0 => asked,
-            actual => actual,
+        let actual_bytes = match volume.capacity_bytes {
+            0 => requested_bytes,
+            actual_bytes => actual_bytes,
         };
-        if actual < asked {
+        if actual_bytes < requested_bytes {
             return Err(ProvisionError::TooSmall {
                 driver: self.driver.clone(),
-                asked,
-                actual,
+                requested_bytes,
+                actual_bytes,
                 handle: volume.volume_id,
             });
         }
@@ -237,7 +237,7 @@ impl CreateVolume {
         }
         let mut spec = json!({
             "accessModes": self.access_modes,
-            "capacity": {"storage": Bytes(actual).to_string()},
+            "capacity": {"storage": Bytes(actual_bytes).to_string()},
             "claimRef": claim_reference(&self.claim, &self.uid),
             "csi": source,
             "persistentVolumeReclaimPolicy": self.reclaim_policy,

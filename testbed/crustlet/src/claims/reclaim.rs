@@ -71,8 +71,8 @@ fn is_shared(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> bool {
 pub(super) enum Reclaim {
     /// There is none.
     Keep,
-    /// Mark the volume as released, so that no claim gets it again. The record is written before the driver is asked to delete
-    /// the volume.
+    /// Mark the volume as released, so that no claim gets it again. The record is written before the driver is asked to
+    /// delete the volume.
     Release(RecordUpdate),
     /// Have the driver delete the volume.
     Delete(DeleteVolume),
@@ -80,12 +80,12 @@ pub(super) enum Reclaim {
     Forget(Notice),
     /// Wait until the user does something.
     Blocked(Notice),
-    /// Wait for the driver or its abilities.
+    /// Wait for the driver or its capabilities.
     Wait(Notice),
 }
 
-/// Decides the next step of a provisioned volume. It is deleted or kept, by its reclaim policy, once its claim is gone and
-/// no pod on this node uses it.
+/// Decides the next step of a provisioned volume. It is deleted or kept, by its reclaim policy, once its claim is gone
+/// and no pod on this node uses it.
 pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();
@@ -127,11 +127,11 @@ pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolum
             format!("the volume is forgotten; driver {driver} keeps its data, as {handle}");
         return Reclaim::Forget(notice(EventType::Normal, "VolumeKept", message));
     }
-    let Some(abilities) = inputs.drivers.get(driver) else {
+    let Some(capabilities) = inputs.drivers.get(driver) else {
         let reason = format!("waiting for driver {driver} to delete the volume");
         return Reclaim::Wait(notice(EventType::Warning, FAILED, reason));
     };
-    if !abilities.controller.has(Rpc::CreateDeleteVolume) {
+    if !capabilities.controller.has(Rpc::CreateDeleteVolume) {
         let reason = format!(
             "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, so it can't delete volume {handle}; hint: use a driver version that has it, or set persistentVolumeReclaimPolicy: Retain"
         );

@@ -1,8 +1,8 @@
 //! The records of decisions about objects, which are merged into their manifests.
 //!
 //! A record is a part of an object in the object's own form: a claim's UID, `volumeName` and `status`, or a volume's
-//! `claimRef`. The record of a generated object, which has no manifest, is the whole object. If the user writes a manifest
-//! of a provisioned volume nevertheless, the fields that may change are copied into the record.
+//! `claimRef`. The record of a generated object, which has no manifest, is the whole object. If the user writes a
+//! manifest of a provisioned volume nevertheless, the fields that may change are copied into the record.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ impl Records {
         record.is_some_and(|it| is_generated(Kind::PersistentVolume, it))
     }
 
-    /// Returns the objects of the manifests, with the records merged into them. Generated objects are added; any other record
-    /// without a manifest is left out.
+    /// Returns the objects of the manifests, with the records merged into them. Generated objects are added; any other
+    /// record without a manifest is left out.
     pub(crate) fn apply_to(&self, manifests: &Objects) -> Objects {
         let mut objects = manifests.clone();
         for ((kind, name), record) in &self.0 {
@@ -80,7 +80,8 @@ impl Records {
                 !owners.any(|owner| inputs.pods.iter().any(|pod| owner["uid"] == pod.uid))
             }
             // The record stays while a pod uses the claim, as with Kubernetes' protection of claims. If the manifest is
-            // missing but the claim wasn't deleted, the record stays too: otherwise moving the file would delete the volume.
+            // missing but the claim wasn't deleted, the record stays too: otherwise moving the file would delete the
+            // volume.
             Kind::PersistentVolumeClaim => {
                 let claim = inputs.objects.claims.get(name);
                 is_deleted(record)
@@ -117,8 +118,8 @@ impl Records {
         })
     }
 
-    /// Returns the update of a provisioned volume's record with the fields of its manifest that may change. They stay in the
-    /// record if the manifest is removed. `None` if nothing has changed.
+    /// Returns the update of a provisioned volume's record with the fields of its manifest that may change. They stay
+    /// in the record if the manifest is removed. `None` if nothing has changed.
     pub(super) fn manifest_update(
         &self,
         manifests: &Objects,
@@ -180,8 +181,8 @@ impl Records {
         uid.is_some() && self.uid(&claim) == uid
     }
 
-    /// Returns an object's record after an update. `None` if the update changes nothing. A new record of a claim or of a
-    /// generated object gets a UID, and a generated object gets the creation time `now`.
+    /// Returns an object's record after an update. `None` if the update changes nothing. A new record of a claim or of
+    /// a generated object gets a UID, and a generated object gets the creation time `now`.
     pub(super) fn updated(
         &self,
         update: &RecordUpdate,

@@ -71,8 +71,8 @@ fn is_block(mode: Option<&str>) -> bool {
 /// The annotation of the default storage class, whose value is `true`.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Returns the storage class of a claim: the one that it names, that of its volume, or the default class. A claim that names
-/// `""` has none.
+/// Returns the storage class of a claim: the one that it names, that of its volume, or the default class. A claim that
+/// names `""` has none.
 pub(crate) fn class_of<'o>(
     objects: &'o Objects,
     claim: &'o PersistentVolumeClaimSpec,

@@ -69,7 +69,8 @@ pub(crate) enum ExpansionProgress<'p> {
     NodeExpanding,
     /// The node has failed, with the reason. The flag is set if a retry would fail too.
     NodeFailed(bool, &'p str),
-    /// The node can't expand the file system of the deferred volume, because its driver or its runtime doesn't support that.
+    /// The node can't expand the file system of the deferred volume, because its driver or its runtime doesn't support
+    /// that.
     NodeCannotDefer(&'p str),
     /// The volume and the file system have this size in bytes.
     Done(i64),

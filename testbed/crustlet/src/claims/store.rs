@@ -99,8 +99,8 @@ impl Store {
     }
 }
 
-/// Returns the name of a record's file. It is a digest because a namespace and a name together may be longer than a file
-/// name can be.
+/// Returns the name of a record's file. It is a digest because a namespace and a name together may be longer than a
+/// file name can be.
 fn file_name(kind: Kind, name: &Name) -> String {
     let digest = Sha256::digest(format!("{kind}/{name}"));
     format!("{}.json", hex::encode(digest))

@@ -83,8 +83,8 @@ fn is_abnormal(stats: &Stats) -> Option<bool> {
     stats.condition.as_ref().map(|it| it.abnormal)
 }
 
-/// A metric of a claim's volume: its name, its help text, and the function that returns its value, or `None` if that isn't
-/// known.
+/// A metric of a claim's volume: its name, its help text, and the function that returns its value, or `None` if that
+/// isn't known.
 type VolumeGauge = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
 
 const ABNORMAL_HELP: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";

@@ -146,8 +146,8 @@ impl StepChooser<'_> {
             .or_else(|| self.remove_old(observed))
     }
 
-    /// Replaces the sandbox, but not at once if the last one was just created: a sandbox that ends at once isn't replaced in
-    /// a loop.
+    /// Replaces the sandbox, but not at once if the last one was just created: a sandbox that ends at once isn't
+    /// replaced in a loop.
     fn new_sandbox(&mut self, observed: &ObservedPod) -> Option<PodStep> {
         let newest = observed.sandboxes.first();
         let age = newest.and_then(|it| self.now.duration_since(it.created).ok());
@@ -173,8 +173,8 @@ impl StepChooser<'_> {
         }
         let policy = RestartPolicy::of(pod);
         let is_created = |it: &v1::Container| observed.latest_in(&current.id, &it.name).is_some();
-        // Init containers run one after another, and again in each sandbox. Once an app container exists, all of them have
-        // succeeded, even if they were removed since.
+        // Init containers run one after another, and again in each sandbox. Once an app container exists, all of them
+        // have succeeded, even if they were removed since.
         if !pod.spec.containers.iter().any(is_created) {
             for container in pod.spec.init_containers.iter().flatten() {
                 let name = &container.name;

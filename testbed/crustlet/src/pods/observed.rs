@@ -124,7 +124,8 @@ impl ObservedPod {
         self.containers.iter().filter(|it| it.is_alive())
     }
 
-    /// Returns whether no container has processes and no sandbox is ready, so that the pod's volumes aren't used any more.
+    /// Returns whether no container has processes and no sandbox is ready, so that the pod's volumes aren't used any
+    /// more.
     pub(crate) fn is_stopped(&self) -> bool {
         self.alive().next().is_none() && !self.sandboxes.iter().any(|it| it.is_ready)
     }

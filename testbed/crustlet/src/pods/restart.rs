@@ -87,8 +87,8 @@ pub(crate) fn backoff(ended: &ObservedContainer, exit: &ContainerExit) -> Durati
     }
 }
 
-/// Returns the delay after the end of the container that is started next. It is recorded with that container, so that it
-/// survives a restart of crustlet.
+/// Returns the delay after the end of the container that is started next. It is recorded with that container, so that
+/// it survives a restart of crustlet.
 pub(crate) fn next_backoff(before: Option<&ObservedContainer>) -> Duration {
     let Some(before) = before else {
         return Duration::ZERO;

@@ -75,7 +75,7 @@ impl DriverCall {
         }
     }
 
-    /// Makes the call, unless the driver's abilities differ from those that the step was planned with.
+    /// Makes the call, unless the driver's capabilities differ from those that the step was planned with.
     pub(super) async fn carry_out(
         self,
         context: &Context,
@@ -85,10 +85,10 @@ impl DriverCall {
     ) -> ClaimTaskResult {
         let name = self.driver().to_owned();
         if let Some(driver) = context.drivers.get(&name)
-            && let Ok(abilities) = operations::driver_capabilities(&driver).await
-            && known.as_ref() != Some(&abilities)
+            && let Ok(capabilities) = operations::driver_capabilities(&driver).await
+            && known.as_ref() != Some(&capabilities)
         {
-            return ClaimTaskResult::AbilitiesChanged(key, name, abilities);
+            return ClaimTaskResult::CapabilitiesChanged(key, name, capabilities);
         }
         let mut result = CallResult::default();
         match self {

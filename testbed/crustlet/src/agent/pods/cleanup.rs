@@ -66,8 +66,8 @@ impl Pods {
         self.context.metrics.set_orphan_errors(failed);
     }
 
-    /// Removes the manifest of a deleted pod that has waited for another pod with the same UID: it has nothing else. Returns
-    /// the removed file.
+    /// Removes the manifest of a deleted pod that has waited for another pod with the same UID: it has nothing else.
+    /// Returns the removed file.
     pub(super) fn remove_waiting_manifest(&self, loaded: &LoadedManifests) -> Option<PathBuf> {
         let is_deleted = |name: &&Name| {
             let pod = loaded.objects.pods.get(*name);
@@ -77,7 +77,8 @@ impl Pods {
         deleted.find_map(|name| sources::remove(loaded, Kind::Pod, name).ok())
     }
 
-    /// Removes the manifest of a pod that was cleaned up, if the manifest is marked as deleted. Returns the removed file.
+    /// Removes the manifest of a pod that was cleaned up, if the manifest is marked as deleted. Returns the removed
+    /// file.
     pub(super) fn remove_manifest(
         &mut self,
         loaded: &LoadedManifests,

@@ -24,8 +24,8 @@ pub(crate) struct KnownPod {
     pub(crate) pod: Option<Arc<Pod>>,
     /// Whether the manifest was read from the pod's directory: the pod had started before crustlet did.
     pub(super) is_restored: bool,
-    /// Whether nothing else is left of a pod that was read from its directory. The current manifest replaces its manifest,
-    /// whatever it says.
+    /// Whether nothing else is left of a pod that was read from its directory. The current manifest replaces its
+    /// manifest, whatever it says.
     pub(super) is_stale: bool,
     /// The volumes that are deferred in the current manifest, before the admission policy.
     manifest_deferred: Option<BTreeSet<String>>,
@@ -123,7 +123,7 @@ impl KnownPod {
         self.has_manifest && self.pod.is_some() && !self.is_ending && !self.is_deleted
     }
 
-    /// Returns whether the container runtime may have something of the pod, running or not. From then on the mounter of its
+    /// Returns whether the pod may have sandboxes or containers, running or not. From then on the mounter of its
     /// volumes doesn't change (KEP-2857, "`DeferFSMount` field in Pod Spec").
     pub(crate) fn has_started(&self) -> bool {
         self.is_restored || self.progress != PodProgress::Idle || self.observed.is_some()
@@ -182,8 +182,8 @@ impl KnownPod {
         };
     }
 
-    /// Returns a second stop if one is under way and the pod has less time to end now, as kubelet does. It doesn't stop the
-    /// sandboxes: the first stop does so after the containers have ended.
+    /// Returns a second stop if one is under way and the pod has less time to end now, as kubelet does. It doesn't stop
+    /// the sandboxes: the first stop does so after the containers have ended.
     pub(super) fn shortened_stop(&mut self) -> Option<EndStep> {
         let now = self.grace();
         let is_under_way = self.progress == PodProgress::StepRunning && self.is_ending;

@@ -75,7 +75,7 @@ impl VolumeOperation {
 }
 
 impl Volumes {
-    /// Starts a step in a task of its own. `started` has the pods that the container runtime may have something of.
+    /// Starts a step in a task of its own. `started` has the pods that may have sandboxes or containers.
     pub(super) fn begin(
         &mut self,
         objects: &Arc<Objects>,

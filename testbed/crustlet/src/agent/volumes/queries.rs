@@ -31,9 +31,9 @@ impl Volumes {
     }
 
     /// Returns the volumes that a pod's runtime handler has to mount after the sandbox was created.
-    pub(crate) fn late_mounts(&self, uid: &str) -> Vec<RuntimeMount> {
+    pub(crate) fn runtime_mounts(&self, uid: &str) -> Vec<RuntimeMount> {
         let desired = self.desired.of_pod(uid);
-        let late_mounts = desired.filter_map(|(id, mount)| {
+        let runtime_mounts = desired.filter_map(|(id, mount)| {
             let actual = self.actual.mount(id, uid)?;
             Some(RuntimeMount {
                 target: self.context.layout.target(uid, &actual.directory),
@@ -41,11 +41,11 @@ impl Volumes {
                 mount: mount.clone(),
             })
         });
-        late_mounts.collect()
+        runtime_mounts.collect()
     }
 
     /// Returns whether a pod's runtime handler has to mount a volume.
-    pub(crate) fn has_late_mounts(&self, uid: &str) -> bool {
+    pub(crate) fn has_runtime_mounts(&self, uid: &str) -> bool {
         let mut desired = self.desired.of_pod(uid);
         desired.any(|(id, _)| {
             self.actual

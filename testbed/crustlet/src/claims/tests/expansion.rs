@@ -135,11 +135,13 @@ fn the_service_with_the_capability_expands_the_volume() {
     let grown = |controller: &[ControllerRpc], node: &[Rpc], class: &str| {
         let mut fixture = Fixture::provisioned();
         fixture.apply(&[&claim_of_size("2Gi"), class]);
-        let abilities = DriverCapabilities {
+        let capabilities = DriverCapabilities {
             controller: controller.iter().copied().collect(),
             node: node.iter().copied().collect(),
         };
-        fixture.drivers.insert("csi.example".to_owned(), abilities);
+        fixture
+            .drivers
+            .insert("csi.example".to_owned(), capabilities);
         fixture.mount(Mounter::Driver);
         fixture
     };

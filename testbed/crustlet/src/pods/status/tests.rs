@@ -401,8 +401,8 @@ fn a_back_off_event_is_emitted_once_for_each_attempt() {
         is_pull: false,
     };
     assert_eq!(events, slice::from_ref(&expected));
-    let waiting_for_restart = back_offs(&wanted, Some(&crashed(1)), &crashed(1));
-    assert_eq!(waiting_for_restart, Vec::<BackOffEvent>::new());
+    let repeated = back_offs(&wanted, Some(&crashed(1)), &crashed(1));
+    assert_eq!(repeated, Vec::<BackOffEvent>::new());
     assert_eq!(
         back_offs(&wanted, Some(&crashed(1)), &crashed(2)),
         [expected]

@@ -1,5 +1,5 @@
-//! The drivers' abilities. Each driver is asked in a task of its own, so that one that hangs doesn't delay the others'
-//! claims.
+//! The drivers' capabilities. Each driver is asked in a task of its own, so that one that hangs doesn't delay the
+//! others' claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use crate::agent::Completion;
 use crate::csi::DriverCapabilities;
 use crate::operations::{self, Context};
 
-/// The age at which a driver's answer is renewed while a claim waits for an ability.
-pub(super) const ABILITIES_MAX_AGE: Duration = Duration::from_secs(5);
+/// The age at which a driver's answer is renewed while a claim waits for a capability.
+pub(super) const CAPABILITIES_MAX_AGE: Duration = Duration::from_secs(5);
 
-/// The abilities of the drivers that have answered.
+/// The capabilities of the drivers that have answered.
 #[derive(Debug, Default)]
-pub(super) struct DriverAbilities {
+pub(super) struct KnownCapabilities {
     known: BTreeMap<String, DriverCapabilities>,
     /// When each driver was asked last.
     last_asked: BTreeMap<String, Instant>,
@@ -24,8 +24,8 @@ pub(super) struct DriverAbilities {
     pending: BTreeMap<String, Instant>,
 }
 
-impl DriverAbilities {
-    /// Returns the abilities by the drivers' names.
+impl KnownCapabilities {
+    /// Returns the capabilities by the drivers' names.
     pub(super) const fn known(&self) -> &BTreeMap<String, DriverCapabilities> {
         &self.known
     }
@@ -38,12 +38,12 @@ impl DriverAbilities {
     /// Returns whether a request is so recent that its answer may still arrive soon.
     pub(super) fn has_recent_request(&self, now: Instant) -> bool {
         let mut pending = self.pending.values();
-        pending.any(|since| now.duration_since(*since) < ABILITIES_MAX_AGE)
+        pending.any(|since| now.duration_since(*since) < CAPABILITIES_MAX_AGE)
     }
 
     /// Returns the drivers to ask now, and notes that they are being asked. `names` are the drivers that may have a
-    /// volume; the abilities of others are dropped. If `is_idle`, no claim waits for an ability, and answers aren't
-    /// renewed.
+    /// volume; the capabilities of others are dropped. If `is_idle`, no claim waits for a capability, and answers
+    /// aren't renewed.
     pub(super) fn take_due(
         &mut self,
         names: &BTreeSet<String>,
@@ -53,7 +53,7 @@ impl DriverAbilities {
         self.known.retain(|name, _| names.contains(name));
         self.last_asked.retain(|name, _| names.contains(name));
         let is_due = |name: &&String| {
-            let is_old = |asked: &Instant| now.duration_since(*asked) > ABILITIES_MAX_AGE;
+            let is_old = |asked: &Instant| now.duration_since(*asked) > CAPABILITIES_MAX_AGE;
             let is_needed = !is_idle || !self.known.contains_key(*name);
             !self.pending.contains_key(*name)
                 && self
@@ -70,34 +70,35 @@ impl DriverAbilities {
     }
 
     /// Records the answer to a request. `None` means that the driver doesn't answer.
-    pub(super) fn record_answer(&mut self, name: String, abilities: Option<DriverCapabilities>) {
+    pub(super) fn record_answer(&mut self, name: String, capabilities: Option<DriverCapabilities>) {
         self.pending.remove(&name);
-        match abilities {
-            Some(abilities) => self.insert(name, abilities),
+        match capabilities {
+            Some(capabilities) => self.insert(name, capabilities),
             None => drop(self.known.remove(&name)),
         }
     }
 
-    /// Records the abilities that a driver reported outside of a request.
-    pub(super) fn insert(&mut self, name: String, abilities: DriverCapabilities) {
-        self.known.insert(name, abilities);
+    /// Records the capabilities that a driver reported outside of a request.
+    pub(super) fn insert(&mut self, name: String, capabilities: DriverCapabilities) {
+        self.known.insert(name, capabilities);
     }
 }
 
-/// Asks a driver for its abilities, in a task of its own.
-pub(super) fn request_abilities(
+/// Asks a driver for its capabilities, in a task of its own.
+pub(super) fn request_capabilities(
     name: String,
     context: &Context,
     completions: &mpsc::UnboundedSender<Completion>,
 ) {
     let (drivers, completions) = (context.drivers.clone(), completions.clone());
     tokio::spawn(async move {
-        let abilities = match drivers.get(&name) {
+        let capabilities = match drivers.get(&name) {
             Some(driver) => operations::driver_capabilities(&driver).await.ok(),
             None => None,
         };
-        let _ = completions.send(Completion::Claim(ClaimTaskResult::DriverCapabilities(
-            name, abilities,
+        let _ = completions.send(Completion::Claim(ClaimTaskResult::Capabilities(
+            name,
+            capabilities,
         )));
     });
 }
@@ -108,38 +109,44 @@ mod tests {
 
     #[test]
     fn a_driver_is_asked_once_at_a_time_and_again_if_needed() {
-        let mut abilities = DriverAbilities::default();
+        let mut capabilities = KnownCapabilities::default();
         let names = ["a", "b"].map(str::to_owned).into();
         let start = Instant::now();
-        let later = |times: u32| start + (ABILITIES_MAX_AGE + Duration::from_millis(1)) * times;
-        assert_eq!(abilities.take_due(&names, true, start), ["a", "b"]);
-        assert!(abilities.has_recent_request(start));
-        abilities.record_answer("b".to_owned(), Some(DriverCapabilities::default()));
+        let later = |times: u32| start + (CAPABILITIES_MAX_AGE + Duration::from_millis(1)) * times;
+        assert_eq!(capabilities.take_due(&names, true, start), ["a", "b"]);
+        assert!(capabilities.has_recent_request(start));
+        capabilities.record_answer("b".to_owned(), Some(DriverCapabilities::default()));
         assert_eq!(
-            abilities.take_due(&names, false, start),
+            capabilities.take_due(&names, false, start),
             Vec::<String>::new()
         );
-        assert!(!abilities.has_recent_request(later(1)), "a doesn't answer");
+        assert!(
+            !capabilities.has_recent_request(later(1)),
+            "a doesn't answer"
+        );
         assert_eq!(
-            abilities.take_due(&names, true, later(1)),
+            capabilities.take_due(&names, true, later(1)),
             Vec::<String>::new()
         );
-        assert_eq!(abilities.take_due(&names, false, later(1)), ["b"]);
-        abilities.record_answer("b".to_owned(), None);
-        assert!(abilities.known().is_empty());
+        assert_eq!(capabilities.take_due(&names, false, later(1)), ["b"]);
+        capabilities.record_answer("b".to_owned(), None);
+        assert!(capabilities.known().is_empty());
         assert_eq!(
-            abilities.take_due(&names, true, later(2)),
+            capabilities.take_due(&names, true, later(2)),
             ["b"],
             "its abilities are unknown"
         );
         // A driver that didn't answer is asked again only after its answer.
-        abilities.drivers_changed();
-        abilities.record_answer("a".to_owned(), Some(DriverCapabilities::default()));
-        assert_eq!(abilities.take_due(&names, true, later(2)), ["a"]);
+        capabilities.drivers_changed();
+        capabilities.record_answer("a".to_owned(), Some(DriverCapabilities::default()));
+        assert_eq!(capabilities.take_due(&names, true, later(2)), ["a"]);
         assert_eq!(
-            abilities.take_due(&BTreeSet::new(), true, start),
+            capabilities.take_due(&BTreeSet::new(), true, start),
             Vec::<String>::new()
         );
-        assert!(abilities.known().is_empty(), "no driver may have a volume");
+        assert!(
+            capabilities.known().is_empty(),
+            "no driver may have a volume"
+        );
     }
 }
