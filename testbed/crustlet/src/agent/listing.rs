@@ -56,8 +56,8 @@ pub(super) fn documents(inputs: ListingInputs<'_>, selector: &ObjectSelector) ->
     selected.map(|(_, document)| document.to_string()).collect()
 }
 
-/// Sets `creationTimestamp`, unless the manifest has it, to the time at which the manifest's file was written. In
-/// Kubernetes it is set by the API server.
+/// Sets `creationTimestamp` to the modification time of the manifest's file, unless the manifest has one. In
+/// Kubernetes, the API server sets it.
 fn set_creation_time(inputs: ListingInputs<'_>, key: &(Kind, Name), document: &mut Value) {
     let metadata = &mut document["metadata"];
     let origin = inputs.loaded.origins.get(key);
@@ -66,7 +66,7 @@ fn set_creation_time(inputs: ListingInputs<'_>, key: &(Kind, Name), document: &m
     }
 }
 
-/// Formats a time. A file may have a time that RFC 3339 can't express; it becomes the nearest one that can be.
+/// Formats a time. A time that RFC 3339 can't express, which a file may have, becomes the nearest one that it can.
 fn rfc3339(time: SystemTime) -> String {
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(MAX_RFC3339_SECONDS);
     let time = time.clamp(SystemTime::UNIX_EPOCH, last);

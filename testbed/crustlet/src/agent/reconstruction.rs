@@ -29,7 +29,7 @@ pub(crate) struct Reconstruction {
     /// The directories whose cleanup failed. As long as one exists, its volume may still be mounted or hold data.
     failed_cleanups: Vec<PathBuf>,
     /// Whether the disk is still to be read. Without the gate that happens only when the desired state is known.
-    is_pending: bool,
+    is_disk_unread: bool,
     /// Whether the failure to read the disk was logged.
     is_failure_logged: bool,
     /// The pods that have a directory, by their UIDs, with their manifests from when they started. `None` if that can't
@@ -47,11 +47,11 @@ impl Reconstruction {
         let mut reconstruction = Self {
             pending: Vec::new(),
             failed_cleanups: Vec::new(),
-            is_pending: !gates.new_volume_manager_reconstruction,
+            is_disk_unread: !gates.new_volume_manager_reconstruction,
             is_failure_logged: false,
             pods: BTreeMap::new(),
         };
-        if !reconstruction.is_pending {
+        if !reconstruction.is_disk_unread {
             let found = operations::reconstruct(&context.layout)?;
             volumes.add_from_disk(&found);
             reconstruction.record_found(context, volumes, found);
@@ -111,7 +111,7 @@ impl Reconstruction {
 
     /// Returns whether the disk has been read.
     pub(crate) const fn is_done(&self) -> bool {
-        !self.is_pending
+        !self.is_disk_unread
     }
 
     /// Returns the directories of volumes whose records can't be read.
@@ -130,7 +130,7 @@ impl Reconstruction {
         volumes: &mut Volumes,
         running: &BTreeSet<String>,
     ) {
-        if std::mem::take(&mut self.is_pending) {
+        if std::mem::take(&mut self.is_disk_unread) {
             match operations::reconstruct(&context.layout) {
                 Ok(mut found) => {
                     // A desired volume is mounted again and is part of the actual state from then on.
@@ -145,7 +145,7 @@ impl Reconstruction {
                 }
                 // It isn't known what is mounted, so nothing is cleaned up.
                 Err(error) => {
-                    self.is_pending = true;
+                    self.is_disk_unread = true;
                     if !std::mem::replace(&mut self.is_failure_logged, true) {
                         tracing::error!("volumes can't be reconstructed: {error}");
                     }
@@ -173,7 +173,7 @@ impl Reconstruction {
     }
 }
 
-/// A volume whose record can't be read.
+/// A volume whose record can't be read, and that may have to be cleaned up.
 #[derive(Debug)]
 struct PendingCleanup {
     volume: UnreadableVolume,
@@ -182,7 +182,7 @@ struct PendingCleanup {
 }
 
 impl PendingCleanup {
-    /// Returns whether the actual state has the volume for another reason than this directory, so that the usual steps
+    /// Returns whether the actual state has the volume independently of this directory, so that the usual steps
     /// apply to it.
     fn is_known(&self, certainty: Option<Certainty>) -> bool {
         match certainty {

@@ -57,7 +57,7 @@ pub(super) fn is_released(records: &Records, volume: &PersistentVolume) -> bool 
     }
 }
 
-/// Returns whether another `PersistentVolume` refers to the same storage, which its author wants to keep then.
+/// Returns whether another `PersistentVolume` refers to the same storage. If so, the storage must be kept.
 fn is_shared(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> bool {
     let mut others = inputs.objects.volumes.iter().filter(|(it, _)| *it != name);
     others.any(|(_, other)| {
@@ -69,7 +69,7 @@ fn is_shared(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> bool {
 /// The next step of a provisioned volume.
 #[derive(Debug)]
 pub(super) enum Reclaim {
-    /// There is none.
+    /// Leave the volume as it is.
     Keep,
     /// Mark the volume as released, so that no claim gets it again. The record is written before the driver is asked to
     /// delete the volume.

@@ -25,7 +25,7 @@ impl Records {
         self.0.get(&(kind, name.clone()))
     }
 
-    /// Returns the UID of a claim, by which volumes refer to it.
+    /// Returns the UID of a claim. Volumes refer to a claim by its UID.
     pub(super) fn uid(&self, claim: &Name) -> Option<&str> {
         let claim = self.get(Kind::PersistentVolumeClaim, claim)?;
         claim.pointer("/metadata/uid")?.as_str()
@@ -87,7 +87,7 @@ impl Records {
                 is_deleted(record)
                     && claim.map_or_else(|| !inputs.is_used(name), |it| !claim_ref::is_deleted(it))
             }
-            // The record of the claim stays as long as the claim does: the volume's manifest may come back.
+            // The record stays while the claim has a record, because the volume's manifest may come back.
             Kind::PersistentVolume if !is_generated(*kind, record) => {
                 !inputs.objects.volumes.contains_key(&name.name) && !self.has_claim(record)
             }

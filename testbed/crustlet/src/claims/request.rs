@@ -8,7 +8,7 @@ use crate::objects::quantity::{QuantityError, bytes};
 use crate::objects::{Objects, StorageClass};
 use crate::volumes::spec::{capacity, storage_class};
 
-/// The request of a claim, by which a volume is chosen or created.
+/// The request of a claim. It decides which volume is chosen or created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimRequest<'c> {
     /// `resources.requests.storage` in bytes. 0 if the claim doesn't have it.

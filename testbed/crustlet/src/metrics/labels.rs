@@ -2,7 +2,7 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 
-/// The value of `migrated`, which tells whether a volume was migrated from an in-tree plugin to a CSI driver. None was.
+/// The value of `migrated`: no volume was migrated from an in-tree plugin to a CSI driver.
 pub(super) const NOT_MIGRATED: &str = "false";
 
 /// Returns kubelet's name of the volume plugin for a driver.

@@ -198,7 +198,7 @@ impl StepChooser<'_> {
         })
     }
 
-    /// Decides the step for an existing container. There is none for a running one.
+    /// Decides the step for an existing container. Returns `None` for a running one.
     fn restart(
         &mut self,
         latest: &ObservedContainer,

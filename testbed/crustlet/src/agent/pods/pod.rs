@@ -1,4 +1,4 @@
-//! What the agent knows of one pod.
+//! The agent's state of one pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::pods::observed::ObservedPod;
 use crate::pods::restart::{PodOutcome, RestartPolicy, outcome};
 use crate::pods::{EndStep, PodStep, StepSubject};
 
-/// What the agent knows of a pod.
+/// The agent's state of a pod.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -129,7 +129,7 @@ impl KnownPod {
         self.is_restored || self.progress != PodProgress::Idle || self.observed.is_some()
     }
 
-    /// Returns whether the pod can end by itself.
+    /// Returns whether the restart policy lets the pod end by itself.
     pub(super) fn may_complete(&self) -> bool {
         let pod = self.pod.as_deref();
         pod.is_some_and(|pod| RestartPolicy::of(pod) != RestartPolicy::Always)

@@ -36,7 +36,7 @@ impl QosClass {
     }
 }
 
-/// A container's request and limit of a resource, 0 if there is none. A missing request is the limit.
+/// A container's request and limit of a resource. A missing limit is 0, and a missing request is the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ResourceAmount {
     request: i64,
@@ -119,7 +119,8 @@ pub(super) fn container(
     })
 }
 
-/// Returns `oom_score_adj`, by which the kernel chooses a process to kill. It is higher for smaller memory requests.
+/// Returns `oom_score_adj`. The kernel kills processes with a higher score first. It is higher for smaller memory
+/// requests.
 fn oom_score(qos_class: QosClass, request: i64, memory: u64) -> i64 {
     const GUARANTEED: i64 = -997;
     const BEST_EFFORT: i64 = 1000;
