@@ -16,6 +16,8 @@ const LARGE: usize = LISTING / 2;
 const MOST: usize = 16 << 20;
 /// The number of entries that a worker takes at once.
 const PART: usize = 512;
+/// Unused capacity in bytes that a stack of names may keep in any case.
+const UNUSED_CAPACITY: usize = 64 << 10;
 
 /// A buffer for listing directories, which is used again for each.
 pub(super) struct Buffer(Vec<u8>);
@@ -191,6 +193,11 @@ impl Names {
         let last = self.bytes.len().checked_sub(1)?;
         let start = self.bytes[..last].iter().rposition(|byte| *byte == 0);
         let name = self.bytes.split_off(start.map_or(0, |nul| nul + 1));
+        // The queue counts the names that are left, and another directory is read when few are. Without this, each
+        // stack would keep the memory of all its names until the last one is popped.
+        if self.bytes.capacity() / 2 > self.bytes.len() + UNUSED_CAPACITY {
+            self.bytes.shrink_to_fit();
+        }
         CString::from_vec_with_nul(name).ok()
     }
 
@@ -244,6 +251,21 @@ mod tests {
         }
         batch.sort();
         (root, batch, reads)
+    }
+
+    /// A directory with a million subdirectories is read in parts. If the names of each part kept their memory until
+    /// the last one is popped, the walk's memory would grow with the directory.
+    #[test]
+    fn popped_names_release_their_memory() {
+        let name = CString::new(vec![b'n'; 255]).expect("a name");
+        let mut names = Names::first_to_last(vec![name.as_c_str(); 10_000].into_iter());
+        while names.pop().is_some() {
+            let (kept, needed) = (names.bytes.capacity(), names.size());
+            assert!(
+                kept <= 2 * (needed + UNUSED_CAPACITY) + 1,
+                "{kept} for {needed}"
+            );
+        }
     }
 
     #[test]
