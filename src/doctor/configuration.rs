@@ -46,7 +46,7 @@ pub(super) fn check_log(config: &Config) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use crust_state::trust::Flaw;
+    use crust_state::trust::TrustError;
 
     use super::*;
 
@@ -63,8 +63,8 @@ mod tests {
         };
         let file = "pass  configuration: /etc/runcrust/config.toml";
         assert_eq!(line(Ok(config)), file);
-        let flaw = Flaw::Writable {
-            place: "/etc/runcrust".into(),
+        let flaw = TrustError::Untrusted {
+            path: "/etc/runcrust".into(),
             reason: "can be written by others than root",
         };
         let line = line(Err(ConfigError::Untrusted(flaw)));

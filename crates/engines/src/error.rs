@@ -9,7 +9,7 @@ use crust_state::files::FileError;
 use crust_state::foreign::ForeignFileError;
 use crust_state::lock::LockError;
 use crust_state::state_directory::StateError;
-use crust_state::trust::Flaw;
+use crust_state::trust::TrustError;
 
 /// The reason why a handler isn't installed or removed. A path comes first, if there is one.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ pub enum HandlerError {
     Incomplete(String),
     /// Others than root can change a file that root's daemon reads or runs.
     #[error("{}{}", on_the_way(.0, .1), .1)]
-    Untrusted(PathBuf, Flaw),
+    Untrusted(PathBuf, TrustError),
     /// Containers that name no handler would not start, and neither would containerd's CRI plugin: the file, the
     /// handler, the key.
     #[error("{file}: handler {1} is the default runtime; hint: change `{2}` first", file = .0.display())]
@@ -111,9 +111,13 @@ fn key_or_file(key: &str) -> &str {
 }
 
 /// Returns the path of a file that a flaw on the way to it concerns. A flaw of the file itself names it already.
-fn on_the_way(path: &Path, flaw: &Flaw) -> String {
+fn on_the_way(path: &Path, flaw: &TrustError) -> String {
     match flaw {
-        Flaw::Writable { place, .. } | Flaw::Lstat { place, .. } if place == path => String::new(),
+        TrustError::Untrusted { path: part, .. } | TrustError::Lstat { path: part, .. }
+            if part == path =>
+        {
+            String::new()
+        }
         _ => format!("{}: ", path.display()),
     }
 }

@@ -93,13 +93,13 @@ impl NodeRoot {
 
     /// Fails if others than root can change a file: a daemon of root's reads or runs it.
     pub(crate) fn check(&self, file: &Path) -> Result<()> {
-        let walked = trust::walk(&self.0, file, trust::Kind::File).map(drop);
+        let walked = trust::resolve(&self.0, file, trust::PathKind::File).map(drop);
         walked.map_err(|flaw| HandlerError::Untrusted(file.into(), flaw))
     }
 
     /// Fails if others than root can change a directory, which need not exist yet.
     pub fn check_directory(&self, directory: &Path) -> Result<()> {
-        let walked = trust::directory(&self.0, directory);
+        let walked = trust::check_directory(&self.0, directory);
         walked.map_err(|flaw| HandlerError::Untrusted(directory.into(), flaw))
     }
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crust_state::socket::{self, Occupant, SocketError, occupant};
-use crust_state::trust::{self, Flaw};
+use crust_state::trust::{self, TrustError};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{SocketAddrUnix, bind, listen};
 use tokio::net::UnixListener;
@@ -61,7 +61,7 @@ pub enum ListenError {
         /// The socket.
         socket: PathBuf,
         /// The part of the path that lets them, or the look at it that failed.
-        flaw: Flaw,
+        flaw: TrustError,
     },
 }
 
@@ -121,7 +121,7 @@ fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListen
 /// Refuses a socket where others than root could replace it.
 pub fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
     let directory = socket.parent().unwrap_or(socket);
-    trust::directory(Path::new("/"), directory).map_err(|flaw| ListenError::Directory {
+    trust::check_directory(Path::new("/"), directory).map_err(|flaw| ListenError::Directory {
         socket: socket.to_owned(),
         flaw,
     })

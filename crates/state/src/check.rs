@@ -12,7 +12,7 @@ pub use directory::directory;
 
 use crate::printable::one_line;
 use crate::sentence;
-use crate::trust::{self, Flaw, in_user_namespace};
+use crate::trust::{self, TrustError, in_user_namespace};
 
 /// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -117,10 +117,10 @@ fn unless_empty<S: Serializer>(fix: &str, serializer: S) -> Result<S::Ok, S::Err
 /// Checks a program that root runs for every container. `hint` is the next step where there is none.
 #[must_use]
 pub fn program(what: &'static str, path: &Path, hint: &str) -> Finding {
-    match trust::program(path) {
+    match trust::resolve_program(path) {
         Ok(_) => Finding::pass(what, path.display().to_string()),
         // It has a hint of its own.
-        Err(flaw @ Flaw::Writable { .. }) => Finding::failed(what, &flaw),
+        Err(flaw @ TrustError::Untrusted { .. }) => Finding::failed(what, &flaw),
         Err(flaw) => Finding::fail(what, flaw.to_string(), hint),
     }
 }

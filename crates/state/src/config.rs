@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::trust::Flaw;
+use crate::trust::TrustError;
 use crust_blockfs::fstypes;
 
 pub use delegate::{DelegateKind, DelegateSettings};
@@ -175,7 +175,7 @@ pub enum ConfigError {
     },
     /// It names programs that root runs, so nobody else may write it.
     #[error(transparent)]
-    Untrusted(Flaw),
+    Untrusted(TrustError),
     /// It isn't TOML, or a key is unknown or has a wrong type.
     #[error("{}: {}", path.display(), message)]
     Syntax {

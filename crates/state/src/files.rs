@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::trust::{self, Flaw, Kind};
+use crate::trust::{self, PathKind, TrustError};
 use crust_blockfs::{bounded, openat2};
 
 mod error;
@@ -55,12 +55,15 @@ impl Directory {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(untrusted(path, "is no directory of its own"));
         };
-        let way = trust::way(parent, Kind::Directory).map_err(|flaw| match flaw {
-            Flaw::Writable { place, reason } => untrusted(&place, reason),
-            Flaw::Lstat { place, source } => failed("lstat", &place, source),
-            // That it can be executed is asked of programs alone.
-            Flaw::Circle | Flaw::NotExecutable(_) => failed("open", path, Errno::LOOP),
-        })?;
+        let way =
+            trust::resolve_existing(parent, PathKind::Directory).map_err(|flaw| match flaw {
+                TrustError::Untrusted { path, reason } => untrusted(&path, reason),
+                TrustError::Lstat { path, source } => failed("lstat", &path, source),
+                // That it can be executed is asked of programs alone.
+                TrustError::TooManyLinks | TrustError::NotExecutable(_) => {
+                    failed("open", path, Errno::LOOP)
+                }
+            })?;
         let Some(way) = way else {
             return Ok(None);
         };

@@ -11,15 +11,15 @@ use rustix::fs::OFlags;
 
 use subscriber::FileSubscriber;
 
-use crate::trust::is_roots;
-use crate::trust::{self, Flaw, Kind};
+use crate::trust::is_owned_by_root;
+use crate::trust::{self, PathKind, TrustError};
 
 /// The error of opening the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Others than root can change what leads to it.
     #[error(transparent)]
-    Untrusted(Flaw),
+    Untrusted(TrustError),
     /// It can't be opened.
     #[error("open {}: {source}; hint: runcrust makes the file, in a directory that is there", path.display())]
     Open {
@@ -68,7 +68,7 @@ fn open(path: &Path, create: bool) -> Result<File, LogError> {
     options.custom_flags(flags.bits().cast_signed());
     let file = options.open(place).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_file() && is_roots(metadata.uid()) && metadata.nlink() == 1 {
+    if metadata.is_file() && is_owned_by_root(metadata.uid()) && metadata.nlink() == 1 {
         Ok(file)
     } else {
         Err(LogError::NotOurs(path.to_owned()))
@@ -77,7 +77,7 @@ fn open(path: &Path, create: bool) -> Result<File, LogError> {
 
 /// Where root's own links lead, and else the name in its directory.
 fn place(path: &Path) -> Result<PathBuf, LogError> {
-    if let Ok(Some(real)) = trust::way(path, Kind::File) {
+    if let Ok(Some(real)) = trust::resolve_existing(path, PathKind::File) {
         return Ok(real);
     }
     let missing = || LogError::Open {
@@ -87,7 +87,8 @@ fn place(path: &Path) -> Result<PathBuf, LogError> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(missing());
     };
-    let directory = trust::way(directory, Kind::Logs).map_err(LogError::Untrusted)?;
+    let directory =
+        trust::resolve_existing(directory, PathKind::LogDirectory).map_err(LogError::Untrusted)?;
     Ok(directory.ok_or_else(missing)?.join(name))
 }
 

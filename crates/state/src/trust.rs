@@ -11,38 +11,32 @@ use rustix::fs::{Access, access};
 
 /// The reason why a path isn't trusted.
 #[derive(Debug, thiserror::Error)]
-pub enum Flaw {
-    /// A part of the path can be changed by others than root.
+pub enum TrustError {
+    /// A component of the path can be changed by others than root, or is of the wrong kind.
     #[error(
         "{} {reason}; hint: only root may own and write it, and what is above it (chown \
          root:root, chmod go-w)",
-        place.display()
+        path.display()
     )]
-    Writable {
-        /// The part.
-        place: PathBuf,
-        /// The reason.
+    Untrusted {
+        /// The path up to that component.
+        path: PathBuf,
         reason: &'static str,
     },
-    /// A part of the path can't be looked at.
-    #[error("lstat {}: {source}", place.display())]
+    #[error("lstat {}: {source}", path.display())]
     Lstat {
-        /// The part.
-        place: PathBuf,
-        /// The kernel's answer.
+        /// The path up to the component that lstat(2) failed for.
+        path: PathBuf,
         source: io::Error,
     },
-    /// Links lead in a circle.
     #[error("too many symbolic links")]
-    Circle,
-    /// It is no program.
+    TooManyLinks,
     #[error("{} can't be executed", .0.display())]
     NotExecutable(PathBuf),
 }
 
-impl Flaw {
-    /// Whether nothing is there.
-    fn is_none(&self) -> bool {
+impl TrustError {
+    fn is_not_found(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound};
         let Self::Lstat { source, .. } = self else {
             return false;
@@ -53,106 +47,108 @@ impl Flaw {
 
 /// The kind of file that a path has to lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PathKind {
     /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A directory that a group may write, too, as `/var/log` is on Ubuntu (`root:syslog`, 0775).
-    Logs,
+    /// A directory that its group may write too, as `/var/log` is on Ubuntu (`root:syslog`, 0775).
+    LogDirectory,
 }
 
-/// The most links that are followed, as in `path_resolution(7)`.
-const MOST_LINKS: usize = 40;
+/// The largest number of symbolic links that are followed, as in `path_resolution(7)`.
+const MAX_LINKS: usize = 40;
 
-/// Whether others may make names of their own in a directory on the way, as in `/tmp`: they can't
-/// touch those that are root's (the sticky bit), and each further step has to be.
+/// Whether the path may lead through world-writable directories with the sticky bit, such as `/tmp`. There, others can
+/// add names of their own. They can't rename or remove a file of root's, and the next component has to be root's too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shared {
+enum StickyDirectories {
     Allowed,
     Refused,
 }
 
-/// Where an absolute path leads to below `root`, every step of it root's: the last, each directory and
-/// each link on the way. Then nobody else can change it between this look and its use. Paths are as
-/// whoever has that root directory sees them.
-pub fn walk(root: &Path, path: &Path, kind: Kind) -> Result<PathBuf, Flaw> {
-    follow(root, path, kind, Shared::Refused).map_err(|(_, flaw)| flaw)
+/// Resolves an absolute path below the root directory `root`, and checks that root alone can change each directory
+/// and each symbolic link on the way, and the file itself. So nobody else can change what the path leads to between
+/// this check and its use.
+///
+/// The given path and the returned one are as a process sees them that has `root` as its root directory.
+pub fn resolve(root: &Path, path: &Path, kind: PathKind) -> Result<PathBuf, TrustError> {
+    follow(root, path, kind, StickyDirectories::Refused).map_err(|(_, error)| error)
 }
 
-/// Where a path of root's leads, so that nobody else can put something else of root's there. `None`
-/// where a part of it isn't there. A directory on the way may be one like `/tmp`.
-pub(crate) fn way(path: &Path, kind: Kind) -> Result<Option<PathBuf>, Flaw> {
-    match follow(Path::new("/"), path, kind, Shared::Allowed) {
+/// Resolves a path of the node, and checks that nobody but root can make it lead to another file. Returns `None` if a
+/// component doesn't exist. A directory on the way may be one like `/tmp`.
+pub(crate) fn resolve_existing(path: &Path, kind: PathKind) -> Result<Option<PathBuf>, TrustError> {
+    match follow(Path::new("/"), path, kind, StickyDirectories::Allowed) {
         Ok(real) => Ok(Some(real)),
-        Err((_, flaw)) if flaw.is_none() => Ok(None),
-        Err((_, flaw)) => Err(flaw),
+        Err((_, error)) if error.is_not_found() => Ok(None),
+        Err((_, error)) => Err(error),
     }
 }
 
-/// The same for a program, which can be executed.
-pub fn program(path: &Path) -> Result<PathBuf, Flaw> {
-    let real = walk(Path::new("/"), path, Kind::File)?;
+/// Resolves the path of a program as [`resolve`] does, and checks that it can be executed.
+pub fn resolve_program(path: &Path) -> Result<PathBuf, TrustError> {
+    let real = resolve(Path::new("/"), path, PathKind::File)?;
     match access(&real, Access::EXEC_OK) {
         Ok(()) => Ok(real),
-        Err(_) => Err(Flaw::NotExecutable(real)),
+        Err(_) => Err(TrustError::NotExecutable(real)),
     }
 }
 
-/// The same for a directory of which the last parts may be missing: whoever makes them is root.
-pub fn directory(root: &Path, path: &Path) -> Result<(), Flaw> {
-    let shared = Shared::Refused;
-    match follow(root, path, Kind::Directory, shared) {
-        Err((here, flaw)) if flaw.is_none() => {
-            step(root, &here, Some(Kind::Directory), shared).map(drop)
+/// Checks a directory as [`resolve`] does. Its last components may be missing: only root can create them.
+pub fn check_directory(root: &Path, path: &Path) -> Result<(), TrustError> {
+    let sticky = StickyDirectories::Refused;
+    match follow(root, path, PathKind::Directory, sticky) {
+        Err((parent, error)) if error.is_not_found() => {
+            check_component(root, &parent, Some(PathKind::Directory), sticky).map(drop)
         }
-        other => other.map(drop).map_err(|(_, flaw)| flaw),
+        other => other.map(drop).map_err(|(_, error)| error),
     }
 }
 
-/// With a flaw, how far it was followed.
+/// Resolves a path component by component. An error comes with the path that was resolved until then.
 fn follow(
     root: &Path,
     path: &Path,
-    kind: Kind,
-    shared: Shared,
-) -> Result<PathBuf, (PathBuf, Flaw)> {
-    let mut here = PathBuf::from("/");
+    kind: PathKind,
+    sticky: StickyDirectories,
+) -> Result<PathBuf, (PathBuf, TrustError)> {
+    let mut resolved = PathBuf::from("/");
+    // The components that are left, the next one last.
     let mut rest = Vec::new();
-    put_first(&mut rest, path);
+    push_components(&mut rest, path);
     let mut links = 0;
-    if let Err(flaw) = step(root, &here, None, shared) {
-        return Err((here, flaw));
+    if let Err(error) = check_component(root, &resolved, None, sticky) {
+        return Err((resolved, error));
     }
     while let Some(name) = rest.pop() {
         if name == ".." {
-            here.pop();
+            resolved.pop();
             continue;
         }
-        let next = here.join(name);
+        let next = resolved.join(name);
         let last = rest.is_empty().then_some(kind);
-        let target = match step(root, &next, last, shared) {
+        let target = match check_component(root, &next, last, sticky) {
             Ok(Some(target)) => target,
             Ok(None) => {
-                here = next;
+                resolved = next;
                 continue;
             }
-            Err(flaw) => return Err((here, flaw)),
+            Err(error) => return Err((resolved, error)),
         };
         links += 1;
-        if links > MOST_LINKS {
-            return Err((here, Flaw::Circle));
+        if links > MAX_LINKS {
+            return Err((resolved, TrustError::TooManyLinks));
         }
         if target.is_absolute() {
-            here = PathBuf::from("/");
+            resolved = PathBuf::from("/");
         }
-        put_first(&mut rest, &target);
+        push_components(&mut rest, &target);
     }
-    Ok(here)
+    Ok(resolved)
 }
 
-/// The names of `path` before those that are left, the next one last.
-fn put_first(rest: &mut Vec<OsString>, path: &Path) {
+/// Pushes the components of `path` onto `rest`, so that its first one is popped next.
+fn push_components(rest: &mut Vec<OsString>, path: &Path) {
     for part in path.components().rev() {
         match part {
             Component::Normal(name) => rest.push(name.to_owned()),
@@ -162,43 +158,45 @@ fn put_first(rest: &mut Vec<OsString>, path: &Path) {
     }
 }
 
-/// Looks at one part of the path; what it leads to, if it is a link.
-fn step(
+/// Checks the last component of `path`, whose parent is resolved already. Returns the link's target if it is a
+/// symbolic link. `last` is the required kind of the whole path's last component; `None` for the components before it.
+fn check_component(
     root: &Path,
-    place: &Path,
-    last: Option<Kind>,
-    shared: Shared,
-) -> Result<Option<PathBuf>, Flaw> {
-    let failed = |source| Flaw::Lstat {
-        place: place.to_owned(),
+    path: &Path,
+    last: Option<PathKind>,
+    sticky: StickyDirectories,
+) -> Result<Option<PathBuf>, TrustError> {
+    let failed = |source| TrustError::Lstat {
+        path: path.to_owned(),
         source,
     };
-    let reason = |reason| Flaw::Writable {
-        place: place.to_owned(),
+    let untrusted = |reason| TrustError::Untrusted {
+        path: path.to_owned(),
         reason,
     };
-    let found = root.join(place.strip_prefix("/").unwrap_or(place));
+    let found = root.join(path.strip_prefix("/").unwrap_or(path));
     let metadata = fs::symlink_metadata(&found).map_err(failed)?;
-    if !is_roots(metadata.uid()) {
-        return Err(reason("isn't owned by root"));
+    if !is_owned_by_root(metadata.uid()) {
+        return Err(untrusted("isn't owned by root"));
     }
     if metadata.is_symlink() {
-        // Its mode means nothing.
+        // The mode of a symbolic link has no meaning.
         return fs::read_link(found).map(Some).map_err(failed);
     }
-    let is_shared = metadata.is_dir() && metadata.mode() & 0o1000 != 0 && shared == Shared::Allowed;
-    let others = if last == Some(Kind::Logs) {
+    let is_allowed_sticky =
+        metadata.is_dir() && metadata.mode() & 0o1000 != 0 && sticky == StickyDirectories::Allowed;
+    let writable_by_others = if last == Some(PathKind::LogDirectory) {
         0o002
     } else {
         0o022
     };
-    if metadata.mode() & others != 0 && !is_shared {
-        return Err(reason("can be written by others than root"));
+    if metadata.mode() & writable_by_others != 0 && !is_allowed_sticky {
+        return Err(untrusted("can be written by others than root"));
     }
     match last {
-        Some(Kind::File) if !metadata.is_file() => Err(reason("isn't a file")),
-        Some(Kind::Directory | Kind::Logs) if !metadata.is_dir() => {
-            Err(reason("isn't a directory"))
+        Some(PathKind::File) if !metadata.is_file() => Err(untrusted("isn't a file")),
+        Some(PathKind::Directory | PathKind::LogDirectory) if !metadata.is_dir() => {
+            Err(untrusted("isn't a directory"))
         }
         _ => Ok(None),
     }
@@ -207,19 +205,21 @@ fn step(
 /// The owner that files of an id unknown to a user namespace seem to have (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;
 
-/// Whether a file of this owner is root's. In a user namespace the files of the node's root have the overflow id.
-pub(crate) fn is_roots(owner: u32) -> bool {
+/// Returns whether a file with this owner belongs to root. In a user namespace, the files of the node's root have the
+/// overflow id.
+pub(crate) fn is_owned_by_root(owner: u32) -> bool {
     owner == 0 || (owner == OVERFLOW_UID && is_rootless())
 }
 
-/// Whether the caller is rootless: another user, or root in a user namespace. It can neither mount a
-/// volume nor look at what root has staged.
+/// Returns whether the caller is rootless: another user than root, or root in a user namespace. A rootless caller can
+/// neither mount a volume nor read what root has staged.
 #[must_use]
 pub fn is_rootless() -> bool {
     !rustix::process::geteuid().is_root() || in_user_namespace()
 }
 
-/// The first user namespace maps every id to itself (`user_namespaces(7)`).
+/// Returns whether this process is in another user namespace than the initial one, which maps every id to itself
+/// (`user_namespaces(7)`).
 pub(crate) fn in_user_namespace() -> bool {
     let map = Path::new("/proc/self/uid_map");
     let map = bounded::read_to_string(map, MAX_KERNEL_VALUE).unwrap_or_default();
@@ -232,52 +232,52 @@ mod tests {
 
     use super::*;
 
-    fn verdict(path: &Path) -> Result<(), String> {
-        directory(Path::new("/"), path).map_err(|flaw| flaw.to_string())
+    fn check(path: &Path) -> Result<(), String> {
+        check_directory(Path::new("/"), path).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_directory_is_roots_as_far_as_it_is_there() {
-        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        let at = |name: &str| lab.path().join(name);
-        assert_eq!(verdict(lab.path()), Ok(()));
-        assert_eq!(verdict(&at("a/b")), Ok(()));
+    fn a_directory_is_checked_as_far_as_it_exists() {
+        let temporary = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| temporary.path().join(name);
+        assert_eq!(check(temporary.path()), Ok(()));
+        assert_eq!(check(&at("a/b")), Ok(()));
         symlink(".", at("link")).unwrap();
-        assert_eq!(verdict(&at("link/a")), Ok(()));
+        assert_eq!(check(&at("link/a")), Ok(()));
         fs::write(at("file"), "").unwrap();
-        let error = verdict(&at("file/a")).unwrap_err();
+        let error = check(&at("file/a")).unwrap_err();
         assert!(error.contains("file isn't a directory"), "{error}");
         for mode in [0o770, 0o1777] {
-            fs::set_permissions(lab.path(), fs::Permissions::from_mode(mode)).unwrap();
-            for path in [lab.path().to_owned(), at("a/b"), at("link/a")] {
-                let error = verdict(&path).unwrap_err();
-                let expected = format!("{} can be written by others", lab.path().display());
+            fs::set_permissions(temporary.path(), fs::Permissions::from_mode(mode)).unwrap();
+            for path in [temporary.path().to_owned(), at("a/b"), at("link/a")] {
+                let error = check(&path).unwrap_err();
+                let expected = format!("{} can be written by others", temporary.path().display());
                 assert!(error.contains(&expected), "{error}");
             }
         }
     }
 
-    /// A container has the node somewhere else.
+    /// In a container, the node's root directory is mounted somewhere else.
     #[test]
-    fn links_lead_to_what_is_below_the_root_directory() {
-        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        let at = |name: &str| lab.path().join(name);
+    fn links_are_resolved_below_the_given_root_directory() {
+        let temporary = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| temporary.path().join(name);
         fs::create_dir_all(at("opt/bin")).unwrap();
         fs::write(at("opt/bin/program"), "").unwrap();
         symlink("/opt/bin", at("bin")).unwrap();
-        let found = |path: &str| walk(lab.path(), Path::new(path), Kind::File);
+        let found = |path: &str| resolve(temporary.path(), Path::new(path), PathKind::File);
         assert_eq!(
             found("/bin/program").unwrap(),
             Path::new("/opt/bin/program")
         );
-        assert!(directory(lab.path(), Path::new("/bin/more")).is_ok());
+        assert!(check_directory(temporary.path(), Path::new("/bin/more")).is_ok());
         fs::set_permissions(at("opt"), fs::Permissions::from_mode(0o777)).unwrap();
         let error = found("/bin/program").unwrap_err().to_string();
         assert!(
             error.starts_with("/opt can be written by others"),
             "{error}"
         );
-        let error = directory(lab.path(), Path::new("/bin/more")).unwrap_err();
+        let error = check_directory(temporary.path(), Path::new("/bin/more")).unwrap_err();
         assert!(error.to_string().starts_with("/opt can be"), "{error}");
     }
 }

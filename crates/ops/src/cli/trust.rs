@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crust_state::trust::{Flaw, Kind, walk};
+use crust_state::trust::{self, PathKind, TrustError};
 
 /// A program that isn't run.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub(crate) enum Untrusted {
     Flawed {
         program: PathBuf,
         /// The flaw of a directory or of the program.
-        flaw: Flaw,
+        flaw: TrustError,
     },
 }
 
@@ -38,9 +38,11 @@ pub(crate) fn check(program: &Path, allowed: &[PathBuf]) -> Result<(), Untrusted
     if !is_absolute || parts.any(|part| !matches!(part, Component::Normal(_))) {
         return Err(Untrusted::NotAbsolute(program.to_owned()));
     }
-    let real = walk(Path::new("/"), program, Kind::File).map_err(|flaw| Untrusted::Flawed {
-        program: program.to_owned(),
-        flaw,
+    let real = trust::resolve(Path::new("/"), program, PathKind::File).map_err(|flaw| {
+        Untrusted::Flawed {
+            program: program.to_owned(),
+            flaw,
+        }
     })?;
     if allowed.iter().any(|path| path == program || *path == real) {
         return Ok(());

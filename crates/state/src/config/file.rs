@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 
 use super::ConfigError;
-use crate::trust::{self, Flaw, Kind};
+use crate::trust::{self, PathKind, TrustError};
 use crust_blockfs::bounded;
 
 /// The size limit of a configuration in bytes.
@@ -25,10 +25,10 @@ pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     {
         return Ok(None);
     }
-    let real = match trust::way(path, Kind::File) {
+    let real = match trust::resolve_existing(path, PathKind::File) {
         Ok(Some(real)) => real,
         Ok(None) => return Ok(None),
-        Err(Flaw::Lstat { source, .. }) => return Err(failed(source)),
+        Err(TrustError::Lstat { source, .. }) => return Err(failed(source)),
         Err(flaw) => return Err(ConfigError::Untrusted(flaw)),
     };
     match bounded::read_to_string(&real, MOST_BYTES) {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crust_state::trust::{self, Flaw, Kind};
+use crust_state::trust::{self, PathKind, TrustError};
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 
@@ -59,7 +59,7 @@ pub(super) struct RegistryContents {
 pub(super) enum SkipReason {
     /// A user other than root could register a driver there, which would get secrets.
     #[error(transparent)]
-    Untrusted(#[from] Flaw),
+    Untrusted(#[from] TrustError),
     /// The target of a symbolic link may be another user's.
     #[error("symbolic links are not followed")]
     Symlink,
@@ -104,7 +104,7 @@ pub(super) fn scan(registry: &Path) -> RegistryContents {
 }
 
 fn entries(directory: &Path) -> Result<Vec<DirEntry>, SkipReason> {
-    trust::walk(Path::new("/"), directory, Kind::Directory)?;
+    trust::resolve(Path::new("/"), directory, PathKind::Directory)?;
     Ok(fs::read_dir(directory)?.collect::<Result<_, _>>()?)
 }
 
