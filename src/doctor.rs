@@ -31,7 +31,7 @@ pub(crate) fn examine(
     let mut checks = vec![
         Check::new("kernel", || vec![kernel::check_version()]),
         Check::new("mount API", || vec![kernel::check_mount_api()]),
-        Check::new("user", || vec![check::user()]),
+        Check::new("user", || vec![check::root_user()]),
         Check::new("capabilities", || vec![host_features::check_capabilities()]),
     ];
     let told = configuration::check(&config, argv0.as_ref());

@@ -13,7 +13,7 @@ const PLACE: &str = "/sys/fs/cgroup";
 pub(super) fn check(kind: DelegateKind) -> Finding {
     match mountinfo::read_own() {
         Ok(mounts) => judge(Layout::of(&mounts), kind),
-        Err(error) => Finding::failed(WHAT, &error),
+        Err(error) => Finding::from_error(WHAT, &error),
     }
 }
 
@@ -68,7 +68,7 @@ fn judge(layout: Layout, kind: DelegateKind) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use crust_state::check::Verdict;
+    use crust_state::check::CheckVerdict;
 
     use super::*;
 
@@ -118,11 +118,11 @@ mod tests {
     #[test]
     fn crun_refuses_the_hybrid_mount() {
         for (layout, kind, expected) in [
-            (Layout::Hybrid, DelegateKind::Crun, Verdict::Fail),
-            (Layout::Hybrid, DelegateKind::Runc, Verdict::Pass),
-            (Layout::V1, DelegateKind::Crun, Verdict::Pass),
-            (Layout::V2, DelegateKind::Crun, Verdict::Pass),
-            (Layout::None, DelegateKind::Runc, Verdict::Fail),
+            (Layout::Hybrid, DelegateKind::Crun, CheckVerdict::Fail),
+            (Layout::Hybrid, DelegateKind::Runc, CheckVerdict::Pass),
+            (Layout::V1, DelegateKind::Crun, CheckVerdict::Pass),
+            (Layout::V2, DelegateKind::Crun, CheckVerdict::Pass),
+            (Layout::None, DelegateKind::Runc, CheckVerdict::Fail),
         ] {
             assert_eq!(judge(layout, kind).verdict, expected, "{layout:?}");
         }

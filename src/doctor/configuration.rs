@@ -11,8 +11,8 @@ const WHAT: &str = "configuration";
 /// `argv0` selects the files that it may be.
 pub(super) fn check(config: &Result<Config, ConfigError>, argv0: Option<&OsString>) -> Finding {
     match config {
-        Err(error) => Finding::failed(WHAT, error)
-            .or_else("containers stop, and don't start, until it is corrected"),
+        Err(error) => Finding::from_error(WHAT, error)
+            .or_fix("containers stop, and don't start, until it is corrected"),
         Ok(config) => Finding::pass(WHAT, source(config, argv0)),
     }
 }
@@ -35,7 +35,7 @@ pub(super) fn check_log(config: &Config) -> Finding {
     match logging::check(path) {
         Ok(()) => Finding::pass(LOG, path.display().to_string()),
         Err(error) => {
-            let finding = Finding::failed(LOG, &error).softened();
+            let finding = Finding::from_error(LOG, &error).at_most_warning();
             Finding {
                 found: format!("nothing is logged: {}", finding.found),
                 ..finding

@@ -13,7 +13,9 @@ pub(super) fn check() -> Finding {
         Ok(socket) => socket,
         Err(error) => {
             let fix = "correct it, with `crust_ops --check`: the daemon doesn't start";
-            return Finding::failed(WHAT, &error).softened().or_else(fix);
+            return Finding::from_error(WHAT, &error)
+                .at_most_warning()
+                .or_fix(fix);
         }
     };
     // A service that isn't needed yet needn't be started.
@@ -22,7 +24,7 @@ pub(super) fn check() -> Finding {
     }
     match occupant(&socket) {
         Ok(occupant) => judge(&socket, occupant),
-        Err(error) => Finding::failed(WHAT, &error).softened(),
+        Err(error) => Finding::from_error(WHAT, &error).at_most_warning(),
     }
 }
 
@@ -42,17 +44,17 @@ fn judge(socket: &Path, occupant: Occupant) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use crust_state::check::Verdict;
+    use crust_state::check::CheckVerdict;
 
     use super::*;
 
     #[test]
     fn only_a_listener_will_do() {
         for (occupant, expected) in [
-            (Occupant::Listener, Verdict::Pass),
-            (Occupant::Nobody, Verdict::Warn),
-            (Occupant::Left, Verdict::Warn),
-            (Occupant::Other, Verdict::Warn),
+            (Occupant::Listener, CheckVerdict::Pass),
+            (Occupant::Nobody, CheckVerdict::Warn),
+            (Occupant::Left, CheckVerdict::Warn),
+            (Occupant::Other, CheckVerdict::Warn),
         ] {
             let finding = judge(Path::new("/run/x.sock"), occupant);
             assert_eq!(finding.verdict, expected);

@@ -31,7 +31,7 @@ fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
     let (mut findings, mut own, mut others, mut engines) = (vec![], vec![], vec![], vec![]);
     for (engine, found) in found {
         match found {
-            Err(error) => findings.push(Finding::failed(WHAT, &error).softened()),
+            Err(error) => findings.push(Finding::from_error(WHAT, &error).at_most_warning()),
             Ok(None) => {}
             Ok(Some(handlers)) => {
                 engines.push(engine.info().name);

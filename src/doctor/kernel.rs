@@ -85,7 +85,7 @@ pub(super) fn check_file_systems(config: &Config) -> Finding {
 fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, HostFeaturesError>) -> Finding {
     let found = match found {
         Ok(found) => found,
-        Err(error) => return Finding::failed(FILE_SYSTEMS, &error),
+        Err(error) => return Finding::from_error(FILE_SYSTEMS, &error),
     };
     let missing: Vec<&str> = wanted
         .iter()
@@ -110,22 +110,22 @@ fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, HostFeatures
 
 #[cfg(test)]
 mod tests {
-    use crust_state::check::Verdict;
+    use crust_state::check::CheckVerdict;
 
     use super::*;
 
     #[test]
     fn versions_are_numbers() {
         for (release, expected) in [
-            ("6.18.5", Verdict::Pass),
-            ("6.1.0-18-cloud-amd64", Verdict::Pass),
-            ("5.15.0", Verdict::Pass),
-            ("10.0", Verdict::Pass),
-            ("5.14.0-427.el9.x86_64", Verdict::Warn),
-            ("5.12-rc1", Verdict::Warn),
-            ("5.9.16", Verdict::Fail),
-            ("4.19.0", Verdict::Fail),
-            ("unknown", Verdict::Warn),
+            ("6.18.5", CheckVerdict::Pass),
+            ("6.1.0-18-cloud-amd64", CheckVerdict::Pass),
+            ("5.15.0", CheckVerdict::Pass),
+            ("10.0", CheckVerdict::Pass),
+            ("5.14.0-427.el9.x86_64", CheckVerdict::Warn),
+            ("5.12-rc1", CheckVerdict::Warn),
+            ("5.9.16", CheckVerdict::Fail),
+            ("4.19.0", CheckVerdict::Fail),
+            ("unknown", CheckVerdict::Warn),
         ] {
             assert_eq!(judge_version(release).verdict, expected, "{release}");
         }
@@ -134,20 +134,20 @@ mod tests {
     #[test]
     fn only_the_last_call_can_be_done_without() {
         for (failed, expected, words) in [
-            (None, Verdict::Pass, "unshare, fsopen"),
+            (None, CheckVerdict::Pass, "unshare, fsopen"),
             (
                 Some((SET_GROUP_CALL, Errno::INVAL)),
-                Verdict::Warn,
+                CheckVerdict::Warn,
                 "(MOVE_MOUNT_SET_GROUP): EINVAL: one mount more",
             ),
             (
                 Some(("fsopen", Errno::PERM)),
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 "fsopen: EPERM; hint: CAP_SYS_ADMIN",
             ),
             (
                 Some(("open_tree", Errno::NOSYS)),
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 "open_tree: ENOSYS; hint: boot Linux 5.12",
             ),
         ] {
@@ -175,7 +175,7 @@ mod tests {
         let call = "fsopen(\"ext4\")".to_owned();
         let finding =
             judge_file_systems(&wanted, Err(HostFeaturesError::FileSystem { call, errno }));
-        assert_eq!(finding.verdict, Verdict::Fail);
+        assert_eq!(finding.verdict, CheckVerdict::Fail);
         assert!(finding.fix.contains("only root"), "{finding}");
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn check(config: &Config) -> Finding {
     let state = match StateDirectory::at(&config.state_dir) {
         Ok(state) => state,
         // That it can't be used is another check's.
-        Err(error) => return Finding::failed(WHAT, &error).softened(),
+        Err(error) => return Finding::from_error(WHAT, &error).at_most_warning(),
     };
     let context = Context {
         config,

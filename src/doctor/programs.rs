@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crust_state::check::{self, Finding, Verdict};
+use crust_state::check::{self, CheckVerdict, Finding};
 use crust_state::config::DelegateSettings;
 use crust_state::{Config, DelegateKind};
 
@@ -26,7 +26,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
                 .map(|file| file.display().to_string());
             look(&delegate, &configured, file)
         }
-        Err(error) => Finding::failed(WHAT, &error),
+        Err(error) => Finding::from_error(WHAT, &error),
     };
     vec![finding, cgroups::check(kind.unwrap_or(DelegateKind::Runc))]
 }
@@ -37,7 +37,7 @@ pub(super) fn check_only(argv0: Option<&OsString>) -> Finding {
     let found = found.and_then(|configured| Ok((Delegate::find(&configured)?, configured)));
     match found {
         Ok((delegate, configured)) => look(&delegate, &configured, None),
-        Err(error) => Finding::failed(WHAT, error.as_ref()),
+        Err(error) => Finding::from_error(WHAT, error.as_ref()),
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn check_only(argv0: Option<&OsString>) -> Finding {
 fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>) -> Finding {
     let hint = "set `delegate` in runcrust's configuration to where runc or crun is";
     let trusted = check::program(WHAT, delegate.path(), hint);
-    if trusted.verdict != Verdict::Pass {
+    if trusted.verdict != CheckVerdict::Pass {
         return trusted;
     }
     let identity = EffectiveKind {
@@ -93,7 +93,7 @@ pub(super) fn check_hook(config: &Config) -> Finding {
         Ok(program) => {
             let hint = "install crust-mount-hook beside runcrust";
             let finding = check::program(HOOK, &program, hint);
-            if finding.verdict != Verdict::Pass {
+            if finding.verdict != CheckVerdict::Pass {
                 return finding;
             }
             match check_executes(&program) {
@@ -104,7 +104,7 @@ pub(super) fn check_hook(config: &Config) -> Finding {
                 }
             }
         }
-        Err(error) => Finding::failed(HOOK, error.as_ref()),
+        Err(error) => Finding::from_error(HOOK, error.as_ref()),
     }
 }
 

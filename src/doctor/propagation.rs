@@ -19,7 +19,7 @@ struct Place {
 pub(super) fn check(config: &Config) -> Finding {
     let mounts = match mountinfo::read_own() {
         Ok(mounts) => mounts,
-        Err(error) => return Finding::failed(WHAT, &error),
+        Err(error) => return Finding::from_error(WHAT, &error),
     };
     let kubelets = config.kubelet_dirs.iter().filter(|path| path.is_dir());
     let kubelets: Vec<Place> = kubelets.map(|path| Place::of(path, &mounts)).collect();
@@ -66,7 +66,7 @@ fn judge(kubelets: &[Place], others: &[Place]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use crust_state::check::Verdict;
+    use crust_state::check::CheckVerdict;
 
     use super::*;
 
@@ -95,10 +95,10 @@ mod tests {
             is_shared,
         };
         for (kubelet, root, expected) in [
-            (Some(true), true, Verdict::Pass),
-            (Some(true), false, Verdict::Pass),
-            (None, false, Verdict::Pass),
-            (Some(false), true, Verdict::Warn),
+            (Some(true), true, CheckVerdict::Pass),
+            (Some(true), false, CheckVerdict::Pass),
+            (None, false, CheckVerdict::Pass),
+            (Some(false), true, CheckVerdict::Warn),
         ] {
             let kubelets: Vec<Place> = kubelet.map(|it| place("/k", it)).into_iter().collect();
             let finding = judge(&kubelets, &[place("/", root)]);

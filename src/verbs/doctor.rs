@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 
 use crust_state::Config;
-use crust_state::check::{Finding, Verdict};
+use crust_state::check::{CheckVerdict, Finding};
 use crust_state::config::ConfigError;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn run(
 ) -> Answer {
     let findings = Findings(doctor::examine(config, argv0.cloned()));
     let answer = Answer::new(&findings, arguments.form);
-    match findings.count(Verdict::Fail) {
+    match findings.count(CheckVerdict::Fail) {
         0 => answer,
         _ => answer.of_a_failure(),
     }
@@ -33,7 +33,7 @@ pub(super) fn run(
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count(&self, verdict: CheckVerdict) -> usize {
         let all = self.0.iter();
         all.filter(|finding| finding.verdict == verdict).count()
     }
@@ -43,9 +43,9 @@ impl Report for Findings {
     fn json(&self) -> Value {
         json!({
             "checks": self.0,
-            "passed": self.count(Verdict::Pass),
-            "warned": self.count(Verdict::Warn),
-            "failed": self.count(Verdict::Fail),
+            "passed": self.count(CheckVerdict::Pass),
+            "warned": self.count(CheckVerdict::Warn),
+            "failed": self.count(CheckVerdict::Fail),
         })
     }
 }

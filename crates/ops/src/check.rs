@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crust_serve::listen::trusted_directory;
 use crust_state::Config;
-use crust_state::check::{self, Finding, Verdict};
+use crust_state::check::{self, CheckVerdict, Finding};
 use crust_state::socket::{Occupant, occupant};
 use crust_volume::host_features;
 use rustix::fs::{Access, access};
@@ -22,12 +22,12 @@ pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
     let mut all_right = true;
     let mut tell = |finding: Finding| {
         println!("{finding}");
-        all_right &= finding.verdict != Verdict::Fail;
+        all_right &= finding.verdict != CheckVerdict::Fail;
     };
     let settings = Settings::load(file, named);
     tell(told("configuration", &settings, |_| shown(file)));
     let settings = settings.unwrap_or_default();
-    tell(check::user());
+    tell(check::root_user());
     tell(host_features::check_capabilities());
     let policy = settings.policy();
     for program in &policy.allowed {
@@ -67,7 +67,7 @@ fn told<T, E: Error + 'static>(
 ) -> Finding {
     match outcome {
         Ok(value) => Finding::pass(what, found(value)),
-        Err(error) => Finding::failed(what, error),
+        Err(error) => Finding::from_error(what, error),
     }
 }
 
@@ -122,7 +122,7 @@ fn runtime(program: &Path, policy: &Policy) -> Finding {
     const WHAT: &str = "runtime";
     let found = match ask(program, policy) {
         Ok(found) => found,
-        Err(error) => return Finding::failed(WHAT, error.as_ref()),
+        Err(error) => return Finding::from_error(WHAT, error.as_ref()),
     };
     if found.file_systems.is_empty() {
         let found = format!(
@@ -152,11 +152,11 @@ fn ask(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> 
 /// Checks whether a socket can be made at a path.
 fn socket(what: &'static str, path: &Path) -> Finding {
     if let Err(error) = trusted_directory(path) {
-        return Finding::failed(what, &error);
+        return Finding::from_error(what, &error);
     }
     let place = path.display();
     match occupant(path) {
-        Err(error) => Finding::failed(what, &error),
+        Err(error) => Finding::from_error(what, &error),
         Ok(Occupant::Other) => Finding::fail(
             what,
             format!("{place} isn't a socket of that kind"),

@@ -1,4 +1,4 @@
-//! Checks of a node that `runcrust crust doctor` and `crust_ops --check` share, and the type of their findings.
+//! The node checks that `runcrust crust doctor` and `crust_ops --check` share, and the type of their findings.
 
 mod directory;
 
@@ -14,13 +14,12 @@ use crate::printable::one_line;
 use crate::sentence;
 use crate::trust::{self, TrustError, in_user_namespace};
 
-/// The verdict of a check.
+/// The verdict of a check, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// All is as it should be.
+pub enum CheckVerdict {
     Pass,
-    /// Containers start, and something that an operator may want doesn't work.
+    /// Containers start, but something that an operator may want doesn't work.
     Warn,
     /// Containers with volumes don't start.
     Fail,
@@ -29,66 +28,64 @@ pub enum Verdict {
 /// The finding of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The check's name.
-    #[serde(rename = "check")]
-    pub what: &'static str,
-    /// The verdict.
-    pub verdict: Verdict,
-    /// What was found.
+    /// The name of the check.
+    pub check: &'static str,
+    pub verdict: CheckVerdict,
+    /// The state that the check found.
     pub found: String,
-    /// The next step; empty if the check has passed.
-    #[serde(serialize_with = "unless_empty")]
+    /// The next step for the operator. Empty if there is none.
+    #[serde(serialize_with = "empty_as_null")]
     pub fix: String,
 }
 
 impl Finding {
-    /// Returns the finding of a check that has passed.
-    pub fn pass(what: &'static str, found: impl Into<String>) -> Self {
-        Self::of(what, Verdict::Pass, found, "")
+    /// Returns the finding of a check that passed.
+    pub fn pass(check: &'static str, found: impl Into<String>) -> Self {
+        Self::new(check, CheckVerdict::Pass, found, "")
     }
 
     /// Returns a warning: something doesn't work that may not be needed.
-    pub fn warn(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self::of(what, Verdict::Warn, found, fix)
+    pub fn warn(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(check, CheckVerdict::Warn, found, fix)
     }
 
     /// Returns a failed check: containers with volumes don't start.
-    pub fn fail(what: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self::of(what, Verdict::Fail, found, fix)
+    pub fn fail(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(check, CheckVerdict::Fail, found, fix)
     }
 
-    /// Returns a failed check with an error, whose hint says what to do.
+    /// Returns a failed check. The error's hint becomes the next step.
     #[must_use]
-    pub fn failed(what: &'static str, error: &(dyn Error + 'static)) -> Self {
+    pub fn from_error(check: &'static str, error: &(dyn Error + 'static)) -> Self {
         let sentence = sentence(error);
         let (found, fix) = sentence.split_once("; hint: ").unwrap_or((&sentence, ""));
-        Self::fail(what, found, fix)
+        Self::fail(check, found, fix)
     }
 
-    /// The same as a warning.
+    /// Turns a failure into a warning.
     #[must_use]
-    pub fn softened(self) -> Self {
-        let verdict = self.verdict.min(Verdict::Warn);
+    pub fn at_most_warning(self) -> Self {
+        let verdict = self.verdict.min(CheckVerdict::Warn);
         Self { verdict, ..self }
     }
 
-    /// Says what to do where the error didn't.
+    /// Sets the next step if there is none yet.
     #[must_use]
-    pub fn or_else(mut self, fix: &str) -> Self {
+    pub fn or_fix(mut self, fix: &str) -> Self {
         if self.fix.is_empty() {
             fix.clone_into(&mut self.fix);
         }
         self
     }
 
-    fn of(
-        what: &'static str,
-        verdict: Verdict,
+    fn new(
+        check: &'static str,
+        verdict: CheckVerdict,
         found: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
         Self {
-            what,
+            check,
             verdict,
             found: found.into(),
             fix: fix.into(),
@@ -96,53 +93,58 @@ impl Finding {
     }
 }
 
-/// Writes the line of a check.
+/// Formats the finding as one line: `FAIL  <check>: <found>; hint: <fix>`.
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.verdict {
-            Verdict::Pass => "pass",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "FAIL",
+            CheckVerdict::Pass => "pass",
+            CheckVerdict::Warn => "warn",
+            CheckVerdict::Fail => "FAIL",
         };
         let hint = if self.fix.is_empty() { "" } else { "; hint: " };
-        let line = format!("{verdict}  {}: {}{hint}{}", self.what, self.found, self.fix);
+        let line = format!(
+            "{verdict}  {}: {}{hint}{}",
+            self.check, self.found, self.fix
+        );
         formatter.write_str(&one_line(&line))
     }
 }
 
-fn unless_empty<S: Serializer>(fix: &str, serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes an empty string as `null`.
+fn empty_as_null<S: Serializer>(fix: &str, serializer: S) -> Result<S::Ok, S::Error> {
     (!fix.is_empty()).then_some(fix).serialize(serializer)
 }
 
-/// Checks a program that root runs for every container. `hint` is the next step where there is none.
+/// Checks that a program exists, can be executed, and that root alone can change it. `hint` is the next step for
+/// errors without a hint.
 #[must_use]
-pub fn program(what: &'static str, path: &Path, hint: &str) -> Finding {
+pub fn program(check: &'static str, path: &Path, hint: &str) -> Finding {
     match trust::resolve_program(path) {
-        Ok(_) => Finding::pass(what, path.display().to_string()),
-        // It has a hint of its own.
-        Err(flaw @ TrustError::Untrusted { .. }) => Finding::failed(what, &flaw),
-        Err(flaw) => Finding::fail(what, flaw.to_string(), hint),
+        Ok(_) => Finding::pass(check, path.display().to_string()),
+        // This error has a hint already.
+        Err(error @ TrustError::Untrusted { .. }) => Finding::from_error(check, &error),
+        Err(error) => Finding::fail(check, error.to_string(), hint),
     }
 }
 
-const WHAT: &str = "user";
+const USER_CHECK: &str = "user";
 
-/// Whether this is root on the node.
+/// Checks that this process is root on the node.
 #[must_use]
-pub fn user() -> Finding {
-    judge(rustix::process::geteuid().as_raw(), in_user_namespace())
+pub fn root_user() -> Finding {
+    user_finding(rustix::process::geteuid().as_raw(), in_user_namespace())
 }
 
-fn judge(user: u32, in_user_namespace: bool) -> Finding {
+fn user_finding(user: u32, in_user_namespace: bool) -> Finding {
     match (user, in_user_namespace) {
-        (0, false) => Finding::pass(WHAT, "root"),
+        (0, false) => Finding::pass(USER_CHECK, "root"),
         (0, true) => Finding::fail(
-            WHAT,
-            "root of a user namespace, who can mount no device",
+            USER_CHECK,
+            "root of a user namespace, which can't mount a device",
             "start it as root on the node itself; in a pod, without hostUsers: false",
         ),
         (user, _) => Finding::fail(
-            WHAT,
+            USER_CHECK,
             format!("uid {user} isn't root"),
             "start it as root; a rootless caller's containers get no volumes",
         ),
@@ -152,44 +154,50 @@ fn judge(user: u32, in_user_namespace: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Verdict;
+    use crate::check::CheckVerdict;
 
     #[test]
-    fn an_errors_hint_is_what_to_do() {
+    fn the_hint_of_an_error_is_the_next_step() {
         let error = std::io::Error::other("open(/x): ENOENT; hint: make it; really");
-        let finding = Finding::failed("file", &error);
+        let finding = Finding::from_error("file", &error);
         let expected = Finding::fail("file", "open(/x): ENOENT", "make it; really");
         assert_eq!(finding, expected);
         let line = "FAIL  file: open(/x): ENOENT; hint: make it; really";
         assert_eq!(finding.to_string(), line);
-        assert_eq!(finding.softened().to_string(), line.replace("FAIL", "warn"));
-        let plain = Finding::failed("file", &std::io::Error::other("no"));
+        assert_eq!(
+            finding.at_most_warning().to_string(),
+            line.replace("FAIL", "warn")
+        );
+        let plain = Finding::from_error("file", &std::io::Error::other("no"));
         assert_eq!(plain.to_string(), "FAIL  file: no");
     }
 
     #[test]
-    fn what_is_found_is_one_line_and_an_object() {
+    fn a_finding_is_printed_as_one_line_and_serialized_as_an_object() {
         let finding = Finding::pass("kernel", "a\nb\u{1b}");
         assert_eq!(finding.to_string(), "pass  kernel: a b\\u{1b}");
         assert_eq!(
             serde_json::to_value(&finding).unwrap(),
             serde_json::json!({"check": "kernel", "verdict": "pass", "found": "a\nb\u{1b}", "fix": null})
         );
-        assert_eq!(Finding::pass("x", "y").softened().verdict, Verdict::Pass);
+        assert_eq!(
+            Finding::pass("x", "y").at_most_warning().verdict,
+            CheckVerdict::Pass
+        );
     }
 
     #[test]
-    fn only_root_on_the_node_is_root() {
+    fn root_in_a_user_namespace_fails_the_check() {
         for (user, in_user_namespace, expected) in [
-            (0, false, Verdict::Pass),
-            (0, true, Verdict::Fail),
-            (1000, false, Verdict::Fail),
-            (1000, true, Verdict::Fail),
+            (0, false, CheckVerdict::Pass),
+            (0, true, CheckVerdict::Fail),
+            (1000, false, CheckVerdict::Fail),
+            (1000, true, CheckVerdict::Fail),
         ] {
-            let finding = judge(user, in_user_namespace);
+            let finding = user_finding(user, in_user_namespace);
             assert_eq!(finding.verdict, expected, "{finding}");
         }
-        let line = judge(1000, false).to_string();
+        let line = user_finding(1000, false).to_string();
         assert!(line.contains("uid 1000 isn't root"), "{line}");
     }
 }

@@ -63,7 +63,7 @@ const CHECK_NAME: &str = "capabilities";
 #[must_use]
 pub fn check_capabilities() -> Finding {
     privileges::effective().map_or_else(
-        |error| Finding::failed(CHECK_NAME, &error),
+        |error| Finding::from_error(CHECK_NAME, &error),
         |effective| judge(&effective),
     )
 }
@@ -194,35 +194,35 @@ mod tests {
             CAP_CHOWN, CAP_FSETID, CAP_NET_ADMIN, CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT,
             CAP_SYS_RESOURCE,
         };
-        use crust_state::check::Verdict;
+        use crust_state::check::CheckVerdict;
         for (missing, verdict, words) in [
-            (&[][..], Verdict::Pass, "sufficient"),
+            (&[][..], CheckVerdict::Pass, "sufficient"),
             (
                 &[CAP_SYS_ADMIN, CAP_CHOWN],
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 "without CAP_SYS_ADMIN no volume can be mounted",
             ),
             (
                 &[CAP_SYS_ADMIN, CAP_SYS_CHROOT],
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 "without CAP_SYS_ADMIN, CAP_SYS_CHROOT no",
             ),
             (
                 &[CAP_SYS_RESOURCE],
-                Verdict::Warn,
+                CheckVerdict::Warn,
                 "without CAP_SYS_RESOURCE ext4 and ext3 can't grow",
             ),
             (
                 &[CAP_CHOWN, CAP_FSETID],
-                Verdict::Warn,
+                CheckVerdict::Warn,
                 "without CAP_CHOWN, CAP_FSETID fsGroup can't be applied",
             ),
             (
                 &[CAP_SETFCAP],
-                Verdict::Warn,
+                CheckVerdict::Warn,
                 "without CAP_SETFCAP pods with a user namespace",
             ),
-            (&[CAP_NET_ADMIN], Verdict::Pass, "sufficient"),
+            (&[CAP_NET_ADMIN], CheckVerdict::Pass, "sufficient"),
         ] {
             let mut effective = caps::all();
             effective.retain(|it| !missing.contains(it));

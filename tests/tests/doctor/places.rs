@@ -48,7 +48,7 @@ fn a_directory_that_is_made_on_its_first_use() {
         text.replace(&own, &format!("state_dir = {state:?}")),
     )
     .unwrap();
-    doctor(&node).assert("state directory", "pass", "/below will be made");
+    doctor(&node).assert("state directory", "pass", "/below will be created");
     assert!(!state.exists());
 }
 

@@ -1,4 +1,4 @@
-//! The runtime's own directories.
+//! The check of a directory that holds runcrust's records: the state directory or the crust directory.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -9,34 +9,35 @@ use super::Finding;
 use crate::files::is_in_memory;
 use crate::files::{Directory, FileError};
 
-/// A directory as it is.
 #[derive(Debug)]
-struct Seen<'a> {
+struct DirectoryState<'a> {
     path: &'a Path,
-    /// Its mode; `None` where it isn't there.
+    /// The permission bits. `None` if the directory doesn't exist.
     mode: Option<u32>,
-    /// Nothing can be written there.
     read_only: bool,
-    /// It is in memory, or will be where its first parent that is there is; `None`: nobody can tell.
+    /// Whether the directory, or the nearest parent that exists, is on a file system in memory. `None` if that is
+    /// unknown.
     in_memory: Option<bool>,
 }
 
-/// A directory of records, which are of this boot, and root's alone. That it isn't there is fine.
+/// Checks that a directory of records belongs to root alone, can be written, and doesn't survive a reboot, as its
+/// records don't apply to the next boot. A directory that doesn't exist yet passes.
 #[must_use]
-pub fn directory(what: &'static str, path: &Path) -> Finding {
-    match look(path) {
-        Ok(seen) => judge(what, &seen),
-        Err(error) => Finding::failed(what, &error).or_else("it has to be root's, mode 0700"),
+pub fn directory(check: &'static str, path: &Path) -> Finding {
+    match inspect(path) {
+        Ok(state) => finding(check, &state),
+        Err(error) => Finding::from_error(check, &error)
+            .or_fix("make it a directory that only root can read and write (mode 0700)"),
     }
 }
 
-fn look(path: &Path) -> Result<Seen<'_>, FileError> {
-    // As every user of it does.
-    let there = Directory::open(path)?;
-    let metadata = std::fs::metadata(path).ok().filter(|_| there.is_some());
+fn inspect(path: &Path) -> Result<DirectoryState<'_>, FileError> {
+    // Opened in the same way as in normal operation, so that the same errors are found.
+    let opened = Directory::open(path)?;
+    let metadata = std::fs::metadata(path).ok().filter(|_| opened.is_some());
     let existing = path.ancestors().find(|path| path.exists());
     let mount = existing.and_then(|path| statvfs(path).ok());
-    Ok(Seen {
+    Ok(DirectoryState {
         path,
         mode: metadata.map(|it| it.mode() & 0o7777),
         read_only: mount.is_some_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)),
@@ -44,25 +45,27 @@ fn look(path: &Path) -> Result<Seen<'_>, FileError> {
     })
 }
 
-fn judge(what: &'static str, seen: &Seen<'_>) -> Finding {
-    let path = seen.path.display();
-    if seen.read_only {
-        let fix = "mount it to be written to, as /run is";
-        return Finding::fail(what, format!("{path} is on a read-only mount"), fix);
+fn finding(check: &'static str, state: &DirectoryState<'_>) -> Finding {
+    let path = state.path.display();
+    if state.read_only {
+        let fix = "mount it read-write, as /run is";
+        return Finding::fail(check, format!("{path} is on a read-only mount"), fix);
     }
-    if seen.in_memory == Some(false) {
+    if state.in_memory == Some(false) {
         return Finding::warn(
-            what,
-            format!("{path} isn't on a tmpfs: its records outlive the boot that they are of"),
+            check,
+            format!(
+                "{path} isn't on a tmpfs: its records survive a reboot, and are wrong after it"
+            ),
             "put it below /run, or mount a tmpfs there",
         );
     }
-    match seen.mode {
-        None => Finding::pass(what, format!("{path} will be made")),
-        Some(0o700) => Finding::pass(what, path.to_string()),
+    match state.mode {
+        None => Finding::pass(check, format!("{path} will be created")),
+        Some(0o700) => Finding::pass(check, path.to_string()),
         Some(mode) => Finding::warn(
-            what,
-            format!("{path} has mode {mode:04o}: others than root can look into it"),
+            check,
+            format!("{path} has mode {mode:04o}: users other than root can access it"),
             format!("chmod 0700 {path}"),
         ),
     }
@@ -74,44 +77,56 @@ mod tests {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 
     use super::*;
-    use crate::check::Verdict;
+    use crate::check::CheckVerdict;
 
     #[test]
-    fn records_are_in_memory_and_roots_alone() {
+    fn records_have_to_be_in_memory_and_accessible_to_root_alone() {
         let path = Path::new("/run/x");
         let (memory, disk) = (Some(true), Some(false));
         for (mode, in_memory, read_only, expected, words) in [
-            (Some(0o700), memory, false, Verdict::Pass, "/run/x"),
-            (None, memory, false, Verdict::Pass, "/run/x will be made"),
-            (Some(0o700), None, false, Verdict::Pass, "/run/x"),
-            (Some(0o755), memory, false, Verdict::Warn, "mode 0755"),
-            (Some(0o700), disk, false, Verdict::Warn, "isn't on a tmpfs"),
-            (None, disk, false, Verdict::Warn, "isn't on a tmpfs"),
-            (Some(0o700), memory, true, Verdict::Fail, "read-only"),
-            (None, disk, true, Verdict::Fail, "read-only"),
+            (Some(0o700), memory, false, CheckVerdict::Pass, "/run/x"),
+            (
+                None,
+                memory,
+                false,
+                CheckVerdict::Pass,
+                "/run/x will be created",
+            ),
+            (Some(0o700), None, false, CheckVerdict::Pass, "/run/x"),
+            (Some(0o755), memory, false, CheckVerdict::Warn, "mode 0755"),
+            (
+                Some(0o700),
+                disk,
+                false,
+                CheckVerdict::Warn,
+                "isn't on a tmpfs",
+            ),
+            (None, disk, false, CheckVerdict::Warn, "isn't on a tmpfs"),
+            (Some(0o700), memory, true, CheckVerdict::Fail, "read-only"),
+            (None, disk, true, CheckVerdict::Fail, "read-only"),
         ] {
-            let seen = Seen {
+            let state = DirectoryState {
                 path,
                 mode,
                 read_only,
                 in_memory,
             };
-            let finding = judge("state directory", &seen);
-            assert_eq!(finding.verdict, expected, "{seen:?}");
+            let finding = finding("state directory", &state);
+            assert_eq!(finding.verdict, expected, "{state:?}");
             assert!(finding.found.contains(words), "{finding}");
         }
     }
 
     #[test]
-    fn what_others_can_change_fails() {
-        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        let at = |name: &str| lab.path().join(name);
+    fn a_directory_that_others_can_change_fails() {
+        let temporary = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        let at = |name: &str| temporary.path().join(name);
         let found = |name: &str| directory("x", &at(name)).found;
         DirBuilder::new().mode(0o700).create(at("d")).unwrap();
         for name in ["d", "none"] {
             assert_ne!(
                 directory("x", &at(name)).verdict,
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 "{}",
                 found(name)
             );
@@ -120,13 +135,13 @@ mod tests {
         assert!(found("link").contains("is a link"), "{}", found("link"));
         set_permissions(at("d"), PermissionsExt::from_mode(0o777)).unwrap();
         assert!(found("d").contains("can be written"), "{}", found("d"));
-        assert_eq!(directory("x", &at("d")).verdict, Verdict::Fail);
-        // As everybody who uses it sees it.
+        assert_eq!(directory("x", &at("d")).verdict, CheckVerdict::Fail);
+        // The parents are checked as well: a sticky directory is fine, another writable one is not.
         set_permissions(at("d"), PermissionsExt::from_mode(0o700)).unwrap();
         for (mode, fails) in [(0o777, true), (0o1777, false)] {
-            set_permissions(lab.path(), PermissionsExt::from_mode(mode)).unwrap();
+            set_permissions(temporary.path(), PermissionsExt::from_mode(mode)).unwrap();
             let finding = directory("x", &at("d"));
-            assert_eq!(finding.verdict == Verdict::Fail, fails, "{finding}");
+            assert_eq!(finding.verdict == CheckVerdict::Fail, fails, "{finding}");
         }
     }
 }
