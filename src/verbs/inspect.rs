@@ -51,7 +51,7 @@ impl Report for Volume {
     fn json(&self) -> Value {
         let Inspection { overview, .. } = &self.0;
         let mut object = list::object(overview);
-        let entries: Vec<Value> = overview.found.places().iter().map(shown).collect();
+        let entries: Vec<Value> = overview.found.entry_paths().iter().map(shown).collect();
         let seen: Vec<Value> = self.0.users.iter().map(user).collect();
         let record = self.0.record.as_ref().ok().and_then(Option::as_ref);
         let more = json!({
@@ -154,7 +154,7 @@ impl Volume {
             table.row(["resolved path", &resolved.to_string()]);
             table.row(["its digest", &resolved.digest().to_string()]);
         }
-        for place in overview.found.places() {
+        for place in overview.found.entry_paths() {
             table.row(["entry", &place.display().to_string()]);
         }
         if let Some(info) = overview.info() {

@@ -47,7 +47,7 @@ fn users(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
 }
 
 fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
-    let crust = CrustDirectory::below(node.path(), config);
+    let crust = CrustDirectory::with_root(node.path(), config);
     let mut found = crust.records()?;
     // The volumes that were staged for Kata are listed nowhere else.
     if let Some(state) = StateDirectory::open(&config.state_dir)? {

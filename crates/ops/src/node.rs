@@ -8,7 +8,7 @@ use std::time::Duration;
 use crust_blockfs::Deadline;
 use crust_blockfs::device::{Device, LoopDeviceCache};
 use crust_serve::VolumeTurn;
-use crust_state::crust::{FoundVolume, Shape};
+use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::record::UserKind;
 use crust_state::{Config, CrustDirectory, Digest, MountInfo, StateDirectory, TargetPath};
 use crust_volume::{Context, ReconcileMode, ReconcileReport};
@@ -66,7 +66,7 @@ impl NodeDirectories {
     }
 
     fn are_still_there(&self) -> bool {
-        self.crust.is_still_there() && self.state.is_still_there()
+        self.crust.is_current() && self.state.is_current()
     }
 
     fn context<'a>(
@@ -199,7 +199,7 @@ impl StagingNode {
         self.work(&self.looks, STAGE, move |context| {
             let crust = context.crust;
             let found = crust.survey().map_err(NodeError::from)?;
-            for target in found.iter().filter_map(FoundVolume::target) {
+            for target in found.iter().filter_map(SurveyedVolume::target) {
                 // One that can't be read is nobody's who could ask for it.
                 let Ok(Some(volume)) = crust.volume(target) else {
                     continue;
@@ -239,7 +239,10 @@ impl StagingNode {
         self.work(&self.looks, STAGE, |context| {
             let mut counts = Counts::default();
             for found in context.crust.survey().map_err(NodeError::from)? {
-                if found.info.is_ok() && found.shape != Shape::Half && !found.is_kata_layout {
+                if found.info.is_ok()
+                    && found.completeness != Completeness::TargetEntryMissing
+                    && !found.is_kata_layout
+                {
                     let in_use = matches!(found.runtime_cli(), Ok(Some(_)));
                     counts.staged += 1;
                     counts.in_use += u64::from(in_use);

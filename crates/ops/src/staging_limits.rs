@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crust_state::CrustDirectory;
-use crust_state::crust::Amount;
+use crust_state::crust::EntryUsage;
 use crust_volume::AdmissionError;
 
 /// Stages between two counts. Entries that others add or remove meanwhile aren't seen.
@@ -27,12 +27,12 @@ pub(crate) struct StagedTotals(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     /// `None` before the first count.
-    known: Option<Amount>,
+    known: Option<EntryUsage>,
     since: u32,
     /// The sum of all room taken since the daemon started.
-    taken: Amount,
+    taken: EntryUsage,
     /// The part of that whose calls have ended.
-    ended: Amount,
+    ended: EntryUsage,
 }
 
 /// The room taken by one call. A count of the entries misses those that calls under way have yet to write, so the room
@@ -41,7 +41,7 @@ struct State {
 pub(crate) struct TakenRoom {
     totals: Arc<StagedTotals>,
     limits: StagingLimits,
-    taken: Mutex<Amount>,
+    taken: Mutex<EntryUsage>,
 }
 
 impl TakenRoom {
@@ -56,7 +56,7 @@ impl TakenRoom {
     /// Takes room for what a stage adds: see [`StagedTotals::take`].
     pub(crate) fn take(
         &self,
-        growth: Amount,
+        growth: EntryUsage,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), AdmissionError> {
         self.totals.take(self.limits, growth, crust)?;
@@ -81,7 +81,7 @@ impl StagedTotals {
     fn take(
         &self,
         limits: StagingLimits,
-        growth: Amount,
+        growth: EntryUsage,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), AdmissionError> {
         if self
@@ -92,7 +92,7 @@ impl StagedTotals {
         }
         let crust = crust.ok_or(AdmissionError::WouldWait)?;
         let ended = self.state().ended;
-        self.counted(crust.amount().map_err(AdmissionError::CountFailed)?, ended);
+        self.counted(crust.entry_usage().map_err(AdmissionError::CountFailed)?, ended);
         self.try_take(limits, growth).unwrap_or(Ok(()))
     }
 
@@ -100,7 +100,7 @@ impl StagedTotals {
     fn try_take(
         &self,
         limits: StagingLimits,
-        growth: Amount,
+        growth: EntryUsage,
     ) -> Option<Result<(), AdmissionError>> {
         let mut state = self.state();
         if state.since >= BETWEEN {
@@ -118,9 +118,9 @@ impl StagedTotals {
 
     /// Notes the amount of a count. `ended` is what had ended before the count began: what has been taken beyond that
     /// may not be in it.
-    fn counted(&self, amount: Amount, ended: Amount) {
+    fn counted(&self, amount: EntryUsage, ended: EntryUsage) {
         let mut state = self.state();
-        let under_way = Amount {
+        let under_way = EntryUsage {
             entries: state.taken.entries.saturating_sub(ended.entries),
             bytes: state.taken.bytes.saturating_sub(ended.bytes),
         };
@@ -134,8 +134,8 @@ impl StagedTotals {
     }
 }
 
-fn sum(one: Amount, other: Amount) -> Amount {
-    Amount {
+fn sum(one: EntryUsage, other: EntryUsage) -> EntryUsage {
+    EntryUsage {
         entries: one.entries.saturating_add(other.entries),
         bytes: one.bytes.saturating_add(other.bytes),
     }
@@ -144,7 +144,7 @@ fn sum(one: Amount, other: Amount) -> Amount {
 impl StagingLimits {
     /// Checks the amount that there is with a stage's growth. What root staged by hand may exceed a limit, which
     /// then refuses only what grows in its unit.
-    fn allow(self, growth: Amount, with: Amount) -> Result<(), AdmissionError> {
+    fn allow(self, growth: EntryUsage, with: EntryUsage) -> Result<(), AdmissionError> {
         let full = |unit, used, limit, setting| AdmissionError::LimitReached {
             unit,
             used,
@@ -183,8 +183,8 @@ mod tests {
         bytes: 1000,
     };
 
-    fn amount(entries: u64, bytes: u64) -> Amount {
-        Amount { entries, bytes }
+    fn amount(entries: u64, bytes: u64) -> EntryUsage {
+        EntryUsage { entries, bytes }
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             matches!(unknown, Err(AdmissionError::WouldWait)),
             "it was never counted"
         );
-        let nothing = Amount::default();
+        let nothing = EntryUsage::default();
         totals.counted(amount(1, 0), nothing);
         assert!(take(LIMITS, 999).is_ok());
         let full = take(LIMITS, 2);

@@ -1,4 +1,4 @@
-//! The crust directory: one entry for each staged target path.
+//! The crust directory, which has an entry for each staged volume.
 
 use std::path::Path;
 
@@ -21,14 +21,14 @@ use entry::{Entry, EntryFormat};
 pub use entry::{RUNTIME_CLI, ResizeRecord};
 pub use error::EntryError;
 use kata::KataDirectory;
-pub use listing::{Amount, StagedDigests};
-pub use paths::Paths;
+pub use listing::{EntryUsage, StagedDigests};
+pub use paths::VolumePaths;
 pub use staging::Staging;
-pub use survey::{FoundVolume, Shape};
+pub use survey::{Completeness, SurveyedVolume};
 pub use volume::Volume;
 
-/// The staged volumes of this node: the crust directory, `/run/crust` unless configured otherwise, which is root's,
-/// mode 0700; and, if that is configured, Kata's.
+/// The crust directory of a node: `/run/crust` unless configured otherwise. It belongs to root and has mode 0700. If
+/// `kata_layout` is configured, lookups also read the directory where CSI drivers stage volumes for Kata Containers.
 #[derive(Debug)]
 pub struct CrustDirectory {
     root: LazyDirectory,
@@ -36,21 +36,21 @@ pub struct CrustDirectory {
 }
 
 impl CrustDirectory {
-    /// Returns the crust directory of a configuration. It isn't created before something is staged.
+    /// Returns the crust directory of a configuration. It is created when the first volume is staged.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        Self::with_katas(config, Path::new(kata::ROOT))
+        Self::with_kata_root(config, Path::new(kata::ROOT))
     }
 
-    /// The same on a node whose root directory is elsewhere; the configuration's own directories are as
-    /// they are found from here.
+    /// Returns the crust directory of a node whose root directory is mounted at `root`. This applies to Kata's
+    /// directory alone: the paths in `config` are used unchanged.
     #[must_use]
-    pub fn below(root: &Path, config: &Config) -> Self {
+    pub fn with_root(root: &Path, config: &Config) -> Self {
         let kata = kata::ROOT.trim_start_matches('/');
-        Self::with_katas(config, &root.join(kata))
+        Self::with_kata_root(config, &root.join(kata))
     }
 
-    fn with_katas(config: &Config, kata: &Path) -> Self {
+    fn with_kata_root(config: &Config, kata: &Path) -> Self {
         let kata = || KataDirectory::new(kata, &config.kubelet_dirs);
         Self {
             root: LazyDirectory::new(&config.crust_root),
@@ -58,30 +58,31 @@ impl CrustDirectory {
         }
     }
 
-    /// Whether something may be staged on this node; fails where the directory isn't root's.
+    /// Returns whether a volume may be staged on this node. Fails if others than root can change the directory.
     pub fn may_hold_volumes(&self) -> Result<bool, FileError> {
-        let katas = self.kata.as_ref();
-        let kata = katas.map_or(Ok(false), KataDirectory::may_hold_volumes)?;
-        Ok(self.root.may_hold_anything()? || kata)
+        let kata = self.kata.as_ref();
+        let kata = kata.map_or(Ok(false), KataDirectory::may_hold_volumes)?;
+        Ok(self.root.may_hold_entries()? || kata)
     }
 
-    /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.
+    /// Returns whether this value can be used for another operation: the directory was opened, and its path still
+    /// leads to it. Always false if Kata's layout is read.
     #[must_use]
-    pub fn is_still_there(&self) -> bool {
-        self.kata.is_none() && self.root.is_still_there()
+    pub fn is_current(&self) -> bool {
+        self.kata.is_none() && self.root.is_current()
     }
 
-    /// Whether it was opened and is in memory, and is all that is looked into: then no disk is waited for.
+    /// Returns whether lookups never wait for a disk: the directory was opened and is on a file system in memory, and
+    /// Kata's layout isn't read.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.kata.is_none() && self.root.is_in_memory()
     }
 
-    /// The volume that `path` is the target path of, or the resolved form of the target path of;
-    /// `None` where none is staged.
+    /// Returns the volume whose target path is `path`, or resolves to `path`. Returns `None` if none is staged.
     ///
-    /// What is in the crust directory counts; a driver may stage every volume in both layouts, so
-    /// the same in Kata's is no matter, and something else is an error.
+    /// A driver may stage a volume in both layouts. Then the entry in the crust directory is used, and it is an error
+    /// if Kata's says something else.
     pub fn volume(&self, path: &TargetPath) -> Result<Option<Volume>, EntryError> {
         let crust = self.crust_volume(path)?;
         let Some(kata) = &self.kata else {
@@ -124,18 +125,19 @@ impl CrustDirectory {
             Some(twin) => Some((twin.info()?, twin)),
             None => None,
         };
-        let ours = |info: &MountInfo| info.target_path.as_ref() == Some(&target);
-        let Some((twins, twin)) = twin.filter(|(info, _)| ours(info)) else {
+        let is_same_volume = |info: &MountInfo| info.target_path.as_ref() == Some(&target);
+        let Some((twin_info, twin)) = twin.filter(|(info, _)| is_same_volume(info)) else {
             return Err(EntryError::HalfStaged {
                 missing: self.root.path().join(twin_path.digest().to_string()),
                 twin: entry.directory.path().to_owned(),
             });
         };
-        // Where they differ, a stage in the place of another was killed on its way to the given one.
+        // The entry of the target path comes first. If the two differ, a stage that replaced the volume was killed
+        // after it had written the entry of the resolved path.
         let (info, entries) = if *path == target {
             (info, vec![entry, twin])
         } else {
-            (twins, vec![twin, entry])
+            (twin_info, vec![twin, entry])
         };
         Ok(Some(Volume {
             target,
@@ -144,14 +146,14 @@ impl CrustDirectory {
         }))
     }
 
-    /// Returns a volume whose target path was looked at, by the first of its entries that is there: the other may be
-    /// missing, and staging the volume again makes it whole.
+    /// Returns the volume with a target path by the first of its entries that exists. The other entry may be missing;
+    /// staging the volume again restores it.
     pub fn volume_by_any_entry(
         &self,
-        look: &TargetLookup<'_>,
+        lookup: &TargetLookup<'_>,
     ) -> Result<Option<Volume>, EntryError> {
-        let target = look.path();
-        for path in look.spellings() {
+        let target = lookup.path();
+        for path in lookup.spellings() {
             let Some(entry) = self.entry(&path)? else {
                 continue;
             };
@@ -167,28 +169,28 @@ impl CrustDirectory {
         Ok(None)
     }
 
-    /// Stages a volume under its target path and that path's resolved form. In Kata's layout nothing
-    /// is.
+    /// Stages a volume under its target path and, if that differs, under the resolved path. Nothing is written in
+    /// Kata's layout.
     pub fn stage(&self, target: &TargetPath, info: &MountInfo) -> Result<(), EntryError> {
-        Ok(self.try_stage(target, info)?.commit()?)
+        Ok(self.begin_stage(target, info)?.commit()?)
     }
 
-    /// The same, to be kept or taken back.
-    pub fn try_stage(
+    /// Stages a volume as [`Self::stage`] does, and returns a value that commits or reverts it.
+    pub fn begin_stage(
         &self,
         target: &TargetPath,
         info: &MountInfo,
     ) -> Result<Staging<'_>, EntryError> {
-        self.try_stage_seen(&target.look(), info)
+        self.begin_stage_at(&target.look_up(), info)
     }
 
-    /// The same of a target path that was looked at.
-    pub fn try_stage_seen(
+    /// Stages a volume as [`Self::begin_stage`] does, at a target path that has been looked up already.
+    pub fn begin_stage_at(
         &self,
-        look: &TargetLookup<'_>,
+        lookup: &TargetLookup<'_>,
         info: &MountInfo,
     ) -> Result<Staging<'_>, EntryError> {
-        let target = look.path();
+        let target = lookup.path();
         if let Some(kata) = &self.kata
             && let Some(staged) = kata.volume(target)?
             && !info.agrees_with(&staged.info)
@@ -199,12 +201,12 @@ impl CrustDirectory {
                 kata: staged.info_path(),
             });
         }
-        self.check_own(look)?;
-        Ok(Staging::write(self.root.create()?, look, info)?)
+        self.check_no_other_volume(lookup)?;
+        Ok(Staging::write(self.root.create()?, lookup, info)?)
     }
 
-    /// The records of all entries in the crust directory, and their volumes' names; fails where one
-    /// can't be read.
+    /// Returns the records of all entries in the crust directory with the names of their volumes. Fails if one can't
+    /// be read.
     pub fn records(&self) -> Result<Vec<(String, VolumeRecord)>, EntryError> {
         let Some(root) = self.root.get()? else {
             return Ok(Vec::new());
@@ -216,7 +218,7 @@ impl CrustDirectory {
                 continue;
             };
             if let Some(record) = entry.record()? {
-                // Whoever has the volume has it, whatever became of what was staged.
+                // The record counts even if `mountInfo.json` is gone or can't be parsed: the volume is in use.
                 let target = entry.info().ok().and_then(|info| info.target_path);
                 records.push((target.map_or(name, |target| target.volume_name()), record));
             }
@@ -224,14 +226,14 @@ impl CrustDirectory {
         Ok(records)
     }
 
-    /// Removes every entry of the volume at a directory, by whichever path it was staged, and no entry of another
-    /// volume. Succeeds if there is none.
+    /// Removes all entries of the volume that `path` leads to, and no entry of another volume. `path` need not be the
+    /// path that the volume was staged by. Succeeds if there is no entry.
     pub fn unstage(&self, path: &TargetPath) -> Result<(), FileError> {
         let paths = self.paths_of(path);
-        // The target path's first: what is left by a crash is a half that isn't staged.
+        // The entry of the target path goes first. After a crash in between, the volume isn't staged any more.
         let own = paths
             .iter()
-            .filter(|path| !self.is_anothers(path, &paths.target));
+            .filter(|path| !self.belongs_to_other_volume(path, &paths.target));
         for path in own {
             self.root.remove_directory(&path.digest().to_string())?;
         }
@@ -239,12 +241,12 @@ impl CrustDirectory {
         kata.map_or(Ok(()), |kata| kata.remove(&paths.target))
     }
 
-    /// Whether there is an entry of a path, whatever it is worth.
+    /// Returns whether a path has an entry, even one that can't be parsed.
     pub fn has_entry(&self, path: &TargetPath) -> Result<bool, FileError> {
         Ok(self.any_entry(path)?.is_some())
     }
 
-    /// The record of the entry at `path`, whatever became of its `mountInfo.json`.
+    /// Returns the record of users in the entry of `path`. The entry's `mountInfo.json` isn't read.
     pub fn record(&self, path: &TargetPath) -> Result<Option<VolumeRecord>, EntryError> {
         self.any_entry(path)?
             .map_or(Ok(None), |entry| entry.record())
@@ -265,7 +267,7 @@ impl CrustDirectory {
         let directory = self.root.open_directory(name)?;
         Ok(directory.map(|directory| Entry {
             directory,
-            layout: EntryFormat::Crust,
+            format: EntryFormat::Crust,
         }))
     }
 }

@@ -154,7 +154,7 @@ impl Directory {
 
     /// Whether there may be anything in it. Each directory is one more link to this one, and a file system that doesn't
     /// count them (btrfs, overlayfs) has one link to all; others are seen in the list, which is short without them.
-    pub(crate) fn may_hold_anything(&self) -> Result<bool, FileError> {
+    pub(crate) fn may_hold_entries(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
         if stat.st_nlink != 2 {
             return Ok(true);

@@ -142,8 +142,8 @@ impl StateDirectory {
 
     /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.
     #[must_use]
-    pub fn is_still_there(&self) -> bool {
-        self.root.is_still_there()
+    pub fn is_current(&self) -> bool {
+        self.root.is_current()
     }
 
     /// Whether it was opened and is in memory: then no disk is waited for.

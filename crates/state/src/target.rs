@@ -1,4 +1,4 @@
-//! Target paths: the names of volumes, as CSI `NodePublishVolume` gives them.
+//! Target paths, which name volumes: the `target_path` of CSI's `NodePublishVolume`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -22,34 +22,31 @@ pub use presence::{PresenceError, TargetPresence};
 /// The error of a path that can't be a target path.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TargetPathError {
-    /// The path doesn't begin with `/`.
     #[error(
         "target path {0:?} is relative; hint: give the absolute target_path of NodePublishVolume"
     )]
     Relative(OsString),
-    /// A component is `..`: two spellings of one directory would be two volumes.
+    /// A component is `..`. Two spellings of the same directory would be two volumes.
     #[error("target path {0:?} has a `..` component; hint: give the path without `..`")]
     Parent(OsString),
-    /// The root directory, which no volume is mounted at.
+    /// The path is `/`, where no volume can be mounted.
     #[error(
         "target path {0:?} is the root directory; hint: give the target_path of NodePublishVolume"
     )]
     Root(OsString),
-    /// The path holds a NUL byte, which no system call can take.
     #[error("target path {0:?} has a NUL byte")]
     Nul(OsString),
 }
 
-/// A normalised absolute path: `//` and `/./` collapsed, no trailing `/`, no `..`, no NUL.
+/// A normalised absolute path: without `//`, `/./`, a trailing `/`, `..` and NUL. It need not be UTF-8.
 ///
-/// Bytes, not necessarily UTF-8. The writer and the reader of the crust directory normalise the
-/// same way, because the directory's name is the digest of these bytes (KEP-2857, "Overview of
-/// Interactions").
+/// The name of a volume's entry is the digest of this path (KEP-2857, "Overview of Interactions"). So the writer and the
+/// reader of the crust directory have to normalise in the same way.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetPath(Vec<u8>);
 
 impl TargetPath {
-    /// Normalises `path`.
+    /// Normalises `path` lexically. Symbolic links aren't resolved.
     pub fn new(path: impl AsRef<OsStr>) -> Result<Self, TargetPathError> {
         let given = path.as_ref();
         let bytes = given.as_bytes();
@@ -76,33 +73,33 @@ impl TargetPath {
         Ok(Self(normal))
     }
 
-    /// The path.
     #[must_use]
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// How many bytes it has.
+    /// Returns the length of the path in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.0.len()
     }
 
-    /// How many names it has.
+    /// Returns the number of components.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.0.split(|byte| *byte == b'/').skip(1).count()
     }
 
-    /// The name of this volume's entry in the crust directory.
+    /// Returns the digest of the path: the name of the volume's entry in the crust directory.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest(Sha256::digest(&self.0).into())
     }
 
-    /// This path and its parents, nearest first, each with what remains of the path below it.
+    /// Returns this path and its parents, the nearest first, each with the rest of the path below it.
     pub fn ancestors(&self) -> impl Iterator<Item = (TargetPath, &Path)> {
-        // By their lengths: compared name by name a deep path would cost its depth squared.
+        // The rest is cut off by length. `Path::strip_prefix` compares component by component, and would make the whole
+        // cost quadratic in the depth.
         self.as_path().ancestors().map(|ancestor| {
             let parent = ancestor.as_os_str().as_bytes();
             let rest = &self.0[parent.len()..];
@@ -111,8 +108,8 @@ impl TargetPath {
         })
     }
 
-    /// The digests of its parents and, last, of itself, each with the path's length: all in one pass,
-    /// where asking each of a deep path's would cost its depth squared.
+    /// Returns the digests of the parents and, last, of the path itself, each with the length of that path in bytes.
+    /// All are computed in one pass; hashing each parent separately would make the cost quadratic in the depth.
     pub(crate) fn digests(&self) -> impl Iterator<Item = (usize, Digest)> {
         let mut hash = Sha256::new();
         let mut length = 0;
@@ -124,7 +121,7 @@ impl TargetPath {
         })
     }
 
-    /// How a message calls this volume: its CSI name where the path has one.
+    /// Returns the name of the volume for messages: its CSI name or, if the path isn't that of a CSI volume, the path.
     #[must_use]
     pub fn volume_name(&self) -> String {
         match self.csi_volume() {
@@ -146,25 +143,25 @@ impl fmt::Debug for TargetPath {
     }
 }
 
-/// For people, in messages and logs: what isn't printable is escaped. A program is given the path.
+/// Formats the path for messages and logs: characters that aren't printable are escaped. Programs get [`Self::as_path`].
 impl fmt::Display for TargetPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(&printable(&self.as_path().to_string_lossy()))
     }
 }
 
-/// SHA-256 of a normalised target path: the name of an entry of the crust directory.
+/// A SHA-256 digest. That of a target path is the name of an entry in the crust directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Returns the digest of arbitrary bytes, for records that aren't named by a target path.
+    /// Returns the digest of arbitrary bytes, for records that aren't named after a target path.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The first 12 hex digits: enough to tell the volumes of one node apart.
+    /// Returns the first 12 hex digits, which suffice to distinguish the volumes of one node.
     #[must_use]
     pub fn short(&self) -> String {
         hex::encode(&self.0[..6])
@@ -174,7 +171,7 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [0; 64];
-        // Twice as long as a digest, and ASCII.
+        // Can't fail: the buffer is twice as long as the digest, and hex digits are UTF-8.
         let _ = hex::encode_to_slice(self.0, &mut text);
         formatter.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
@@ -186,7 +183,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A string that isn't a digest.
+/// The error of a string that isn't a digest.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} isn't a SHA-256 digest in lower-case hex")]
 pub struct ParseDigestError(String);

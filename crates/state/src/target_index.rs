@@ -1,8 +1,8 @@
-//! `targets.json`: an index of the target paths of staged volumes, for sources that don't match by path.
+//! The index of the target paths of staged volumes, `targets.json`. It is for mounts whose source isn't a target path.
 //!
-//! An engine may bind a target path elsewhere and hand that on as a mount's source. Looking at every
-//! staged volume to find out would make each create on the node slower. The index says which file
-//! systems hold target paths, so that a source on any other one is settled by one statx(2).
+//! An engine may bind-mount a target path to another path, and pass that path on as the source of a mount. To compare
+//! such a source with every staged volume would make each create on the node slower. The index lists the file systems
+//! that target paths are on, so that one statx(2) suffices for a source on any other file system.
 
 use std::path::{Path, PathBuf};
 
@@ -14,28 +14,28 @@ use crate::target::{TargetLookup, TargetPath};
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::bounded;
 
-/// The file's name in the state directory.
+/// The name of the file in the state directory.
 pub(crate) const TARGETS: &str = "targets.json";
 
-/// An index of target paths. It is a hint: a path in it may have been unstaged since, so the volume's own
-/// entry decides.
+/// An index of target paths. A path in it may have been unstaged since, so the volume's entry decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetIndex {
     version: Version<1>,
-    /// `st_dev` of the file systems that target paths were on when they were staged, as seen by who staged them.
-    /// Never removed: one that holds none any more costs time. One that was mounted later is missing, so
-    /// whoever reads this also asks which file systems the target paths in `elsewhere` are on.
+    /// `st_dev` of the file systems that target paths were on when they were staged, as the stager saw them. None is
+    /// ever removed: a number without target paths only costs time. A file system that was mounted later is missing, so
+    /// readers also look up the file systems of `other_paths`.
     file_systems: Vec<DeviceNumber>,
-    /// Target paths that aren't a CSI volume's by their form, as given and with links resolved.
-    elsewhere: Vec<PathBuf>,
+    /// Target paths that don't have the form of a CSI volume's, as given and with symbolic links resolved.
+    #[serde(rename = "elsewhere")]
+    other_paths: Vec<PathBuf>,
 }
 
 impl TargetIndex {
-    /// Reads the index by its path; `None` where the file doesn't exist, so that nothing is known of what is staged.
+    /// Reads the index. Returns `None` if the file doesn't exist, which means that the staged volumes are unknown.
     ///
-    /// Unlike for records, the owners of the directories above aren't checked, which would be most of the
-    /// cost: they were when the state directory was made, and nothing is acted upon by the index alone.
+    /// Unlike for records, the owners of the parent directories aren't checked. That would be most of the cost. They
+    /// were checked when the state directory was created, and no decision is made by the index alone.
     pub fn read(state_dir: &Path) -> std::io::Result<Option<Self>> {
         match bounded::read(&state_dir.join(TARGETS), MAX_RECORD_SIZE) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -44,64 +44,66 @@ impl TargetIndex {
         }
     }
 
-    /// Whether nothing was ever indexed: every volume on the node, if there is one, is found by path.
+    /// Returns whether no target path was ever indexed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.file_systems.is_empty() && self.elsewhere.is_empty()
+        self.file_systems.is_empty() && self.other_paths.is_empty()
     }
 
-    /// Whether a target path is, or was, on the file system with this `st_dev`.
+    /// Returns whether a target path is, or was, on the file system with this `st_dev`.
     #[must_use]
     pub fn has_file_system(&self, device: DeviceNumber) -> bool {
         self.file_systems.contains(&device)
     }
 
-    /// The target paths that aren't a CSI volume's by their form. Some may not be staged any more.
-    pub fn elsewhere(&self) -> impl Iterator<Item = TargetPath> {
-        let paths = self.elsewhere.iter();
+    /// Returns the target paths that don't have the form of a CSI volume's. Some may have been unstaged since.
+    pub fn other_paths(&self) -> impl Iterator<Item = TargetPath> {
+        let paths = self.other_paths.iter();
         paths.filter_map(|path| TargetPath::new(path).ok())
     }
 
-    /// Whether the target path is indexed, with all its spellings.
+    /// Returns whether the target path is indexed with all its spellings.
     pub(crate) fn has(&self, target: &TargetLookup<'_>) -> bool {
         let device = target.device();
         device.map_or(true, |device| self.has_file_system(device))
-            && elsewhere(target).iter().all(|path| self.names(path))
+            && other_spellings(target).iter().all(|path| self.lists(path))
     }
 
-    /// Adds a target path; whether that changed anything.
+    /// Adds a target path. Returns whether the index has changed.
     pub(crate) fn add(&mut self, target: &TargetLookup<'_>) -> bool {
-        let before = (self.file_systems.len(), self.elsewhere.len());
-        // A path that leads to no directory holds no volume that could be bound elsewhere.
+        let before = (self.file_systems.len(), self.other_paths.len());
+        // A path that leads to no directory has no volume that could be bind-mounted.
         if let Ok(device) = target.device()
             && !self.has_file_system(device)
         {
             self.file_systems.push(device);
         }
-        for path in elsewhere(target) {
-            if !self.names(&path) {
-                self.elsewhere.push(path.as_path().to_owned());
+        for path in other_spellings(target) {
+            if !self.lists(&path) {
+                self.other_paths.push(path.as_path().to_owned());
             }
         }
-        before != (self.file_systems.len(), self.elsewhere.len())
+        before != (self.file_systems.len(), self.other_paths.len())
     }
 
-    /// Whether a path is listed, byte by byte: a comparison of components would be most of the cost of a stage.
-    fn names(&self, path: &TargetPath) -> bool {
+    /// Returns whether a path is among the other paths. The bytes are compared: a comparison by components would be
+    /// most of the cost of a stage.
+    fn lists(&self, path: &TargetPath) -> bool {
         let path = path.as_path().as_os_str();
-        self.elsewhere.iter().any(|known| known.as_os_str() == path)
+        let mut paths = self.other_paths.iter();
+        paths.any(|known| known.as_os_str() == path)
     }
 
-    /// Removes a path; whether it was there.
+    /// Removes a path from the other paths. Returns whether it was among them.
     pub(crate) fn remove(&mut self, path: &TargetPath) -> bool {
-        let before = self.elsewhere.len();
-        self.elsewhere.retain(|known| known != path.as_path());
-        before != self.elsewhere.len()
+        let before = self.other_paths.len();
+        self.other_paths.retain(|known| known != path.as_path());
+        before != self.other_paths.len()
     }
 }
 
-/// The spellings of a target path that a parent's lookup doesn't reach.
-fn elsewhere(target: &TargetLookup<'_>) -> Vec<TargetPath> {
+/// Returns the spellings of a target path that don't have the form of a CSI volume's.
+fn other_spellings(target: &TargetLookup<'_>) -> Vec<TargetPath> {
     let mut paths = target.spellings();
     paths.retain(|path| path.csi_volume().is_none());
     paths
@@ -115,38 +117,38 @@ mod tests {
 
     #[test]
     fn a_target_path_is_indexed_by_file_system_and_name() {
-        let lab = tempfile::tempdir().unwrap();
-        let lab = lab.path().canonicalize().unwrap();
-        let stat = std::fs::metadata(&lab).unwrap();
+        let guard = tempfile::tempdir().unwrap();
+        let root = guard.path().canonicalize().unwrap();
+        let stat = std::fs::metadata(&root).unwrap();
         let device =
             DeviceNumber::new(rustix::fs::major(stat.dev()), rustix::fs::minor(stat.dev()));
-        std::fs::create_dir(lab.join("real")).unwrap();
-        std::os::unix::fs::symlink("real", lab.join("link")).unwrap();
+        std::fs::create_dir(root.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", root.join("link")).unwrap();
         let csi = "pods/u/volumes/kubernetes.io~csi/pv-1/mount";
         for (path, named) in [
             ("real/a", &["real/a"][..]),
             ("link/a", &["link/a", "real/a"]),
             (csi, &[]),
         ] {
-            let target = TargetPath::new(lab.join(path)).unwrap();
+            let target = TargetPath::new(root.join(path)).unwrap();
             let mut index = TargetIndex::default();
-            assert!(!index.has(&target.look()), "{path}");
-            assert!(index.add(&target.look()), "{path}");
-            assert!(index.has(&target.look()), "{path}");
-            assert!(!index.add(&target.look()), "{path}: nothing new");
+            assert!(!index.has(&target.look_up()), "{path}");
+            assert!(index.add(&target.look_up()), "{path}");
+            assert!(index.has(&target.look_up()), "{path}");
+            assert!(!index.add(&target.look_up()), "{path}: nothing new");
             assert!(index.has_file_system(device), "{path}");
             let named: Vec<TargetPath> = named
                 .iter()
-                .map(|path| TargetPath::new(lab.join(path)).unwrap())
+                .map(|path| TargetPath::new(root.join(path)).unwrap())
                 .collect();
-            assert_eq!(index.elsewhere().collect::<Vec<_>>(), named, "{path}");
+            assert_eq!(index.other_paths().collect::<Vec<_>>(), named, "{path}");
             for left in (0..named.len()).rev() {
                 assert!(index.remove(&named[left]), "{path}");
-                assert_eq!(index.elsewhere().collect::<Vec<_>>(), named[..left]);
+                assert_eq!(index.other_paths().collect::<Vec<_>>(), named[..left]);
             }
             assert!(!index.remove(&target), "{path}: it isn't there");
             assert!(index.has_file_system(device), "{path}: stays");
-            assert_eq!(index.has(&target.look()), named.is_empty(), "{path}");
+            assert_eq!(index.has(&target.look_up()), named.is_empty(), "{path}");
         }
     }
 }

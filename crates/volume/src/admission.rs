@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crust_state::crust::{Amount, EntryError};
+use crust_state::crust::{EntryError, EntryUsage};
 use crust_state::target::TargetLookup;
 use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
@@ -16,7 +16,7 @@ use crate::bare_directory::{self, DirectoryContents};
 /// The callback may count the entries of the crust directory if it is passed one. Otherwise it must not wait for a
 /// disk, and fails with [`AdmissionError::WouldWait`] if it would have to.
 pub type GrowthLimiter<'a> =
-    &'a (dyn Fn(Amount, Option<&CrustDirectory>) -> Result<(), AdmissionError> + Sync);
+    &'a (dyn Fn(EntryUsage, Option<&CrustDirectory>) -> Result<(), AdmissionError> + Sync);
 
 /// Reserves capacity for a stage if it makes the crust directory grow.
 pub(super) fn reserve_growth(
@@ -26,8 +26,8 @@ pub(super) fn reserve_growth(
     present: &Result<Option<Volume>, EntryError>,
     info: &MountInfo,
 ) -> Result<(), AdmissionError> {
-    let growth = growth(lookup.entries(), present, info);
-    if growth == Amount::default() {
+    let growth = growth(lookup.entry_count(), present, info);
+    if growth == EntryUsage::default() {
         return Ok(());
     }
     limiter(growth, Some(context.crust))
@@ -35,13 +35,13 @@ pub(super) fn reserve_growth(
 
 /// Returns the growth of the crust directory by a stage: the number of the volume's entries if it is new, and for each
 /// entry the bytes by which it is longer than the replaced one.
-fn growth(entries: u64, present: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> Amount {
+fn growth(entries: u64, present: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> EntryUsage {
     let replaced = match present {
         Ok(Some(volume)) if !volume.is_kata_layout() => size(volume.info()),
         // Kata's layout isn't counted, and the size of an unreadable entry is unknown.
         _ => 0,
     };
-    Amount {
+    EntryUsage {
         entries: if matches!(present, Ok(None)) {
             entries
         } else {
@@ -77,7 +77,7 @@ pub(super) fn check(
             match_roots: join_paths(&config.match_roots),
         });
     }
-    if lookup.is_plainly_missing() {
+    if lookup.is_known_missing() {
         return Ok(());
     }
     check_empty(lookup.path())
@@ -90,8 +90,8 @@ pub(super) fn is_acceptable_without_waiting(
     lookup: &TargetLookup<'_>,
 ) -> bool {
     let config = context.config;
-    lookup.is_plainly_within(&config.kubelet_dirs, &config.match_roots)
-        && lookup.is_plainly_missing()
+    lookup.is_within_as_written(&config.kubelet_dirs, &config.match_roots)
+        && lookup.is_known_missing()
 }
 
 fn check_empty(target: &TargetPath) -> Result<(), AdmissionError> {

@@ -27,7 +27,7 @@ pub fn mount_for_container(
         let mount = new_mount::mount(context, new, record)?;
         let (volume, device) = (new.volume.target(), new.plan.device.number());
         tracing::info!(%volume, %device, container = container.id, "mounted for the container");
-        new.volume.publish_cli(cli)?;
+        new.volume.write_runtime_cli(cli)?;
         Ok(mount)
     })
 }
@@ -86,7 +86,7 @@ pub fn mount_reserved(
                     admission,
                 };
                 let mount = new_mount::mount(context, new, record)?;
-                locked.volume.publish_cli(cli)?;
+                locked.volume.write_runtime_cli(cli)?;
                 Ok(mount)
             },
         )

@@ -112,7 +112,7 @@ pub(super) fn try_ensure_mounted(
         if !before.mark_prepared(pod_uid) {
             volume.write_record(&before)?;
         }
-        return Ok(volume.publish_cli(request.cli)?);
+        return Ok(volume.write_runtime_cli(request.cli)?);
     }
     let new = NewUser {
         user: sandbox_user(request.record),
@@ -141,7 +141,7 @@ pub(super) fn try_ensure_mounted(
         );
         Ok(())
     })?;
-    Ok(volume.publish_cli(request.cli)?)
+    Ok(volume.write_runtime_cli(request.cli)?)
 }
 
 /// Opens views of a volume that is mounted in a sandbox.

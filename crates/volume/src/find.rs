@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crust_blockfs::DeviceNumber;
 use crust_state::TargetPath;
-use crust_state::crust::FoundVolume;
+use crust_state::crust::SurveyedVolume;
 use crust_state::files::FileError;
 
 use super::context::Context;
@@ -103,24 +103,24 @@ fn indices(volumes: &[VolumeOverview], matches: impl Fn(&VolumeOverview) -> bool
     matching.map(|(index, _)| index).collect()
 }
 
-fn name(found: &FoundVolume) -> String {
+fn name(found: &SurveyedVolume) -> String {
     match found.target() {
         Some(target) => target.to_string(),
-        None => found.place().display().to_string(),
+        None => found.entry_path().display().to_string(),
     }
 }
 
 /// Returns true if a volume was staged by `path` or by `target`, or if its target path resolves to `path`.
-fn is_target(found: &FoundVolume, path: &TargetPath, target: &TargetPath) -> bool {
+fn is_target(found: &SurveyedVolume, path: &TargetPath, target: &TargetPath) -> bool {
     let is_staged_by = [path.digest(), target.digest()].contains(&found.digest);
     let resolved = || found.target()?.resolved().ok();
     is_staged_by || resolved().is_some_and(|resolved| resolved == *path)
 }
 
 /// Returns true if the name of one of the volume's entries starts with `prefix`.
-fn has_digest(found: &FoundVolume, prefix: &str) -> bool {
+fn has_digest(found: &SurveyedVolume, prefix: &str) -> bool {
     let mut names: Vec<String> = vec![found.digest.to_string()];
-    let places = found.places().into_iter();
+    let places = found.entry_paths().into_iter();
     names.extend(places.filter_map(|place| Some(place.file_name()?.to_str()?.to_owned())));
     names.iter().any(|name| name.starts_with(prefix))
 }

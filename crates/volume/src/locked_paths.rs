@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_state::crust::Paths;
+use crust_state::crust::VolumePaths;
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Digest, TargetPath};
 
@@ -17,7 +17,7 @@ use super::target_index;
 /// All other operations need a volume that is staged and whose entries stay. They lock its target path alone.
 #[derive(Debug)]
 pub(super) struct LockedPaths {
-    pub(super) paths: Paths,
+    pub(super) paths: VolumePaths,
     /// The path that the caller named.
     pub(super) requested: TargetPath,
     /// Released when they are dropped.
@@ -85,7 +85,7 @@ impl Context<'_> {
     }
 
     /// Takes the locks in the order of their digests, so that no two calls wait for each other.
-    fn lock_all(&self, paths: &Paths) -> Result<Vec<Lock>, LockError> {
+    fn lock_all(&self, paths: &VolumePaths) -> Result<Vec<Lock>, LockError> {
         let mut digests: Vec<Digest> = paths.iter().map(TargetPath::digest).collect();
         digests.sort_unstable();
         let locks = digests.into_iter();
@@ -94,7 +94,7 @@ impl Context<'_> {
     }
 
     /// Removes the locks and index entries of a volume's paths that have no entry.
-    pub(super) fn forget_unstaged(&self, paths: &Paths) {
+    pub(super) fn forget_unstaged(&self, paths: &VolumePaths) {
         let at_once = Deadline::after(Duration::ZERO);
         for path in paths.iter() {
             let lock = self.state.lock(LockName::Volume(path.digest()), at_once);
@@ -106,10 +106,10 @@ impl Context<'_> {
 /// Returns the paths of a volume, except for those at which another volume is staged.
 pub(super) fn own_paths<'p>(
     context: &Context<'_>,
-    paths: &'p Paths,
+    paths: &'p VolumePaths,
 ) -> impl Iterator<Item = &'p TargetPath> {
     let target = &paths.target;
     paths
         .iter()
-        .filter(move |path| !context.crust.is_anothers(path, target))
+        .filter(move |path| !context.crust.belongs_to_other_volume(path, target))
 }

@@ -1,7 +1,7 @@
 //! Overviews of the staged volumes and their use, read without changing anything or waiting for a lock.
 
 use crust_blockfs::DeviceNumber;
-use crust_state::crust::{FoundVolume, Shape};
+use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::files::FileError;
 use crust_state::record::{User, VolumeRecord};
 use crust_state::{Life, MountInfo, TargetPath};
@@ -27,7 +27,7 @@ pub enum VolumeState {
 #[derive(Debug)]
 pub struct VolumeOverview {
     /// The volume's entries.
-    pub found: FoundVolume,
+    pub found: SurveyedVolume,
     /// The device that the volume is mounted from, or the staged device if it isn't in use. `None` if that is unknown.
     pub device: Option<DeviceNumber>,
     pub state: VolumeState,
@@ -45,7 +45,7 @@ pub fn overviews(context: &Context<'_>) -> Result<Vec<VolumeOverview>, FileError
 }
 
 impl VolumeOverview {
-    fn new(found: FoundVolume) -> Self {
+    fn new(found: SurveyedVolume) -> Self {
         let record = found.record().map_err(|error| error.to_string());
         let (device, users) = match &record {
             Ok(Some(record)) => (Some(record.device), users_with_life(record)),
@@ -115,17 +115,17 @@ pub(super) fn may_be_live((_, life): &(User, Life)) -> bool {
 }
 
 /// Returns the defect for which a container with this volume would be refused; `None` if its entries are sound.
-pub(super) fn defect(found: &FoundVolume) -> Option<String> {
-    match (&found.info, &found.shape) {
-        (Err(_), _) if found.is_nameless() => None,
+pub(super) fn defect(found: &SurveyedVolume) -> Option<String> {
+    match (&found.info, &found.completeness) {
+        (Err(_), _) if found.lacks_target_path() => None,
         (Err(error), _) => Some(error.to_string()),
-        (Ok(_), Shape::Whole) => None,
-        (Ok(_), Shape::Half) => Some(
+        (Ok(_), Completeness::Complete) => None,
+        (Ok(_), Completeness::TargetEntryMissing) => Some(
             "the entry of its target path is missing, and only the entry of the resolved path exists; \
              hint: stage it again, or let `runcrust crust gc` remove it"
                 .into(),
         ),
-        (Ok(_), Shape::Lacks(missing)) => Some(format!(
+        (Ok(_), Completeness::ResolvedEntryMissing(missing)) => Some(format!(
             "{} is missing: the volume is only half staged; hint: stage it again",
             missing.display()
         )),

@@ -35,7 +35,7 @@ pub fn resize(
             record.retain_live(Process::is_alive);
             if let Some(bytes) = in_use(context, volume, &record, limits)? {
                 // One that a mount left behind has been overtaken.
-                volume.forget_resize()?;
+                volume.clear_resize()?;
                 return Ok(bytes);
             }
         }
@@ -113,7 +113,7 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
     match resize::grow(&root, &plan.device, fstype, limits) {
         Ok(bytes) => {
             tracing::info!(volume = %volume.target(), bytes, "grown before its use");
-            volume.forget_resize()?;
+            volume.clear_resize()?;
         }
         Err(error) => {
             let why = sentence(&error);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crust_blockfs::{Deadline, openat2};
-use crust_state::crust::{Amount, EntryError, Staging};
+use crust_state::crust::{EntryError, EntryUsage, Staging};
 use crust_state::lock::{LockError, LockName};
 use crust_state::{MountInfo, TargetPath, Volume};
 use rustix::fs::ResolveFlags;
@@ -59,7 +59,7 @@ pub fn stage_without_waiting(
         return None;
     }
     openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
-    let look = target.look_at_once()?;
+    let look = target.look_up_cached()?;
     if !may_wait && !admission::is_acceptable_without_waiting(context, &look) {
         return None;
     }
@@ -73,13 +73,13 @@ pub fn stage_without_waiting(
         if may_wait {
             admission::check(context, &look)?;
         }
-        let new = Amount {
+        let new = EntryUsage {
             entries: 1,
             bytes: admission::size(&info),
         };
         room(new, may_wait.then_some(context.crust))?;
         target_index::add_at_once(context, &look)?;
-        let staging = context.crust.try_stage_seen(&look, &info)?;
+        let staging = context.crust.begin_stage_at(&look, &info)?;
         Ok(Some(staging.commit()?))
     };
     let staged = staged();
@@ -135,7 +135,7 @@ pub(super) fn try_stage<'a>(
         target_path: Some(target.clone()),
         ..info.clone()
     };
-    let look = target.look();
+    let look = target.look_up();
     let there = match context.crust.volume(target) {
         Ok(None) | Err(EntryError::HalfStaged { .. }) => context.crust.volume_by_any_entry(&look),
         there => there,
@@ -145,7 +145,7 @@ pub(super) fn try_stage<'a>(
         && is_used_as(context, there, info)?
     {
         // Its users have the disk that it was staged on, and need no path to it any more.
-        return Ok(context.crust.try_stage_seen(&look, there.info())?);
+        return Ok(context.crust.begin_stage_at(&look, there.info())?);
     }
     let info = checked(context, info.clone())?;
     if readable(&there).is_none() {
@@ -158,14 +158,14 @@ pub(super) fn try_stage<'a>(
     }
     let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
     if let Some(room) = room.filter(|_| !is_again) {
-        admission::check_both(context, [&look, &claim.requested.look()])?;
+        admission::check_both(context, [&look, &claim.requested.look_up()])?;
         admission::reserve_growth(context, room, &look, &there, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_again) {
         tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
     }
     target_index::add(context, &look, context.deadline)?;
-    Ok(context.crust.try_stage_seen(&look, &info)?)
+    Ok(context.crust.begin_stage_at(&look, &info)?)
 }
 
 /// Checks what another program is about to stage for a caller of a socket, as [`stage`] checks
@@ -185,8 +185,8 @@ pub fn check_admission(
         if is_staged_as(context, &there, info)? {
             return Ok(());
         }
-        let look = target.look();
-        admission::check_both(context, [&look, &asked.look()])?;
+        let look = target.look_up();
+        admission::check_both(context, [&look, &asked.look_up()])?;
         Ok(admission::reserve_growth(
             context, room, &look, &there, info,
         )?)

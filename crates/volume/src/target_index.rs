@@ -2,7 +2,7 @@
 
 use crust_blockfs::Deadline;
 use crust_state::TargetPath;
-use crust_state::crust::FoundVolume;
+use crust_state::crust::SurveyedVolume;
 use crust_state::lock::LockName;
 use crust_state::target::TargetLookup;
 
@@ -42,11 +42,11 @@ pub(super) fn add_at_once(context: &Context<'_>, target: &TargetLookup<'_>) -> R
 /// is written where all of it is indexed.
 pub(super) fn add_all(
     context: &Context<'_>,
-    found: &[FoundVolume],
+    found: &[SurveyedVolume],
     deadline: Deadline,
 ) -> Result<(), Cause> {
-    let targets = found.iter().filter_map(FoundVolume::target);
-    let looks: Vec<TargetLookup<'_>> = targets.map(TargetPath::look).collect();
+    let targets = found.iter().filter_map(SurveyedVolume::target);
+    let looks: Vec<TargetLookup<'_>> = targets.map(TargetPath::look_up).collect();
     if looks.is_empty() || (context.state.has_index()? && has_all(context, &looks)?) {
         return Ok(());
     }

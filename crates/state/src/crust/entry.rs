@@ -1,4 +1,4 @@
-//! An entry of the crust directory or of Kata's: a directory with the files of one volume.
+//! An entry: a directory in the crust directory, or in Kata's, with the files of one volume.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use crate::record::{RECORD, Version, VolumeRecord};
 use crate::target::{TARGET, TargetPresence};
 use crust_blockfs::resize::Limits;
 
-/// The format of an entry's `mountInfo.json`, by the directory it is in.
+/// The format of an entry's `mountInfo.json`. It depends on the directory that the entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryFormat {
     Crust,
@@ -24,19 +24,19 @@ pub(super) enum EntryFormat {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) directory: Directory,
-    pub(super) layout: EntryFormat,
+    pub(super) format: EntryFormat,
 }
 
-/// The place of an entry, which is opened only while it is read: a node may have more entries than a process may have
+/// The location of an entry that is opened only while it is read. A node may have more entries than a process may have
 /// open files.
 #[derive(Debug, Clone)]
-pub(super) struct EntryPlace {
+pub(super) struct EntryLocation {
     pub(super) root: Arc<Directory>,
     pub(super) name: String,
-    pub(super) layout: EntryFormat,
+    pub(super) format: EntryFormat,
 }
 
-impl EntryPlace {
+impl EntryLocation {
     pub(super) fn path(&self) -> PathBuf {
         self.root.path().join(&self.name)
     }
@@ -45,12 +45,12 @@ impl EntryPlace {
         let directory = self.root.open_directory(&self.name)?;
         Ok(directory.map(|directory| Entry {
             directory,
-            layout: self.layout,
+            format: self.format,
         }))
     }
 
-    /// Opens the entry and reads from it; `None` if it is gone by now.
-    pub(super) fn look<T, E: From<FileError>>(
+    /// Opens the entry and reads from it. Returns `None` if it doesn't exist any more.
+    pub(super) fn read<T, E: From<FileError>>(
         &self,
         read: impl FnOnce(&Entry) -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
@@ -80,20 +80,20 @@ impl Entry {
         let Some(bytes) = self.directory.read(MOUNT_INFO)? else {
             return Err(EntryError::NoInfo(path));
         };
-        let info = match self.layout {
+        let info = match self.format {
             EntryFormat::Crust => MountInfo::parse(&bytes),
             EntryFormat::Kata => MountInfo::parse_kata(&bytes),
         };
         info.map_err(|source| EntryError::Info { path, source })
     }
 
-    /// Returns the program that answers for the volume.
+    /// Returns the program to call about the volume while it is in use.
     pub(super) fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
         let line = self.directory.read_record(RUNTIME_CLI)?;
         Ok(line.map(|line| PathBuf::from(OsStr::from_bytes(line.trim_ascii_end()))))
     }
 
-    /// Returns the growth that waits for the volume's mount, whichever device it was asked for.
+    /// Returns the pending resize, even if it was requested for another device than the staged one.
     pub(super) fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
         let Some(bytes) = self.directory.read(RESIZE)? else {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Entry {
             })
     }
 
-    /// Returns how much of the target path existed when the volume was staged or last used.
+    /// Returns which part of the target path existed when the volume was staged or last used.
     pub(super) fn presence(&self) -> Result<Option<TargetPresence>, EntryError> {
         let Some(bytes) = self.directory.read(TARGET)? else {
             return Ok(None);
@@ -120,35 +120,35 @@ impl Entry {
     }
 }
 
-/// The name of the file with the path of the CLI that answers for the volume (KEP-2857).
+/// The name of the file with the path of the runtime's CLI, which exists while the volume is in use (KEP-2857).
 pub const RUNTIME_CLI: &str = "runtime-cli";
 
 /// The name of the file with a [`ResizeRecord`] in an entry.
 pub(super) const RESIZE: &str = "resize.json";
 
-/// `resize.json`: growth that was asked for, and is to be carried out before the volume is mounted for a pod.
+/// A resize that was requested, and that the next mount of the volume carries out: `resize.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResizeRecord {
-    /// 1.
     pub version: Version<1>,
-    /// `device` of the `mountInfo.json` that it was asked for; it doesn't apply to another one. `None`, in records of
-    /// early versions, stands for whichever device is staged.
+    /// The `device` in `mountInfo.json` when the resize was requested. The resize doesn't apply to another device.
+    /// Records of early versions have none, and apply to whichever device is staged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<PathBuf>,
-    /// The sizes that the growth may end with.
+    /// The smallest and the largest size that the file system may have afterwards.
     pub limits: Limits,
-    /// The error of the last mount's attempt, which left the volume with its old size. The next mount,
-    /// and each resize that is asked for, try again.
+    /// The error of the last mount that tried the resize and left the volume with its old size. The next mount, and the
+    /// next resize request, retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
 impl ResizeRecord {
-    /// Whether it was asked for this device.
+    /// Returns whether the resize applies to this device.
     #[must_use]
     pub fn is_for(&self, device: &Path) -> bool {
-        self.device.as_deref().is_none_or(|asked| asked == device)
+        let requested = self.device.as_deref();
+        requested.is_none_or(|requested| requested == device)
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_strictly() {
+    fn a_resize_record_with_unknown_or_missing_fields_is_refused() {
         let text = r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#;
         let record: ResizeRecord = serde_json::from_str(text).unwrap();
         assert_eq!(record.limits, Limits::new(5, 0).unwrap());

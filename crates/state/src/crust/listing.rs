@@ -1,4 +1,4 @@
-//! Listings of the crust directory that open no entry: how much is staged, and at which paths.
+//! Listings of the crust directory that open no entry: how much space is used, and which paths are staged.
 
 use std::collections::HashSet;
 
@@ -7,36 +7,37 @@ use crate::files::FileError;
 use crate::info::MOUNT_INFO;
 use crate::target::{Digest, TargetPath};
 
-/// The number and size of the entries of the crust directory.
+/// The number and the size of entries in the crust directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Amount {
+pub struct EntryUsage {
     /// The number of entries. A volume behind a symbolic link has two.
     pub entries: u64,
     /// The size of their `mountInfo.json` files in bytes.
     pub bytes: u64,
 }
 
-/// The digests of all target paths at which something is staged, even if only half. For paths with many components:
-/// asking about each parent would cost more than this one list.
+/// The digests of all staged target paths, those of half-staged volumes too. Looking up each parent of a path with many
+/// components would cost more than this one listing.
 #[derive(Debug)]
 pub struct StagedDigests(HashSet<Digest>);
 
 impl CrustDirectory {
-    /// Counts the entries, by a listing and one `fstatat` for each. Kata's layout doesn't count.
-    pub fn amount(&self) -> Result<Amount, FileError> {
-        let mut amount = Amount::default();
+    /// Counts the entries and their bytes, with one listing and one `fstatat` for each entry. Kata's directory isn't
+    /// counted.
+    pub fn entry_usage(&self) -> Result<EntryUsage, FileError> {
+        let mut usage = EntryUsage::default();
         let Some(root) = self.root.get()? else {
-            return Ok(amount);
+            return Ok(usage);
         };
         let names = root.names()?.into_iter();
         for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
-            amount.entries += 1;
-            amount.bytes += root.size_of(&format!("{name}/{MOUNT_INFO}"))?;
+            usage.entries += 1;
+            usage.bytes += root.size_of(&format!("{name}/{MOUNT_INFO}"))?;
         }
-        Ok(amount)
+        Ok(usage)
     }
 
-    /// Lists what is staged now, in both layouts.
+    /// Lists the digests of the volumes that are staged now, in both layouts.
     pub fn staged_digests(&self) -> Result<StagedDigests, FileError> {
         let mut digests = HashSet::new();
         if let Some(root) = self.root.get()? {
@@ -51,7 +52,7 @@ impl CrustDirectory {
 }
 
 impl StagedDigests {
-    /// Returns the lengths of those paths, of this one and its parents, at which something may be staged.
+    /// Returns the lengths in bytes of those prefixes of the path, the whole path among them, that may be staged.
     #[must_use]
     pub fn lengths_of(&self, path: &TargetPath) -> Vec<usize> {
         let known = path.digests().filter(|(_, digest)| self.0.contains(digest));

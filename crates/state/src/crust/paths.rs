@@ -1,5 +1,5 @@
-//! The paths of one volume. A directory may be reached by several: the one that its volume was staged by, that one
-//! with its links resolved, and others over other links. They all name the same volume.
+//! The paths of one volume. Several paths may lead to its directory: the target path that it was staged by, the
+//! resolved target path, and paths through other symbolic links. All of them name the same volume.
 
 use super::entry::Entry;
 use super::{CrustDirectory, EntryError};
@@ -7,32 +7,33 @@ use crate::target::{TargetLookup, TargetPath};
 
 /// The paths of the volume at a directory, whether it is staged or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paths {
-    /// The target path that the volume was staged by, or would be.
+pub struct VolumePaths {
+    /// The target path that the volume was staged by. If it isn't staged, the path that was looked up.
     pub target: TargetPath,
-    /// Further paths at which entries of the volume may stand: the resolved form, and the path that was asked about.
+    /// Further paths that may have an entry of the volume: the resolved target path, the path that was looked up, and
+    /// that one resolved.
     pub others: Vec<TargetPath>,
 }
 
-impl Paths {
-    /// Returns all of them, the target path first.
+impl VolumePaths {
+    /// Returns all paths, the target path first.
     pub fn iter(&self) -> impl Iterator<Item = &TargetPath> {
         std::iter::once(&self.target).chain(&self.others)
     }
 }
 
 /// The volume that the entry of a path belongs to.
-enum Owner {
+enum EntryVolume {
     NoEntry,
-    /// The entry can't be read, or its target path leads elsewhere by now.
+    /// The entry can't be read, or its target path doesn't lead to the path any more.
     Unknown,
-    /// The volume with this target path.
-    Volume(TargetPath),
+    /// The target path of the volume.
+    Target(TargetPath),
 }
 
 impl CrustDirectory {
-    /// Returns the target path that the volume at a directory was staged by, whichever path leads there: the one in
-    /// the entry of `path` or, if that has no entry, of its resolved form. Returns `path` where neither tells.
+    /// Returns the target path of the volume that `path` leads to: the one in the entry of `path` or, if that has no
+    /// entry, in the entry of the resolved path. Returns `path` itself if neither entry exists or can be read.
     #[must_use]
     pub fn target_of(&self, path: &TargetPath) -> TargetPath {
         self.target_by(path, || path.resolved().ok())
@@ -43,27 +44,27 @@ impl CrustDirectory {
         path: &TargetPath,
         resolved: impl FnOnce() -> Option<TargetPath>,
     ) -> TargetPath {
-        let mut owner = self.owner_at(path);
-        if matches!(owner, Owner::NoEntry)
+        let mut volume = self.entry_volume(path);
+        if matches!(volume, EntryVolume::NoEntry)
             && let Some(resolved) = resolved().filter(|resolved| resolved != path)
         {
-            owner = self.owner_at(&resolved);
+            volume = self.entry_volume(&resolved);
         }
-        match owner {
-            Owner::Volume(target) => target,
-            Owner::NoEntry | Owner::Unknown => path.clone(),
+        match volume {
+            EntryVolume::Target(target) => target,
+            EntryVolume::NoEntry | EntryVolume::Unknown => path.clone(),
         }
     }
 
-    /// Returns the paths of the volume that `path` leads to. Whoever adds or removes one of its entries holds the
-    /// locks of all of them.
+    /// Returns the paths of the volume that `path` leads to. A caller that adds or removes one of its entries has to
+    /// hold the locks of all these paths.
     #[must_use]
-    pub fn paths_of(&self, path: &TargetPath) -> Paths {
-        let look = path.look();
-        let target = self.target_by(path, || look.resolved().ok());
-        let mut others = look.spellings();
+    pub fn paths_of(&self, path: &TargetPath) -> VolumePaths {
+        let lookup = path.look_up();
+        let target = self.target_by(path, || lookup.resolved().ok());
+        let mut others = lookup.spellings();
         if target != *path {
-            others.splice(0..0, target.look().spellings());
+            others.splice(0..0, target.look_up().spellings());
         }
         let mut seen = vec![target.clone()];
         others.retain(|other| {
@@ -71,22 +72,25 @@ impl CrustDirectory {
             seen.push(other.clone());
             is_new
         });
-        Paths { target, others }
+        VolumePaths { target, others }
     }
 
-    /// Whether the entry of a path belongs to another volume than that of `target`.
+    /// Returns whether the entry of a path belongs to another volume than that with the target path `target`.
     #[must_use]
-    pub fn is_anothers(&self, path: &TargetPath, target: &TargetPath) -> bool {
-        self.own_target_at(path)
-            .is_some_and(|owner| owner != *target)
+    pub fn belongs_to_other_volume(&self, path: &TargetPath, target: &TargetPath) -> bool {
+        self.recorded_target(path)
+            .is_some_and(|recorded| recorded != *target)
     }
 
-    /// Fails where the entry of a target path, or of its resolved form, is another volume's: two directories were
-    /// staged, and a link was made to lead from one to the other since.
-    pub(super) fn check_own(&self, look: &TargetLookup<'_>) -> Result<(), EntryError> {
-        let target = look.path();
-        for path in look.spellings() {
-            if let Some(other) = self.own_target_at(&path).filter(|it| it != target) {
+    /// Fails if the entry of a target path, or of the resolved path, belongs to another volume. This happens if two
+    /// directories were staged, and one was replaced by a symbolic link to the other since.
+    pub(super) fn check_no_other_volume(
+        &self,
+        lookup: &TargetLookup<'_>,
+    ) -> Result<(), EntryError> {
+        let target = lookup.path();
+        for path in lookup.spellings() {
+            if let Some(other) = self.recorded_target(&path).filter(|it| it != target) {
                 return Err(EntryError::OtherVolume {
                     target: target.clone(),
                     other,
@@ -96,30 +100,32 @@ impl CrustDirectory {
         Ok(())
     }
 
-    fn owner_at(&self, path: &TargetPath) -> Owner {
+    fn entry_volume(&self, path: &TargetPath) -> EntryVolume {
         match self.entry(path) {
-            Ok(Some(entry)) => owner(&entry, path).map_or(Owner::Unknown, Owner::Volume),
+            Ok(Some(entry)) => {
+                target_in(&entry, path).map_or(EntryVolume::Unknown, EntryVolume::Target)
+            }
             Ok(None) => match self.kata.as_ref().map(|kata| kata.entry(path)) {
-                None | Some(Ok(None)) => Owner::NoEntry,
-                Some(Ok(Some((target, _)))) => Owner::Volume(target),
-                Some(Err(_)) => Owner::Unknown,
+                None | Some(Ok(None)) => EntryVolume::NoEntry,
+                Some(Ok(Some((target, _)))) => EntryVolume::Target(target),
+                Some(Err(_)) => EntryVolume::Unknown,
             },
-            Err(_) => Owner::Unknown,
+            Err(_) => EntryVolume::Unknown,
         }
     }
 
-    /// Returns the target path of the volume that the entry of exactly this path in the crust directory belongs to.
-    fn own_target_at(&self, path: &TargetPath) -> Option<TargetPath> {
-        owner(&self.entry(path).ok()??, path)
+    /// Returns the target path in the entry of exactly this path, in the crust directory alone.
+    fn recorded_target(&self, path: &TargetPath) -> Option<TargetPath> {
+        target_in(&self.entry(path).ok()??, path)
     }
 }
 
-/// Returns the target path of the volume that the entry of a path belongs to; `None` for an entry that can't be read,
-/// or whose target path leads elsewhere by now.
-fn owner(entry: &Entry, path: &TargetPath) -> Option<TargetPath> {
+/// Returns the target path in the entry of `path`. Returns `None` if the entry can't be read, or if its target path
+/// doesn't lead to `path` any more.
+fn target_in(entry: &Entry, path: &TargetPath) -> Option<TargetPath> {
     let target = entry.info().ok()?.target_path;
     let target = target.unwrap_or_else(|| path.clone());
-    // Where that can't be told, it counts as it was.
+    // A target path that can't be resolved is taken to be unchanged.
     let leads_here =
         || target == *path || target.resolved().map_or(true, |resolved| resolved == *path);
     leads_here().then_some(target)

@@ -1,4 +1,4 @@
-//! Writes the entries of a volume so that what they replace can be restored.
+//! Writes the entries of a volume in such a way that the previous ones can be restored.
 
 use std::path::{Path, PathBuf};
 
@@ -7,47 +7,45 @@ use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::target::{TARGET, TargetLookup};
 
-/// The entries that a stage has written, and what they replaced.
+/// The entries that a stage has written, and their previous contents.
 #[derive(Debug)]
-#[must_use = "it is to be committed or rolled back"]
+#[must_use = "commit it or roll it back"]
 pub struct Staging<'a> {
     root: &'a Directory,
     device: PathBuf,
-    /// The resolved path's entry, where it has one of its own, then the given one's.
-    entries: Vec<(String, Before)>,
+    /// The names of the written entries. That of the resolved path comes first, if it differs from the target path.
+    entries: Vec<(String, PreviousEntry)>,
 }
 
-/// An entry as it was before.
 #[derive(Debug)]
-enum Before {
-    /// There was none.
+enum PreviousEntry {
     Missing,
-    /// It said the same.
+    /// The entry had the same `mountInfo.json`.
     Same,
-    /// Its `mountInfo.json` was another, or wasn't there.
-    Other(Option<Vec<u8>>),
+    /// The entry had this `mountInfo.json`, or none.
+    Different(Option<Vec<u8>>),
 }
 
 impl<'a> Staging<'a> {
-    /// Writes the entries of a target path. The resolved path's comes first, so that a crash in
-    /// between leaves what was staged before, or what isn't staged; and so does an error.
+    /// Writes the entries of a volume, that of the resolved path first. After a crash in between, the volume is staged
+    /// as it was before, or not at all, because the entry of the target path decides. An error has the same effect.
     pub(super) fn write(
         root: &'a Directory,
-        look: &TargetLookup<'_>,
+        lookup: &TargetLookup<'_>,
         info: &MountInfo,
     ) -> Result<Self, FileError> {
         let content = info.to_json();
-        let presence = presence(look);
+        let presence = presence(lookup);
         let mut staging = Self {
             root,
             device: info.device.clone(),
             entries: Vec::new(),
         };
-        for path in look.spellings().into_iter().rev() {
+        for path in lookup.spellings().into_iter().rev() {
             if let Err(error) =
                 staging.write_entry(path.digest().to_string(), &content, presence.as_deref())
             {
-                // The error that counts is the first.
+                // The first error is reported.
                 let _ = staging.roll_back();
                 return Err(error);
             }
@@ -61,53 +59,54 @@ impl<'a> Staging<'a> {
         content: &[u8],
         presence: Option<&[u8]>,
     ) -> Result<(), FileError> {
-        let Some(there) = self.root.open_directory(&name)? else {
+        let Some(entry) = self.root.open_directory(&name)? else {
             let presence = presence.map(|presence| (TARGET, presence));
             let files: Vec<_> = [(MOUNT_INFO, content)]
                 .into_iter()
                 .chain(presence)
                 .collect();
             self.root.add_directory(&name, &files)?;
-            self.entries.push((name, Before::Missing));
+            self.entries.push((name, PreviousEntry::Missing));
             return Ok(());
         };
-        let before = there.read(MOUNT_INFO)?;
-        if before.as_deref() == Some(content) {
-            self.entries.push((name, Before::Same));
+        let previous = entry.read(MOUNT_INFO)?;
+        if previous.as_deref() == Some(content) {
+            self.entries.push((name, PreviousEntry::Same));
             return Ok(());
         }
-        self.entries.push((name, Before::Other(before)));
-        there.write(MOUNT_INFO, content)
+        self.entries
+            .push((name, PreviousEntry::Different(previous)));
+        entry.write(MOUNT_INFO, content)
     }
 
-    /// Keeps what was staged. Growth that was asked for the device that was here before is removed now and not earlier:
-    /// a crash must not lose it while that device is still staged.
+    /// Keeps the written entries, and removes a pending resize of the device that was staged before. The resize isn't
+    /// removed earlier: a crash must not lose it while that device is still staged.
     pub fn commit(self) -> Result<(), FileError> {
-        let is_old = |before: &Before| !matches!(before, Before::Missing);
-        for (name, _) in self.entries.iter().filter(|(_, before)| is_old(before)) {
-            if let Some(there) = self.root.open_directory(name)? {
-                forget_resize_of_others(&there, &self.device)?;
+        let existed = |previous: &PreviousEntry| !matches!(previous, PreviousEntry::Missing);
+        for (name, _) in self.entries.iter().filter(|(_, it)| existed(it)) {
+            if let Some(entry) = self.root.open_directory(name)? {
+                remove_resize_of_other_device(&entry, &self.device)?;
             }
         }
         Ok(())
     }
 
-    /// Restores what was staged before.
+    /// Restores the previous entries.
     pub fn roll_back(&self) -> Result<(), FileError> {
-        // In the order of an unstage, then in that of a stage.
-        for (name, before) in self.entries.iter().rev() {
-            if matches!(before, Before::Missing) {
+        // New entries are removed in the order of an unstage. Replaced ones are restored in the order of a stage.
+        for (name, previous) in self.entries.iter().rev() {
+            if matches!(previous, PreviousEntry::Missing) {
                 self.root.remove_directory(name)?;
             }
         }
-        for (name, before) in &self.entries {
-            let Before::Other(content) = before else {
+        for (name, previous) in &self.entries {
+            let PreviousEntry::Different(content) = previous else {
                 continue;
             };
-            if let Some(there) = self.root.open_directory(name)? {
+            if let Some(entry) = self.root.open_directory(name)? {
                 match content {
-                    Some(content) => there.write(MOUNT_INFO, content)?,
-                    None => there.remove(MOUNT_INFO)?,
+                    Some(content) => entry.write(MOUNT_INFO, content)?,
+                    None => entry.remove(MOUNT_INFO)?,
                 }
             }
         }
@@ -115,9 +114,9 @@ impl<'a> Staging<'a> {
     }
 }
 
-/// Removes from an entry the growth that was asked for another device. One that can't be read stays: the mount refuses
-/// it.
-fn forget_resize_of_others(entry: &Directory, device: &Path) -> Result<(), FileError> {
+/// Removes a pending resize that was requested for another device. A `resize.json` that can't be parsed is kept, and the
+/// next mount fails because of it.
+fn remove_resize_of_other_device(entry: &Directory, device: &Path) -> Result<(), FileError> {
     let Ok(Some(bytes)) = entry.read(RESIZE) else {
         return Ok(());
     };
@@ -127,7 +126,7 @@ fn forget_resize_of_others(entry: &Directory, device: &Path) -> Result<(), FileE
     }
 }
 
-/// Returns the content of `target.json` for a path as it is now; `None` if that is unknown.
+/// Returns the content of `target.json` for a target path; `None` if its presence is unknown.
 fn presence(target: &TargetLookup<'_>) -> Option<Vec<u8>> {
     serde_json::to_vec(&target.presence().ok()?).ok()
 }

@@ -1,11 +1,11 @@
-//! Everything that is staged, as it stands there, whatever it is worth.
+//! A survey of all staged volumes, including those that are damaged or only half staged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::ResizeRecord;
-use super::entry::{Entry, EntryFormat, EntryPlace};
+use super::entry::{Entry, EntryFormat, EntryLocation};
 use super::{CrustDirectory, EntryError, Volume};
 use crate::files::{Directory, FileError, LeftoverVisitor};
 use crate::info::{InfoError, MOUNT_INFO, MountInfo};
@@ -14,125 +14,126 @@ use crate::target::{Digest, TargetPath, TargetPresence};
 
 const TARGET_PATH: &str = "metadata.targetPath";
 
-/// The entries of one volume, as a survey has found them.
+/// A volume that a survey has found, with its entries.
 #[derive(Debug)]
-pub struct FoundVolume {
-    /// The name of its locks: the digest of its target path or, if that is unknown, its entry's name.
+pub struct SurveyedVolume {
+    /// The digest that names the volume's lock: that of its target path. If the target path is unknown, the name of
+    /// its entry.
     pub digest: Digest,
-    /// What was staged; `metadata.targetPath` is set.
+    /// The staged metadata, with `target_path` set.
     pub info: Result<MountInfo, EntryError>,
-    /// Whether all of it stands there.
-    pub shape: Shape,
-    /// It was staged for Kata Containers: the entry is its driver's.
+    pub completeness: Completeness,
+    /// Whether a driver staged the volume for Kata Containers. The entry belongs to the driver.
     pub is_kata_layout: bool,
-    pub(super) place: PathBuf,
-    /// The given target path's, then others that name it; none where it can't be opened.
-    pub(super) entries: Vec<EntryPlace>,
+    pub(super) entry_path: PathBuf,
+    /// The entry of the target path, then others with the same target path. Empty if the entry can't be opened.
+    pub(super) entries: Vec<EntryLocation>,
 }
 
-/// The completeness of a volume's entries, of which one behind a symbolic link has two.
+/// Whether all entries of a volume exist. A volume behind a symbolic link has two.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shape {
-    /// All that there have to be.
-    Whole,
-    /// This one isn't: the volume is half staged.
-    Lacks(PathBuf),
-    /// The given target path's is gone: a crash left the other.
-    Half,
+pub enum Completeness {
+    Complete,
+    /// The entry of the resolved path is missing, and should be at this path. The volume is half staged.
+    ResolvedEntryMissing(PathBuf),
+    /// The entry of the target path is missing: a crash interrupted a stage or an unstage.
+    TargetEntryMissing,
 }
 
-impl FoundVolume {
-    /// The target path as it was given.
+impl SurveyedVolume {
+    /// Returns the target path; `None` if it is unknown.
     #[must_use]
     pub fn target(&self) -> Option<&TargetPath> {
         self.info.as_ref().ok()?.target_path.as_ref()
     }
 
-    /// Whether the runtime may have it although its entry doesn't say for which target path: others
-    /// than `crust_ops` may stage without that, and it can't be told from its digest.
+    /// Returns whether the entry doesn't name its target path. It may be valid nevertheless: stagers other than
+    /// `crust_ops` may leave the target path out, and it can't be derived from the digest.
     #[must_use]
-    pub fn is_nameless(&self) -> bool {
+    pub fn lacks_target_path(&self) -> bool {
         let Err(EntryError::Info { source, .. }) = &self.info else {
             return false;
         };
         matches!(source, InfoError::Missing(TARGET_PATH))
     }
 
-    /// The entry that counts.
+    /// Returns the path of the first entry, whose files are used.
     #[must_use]
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn entry_path(&self) -> &Path {
+        &self.entry_path
     }
 
-    /// All of its entries, that one first.
+    /// Returns the paths of all entries that can be opened, the first entry first.
     #[must_use]
-    pub fn places(&self) -> Vec<PathBuf> {
-        self.entries.iter().map(EntryPlace::path).collect()
+    pub fn entry_paths(&self) -> Vec<PathBuf> {
+        self.entries.iter().map(EntryLocation::path).collect()
     }
 
-    /// Returns the digests of all paths that the volume has an entry at, and of its target path.
+    /// Returns the digests of all paths that have an entry of the volume, and that of its target path.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
         let entries = self.entries.iter();
         let names = entries.filter_map(|entry| entry.name.parse().ok());
         names.chain([self.digest])
     }
 
-    /// Returns the record of users that the runtime reads: the first entry's.
+    /// Returns the record of users in the first entry, which is the one that runcrust uses.
     pub fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        self.look(Entry::record)
+        self.read_first(Entry::record)
     }
 
-    /// Records beside that one which say something else. Each is written first to the first entry, and
-    /// removed from that first.
+    /// Returns the records in the other entries that differ from that in the first one. A record is written to the
+    /// first entry first, and removed from it first.
     pub fn other_records(&self) -> Result<Vec<VolumeRecord>, EntryError> {
         let first = self.record()?;
         let mut others = Vec::new();
         for entry in self.entries.iter().skip(1) {
             others.extend(
                 entry
-                    .look(Entry::record)?
+                    .read(Entry::record)?
                     .filter(|record| first.as_ref() != Some(record)),
             );
         }
         Ok(others)
     }
 
-    /// Returns the program that answers for the volume, by any of its entries.
+    /// Returns the program to call about the volume, from the first entry that names one. Returns `None` if the volume
+    /// isn't in use.
     pub fn runtime_cli(&self) -> Result<Option<PathBuf>, FileError> {
         for entry in &self.entries {
-            if let Some(cli) = entry.look(Entry::runtime_cli)? {
+            if let Some(cli) = entry.read(Entry::runtime_cli)? {
                 return Ok(Some(cli));
             }
         }
         Ok(None)
     }
 
-    /// The growth that waits for its mount, of whichever device.
+    /// Returns the pending resize, even if it was requested for another device than the staged one.
     pub fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
-        self.look(Entry::resize)
+        self.read_first(Entry::resize)
     }
 
-    /// How much of its target path was there when it was staged, or used; `None` where nobody wrote it
-    /// down.
+    /// Returns which part of the target path existed when the volume was staged or last used; `None` if that wasn't
+    /// recorded.
     pub fn presence(&self) -> Result<Option<TargetPresence>, EntryError> {
-        self.look(Entry::presence)
+        self.read_first(Entry::presence)
     }
 
-    fn look<T>(
+    fn read_first<T>(
         &self,
         read: impl FnOnce(&Entry) -> Result<Option<T>, EntryError>,
     ) -> Result<Option<T>, EntryError> {
         let first = self.entries.first();
-        first.map_or(Ok(None), |first| first.look(read))
+        first.map_or(Ok(None), |first| first.read(read))
     }
 
-    /// Returns the volume with all its entries, for a caller that has its lock; `None` if the target path is unknown.
+    /// Opens the volume with all its entries. The caller has to hold its lock. Returns `None` if the target path is
+    /// unknown.
     pub fn into_volume(self) -> Result<Option<Volume>, EntryError> {
         let info = self.info?;
         let Some(target) = info.target_path.clone() else {
             return Ok(None);
         };
-        let entries = self.entries.iter().map(EntryPlace::open);
+        let entries = self.entries.iter().map(EntryLocation::open);
         let entries: Result<Vec<Option<Entry>>, FileError> = entries.collect();
         Ok(Some(Volume {
             target,
@@ -143,30 +144,33 @@ impl FoundVolume {
 }
 
 impl CrustDirectory {
-    /// All that is staged, in the order of the volumes' digests.
-    pub fn survey(&self) -> Result<Vec<FoundVolume>, FileError> {
+    /// Finds all staged volumes, ordered by their digests.
+    pub fn survey(&self) -> Result<Vec<SurveyedVolume>, FileError> {
         let mut found = match self.root.get()? {
             Some(root) => {
                 let names = root.names()?;
-                self.gather(root, names.iter().filter_map(|name| name.parse().ok()))
+                self.survey_entries(root, names.iter().filter_map(|name| name.parse().ok()))
             }
             None => Vec::new(),
         };
         if let Some(kata) = &self.kata {
-            // What a driver staged in both layouts is the crust directory's.
-            let own: BTreeSet<Digest> = found.iter().map(|found| found.digest).collect();
-            let katas = kata.survey()?.into_iter();
-            found.extend(katas.filter(|kata| !own.contains(&kata.digest)));
+            // The crust directory takes precedence for a volume that is staged in both layouts.
+            let known: BTreeSet<Digest> = found.iter().map(|found| found.digest).collect();
+            let kata = kata.survey()?.into_iter();
+            found.extend(kata.filter(|kata| !known.contains(&kata.digest)));
         }
         found.sort_by_key(|found| found.digest);
         Ok(found)
     }
 
-    /// The same volume once more; `None` where nothing of it is left.
-    pub fn again(&self, found: &FoundVolume) -> Result<Option<FoundVolume>, FileError> {
+    /// Surveys one volume again. Returns `None` if it has no entry any more.
+    pub fn survey_again(
+        &self,
+        found: &SurveyedVolume,
+    ) -> Result<Option<SurveyedVolume>, FileError> {
         if found.is_kata_layout {
             let kata = self.kata.as_ref();
-            return kata.map_or(Ok(None), |kata| kata.again(&found.place));
+            return kata.map_or(Ok(None), |kata| kata.survey_again(&found.entry_path));
         }
         let Some(root) = self.root.get()? else {
             return Ok(None);
@@ -174,18 +178,18 @@ impl CrustDirectory {
         let mut names: Vec<Digest> = found.digests().collect();
         names.sort_unstable();
         names.dedup();
-        let mut again = self.gather(root, names.into_iter()).into_iter();
+        let mut again = self.survey_entries(root, names.into_iter()).into_iter();
         Ok(again.find(|it| it.digest == found.digest))
     }
 
-    /// Removes every entry of a volume that was found in the crust directory, under its lock. The given
-    /// path's goes first: what is left by a crash is a half that isn't staged.
-    pub fn remove(&self, found: &FoundVolume) -> Result<(), FileError> {
+    /// Removes all entries of a volume that was found in the crust directory. The caller has to hold its lock. The entry
+    /// of the target path is removed first, so that the volume isn't staged any more after a crash in between.
+    pub fn remove(&self, found: &SurveyedVolume) -> Result<(), FileError> {
         let mut entries = found.entries.iter();
         entries.try_for_each(|entry| self.root.remove_directory(&entry.name))
     }
 
-    /// Finds temporary files in the directory and its entries.
+    /// Visits the temporary files in the directory and in its entries.
     pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         let root = match self.root.get() {
             Ok(Some(root)) => root,
@@ -193,7 +197,7 @@ impl CrustDirectory {
             Err(error) => return found(Err(error)),
         };
         root.leftovers(found);
-        // Where they can't be had, that has been told.
+        // If the names can't be read, the visitor has got the error already.
         let names = root.names().unwrap_or_default().into_iter();
         for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
             match root.open_directory(&name) {
@@ -204,16 +208,16 @@ impl CrustDirectory {
         }
     }
 
-    /// The entries of these names, by their volumes.
-    fn gather(
+    /// Reads the entries with these names, and groups them by volume.
+    fn survey_entries(
         &self,
         root: &Arc<Directory>,
         names: impl Iterator<Item = Digest>,
-    ) -> Vec<FoundVolume> {
-        let mut volumes: BTreeMap<Digest, Vec<Readable>> = BTreeMap::new();
+    ) -> Vec<SurveyedVolume> {
+        let mut volumes: BTreeMap<Digest, Vec<ReadableEntry>> = BTreeMap::new();
         let mut found = Vec::new();
         for name in names {
-            match look_at(root, name) {
+            match read_with_retry(root, name) {
                 Some(Ok(entry)) => volumes
                     .entry(entry.target.digest())
                     .or_default()
@@ -223,102 +227,109 @@ impl CrustDirectory {
             }
         }
         for (digest, mut entries) in volumes {
-            // The given path's counts.
+            // The entry of the target path comes first.
             entries.sort_by_key(|entry| entry.name != digest);
-            // Where that can't be read, it says itself what is wrong.
-            let is_there = || !matches!(self.entry_named(&digest.to_string()), Ok(None));
-            if entries[0].name == digest || !is_there() {
-                found.push(together(root, digest, entries));
+            // If that entry exists but can't be read, it has been added as a volume with an error already.
+            let exists = || !matches!(self.entry_named(&digest.to_string()), Ok(None));
+            if entries[0].name == digest || !exists() {
+                found.push(volume_with_entries(root, digest, entries));
             }
         }
         found
     }
 }
 
-/// `None` where there is nothing.
-fn look_at(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<FoundVolume>>> {
+/// Reads an entry, a second time after an error: the entry may have been removed or replaced meanwhile. Returns `None`
+/// if it doesn't exist.
+fn read_with_retry(
+    root: &Arc<Directory>,
+    name: Digest,
+) -> Option<Result<ReadableEntry, Box<SurveyedVolume>>> {
     match read(root, name)? {
-        // Perhaps it was being removed, or replaced.
         Err(_) => read(root, name),
         readable => Some(readable),
     }
 }
 
-fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<Readable, Box<FoundVolume>>> {
-    let place = EntryPlace {
+fn read(root: &Arc<Directory>, name: Digest) -> Option<Result<ReadableEntry, Box<SurveyedVolume>>> {
+    let location = EntryLocation {
         root: Arc::clone(root),
         name: name.to_string(),
-        layout: EntryFormat::Crust,
+        format: EntryFormat::Crust,
     };
     let unreadable = |error, entries| {
-        let found = FoundVolume::alone(name, place.path(), Err(error), entries);
+        let found = SurveyedVolume::single(name, location.path(), Err(error), entries);
         Some(Err(Box::new(found)))
     };
-    let entry = match place.open() {
+    let entry = match location.open() {
         Ok(entry) => entry?,
         Err(error) => return unreadable(error.into(), Vec::new()),
     };
     match entry.info() {
-        Err(error) => unreadable(error, vec![place.clone()]),
+        Err(error) => unreadable(error, vec![location.clone()]),
         Ok(info) => match info.target_path.clone() {
-            None => unreadable(nameless(&entry), vec![place.clone()]),
-            Some(target) => Some(Ok(Readable {
+            None => unreadable(missing_target_path(&entry), vec![location.clone()]),
+            Some(target) => Some(Ok(ReadableEntry {
                 name,
                 target,
                 info,
-                place,
+                location,
             })),
         },
     }
 }
 
-fn together(root: &Directory, digest: Digest, entries: Vec<Readable>) -> FoundVolume {
+fn volume_with_entries(
+    root: &Directory,
+    digest: Digest,
+    entries: Vec<ReadableEntry>,
+) -> SurveyedVolume {
     let first = &entries[0];
-    let (place, info) = (first.place.path(), first.info.clone());
+    let (path, info) = (first.location.path(), first.info.clone());
     let resolved = first.target.resolved();
     let resolved = resolved.as_ref().unwrap_or(&first.target).digest();
-    let shape = if first.name != digest {
-        Shape::Half
+    let completeness = if first.name != digest {
+        Completeness::TargetEntryMissing
     } else if entries.iter().any(|entry| entry.name == resolved) {
-        Shape::Whole
+        Completeness::Complete
     } else {
-        Shape::Lacks(root.path().join(resolved.to_string()))
+        Completeness::ResolvedEntryMissing(root.path().join(resolved.to_string()))
     };
-    let entries = entries.into_iter().map(|it| it.place).collect();
-    FoundVolume {
-        shape,
-        ..FoundVolume::alone(digest, place, Ok(info), entries)
+    let entries = entries.into_iter().map(|it| it.location).collect();
+    SurveyedVolume {
+        completeness,
+        ..SurveyedVolume::single(digest, path, Ok(info), entries)
     }
 }
 
-/// An entry that names its target path.
-struct Readable {
+/// An entry that could be read and names its target path.
+struct ReadableEntry {
     name: Digest,
     target: TargetPath,
     info: MountInfo,
-    place: EntryPlace,
+    location: EntryLocation,
 }
 
-impl FoundVolume {
-    /// An entry that has no twin, or doesn't say which.
-    pub(super) fn alone(
+impl SurveyedVolume {
+    /// Returns the volume of an entry without a twin, or whose twin is unknown.
+    pub(super) fn single(
         digest: Digest,
-        place: PathBuf,
+        entry_path: PathBuf,
         info: Result<MountInfo, EntryError>,
-        entries: Vec<EntryPlace>,
+        entries: Vec<EntryLocation>,
     ) -> Self {
         Self {
             digest,
             info,
-            shape: Shape::Whole,
+            completeness: Completeness::Complete,
             is_kata_layout: false,
-            place,
+            entry_path,
             entries,
         }
     }
 }
 
-fn nameless(entry: &Entry) -> EntryError {
+fn missing_target_path(entry: &Entry) -> EntryError {
     EntryError::Info {
         path: entry.path(MOUNT_INFO),
         source: InfoError::Missing(TARGET_PATH),

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use super::entry::RESIZE;
 use super::*;
 use crate::Process;
-use crate::files::tests::few_files;
+use crate::files::tests::limit_open_files;
 use crate::record::{RECORD, Superblock, User, UserKind, Version};
 use crust_blockfs::resize::Limits;
 
-struct Node {
+struct TestNode {
     crust: CrustDirectory,
     root: PathBuf,
     _guard: tempfile::TempDir,
 }
 
-impl Node {
+impl TestNode {
     fn new() -> Self {
         let guard = tempfile::tempdir().unwrap();
         let root = guard.path().canonicalize().unwrap();
@@ -88,7 +88,7 @@ pub(super) fn record() -> VolumeRecord {
 
 #[test]
 fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
-    let node = Node::new();
+    let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let volume = node.crust.volume(&target).unwrap().unwrap();
     assert_eq!(volume.info(), &info(&target));
@@ -108,33 +108,33 @@ fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
 }
 
 #[test]
-fn the_list_of_staged_volumes_has_each_of_their_paths() {
-    let node = Node::new();
-    let nothing: [usize; 0] = [];
-    let index = node.crust.staged_digests().unwrap();
-    assert_eq!(index.lengths_of(&node.target("x")), nothing);
+fn the_staged_digests_have_all_paths_of_each_volume() {
+    let node = TestNode::new();
+    let none: [usize; 0] = [];
+    let digests = node.crust.staged_digests().unwrap();
+    assert_eq!(digests.lengths_of(&node.target("x")), none);
     node.stage("kubelet/pods/a");
     node.stage("data/pods/a/b//c");
     std::fs::create_dir(node.root.join("crust/.not-an-entry")).unwrap();
-    let index = node.crust.staged_digests().unwrap();
+    let digests = node.crust.staged_digests().unwrap();
     for path in ["data/pods/a/b/c/d/e", "kubelet/pods/a", "data/pods", "data"] {
         let path = node.target(path);
         let is_staged = |(at, _): &(TargetPath, &Path)| node.crust.volume(at).unwrap().is_some();
-        let mut asked: Vec<usize> = path
+        let mut expected: Vec<usize> = path
             .ancestors()
             .filter(is_staged)
             .map(|(at, _)| at.length())
             .collect();
-        asked.reverse();
-        assert_eq!(index.lengths_of(&path), asked, "{path}");
+        expected.reverse();
+        assert_eq!(digests.lengths_of(&path), expected, "{path}");
     }
     let deep = node.target("data/pods/a/b/c/d/e");
-    assert_eq!(index.lengths_of(&deep).len(), 2);
+    assert_eq!(digests.lengths_of(&deep).len(), 2);
 }
 
 #[test]
-fn a_volume_behind_a_link_is_one_volume_by_both_of_its_paths() {
-    let node = Node::new();
+fn a_volume_behind_a_link_is_found_by_both_of_its_paths() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     for path in [&given, &resolved] {
@@ -143,7 +143,9 @@ fn a_volume_behind_a_link_is_one_volume_by_both_of_its_paths() {
     }
     let volume = node.crust.volume(&resolved).unwrap().unwrap();
     volume.write_record(&record()).unwrap();
-    volume.publish_cli(Path::new("/usr/sbin/runcrust")).unwrap();
+    volume
+        .write_runtime_cli(Path::new("/usr/sbin/runcrust"))
+        .unwrap();
     for path in [&given, &resolved] {
         let line = std::fs::read_to_string(node.file(path, RUNTIME_CLI)).unwrap();
         assert_eq!(line, "/usr/sbin/runcrust\n");
@@ -169,8 +171,8 @@ fn a_volume_behind_a_link_is_one_volume_by_both_of_its_paths() {
 }
 
 #[test]
-fn half_a_volume_is_refused_and_staging_again_repairs_it() {
-    let node = Node::new();
+fn a_half_staged_volume_is_refused_until_it_is_staged_again() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     std::fs::remove_dir_all(node.file(&given, "")).unwrap();
@@ -190,8 +192,8 @@ fn half_a_volume_is_refused_and_staging_again_repairs_it() {
 }
 
 #[test]
-fn what_was_half_replaced_is_what_it_was_before() {
-    let node = Node::new();
+fn a_half_replaced_volume_keeps_its_previous_metadata() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     let before = info(&given);
@@ -215,8 +217,8 @@ fn what_was_half_replaced_is_what_it_was_before() {
 }
 
 #[test]
-fn an_entry_of_another_path_is_refused() {
-    let node = Node::new();
+fn an_entry_with_the_target_path_of_another_volume_is_refused() {
+    let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let other = node.target("data/pods/b");
     std::fs::write(node.file(&target, MOUNT_INFO), info(&other).to_json()).unwrap();
@@ -228,8 +230,8 @@ fn an_entry_of_another_path_is_refused() {
 }
 
 #[test]
-fn an_entry_without_its_file_is_refused() {
-    let node = Node::new();
+fn an_entry_without_mount_info_is_refused() {
+    let node = TestNode::new();
     let target = node.stage("data/pods/a");
     std::fs::remove_file(node.file(&target, MOUNT_INFO)).unwrap();
     let error = node.crust.volume(&target).unwrap_err().to_string();
@@ -240,9 +242,9 @@ fn an_entry_without_its_file_is_refused() {
 }
 
 #[test]
-fn staging_again_replaces_only_different_content() {
+fn staging_again_does_not_replace_the_same_metadata() {
     use std::os::unix::fs::MetadataExt;
-    let node = Node::new();
+    let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let inode = || {
         std::fs::metadata(node.file(&target, MOUNT_INFO))
@@ -264,22 +266,25 @@ fn staging_again_replaces_only_different_content() {
 }
 
 #[test]
-fn a_crust_directory_made_later_is_found() {
-    let node = Node::new();
+fn a_crust_directory_that_is_created_later_is_found() {
+    let node = TestNode::new();
     let target = node.target("data/pods/a");
     assert!(!node.crust.may_hold_volumes().unwrap());
     assert!(node.crust.volume(&target).unwrap().is_none());
     node.crust.unstage(&target).unwrap();
-    assert!(!node.root.join("crust").exists(), "looking makes nothing");
+    assert!(
+        !node.root.join("crust").exists(),
+        "a lookup creates nothing"
+    );
     node.stage("data/pods/a");
     assert!(node.crust.may_hold_volumes().unwrap());
     assert!(node.crust.volume(&target).unwrap().is_some());
 }
 
-/// In the place of an entry there is an error, and not nothing.
+/// A file or a link in the place of an entry is an error. It doesn't count as a missing entry.
 #[test]
-fn what_is_no_directory_is_looked_at_as_well() {
-    let node = Node::new();
+fn an_entry_that_is_not_a_directory_is_an_error() {
+    let node = TestNode::new();
     let target = node.target("data/pods/a");
     node.stage("data/pods/a");
     node.crust.unstage(&target).unwrap();
@@ -294,8 +299,8 @@ fn what_is_no_directory_is_looked_at_as_well() {
 }
 
 #[test]
-fn a_resize_waits_in_both_entries_until_it_is_done() {
-    let node = Node::new();
+fn a_pending_resize_is_in_both_entries_until_it_is_cleared() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     let volume = node.crust.volume(&resolved).unwrap().unwrap();
@@ -310,13 +315,13 @@ fn a_resize_waits_in_both_entries_until_it_is_done() {
     }
     node.stage("kubelet/pods/a");
     assert_eq!(volume.pending_resize().unwrap(), Some(limits(2)));
-    volume.forget_resize().unwrap();
+    volume.clear_resize().unwrap();
     for path in [&given, &resolved] {
         assert!(!node.file(path, RESIZE).exists());
     }
 }
 
-/// Read-only, and from the same device.
+/// Returns the same metadata, but read-only.
 fn other_options(target: &TargetPath) -> MountInfo {
     MountInfo {
         read_only: true,
@@ -332,8 +337,8 @@ fn other_device(target: &TargetPath) -> MountInfo {
 }
 
 #[test]
-fn a_resize_is_its_devices_whatever_the_options() {
-    let node = Node::new();
+fn a_pending_resize_is_kept_for_the_same_device_only() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     let pending = || node.crust.volume(&given).unwrap().unwrap().pending_resize();
@@ -350,70 +355,66 @@ fn a_resize_is_its_devices_whatever_the_options() {
 }
 
 #[test]
-fn a_stage_of_another_device_that_is_killed_loses_no_resize() {
-    let node = Node::new();
+fn a_killed_stage_of_another_device_keeps_the_pending_resize() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let limits = Limits::new(1, 0).unwrap();
     let volume = node.crust.volume(&given).unwrap().unwrap();
     volume.record_resize(limits).unwrap();
     let pending = || node.crust.volume(&given).unwrap().unwrap().pending_resize();
     let changed = other_device(&given);
-    // All is written, and nothing is dropped yet.
-    let killed = node.crust.try_stage(&given, &changed).unwrap();
+    // The entries are written, but the stage isn't committed.
+    let killed = node.crust.begin_stage(&given, &changed).unwrap();
     assert_eq!(
         pending().unwrap(),
         None,
-        "it was asked for the other device"
+        "it was requested for the other device"
     );
     killed.roll_back().unwrap();
     assert_eq!(pending().unwrap(), Some(limits));
-    let _ = node.crust.try_stage(&given, &changed).unwrap();
+    let _ = node.crust.begin_stage(&given, &changed).unwrap();
     node.crust.stage(&given, &changed).unwrap();
     node.crust.stage(&given, &info(&given)).unwrap();
-    assert_eq!(
-        pending().unwrap(),
-        None,
-        "the stage that was said again dropped it"
-    );
+    assert_eq!(pending().unwrap(), None, "the repeated stage removed it");
 }
 
 #[test]
-fn what_is_taken_back_is_as_it_was() {
-    let node = Node::new();
+fn a_rolled_back_stage_leaves_the_previous_entries() {
+    let node = TestNode::new();
     let given = node.target("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     let content = |path: &TargetPath| std::fs::read(node.file(path, MOUNT_INFO)).ok();
     let entries = || std::fs::read_dir(node.root.join("crust")).unwrap().count();
-    let tried = |info: &MountInfo| {
-        let staging = node.crust.try_stage(&given, info).unwrap();
+    let stage_and_roll_back = |info: &MountInfo| {
+        let staging = node.crust.begin_stage(&given, info).unwrap();
         assert_eq!(node.crust.volume(&given).unwrap().unwrap().info(), info);
         staging.roll_back().unwrap();
     };
-    tried(&info(&given));
+    stage_and_roll_back(&info(&given));
     assert_eq!(entries(), 0);
-    // Half of it, as a crash leaves it.
+    // A half-staged volume, as a crash leaves it.
     node.stage("kubelet/pods/a");
     std::fs::remove_dir_all(node.file(&given, "")).unwrap();
-    tried(&other_options(&given));
+    stage_and_roll_back(&other_options(&given));
     assert_eq!(content(&given), None);
     assert_eq!(content(&resolved), Some(info(&given).to_json()));
-    // What nobody can read.
+    // Entries that can't be parsed, or lack their file.
     node.stage("kubelet/pods/a");
     std::fs::write(node.file(&given, MOUNT_INFO), "{").unwrap();
     std::fs::remove_file(node.file(&resolved, MOUNT_INFO)).unwrap();
-    tried(&other_options(&given));
+    stage_and_roll_back(&other_options(&given));
     assert_eq!(content(&given).unwrap(), b"{");
     assert!(content(&resolved).is_none() && node.file(&resolved, "").exists());
     node.stage("kubelet/pods/a");
-    tried(&info(&given));
+    stage_and_roll_back(&info(&given));
     for path in [&given, &resolved] {
         assert_eq!(content(path), Some(info(&given).to_json()));
     }
 }
 
 #[test]
-fn a_stage_that_fails_half_way_leaves_what_was_there() {
-    let node = Node::new();
+fn a_stage_that_fails_half_way_restores_the_previous_entries() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     std::fs::remove_file(node.file(&given, MOUNT_INFO)).unwrap();
@@ -425,67 +426,83 @@ fn a_stage_that_fails_half_way_leaves_what_was_there() {
     assert_eq!(content, info(&given).to_json());
 }
 
-/// What a survey tells, shortly.
-fn surveyed(node: &Node) -> Vec<(Option<TargetPath>, Shape, usize)> {
+/// Surveys the node. Returns each volume's target path, its completeness and its number of readable entries.
+fn survey_summary(node: &TestNode) -> Vec<(Option<TargetPath>, Completeness, usize)> {
     let found = node.crust.survey().unwrap();
-    let told = |found: &FoundVolume| {
+    let summary = |found: &SurveyedVolume| {
         (
             found.target().cloned(),
-            found.shape.clone(),
-            found.places().len(),
+            found.completeness.clone(),
+            found.entry_paths().len(),
         )
     };
-    let mut told: Vec<_> = found.iter().map(told).collect();
-    told.sort_by_key(|(target, _, entries)| (target.clone(), *entries));
-    told
+    let mut summaries: Vec<_> = found.iter().map(summary).collect();
+    summaries.sort_by_key(|(target, _, entries)| (target.clone(), *entries));
+    summaries
 }
 
 #[test]
-fn a_survey_finds_volumes_by_all_their_entries() {
-    let node = Node::new();
-    assert_eq!(surveyed(&node), []);
-    assert!(!node.root.join("crust").exists(), "a look makes nothing");
+fn a_survey_groups_the_entries_of_each_volume() {
+    let node = TestNode::new();
+    assert_eq!(survey_summary(&node), []);
+    assert!(
+        !node.root.join("crust").exists(),
+        "a survey creates nothing"
+    );
     let plain = node.stage("data/pods/b");
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
-    let (whole, twins) = ((Some(plain), Shape::Whole, 1), Some(given.clone()));
+    let (whole, twins) = (
+        (Some(plain), Completeness::Complete, 1),
+        Some(given.clone()),
+    );
     assert_eq!(
-        surveyed(&node),
-        [whole.clone(), (twins.clone(), Shape::Whole, 2)]
+        survey_summary(&node),
+        [whole.clone(), (twins.clone(), Completeness::Complete, 2)]
     );
     std::fs::remove_dir_all(node.file(&resolved, "")).unwrap();
     let missing = node.root.join("crust").join(resolved.digest().to_string());
     assert_eq!(
-        surveyed(&node),
-        [whole.clone(), (twins.clone(), Shape::Lacks(missing), 1)]
+        survey_summary(&node),
+        [
+            whole.clone(),
+            (
+                twins.clone(),
+                Completeness::ResolvedEntryMissing(missing),
+                1
+            )
+        ]
     );
     node.stage("kubelet/pods/a");
     std::fs::remove_dir_all(node.file(&given, "")).unwrap();
-    assert_eq!(surveyed(&node), [whole.clone(), (twins, Shape::Half, 1)]);
+    assert_eq!(
+        survey_summary(&node),
+        [whole.clone(), (twins, Completeness::TargetEntryMissing, 1)]
+    );
     let half = &node.crust.survey().unwrap();
     let half = half
         .iter()
-        .find(|found| found.shape == Shape::Half)
+        .find(|found| found.completeness == Completeness::TargetEntryMissing)
         .unwrap();
     node.stage("kubelet/pods/a");
-    let again = node.crust.again(half).unwrap().unwrap();
-    assert_eq!(again.shape, Shape::Whole, "it is whole again");
+    let again = node.crust.survey_again(half).unwrap().unwrap();
+    assert_eq!(again.completeness, Completeness::Complete, "staged again");
     node.crust.remove(&again).unwrap();
-    assert!(node.crust.again(half).unwrap().is_none());
-    assert_eq!(surveyed(&node), [whole]);
+    assert!(node.crust.survey_again(half).unwrap().is_none());
+    assert_eq!(survey_summary(&node), [whole]);
 }
 
 #[test]
-fn the_entry_that_is_read_first_counts() {
-    let node = Node::new();
+fn the_record_in_the_first_entry_is_used() {
+    let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
     let volume = node.crust.volume(&given).unwrap().unwrap();
     volume.write_record(&record()).unwrap();
-    volume.publish_cli(Path::new("/cli")).unwrap();
+    volume.write_runtime_cli(Path::new("/cli")).unwrap();
     let found = || node.crust.survey().unwrap().remove(0);
     assert_eq!(found().record().unwrap(), Some(record()));
     assert_eq!(found().other_records().unwrap(), []);
-    // As a release that was killed leaves it.
+    // The state after a release that was killed half way.
     std::fs::remove_file(node.file(&given, RUNTIME_CLI)).unwrap();
     std::fs::remove_file(node.file(&given, RECORD)).unwrap();
     assert_eq!(found().record().unwrap(), None);
@@ -495,23 +512,23 @@ fn the_entry_that_is_read_first_counts() {
         .into_volume()
         .unwrap()
         .unwrap()
-        .forget_users()
+        .clear_users()
         .unwrap();
     assert_eq!(found().other_records().unwrap(), []);
     assert_eq!(found().runtime_cli().unwrap(), None);
 }
 
 #[test]
-fn one_entry_that_cannot_be_read_hides_no_other() {
-    let node = Node::new();
+fn an_unreadable_entry_does_not_hide_others() {
+    let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let beside = node.target("data/pods/b").digest().to_string();
     symlink("elsewhere", node.root.join("crust").join(beside)).unwrap();
     let damaged = node.stage("kubelet/pods/c");
     std::fs::write(node.file(&damaged, MOUNT_INFO), "{").unwrap();
-    let whole = (Some(target), Shape::Whole, 1);
-    let broken = |entries| (None, Shape::Whole, entries);
-    assert_eq!(surveyed(&node), [broken(0), broken(1), whole]);
+    let whole = (Some(target), Completeness::Complete, 1);
+    let broken = |entries| (None, Completeness::Complete, entries);
+    assert_eq!(survey_summary(&node), [broken(0), broken(1), whole]);
     let mut errors = Vec::new();
     node.crust
         .leftovers(&mut |found| errors.push(found.unwrap_err().to_string()));
@@ -524,8 +541,8 @@ fn one_entry_that_cannot_be_read_hides_no_other() {
 #[test]
 fn there_may_be_more_entries_than_open_files() {
     const VOLUMES: usize = 300;
-    let node = Node::new();
-    few_files();
+    let node = TestNode::new();
+    limit_open_files();
     node.stage("data/pods/0");
     for number in 1..VOLUMES {
         let target = node.target(&format!("data/pods/{number}"));
@@ -543,8 +560,8 @@ fn there_may_be_more_entries_than_open_files() {
 }
 
 #[test]
-fn an_unreadable_resize_is_refused_until_replaced() {
-    let node = Node::new();
+fn an_unreadable_resize_record_is_an_error_until_it_is_replaced() {
+    let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let volume = node.crust.volume(&target).unwrap().unwrap();
     std::fs::write(node.file(&target, RESIZE), "{\"version\":2}").unwrap();

@@ -1,5 +1,5 @@
-//! A staged volume and the files that the runtime keeps in its entries: its users, a pending growth, how much of its
-//! target path existed.
+//! A staged volume, and the files that runcrust keeps in its entries: the record of users, a pending resize, and the
+//! presence of the target path.
 
 use std::path::{Path, PathBuf};
 
@@ -11,40 +11,40 @@ use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::{RECORD, Version, VolumeRecord};
 use crate::target::{Digest, TARGET, TargetPath};
 
-/// A staged volume: what was staged, and the entries where the runtime keeps its files.
+/// A staged volume, with its entries open.
 #[derive(Debug)]
 pub struct Volume {
     pub(super) target: TargetPath,
     pub(super) info: MountInfo,
-    /// The given target path's entry, then that of its resolved form where there is one.
+    /// The entry of the target path, then that of the resolved path if it differs.
     pub(super) entries: Vec<Entry>,
 }
 
 impl Volume {
-    /// The target path as it was given. Its digest is the volume's name in locks and records.
+    /// Returns the target path. Its digest is the name of the volume's lock.
     #[must_use]
     pub fn target(&self) -> &TargetPath {
         &self.target
     }
 
-    /// [`TargetPath::digest`] of the target path.
+    /// Returns the digest of the target path.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.target.digest()
     }
 
-    /// Returns what was staged.
+    /// Returns the staged metadata.
     #[must_use]
     pub fn info(&self) -> &MountInfo {
         &self.info
     }
 
-    /// Whether it was staged for Kata Containers, and not in the crust directory.
+    /// Returns whether the volume was staged for Kata Containers, and not in the crust directory.
     #[must_use]
     pub fn is_kata_layout(&self) -> bool {
         self.entries
             .iter()
-            .all(|entry| entry.layout == EntryFormat::Kata)
+            .all(|entry| entry.format == EntryFormat::Kata)
     }
 
     /// Returns the path of the volume's `mountInfo.json`.
@@ -58,31 +58,31 @@ impl Volume {
         self.entries.first().map_or(Ok(None), Entry::record)
     }
 
-    /// Writes who uses it; a record without users is removed, and `runtime-cli` with it.
+    /// Writes the record of users to all entries. If the record has no users, removes it and `runtime-cli`.
     pub fn write_record(&self, record: &VolumeRecord) -> Result<(), EntryError> {
         if record.users.is_empty() {
-            return self.forget_users();
+            return self.clear_users();
         }
         self.write(RECORD, &to_json(record)?)
     }
 
-    /// Says who answers for the volume now that it is in use (KEP-2857: `runtime-cli`).
-    pub fn publish_cli(&self, cli: &Path) -> Result<(), EntryError> {
+    /// Writes the path of the program to call about the volume while it is in use (KEP-2857: `runtime-cli`).
+    pub fn write_runtime_cli(&self, cli: &Path) -> Result<(), EntryError> {
         let mut line = cli.as_os_str().as_encoded_bytes().to_vec();
         line.push(b'\n');
         self.write(RUNTIME_CLI, &line)
     }
 
-    /// Returns the program that answers for the volume; `None` while it isn't in use.
+    /// Returns the program to call about the volume; `None` if the volume isn't in use.
     pub fn runtime_cli(&self) -> Result<Option<PathBuf>, EntryError> {
         let entry = self.entries.first();
         Ok(entry.map_or(Ok(None), Entry::runtime_cli)?)
     }
 
-    /// Removes the runtime's files: nobody uses the volume any more.
-    pub fn forget_users(&self) -> Result<(), EntryError> {
+    /// Removes the record of users and `runtime-cli`, because the volume isn't in use any more.
+    pub fn clear_users(&self) -> Result<(), EntryError> {
         for entry in &self.entries {
-            // The record last: without `runtime-cli` it still says that somebody was there.
+            // The record goes last: after a crash in between, it still shows that the volume was in use.
             entry.directory.remove(RUNTIME_CLI)?;
             entry.directory.remove(RECORD)?;
         }
@@ -108,32 +108,31 @@ fn to_json(record: &VolumeRecord) -> Result<Vec<u8>, EntryError> {
 }
 
 impl Volume {
-    /// Returns the growth that the volume's mount has to carry out; `None` if there is none. A growth that was asked
-    /// for another device doesn't count.
+    /// Returns the size limits of the resize that the next mount has to carry out; `None` if none is pending. A resize
+    /// that was requested for another device is ignored.
     pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
-        Ok(self.own_resize()?.map(|record| record.limits))
+        Ok(self.resize_of_device()?.map(|record| record.limits))
     }
 
-    /// Returns the reason why the last mount couldn't carry out the recorded growth; `None` if it didn't
-    /// fail.
+    /// Returns the error with which the last mount failed to carry out the pending resize; `None` if it didn't fail.
     pub fn failed_resize(&self) -> Result<Option<String>, EntryError> {
-        Ok(self.own_resize()?.and_then(|record| record.failed))
+        Ok(self.resize_of_device()?.and_then(|record| record.failed))
     }
 
-    fn own_resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
+    fn resize_of_device(&self) -> Result<Option<ResizeRecord>, EntryError> {
         let entry = self.entries.first();
         let record = entry.map_or(Ok(None), Entry::resize)?;
         Ok(record.filter(|record| record.is_for(&self.info.device)))
     }
 
-    /// Records a growth for the next mount, in place of an earlier one.
+    /// Records a resize for the next mount. Replaces an earlier one.
     pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
         self.write_resize(limits, None)
     }
 
-    /// Records that a mount couldn't carry out the growth. The next mount tries again.
-    pub fn record_failed_resize(&self, limits: Limits, why: String) -> Result<(), EntryError> {
-        self.write_resize(limits, Some(why))
+    /// Records that a mount failed to carry out the resize. The next mount retries.
+    pub fn record_failed_resize(&self, limits: Limits, error: String) -> Result<(), EntryError> {
+        self.write_resize(limits, Some(error))
     }
 
     fn write_resize(&self, limits: Limits, failed: Option<String>) -> Result<(), EntryError> {
@@ -150,31 +149,31 @@ impl Volume {
         self.write(RESIZE, &json)
     }
 
-    /// Removes the pending growth: it was carried out, or won't be.
-    pub fn forget_resize(&self) -> Result<(), EntryError> {
-        // The given path's entry last: it is the one that is read.
+    /// Removes the pending resize: it was carried out, or isn't wanted any more.
+    pub fn clear_resize(&self) -> Result<(), EntryError> {
+        // The first entry goes last, because it is the one that is read.
         for entry in self.entries.iter().rev() {
             entry.directory.remove(RESIZE)?;
         }
         Ok(())
     }
 
-    /// Records how much of the target path exists, if that is more than the record says. When a volume is used more may
-    /// exist than when it was staged: drivers make the directory before or afterwards, and callers other than
-    /// `crust_ops` may have recorded nothing.
+    /// Records which part of the target path exists now, unless the record is as good already. More of the path may exist
+    /// when the volume is used than when it was staged, because some drivers create the directory after staging. Stagers
+    /// other than `crust_ops` may have recorded nothing.
     pub fn record_presence(&self) -> Result<(), EntryError> {
         let Ok(now) = self.target.presence() else {
             return Ok(());
         };
-        // An entry of Kata's layout belongs to its driver.
-        let own = self
+        // Kata's entries belong to their drivers.
+        let crust_entries = self
             .entries
             .iter()
-            .filter(|entry| entry.layout == EntryFormat::Crust);
-        for entry in own {
-            let before = entry.presence().ok().flatten();
-            let is_more = before.is_none_or(|before| now.says_more_than(&before));
-            if let (true, Ok(json)) = (is_more, serde_json::to_vec(&now)) {
+            .filter(|entry| entry.format == EntryFormat::Crust);
+        for entry in crust_entries {
+            let recorded = entry.presence().ok().flatten();
+            let is_better = recorded.is_none_or(|recorded| now.supersedes(&recorded));
+            if let (true, Ok(json)) = (is_better, serde_json::to_vec(&now)) {
                 entry.directory.write(TARGET, &json)?;
             }
         }

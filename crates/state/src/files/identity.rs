@@ -41,7 +41,7 @@ impl DirectoryIdentity {
 impl Directory {
     /// Whether the path still leads to this directory, and only root can write it. The parents aren't checked again:
     /// whoever could change them could only make the path lead elsewhere.
-    pub(crate) fn is_still_there(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         lstat(&self.path).is_ok_and(|now| {
             self.identity.is(&now) && trust(&self.path, now.st_uid, now.st_mode).is_ok()
         })
@@ -83,23 +83,23 @@ mod tests {
         let lab = tempfile::tempdir().unwrap();
         let (path, away) = (lab.path().join("crust"), lab.path().join("away"));
         let directory = Directory::create(&path).unwrap();
-        assert!(directory.is_still_there());
+        assert!(directory.is_current());
         fs::rename(&path, &away).unwrap();
-        assert!(!directory.is_still_there(), "nothing has its name");
+        assert!(!directory.is_current(), "nothing has its name");
         Directory::create(&path).unwrap();
-        assert!(!directory.is_still_there(), "another has");
+        assert!(!directory.is_current(), "another has");
         fs::remove_dir(&path).unwrap();
         std::os::unix::fs::symlink(&away, &path).unwrap();
-        assert!(!directory.is_still_there(), "a link has");
+        assert!(!directory.is_current(), "a link has");
         fs::rename(&away, &path).unwrap_err();
         fs::remove_file(&path).unwrap();
         fs::rename(&away, &path).unwrap();
-        assert!(directory.is_still_there());
+        assert!(directory.is_current());
         fs::set_permissions(&path, PermissionsExt::from_mode(0o770)).unwrap();
-        assert!(!directory.is_still_there(), "a group may write it");
+        assert!(!directory.is_current(), "a group may write it");
         fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
         chown(&path, Some(1000), None).unwrap();
-        assert!(!directory.is_still_there(), "it is another's");
+        assert!(!directory.is_current(), "it is another's");
     }
 
     #[test]

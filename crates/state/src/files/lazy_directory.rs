@@ -33,16 +33,16 @@ impl LazyDirectory {
     }
 
     /// Whether there may be anything in the directory.
-    pub(crate) fn may_hold_anything(&self) -> Result<bool, FileError> {
+    pub(crate) fn may_hold_entries(&self) -> Result<bool, FileError> {
         self.get()?
-            .map_or(Ok(false), |directory| directory.may_hold_anything())
+            .map_or(Ok(false), |directory| directory.may_hold_entries())
     }
 
     /// Whether the directory was opened before, and its path still leads to it.
-    pub(crate) fn is_still_there(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.opened
             .get()
-            .is_some_and(|directory| directory.is_still_there())
+            .is_some_and(|directory| directory.is_current())
     }
 
     /// Whether the directory was opened before, and is on a file system in memory.

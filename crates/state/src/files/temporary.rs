@@ -168,7 +168,7 @@ fn judge(pid: u32, held: Result<(), &Errno>, runs: bool, age: Duration) -> Maker
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::tests::few_files;
+    use super::super::tests::limit_open_files;
     use super::*;
 
     /// More than pids can be.
@@ -267,7 +267,7 @@ mod tests {
         const LEFT: usize = 3000;
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::create(&temporary.path().join("crust")).unwrap();
-        few_files();
+        limit_open_files();
         for number in 0..LEFT {
             let name = left(&format!("{number}"), NOBODY, Duration::ZERO);
             std::fs::write(directory.path().join(name), "{").unwrap();

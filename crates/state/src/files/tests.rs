@@ -197,7 +197,7 @@ fn a_directory_comes_and_goes_whole() {
 }
 
 /// This process may have fewer files than a node has volumes.
-pub(crate) fn few_files() {
+pub(crate) fn limit_open_files() {
     let most = getrlimit(Resource::Nofile);
     let current = Some(128);
     setrlimit(Resource::Nofile, Rlimit { current, ..most }).unwrap();

@@ -1,5 +1,5 @@
-//! Target paths by kubelet's layout of directories: its root directory, the pod, the CSI volume, and the bind of a
-//! subPath that a stock kubelet makes before it asks for the container.
+//! The parts of a target path in kubelet's directory layout: the kubelet directory, the pod and the CSI volume. Also the
+//! bind mounts that a stock kubelet makes for subPaths before it creates a container.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use super::TargetPath;
 
-/// The CSI volume that a path leads to or into.
+/// The CSI volume whose directory a path is, or is below.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CsiVolume<'a> {
     directory: &'a [u8],
-    /// The directory's name under `kubernetes.io~csi`: the PV's or inline volume's name.
+    /// The name of the directory below `kubernetes.io~csi`: that of the PV, or of the inline volume.
     pub name: &'a OsStr,
 }
 
 impl CsiVolume<'_> {
-    /// The volume's own directory, `…/kubernetes.io~csi/<pv>/mount`: no parent of it can be a
+    /// Returns the directory where the volume is mounted, `…/kubernetes.io~csi/<pv>/mount`. No parent of it can be a
     /// volume.
     #[must_use]
     pub fn directory(&self) -> &Path {
@@ -24,7 +24,7 @@ impl CsiVolume<'_> {
     }
 }
 
-/// The directory below a kubelet's root that holds the CSI volumes of one pod.
+/// Returns the directory with the CSI volumes of a pod.
 #[must_use]
 pub fn pod_csi_directory(kubelet_dir: &Path, pod_uid: impl AsRef<Path>) -> PathBuf {
     let mut path = kubelet_dir.join("pods");
@@ -35,8 +35,8 @@ pub fn pod_csi_directory(kubelet_dir: &Path, pod_uid: impl AsRef<Path>) -> PathB
 }
 
 impl TargetPath {
-    /// Returns the part of the path that names a CSI volume, `…/volumes/kubernetes.io~csi/<pv>/mount`, at the end or
-    /// followed by more; `None` for any other path.
+    /// Returns the CSI volume of a path that is, or is below, `…/volumes/kubernetes.io~csi/<pv>/mount`; `None` for any
+    /// other path.
     #[must_use]
     pub fn csi_volume(&self) -> Option<CsiVolume<'_>> {
         let mut components: Vec<(usize, &[u8])> = Vec::with_capacity(16);
@@ -56,8 +56,8 @@ impl TargetPath {
         })
     }
 
-    /// Returns the target path of the CSI volume whose directory this is, or is below, by its form, and what remains
-    /// of this path below it; `None` for any other path.
+    /// Returns the target path of the CSI volume whose directory this path is, or is below, and the rest of this path
+    /// below it. Returns `None` for any other path. Only the form of the path is considered.
     #[must_use]
     pub fn csi_directory(&self) -> Option<(TargetPath, &Path)> {
         let directory = Self(self.csi_volume()?.directory.to_vec());
@@ -66,7 +66,7 @@ impl TargetPath {
         Some((directory, Path::new(OsStr::from_bytes(below))))
     }
 
-    /// Returns the UID of the path's pod in `…/pods/<uid>/volumes/…`; `None` for any other path.
+    /// Returns the pod's UID in `…/pods/<uid>/volumes/…`; `None` for any other path.
     #[must_use]
     pub fn pod_uid(&self) -> Option<&OsStr> {
         let mut names = self.0.split(|byte| *byte == b'/').skip(1);
@@ -79,27 +79,27 @@ impl TargetPath {
         }
     }
 
-    /// Returns the root directory of the kubelet whose CSI volume's target path this is, or is below;
-    /// `None` for any other path.
+    /// Returns the kubelet directory of a path that is, or is below, the target path of a CSI volume; `None` for any
+    /// other path.
     #[must_use]
     pub fn kubelet_dir(&self) -> Option<&Path> {
-        // <root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
+        // <kubelet dir>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
         let length = self.csi_volume()?.directory().as_os_str().len();
         let directory = Path::new(OsStr::from_bytes(&self.0[..length]));
         let pods = directory.ancestors().nth(5)?;
         pods.parent().filter(|_| pods.ends_with("pods"))
     }
 
-    /// Returns the stock kubelet's bind of a subPath that the path is at or below; `None` for any other path.
+    /// Returns the stock kubelet's bind mount of a subPath that this path is, or is below; `None` for any other path.
     #[must_use]
     pub fn subpath_bind(&self) -> Option<SubpathBind> {
         SubpathBind::of(self)
     }
 }
 
-/// A bind of a subPath by a stock kubelet: `<kubelet dir>/pods/<uid>/volume-subpaths/<volume>/<container>/<n>`
-/// (kubelet's `pkg/volume/util/subpath`). `<volume>` is the directory's name under `kubernetes.io~csi`, if it is a CSI
-/// volume's at all.
+/// A stock kubelet's bind mount of a subPath: `<kubelet dir>/pods/<uid>/volume-subpaths/<volume>/<container>/<n>`
+/// (kubelet's `pkg/volume/util/subpath`). For a CSI volume, `<volume>` is the name of its directory below
+/// `kubernetes.io~csi`. It may be a volume of another kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubpathBind {
     kubelet_dir: PathBuf,
@@ -122,19 +122,19 @@ impl SubpathBind {
         })
     }
 
-    /// Returns the name that the bind has from its volume.
+    /// Returns the name of the volume in the path.
     #[must_use]
     pub fn volume(&self) -> &OsStr {
         &self.volume
     }
 
-    /// Returns the directory that holds the CSI volumes of the same pod.
+    /// Returns the directory with the CSI volumes of the same pod.
     #[must_use]
     pub fn csi_directory(&self) -> PathBuf {
         pod_csi_directory(&self.kubelet_dir, &self.pod_uid)
     }
 
-    /// Returns the target path of the CSI volume with that name.
+    /// Returns the target path of the CSI volume with the name [`Self::volume`].
     #[must_use]
     pub fn target(&self) -> TargetPath {
         let directory = self.csi_directory();

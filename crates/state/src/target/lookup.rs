@@ -1,4 +1,4 @@
-//! A lookup of a target path in the file system, made once for all that is asked about the path.
+//! The lookup of a target path in the file system. Its result is shared by everything that is derived from the path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,31 +14,31 @@ use super::TargetPath;
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::openat2;
 
-/// Fails at a symbolic link.
-const PLAINLY: ResolveFlags = ResolveFlags::NO_SYMLINKS;
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS;
 
-/// The result of looking a target path up.
+/// A target path that was looked up.
 #[derive(Debug)]
 pub struct TargetLookup<'a> {
     pub(super) path: &'a TargetPath,
-    pub(super) plain: Option<Plain<'a>>,
+    /// `None` if the path has symbolic links, or couldn't be opened.
+    pub(super) link_free: Option<LinkFreePath<'a>>,
 }
 
-/// The deepest part of a path that exists, with no link on the way to it. So it is its own resolved form, and one call
-/// has told that (`realpath(3)` makes one for each component).
+/// The deepest part of a path that exists, if no component of it is a symbolic link. The path is its own resolved form
+/// then, which one system call has shown. (`realpath(3)` makes one for each component.)
 #[derive(Debug)]
-pub(super) struct Plain<'a> {
+pub(super) struct LinkFreePath<'a> {
     pub(super) part: &'a Path,
     pub(super) is_directory: bool,
     /// `st_dev`.
     pub(super) device: DeviceNumber,
 }
 
-impl<'a> Plain<'a> {
-    /// Reads the attributes that never change of an open file. No file server is asked, unlike by fstat(2).
-    fn of(part: &'a Path, there: &OwnedFd) -> Result<Self, Errno> {
+impl<'a> LinkFreePath<'a> {
+    /// Reads the attributes of an open file that never change. Unlike fstat(2), this doesn't ask a file server.
+    fn new(part: &'a Path, file: &OwnedFd) -> Result<Self, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(there, c"", flags, StatxFlags::TYPE)?;
+        let stat = statx(file, c"", flags, StatxFlags::TYPE)?;
         Ok(Self {
             part,
             is_directory: FileType::from_raw_mode(stat.stx_mode.into()).is_dir(),
@@ -50,34 +50,41 @@ impl<'a> Plain<'a> {
 impl TargetPath {
     /// Looks the path up.
     #[must_use]
-    pub fn look(&self) -> TargetLookup<'_> {
-        let plain = self.plain(|part| openat2::open(CWD, part, OFlags::PATH, PLAINLY));
-        TargetLookup { path: self, plain }
+    pub fn look_up(&self) -> TargetLookup<'_> {
+        let link_free = self.link_free(|part| openat2::open(CWD, part, OFlags::PATH, NO_LINKS));
+        TargetLookup {
+            path: self,
+            link_free,
+        }
     }
 
-    /// Looks the path up without waiting for a disk or a file server, in the kernel's cache alone. `None` if the path
-    /// isn't cached, or has a link.
+    /// Looks the path up in the kernel's cache alone, without waiting for a disk or a file server. Returns `None` if the
+    /// path isn't cached or has symbolic links.
     #[must_use]
-    pub fn look_at_once(&self) -> Option<TargetLookup<'_>> {
-        let plain = self.plain(|part| openat2::open_cached(part, PLAINLY))?;
+    pub fn look_up_cached(&self) -> Option<TargetLookup<'_>> {
+        let link_free = self.link_free(|part| openat2::open_cached(part, NO_LINKS))?;
         Some(TargetLookup {
             path: self,
-            plain: Some(plain),
+            link_free: Some(link_free),
         })
     }
 
-    /// Resolves the symbolic links that exist on the path; what doesn't exist yet is kept as it is.
+    /// Resolves the symbolic links on the path. Components that don't exist are kept. Fails for a dangling link.
     ///
-    /// containerd and CRI-O hand mount sources on in this form.
+    /// containerd and CRI-O pass the sources of mounts on in this form.
     pub fn resolved(&self) -> io::Result<Self> {
-        self.look().resolved()
+        self.look_up().resolved()
     }
 
-    /// `None` if there is a link or an error, which a walk along the path reports.
-    fn plain(&self, open: impl Fn(&Path) -> Result<OwnedFd, Errno>) -> Option<Plain<'_>> {
+    /// Opens the deepest part of the path that exists. Returns `None` if there is a symbolic link or an error. A walk
+    /// along the path then reports the error.
+    fn link_free(
+        &self,
+        open: impl Fn(&Path) -> Result<OwnedFd, Errno>,
+    ) -> Option<LinkFreePath<'_>> {
         for part in self.as_path().ancestors() {
             match open(part) {
-                Ok(there) => return Plain::of(part, &there).ok(),
+                Ok(file) => return LinkFreePath::new(part, &file).ok(),
                 Err(Errno::NOENT) => {}
                 Err(_) => return None,
             }
@@ -93,21 +100,21 @@ impl TargetLookup<'_> {
         self.path
     }
 
-    /// See [`TargetPath::resolved`].
+    /// Returns the path with its symbolic links resolved, as [`TargetPath::resolved`] does.
     pub(crate) fn resolved(&self) -> io::Result<TargetPath> {
-        match self.plain {
+        match self.link_free {
             Some(_) => Ok(self.path.clone()),
-            None => walked(self.path),
+            None => canonicalize_existing(self.path),
         }
     }
 
-    /// Returns the number of entries that a volume with this target path has: two if symbolic links lead to it.
+    /// Returns the number of entries of a volume with this target path: two if the path has symbolic links, else one.
     #[must_use]
-    pub fn entries(&self) -> u64 {
+    pub fn entry_count(&self) -> u64 {
         self.spellings().len() as u64
     }
 
-    /// Returns the path as it was given and, where it differs, with its links resolved.
+    /// Returns the path as it was given and, if it differs, with its symbolic links resolved.
     #[must_use]
     pub fn spellings(&self) -> Vec<TargetPath> {
         let mut paths = vec![self.path.clone()];
@@ -117,7 +124,8 @@ impl TargetLookup<'_> {
     }
 }
 
-fn walked(path: &TargetPath) -> io::Result<TargetPath> {
+/// Resolves the part of the path that exists, and appends the components that don't.
+fn canonicalize_existing(path: &TargetPath) -> io::Result<TargetPath> {
     let mut missing: Vec<&OsStr> = Vec::new();
     let mut existing = path.as_path();
     loop {
@@ -127,7 +135,7 @@ fn walked(path: &TargetPath) -> io::Result<TargetPath> {
                 return Ok(TargetPath(real.into_os_string().into_vec()));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A dangling link would resolve elsewhere once its target exists.
+                // A dangling link would resolve to another path once its target exists.
                 if existing.is_symlink() {
                     return Err(error);
                 }

@@ -1,4 +1,4 @@
-//! How much of a target path exists.
+//! The presence of a target path: how much of it exists.
 
 use std::fs;
 use std::io;
@@ -16,38 +16,38 @@ use crust_blockfs::DeviceNumber;
 /// The name of the file with a [`TargetPresence`] in an entry.
 pub(crate) const TARGET: &str = "target.json";
 
-/// The deepest directory of a target path that exists, and its file system.
+/// The deepest directory on a target path that exists, and its file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetPresence {
-    /// 1.
     pub version: Version<1>,
-    /// The directory's path without links.
+    /// The resolved path of the directory.
     pub directory: PathBuf,
-    /// `st_dev`, which is no block device's on btrfs and its like.
+    /// `st_dev` of the directory. On btrfs and similar file systems it isn't the number of a block device.
     pub device: DeviceNumber,
-    /// The boot in which it was looked up: in another one the number may be another file system's. Records of early
-    /// versions have none.
+    /// The id of the boot in which the directory was looked up. In another boot, `device` may be another file system.
+    /// Records of early versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
 }
 
 impl TargetPresence {
-    /// Whether an earlier presence is of another boot, so that its device number means nothing any more.
+    /// Returns whether `earlier` is of another boot, so that its device number isn't valid any more.
     #[must_use]
     pub fn is_of_another_boot(&self, earlier: &Self) -> bool {
         earlier.boot_id.is_some() && earlier.boot_id != self.boot_id
     }
 
-    /// Whether it says more than an earlier presence: more of the path exists, or as much in this boot.
-    pub(crate) fn says_more_than(&self, earlier: &Self) -> bool {
+    /// Returns whether `earlier` should be replaced: more of the path exists now, or the same part of it in a later
+    /// boot.
+    pub(crate) fn supersedes(&self, earlier: &Self) -> bool {
         let is_newer = self.boot_id.is_some() && self.boot_id != earlier.boot_id;
         self.directory.starts_with(&earlier.directory)
             && (self.directory != earlier.directory || is_newer)
     }
 }
 
-/// A failed lookup of a target path's presence.
+/// The error of determining a target path's presence.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} {}: {source}", path.display())]
 pub struct PresenceError {
@@ -59,55 +59,55 @@ pub struct PresenceError {
 impl TargetPath {
     /// Returns how much of the path exists now.
     pub fn presence(&self) -> Result<TargetPresence, PresenceError> {
-        self.look().presence()
+        self.look_up().presence()
     }
 }
 
 impl TargetLookup<'_> {
-    /// Returns `st_dev` of the deepest directory of the path that exists.
+    /// Returns `st_dev` of the deepest directory on the path that exists.
     pub(crate) fn device(&self) -> Result<DeviceNumber, PresenceError> {
-        match &self.plain {
-            Some(plain) if plain.is_directory => Ok(plain.device),
+        match &self.link_free {
+            Some(found) if found.is_directory => Ok(found.device),
             _ => Ok(self.presence()?.device),
         }
     }
 
-    /// See [`TargetPath::presence`].
+    /// Returns how much of the path exists, as [`TargetPath::presence`] does.
     pub(crate) fn presence(&self) -> Result<TargetPresence, PresenceError> {
-        let Some(plain) = &self.plain else {
-            return walked(self.path);
+        let Some(found) = &self.link_free else {
+            return presence_by_walk(self.path);
         };
-        if !plain.is_directory {
-            return Err(no_directory(plain.part));
+        if !found.is_directory {
+            return Err(not_a_directory(found.part));
         }
-        Ok(presence(plain.part.to_owned(), plain.device))
+        Ok(new_presence(found.part.to_owned(), found.device))
     }
 }
 
-fn walked(path: &TargetPath) -> Result<TargetPresence, PresenceError> {
+fn presence_by_walk(path: &TargetPath) -> Result<TargetPresence, PresenceError> {
     for path in path.as_path().ancestors() {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("lstat", path, error)),
-            Ok(_) => return directory(path),
+            Ok(_) => return presence_of_directory(path),
         }
     }
-    let nothing = io::Error::from(io::ErrorKind::NotFound);
-    Err(failed("lstat", Path::new("/"), nothing))
+    let not_found = io::Error::from(io::ErrorKind::NotFound);
+    Err(failed("lstat", Path::new("/"), not_found))
 }
 
-/// A link that leads nowhere isn't nothing, and no directory either.
-fn directory(path: &Path) -> Result<TargetPresence, PresenceError> {
-    let found = fs::metadata(path).map_err(|error| failed("stat", path, error))?;
-    if !found.is_dir() {
-        return Err(no_directory(path));
+/// Returns the presence of a path whose last component exists. Fails if that is a dangling link, or isn't a directory.
+fn presence_of_directory(path: &Path) -> Result<TargetPresence, PresenceError> {
+    let metadata = fs::metadata(path).map_err(|error| failed("stat", path, error))?;
+    if !metadata.is_dir() {
+        return Err(not_a_directory(path));
     }
     let real = fs::canonicalize(path).map_err(|error| failed("realpath", path, error))?;
-    let device = DeviceNumber::new(major(found.dev()), minor(found.dev()));
-    Ok(presence(real, device))
+    let device = DeviceNumber::new(major(metadata.dev()), minor(metadata.dev()));
+    Ok(new_presence(real, device))
 }
 
-fn presence(directory: PathBuf, device: DeviceNumber) -> TargetPresence {
+fn new_presence(directory: PathBuf, device: DeviceNumber) -> TargetPresence {
     TargetPresence {
         version: Version,
         directory,
@@ -116,7 +116,7 @@ fn presence(directory: PathBuf, device: DeviceNumber) -> TargetPresence {
     }
 }
 
-fn no_directory(path: &Path) -> PresenceError {
+fn not_a_directory(path: &Path) -> PresenceError {
     failed("stat", path, io::ErrorKind::NotADirectory.into())
 }
 
@@ -135,32 +135,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_look_that_saw_more_or_sees_it_in_this_boot_counts() {
+    fn a_presence_that_is_deeper_or_of_a_later_boot_supersedes() {
         let presence = |directory: &str, boot: Option<&str>| TargetPresence {
             version: Version,
             directory: directory.into(),
             device: "8:1".parse().unwrap(),
             boot_id: boot.map(str::to_owned),
         };
-        for (earlier, now, is_more, is_over) in [
+        for (earlier, now, supersedes, other_boot) in [
             (("/k/a", Some("1")), ("/k/a", Some("1")), false, false),
             (("/k/a", Some("1")), ("/k/a/b", Some("1")), true, false),
             (("/k/a", Some("1")), ("/k", Some("1")), false, false),
             (("/k/a", Some("1")), ("/k/a", Some("2")), true, true),
-            // Its file system may not be mounted yet.
+            // The file system may not be mounted yet in the second boot.
             (("/k/a", Some("1")), ("/k", Some("2")), false, true),
             (("/k/a", None), ("/k/a", Some("2")), true, false),
             (("/k/a", Some("1")), ("/k/a", None), false, true),
         ] {
-            let told = format!("{earlier:?} {now:?}");
+            let case = format!("{earlier:?} {now:?}");
             let [earlier, now] = [earlier, now].map(|(path, boot)| presence(path, boot));
-            assert_eq!(now.says_more_than(&earlier), is_more, "{told}");
-            assert_eq!(now.is_of_another_boot(&earlier), is_over, "{told}");
+            assert_eq!(now.supersedes(&earlier), supersedes, "{case}");
+            assert_eq!(now.is_of_another_boot(&earlier), other_boot, "{case}");
         }
     }
 
     #[test]
-    fn a_path_stands_as_far_as_its_directories_do() {
+    fn the_presence_is_the_deepest_existing_directory() {
         let guard = tempfile::tempdir().unwrap();
         let root = guard.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("data/pods/a/mount")).unwrap();

@@ -1,20 +1,19 @@
-//! Whether a target path is below the kubelets' directories or the match roots, as those of callers of a socket have to
-//! be.
+//! Whether a target path is below the kubelet directories or the match roots. Callers of the socket may stage no other
+//! paths.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::{TargetLookup, TargetPath};
 
 impl TargetLookup<'_> {
-    /// Whether the path is that of a CSI volume of a kubelet with one of these root directories
-    /// (`<root>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount`), or lies below one of `match_roots`.
+    /// Returns whether the path is that of a CSI volume below one of the `kubelet_dirs`
+    /// (`<kubelet dir>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount`), or is below one of `match_roots`.
     ///
-    /// A volume is also staged under what its path's symbolic links lead to. So links are accepted in the
-    /// configured directories' own paths alone: the rest of the path has to stand unchanged below what its
-    /// directory leads to.
+    /// A volume is also staged under its resolved path, which therefore has to be below the same directory. Symbolic
+    /// links are accepted in the path of the configured directory. The rest of the path must not have any.
     #[must_use]
     pub fn is_within(&self, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> bool {
-        if self.is_plainly_within(kubelet_dirs, match_roots) {
+        if self.is_within_as_written(kubelet_dirs, match_roots) {
             return true;
         }
         let Ok(resolved) = self.resolved() else {
@@ -22,7 +21,7 @@ impl TargetLookup<'_> {
         };
         let path = self.path.as_path();
         rules(kubelet_dirs, match_roots).any(|(directory, is_accepted)| {
-            let Some(real) = real(directory) else {
+            let Some(real) = resolved_directory(directory) else {
                 return false;
             };
             let given_or_real = [directory, &real].into_iter();
@@ -31,25 +30,25 @@ impl TargetLookup<'_> {
         })
     }
 
-    /// The same for a path that is known to have no symbolic links, by its text alone. `false` may mean
-    /// that more has to be looked up.
+    /// Returns whether the path is known to have no symbolic links, and is acceptable as [`Self::is_within`] defines it
+    /// by a comparison of its text alone. `false` doesn't mean that [`Self::is_within`] returns `false`.
     #[must_use]
-    pub fn is_plainly_within(&self, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> bool {
+    pub fn is_within_as_written(&self, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> bool {
         let below = |directory| self.path.as_path().strip_prefix(directory);
         let mut rules = rules(kubelet_dirs, match_roots);
-        self.plain.is_some()
+        self.link_free.is_some()
             && rules.any(|(directory, is_accepted)| below(directory).is_ok_and(is_accepted))
     }
 
-    /// Whether nothing is at the path. `false` may mean that more has to be looked up.
+    /// Returns whether the path is known not to exist. `false` means that it exists, or that this is unknown.
     #[must_use]
-    pub fn is_plainly_missing(&self) -> bool {
-        let plain = self.plain.as_ref();
-        plain.is_some_and(|plain| plain.part != self.path.as_path())
+    pub fn is_known_missing(&self) -> bool {
+        let found = self.link_free.as_ref();
+        found.is_some_and(|found| found.part != self.path.as_path())
     }
 }
 
-/// Returns the configured directories, each with a predicate for the rest of an acceptable path below it.
+/// Returns the configured directories, each with a predicate that accepts the rest of a path below it.
 fn rules<'a>(
     kubelet_dirs: &'a [PathBuf],
     match_roots: &'a [PathBuf],
@@ -60,12 +59,12 @@ fn rules<'a>(
     kubelets.chain(match_roots.iter().map(|it| (it.as_path(), is_below as _)))
 }
 
-/// Returns where a configured directory's symbolic links lead. What doesn't exist of it is kept.
-fn real(directory: &Path) -> Option<PathBuf> {
+/// Returns the path of a configured directory with its symbolic links resolved. Components that don't exist are kept.
+fn resolved_directory(directory: &Path) -> Option<PathBuf> {
     let given = TargetPath::new(directory).ok();
     let resolved = given.and_then(|given| given.resolved().ok());
     let resolved = resolved.map(|resolved| resolved.as_path().to_owned());
-    // A target path is neither `/` nor has a `..`, as a configured directory may.
+    // A configured directory may be `/` or have a `..`. A target path may not.
     resolved.or_else(|| directory.canonicalize().ok())
 }
 
@@ -73,7 +72,7 @@ fn is_below(rest: &Path) -> bool {
     !rest.as_os_str().is_empty()
 }
 
-/// Whether a path below a kubelet's root directory is a CSI volume's.
+/// Returns whether a path relative to a kubelet directory is that of a CSI volume.
 fn is_csi_volume(rest: &Path) -> bool {
     let names: Vec<&[u8]> = rest
         .components()
@@ -98,7 +97,7 @@ mod tests {
     const VOLUME: &str = "pods/u/volumes/kubernetes.io~csi/pv/mount";
 
     #[test]
-    fn csi_volumes_of_the_kubelets_and_what_is_below_the_roots() {
+    fn csi_volumes_and_paths_below_the_match_roots_are_accepted() {
         let kubelets = ["/var/lib/kubelet".into(), "/k0s/".into()];
         let roots = ["/volumes".into()];
         for (path, expected) in [
@@ -129,7 +128,7 @@ mod tests {
         ] {
             let target = TargetPath::new(&path).unwrap();
             assert_eq!(
-                target.look().is_within(&kubelets, &roots),
+                target.look_up().is_within(&kubelets, &roots),
                 expected,
                 "{path}"
             );
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_the_kubelet_and_not_out_of_it() {
+    fn links_to_a_kubelet_directory_are_accepted_and_links_below_it_are_not() {
         let guard = tempfile::tempdir().unwrap();
         let root = guard.path().canonicalize().unwrap();
         let data = root.join("data");
@@ -160,7 +159,7 @@ mod tests {
             ("kubelet", volume("kubelet", "not-yet"), true),
             ("kubelet", volume("data", "pv"), true),
             ("data", volume("data", "pv"), true),
-            // It isn't what it was said to be.
+            // The given path isn't below the configured directory, only the resolved one is.
             ("data", volume("kubelet", "pv"), false),
             ("kubelet", volume("kubelet", "astray"), false),
             ("data", volume("data", "astray"), false),
@@ -170,14 +169,14 @@ mod tests {
         ] {
             let target = TargetPath::new(&path).unwrap();
             let kubelets = [root.join(kubelet)];
-            let is_within = target.look().is_within(&kubelets, &[]);
+            let is_within = target.look_up().is_within(&kubelets, &[]);
             assert_eq!(is_within, expected, "{kubelet}: {path:?}");
         }
     }
 
-    /// A link that keeps the name of what it leads to is as much a link as any other.
+    /// A link may have the same name as the directory that it leads to.
     #[test]
-    fn a_link_below_a_directory_leads_out_of_it_whatever_its_name() {
+    fn a_link_below_a_directory_is_refused_whatever_its_name() {
         let guard = tempfile::tempdir().unwrap();
         let at = |name: &str| guard.path().canonicalize().unwrap().join(name);
         let [inside, outside] = ["m/inside", "elsewhere/mnt/sub"].map(at);
@@ -211,24 +210,24 @@ mod tests {
             ("linked", "m/mnt", false),
             ("linked", "m", false),
             ("linked", &linked_volume, false),
-            // A directory that itself is such a link.
+            // The configured directory itself is a link.
             ("m/mnt", "m/mnt/sub", true),
             ("m/mnt", "elsewhere/mnt/sub", true),
             ("linked/mnt", "m/mnt/sub", false),
-            // What is missing is where its links will have led.
+            // Components that don't exist yet.
             ("linked/not-yet", "linked/not-yet/a", true),
             ("to-be-made", "to-be-made/a", false),
         ] {
             let target = TargetPath::new(at(path)).unwrap();
-            let is_below_root = target.look().is_within(&[], &[at(directory)]);
+            let is_below_root = target.look_up().is_within(&[], &[at(directory)]);
             assert_eq!(is_below_root, expected, "{directory}: {path}");
-            let is_volume = target.look().is_within(&[at(directory)], &[]);
+            let is_volume = target.look_up().is_within(&[at(directory)], &[]);
             assert!(!is_volume, "{directory}: {path}");
         }
         let target = TargetPath::new(at("m/mnt/sub")).unwrap();
         let roots = [at("m"), at("m/mnt")];
         assert!(
-            target.look().is_within(&[], &roots),
+            target.look_up().is_within(&[], &roots),
             "one of them is enough"
         );
     }

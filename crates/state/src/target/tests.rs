@@ -26,7 +26,7 @@ fn the_digest_is_the_plain_sha256_of_the_path() {
 }
 
 #[test]
-fn what_is_no_target_path_is_refused() {
+fn paths_that_cannot_be_target_paths_are_refused() {
     let relative = TargetPath::new("a/b").unwrap_err();
     assert_eq!(relative, TargetPathError::Relative("a/b".into()));
     assert_eq!(
@@ -52,7 +52,7 @@ fn what_is_no_target_path_is_refused() {
 }
 
 #[test]
-fn a_message_shows_a_path_and_a_terminal_obeys_none() {
+fn a_displayed_path_has_no_terminal_escapes() {
     for (path, expected) in [
         (OsStr::new("/pods/größer"), "/pods/größer"),
         (OsStr::new("/pv\u{202e}1\n"), "/pv\\u{202e}1\\n"),
@@ -60,12 +60,12 @@ fn a_message_shows_a_path_and_a_terminal_obeys_none() {
     ] {
         let target = TargetPath::new(path).unwrap();
         assert_eq!(target.to_string(), expected);
-        assert_eq!(target.as_path(), path, "a program has it as it is");
+        assert_eq!(target.as_path(), path, "the path itself is unchanged");
     }
 }
 
 #[test]
-fn a_csi_path_names_its_pod_its_volume_and_its_floor() {
+fn a_csi_path_names_its_pod_and_its_volume() {
     let path = target("/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount/db/main");
     let volume = path.csi_volume().unwrap();
     assert_eq!(path.pod_uid(), Some(OsStr::new("uid-1")));
@@ -78,7 +78,7 @@ fn a_csi_path_names_its_pod_its_volume_and_its_floor() {
 }
 
 #[test]
-fn a_volume_that_holds_such_a_path_keeps_the_outer_floor() {
+fn a_csi_path_within_a_csi_volume_belongs_to_the_outer_volume() {
     let path =
         target("/k/pods/u/volumes/kubernetes.io~csi/a/mount/volumes/kubernetes.io~csi/b/mount");
     let volume = path.csi_volume().unwrap();
@@ -140,21 +140,21 @@ fn kubelets_subpath_binds_name_their_pod_and_volume() {
 }
 
 #[test]
-fn parents_are_given_nearest_first_with_what_is_below_them() {
+fn ancestors_are_nearest_first_with_the_rest_of_the_path() {
     let path = target("/k/a/b");
-    let steps: Vec<_> = path
+    let ancestors: Vec<_> = path
         .ancestors()
         .map(|(at, rest)| (at.to_string(), rest.to_owned()))
         .collect();
     let expected = [("/k/a/b", ""), ("/k/a", "b"), ("/k", "a/b"), ("/", "k/a/b")];
     assert_eq!(
-        steps,
+        ancestors,
         expected.map(|(at, rest)| (at.to_owned(), PathBuf::from(rest)))
     );
 }
 
 #[test]
-fn existing_links_are_resolved_and_what_is_missing_is_kept() {
+fn existing_links_are_resolved_and_missing_components_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let real = dir.path().canonicalize().unwrap();
     std::fs::create_dir(real.join("data")).unwrap();
@@ -170,7 +170,7 @@ fn existing_links_are_resolved_and_what_is_missing_is_kept() {
 }
 
 #[test]
-fn digests_are_read_back_only_as_they_are_written() {
+fn only_a_lower_case_digest_is_parsed() {
     let digest = target("/a").digest();
     assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
     let upper = digest.to_string().to_uppercase();
@@ -191,7 +191,7 @@ proptest! {
     }
 
     #[test]
-    fn padding_never_changes_the_volume(
+    fn redundant_separators_do_not_change_the_digest(
         names in proptest::collection::vec("[a-z.~-]{1,8}", 1..6),
         padding in proptest::collection::vec("(/|/\\./|//|/\\.//)", 7),
     ) {
@@ -207,12 +207,12 @@ proptest! {
     }
 
     #[test]
-    fn different_directories_are_different_volumes(a in "(/[a-c]{1,3}){1,3}", b in "(/[a-c]{1,3}){1,3}") {
+    fn different_paths_have_different_digests(a in "(/[a-c]{1,3}){1,3}", b in "(/[a-c]{1,3}){1,3}") {
         prop_assert_eq!(a == b, target(&a).digest() == target(&b).digest());
     }
 
     #[test]
-    fn a_parent_component_is_refused_wherever_it_stands(
+    fn a_parent_component_is_refused_at_any_position(
         names in proptest::collection::vec("[a-z]{1,4}", 0..5), at in 0usize..6,
     ) {
         let mut names = names;
@@ -223,7 +223,7 @@ proptest! {
 }
 
 #[test]
-fn a_csi_volumes_path_names_its_kubelets_directory() {
+fn a_csi_path_names_its_kubelet_directory() {
     for (path, expected) in [
         (
             "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pv/mount",
@@ -247,7 +247,7 @@ fn a_csi_volumes_path_names_its_kubelets_directory() {
 }
 
 #[test]
-fn a_csi_volumes_directory_is_told_from_what_is_below_it() {
+fn a_path_below_a_csi_volume_is_split_at_the_volumes_directory() {
     let directory = "/k/pods/u/volumes/kubernetes.io~csi/pv-1/mount";
     for below in ["", "a", "a/b"] {
         let path = target(&format!("{directory}/{below}"));

@@ -76,7 +76,7 @@ impl Node {
     fn stage(&self, pod: &str) -> TargetPath {
         let (target, info) = self.info(pod);
         self.with(|context| {
-            context.state.add_targets(&[target.look()]).unwrap();
+            context.state.add_targets(&[target.look_up()]).unwrap();
             context.crust.stage(&target, &info).unwrap();
         });
         target
@@ -126,7 +126,7 @@ impl Node {
         self.with(|context| {
             let volume = context.crust.volume(target).unwrap().unwrap();
             volume.write_record(&record).unwrap();
-            volume.publish_cli(Path::new("/cli")).unwrap();
+            volume.write_runtime_cli(Path::new("/cli")).unwrap();
             context.state.add_owner(record.device, target).unwrap();
         });
     }
@@ -523,7 +523,7 @@ fn a_runtime_cli_is_this_runtimes_by_whatever_name() {
     let told = |cli: &Path| {
         let report = node.with(|context| {
             let volume = context.crust.volume(&target).unwrap().unwrap();
-            volume.publish_cli(cli).unwrap();
+            volume.write_runtime_cli(cli).unwrap();
             reconcile(context, ReconcileMode::DryRun, &runtime)
         });
         (report.removed.len(), report.left.len())
@@ -611,9 +611,9 @@ fn what_there_was_no_time_for_is_left() {
 fn an_unindexed_volume_is_indexed_by_a_stage_or_a_pass() {
     type Step = fn(&Context<'_>, &TargetPath) -> bool;
     let by_stage: Step =
-        |context, target| target_index::add(context, &target.look(), context.deadline).is_ok();
+        |context, target| target_index::add(context, &target.look_up(), context.deadline).is_ok();
     let at_once: Step =
-        |context, target| target_index::add_at_once(context, &target.look()).is_ok();
+        |context, target| target_index::add_at_once(context, &target.look_up()).is_ok();
     let by_pass: Step = |context, _| {
         let report = reconcile(context, ReconcileMode::Remove, Path::new(OTHER));
         report.ok().is_ok()
@@ -647,7 +647,7 @@ fn an_unindexed_volume_is_indexed_by_a_stage_or_a_pass() {
         assert_eq!(index.is_some(), has_others);
         let indexed: Vec<TargetPath> = index
             .iter()
-            .flat_map(crust_state::TargetIndex::elsewhere)
+            .flat_map(crust_state::TargetIndex::other_paths)
             .collect();
         for target in [&staged, &TargetPath::new(real.join("staged")).unwrap()] {
             assert_eq!(indexed.contains(target), has_others, "{target}");

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::DeviceNumber;
-use crust_state::crust::{FoundVolume, Shape};
+use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Digest, Life, MountInfo, Process, TargetPath};
 use rustix::fs::stat;
@@ -71,7 +71,7 @@ impl Pass<'_> {
                 self.volume(found, around);
             }
         }
-        self.locks(&found.iter().flat_map(FoundVolume::digests).collect());
+        self.locks(&found.iter().flat_map(SurveyedVolume::digests).collect());
         self.index();
     }
 
@@ -135,7 +135,7 @@ impl Pass<'_> {
         );
     }
 
-    fn volume(&mut self, found: &FoundVolume, around: &PassContext<'_>) {
+    fn volume(&mut self, found: &SurveyedVolume, around: &PassContext<'_>) {
         // Without the lock, which is mostly for nothing.
         match self.see(found, around) {
             Ok(Some(seen)) if !seen.judge().is_empty() => {}
@@ -149,7 +149,7 @@ impl Pass<'_> {
             }
             Err(error) => return self.leave(item(found), error.to_string()),
         };
-        let again = match self.context.crust.again(found) {
+        let again = match self.context.crust.survey_again(found) {
             Ok(Some(again)) => again,
             Ok(None) => {
                 // The volume has gone, and the file of its lock with it: this one is new.
@@ -177,7 +177,7 @@ impl Pass<'_> {
     }
 
     /// Under its lock, which a look may be without.
-    fn settle_volume(&mut self, found: FoundVolume, seen: &ObservedVolume, lock: Option<Lock>) {
+    fn settle_volume(&mut self, found: SurveyedVolume, seen: &ObservedVolume, lock: Option<Lock>) {
         let Some(target) = found.target().cloned() else {
             return;
         };
@@ -212,7 +212,7 @@ impl Pass<'_> {
     /// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
     fn see(
         &self,
-        found: &FoundVolume,
+        found: &SurveyedVolume,
         around: &PassContext<'_>,
     ) -> Result<Option<ObservedVolume>, String> {
         let Some((target, info)) = staged(found)? else {
@@ -223,7 +223,7 @@ impl Pass<'_> {
         let presence = said(found.presence())?;
         let cli = said(found.runtime_cli())?;
         let mut seen = ObservedVolume {
-            is_half: found.shape == Shape::Half,
+            is_half: found.completeness == Completeness::TargetEntryMissing,
             is_kata_layout: found.is_kata_layout,
             users: record.as_ref().map(users_with_life),
             has_stray_record: !others.is_empty(),
@@ -242,7 +242,7 @@ impl Pass<'_> {
 }
 
 /// Takes all of a volume away, and with it its lock.
-fn remove(context: &Context<'_>, found: &FoundVolume, lock: Lock) -> Result<(), Cause> {
+fn remove(context: &Context<'_>, found: &SurveyedVolume, lock: Lock) -> Result<(), Cause> {
     let paths = found.target().map(|target| context.crust.paths_of(target));
     context.crust.remove(found)?;
     context.state.retire(lock, LockName::Volume(found.digest))?;
@@ -253,14 +253,14 @@ fn remove(context: &Context<'_>, found: &FoundVolume, lock: Lock) -> Result<(), 
 }
 
 /// Takes parts away from a volume, under its lock. What stays is in all of its entries then.
-fn remove_parts(found: FoundVolume, parts: &[&Part]) -> Result<(), Cause> {
+fn remove_parts(found: SurveyedVolume, parts: &[&Part]) -> Result<(), Cause> {
     let record = found.record()?;
     let Some(volume) = found.into_volume()? else {
         return Ok(());
     };
     let has_users = |part: &&Part| matches!(part, Part::User(_) | Part::Copy);
     if !parts.iter().all(has_users) {
-        return Ok(volume.forget_users()?);
+        return Ok(volume.clear_users()?);
     }
     let Some(mut record) = record else {
         return Ok(());
@@ -286,10 +286,10 @@ fn of(target: &TargetPath, part: Part) -> StateItem {
 }
 
 /// It as a whole.
-fn item(found: &FoundVolume) -> StateItem {
+fn item(found: &SurveyedVolume) -> StateItem {
     match found.target() {
         Some(target) => StateItem::Volume(target.clone()),
-        None => StateItem::Entry(found.place().to_owned()),
+        None => StateItem::Entry(found.entry_path().to_owned()),
     }
 }
 
@@ -300,11 +300,11 @@ fn is_same(path: &Path, program: &Path) -> bool {
 }
 
 /// Returns what was staged; `None` if nothing has to be known of it.
-fn staged(found: &FoundVolume) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
+fn staged(found: &SurveyedVolume) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
     match &found.info {
         Ok(info) => Ok(info.target_path.as_ref().map(|target| (target, info))),
         Err(_) if found.is_kata_layout => Ok(None),
-        Err(_) if found.is_nameless() && !has_dead_users(found)? => Ok(None),
+        Err(_) if found.lacks_target_path() && !has_dead_users(found)? => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -313,7 +313,7 @@ fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
     read.map_err(|error| error.to_string())
 }
 
-fn has_dead_users(found: &FoundVolume) -> Result<bool, String> {
+fn has_dead_users(found: &SurveyedVolume) -> Result<bool, String> {
     let record = said(found.record())?;
     let users = record.as_ref().map_or(Vec::new(), users_with_life);
     Ok(users.iter().any(|(_, life)| *life != Life::Lives))

@@ -17,7 +17,7 @@ fn named(path: &[u8]) -> Option<String> {
 
 #[test]
 fn a_name_is_the_path_in_padded_base64url() {
-    // base64.urlsafe_b64encode of Python.
+    // The expected names are from Python's base64.urlsafe_b64encode.
     for (path, expected) in [
         (&b"/a"[..], "L2E="),
         (b"/ab", "L2Fi"),
@@ -37,7 +37,7 @@ fn a_path_whose_name_would_be_too_long_has_no_entry() {
     let of_length = |length: usize| [&b"/"[..], &vec![b'x'; length - 1]].concat();
     assert_eq!(named(&of_length(189)).unwrap().len(), 252);
     assert_eq!(named(&of_length(190)), None);
-    let node = Node::new(true);
+    let node = TestNode::new(true);
     let long = TargetPath::new(OsStr::from_bytes(&of_length(300))).unwrap();
     assert!(node.staged.volume(&long).unwrap().is_none());
     assert_eq!(node.staged.record(&long).unwrap(), None);
@@ -45,13 +45,13 @@ fn a_path_whose_name_would_be_too_long_has_no_entry() {
 }
 
 /// A node whose kubelet directory, `kubelet`, is a link to `data`.
-struct Node {
+struct TestNode {
     staged: CrustDirectory,
     root: PathBuf,
     _guard: tempfile::TempDir,
 }
 
-impl Node {
+impl TestNode {
     fn new(kata_layout: bool) -> Self {
         let guard = tempfile::tempdir().unwrap();
         let root = guard.path().canonicalize().unwrap();
@@ -64,7 +64,7 @@ impl Node {
             ..Config::default()
         };
         Self {
-            staged: CrustDirectory::with_katas(&config, &root.join("kata")),
+            staged: CrustDirectory::with_kata_root(&config, &root.join("kata")),
             root,
             _guard: guard,
         }
@@ -93,9 +93,9 @@ impl Node {
 }
 
 #[test]
-fn a_volume_is_found_only_where_the_layout_is_read() {
+fn a_volume_is_found_only_if_katas_layout_is_configured() {
     for kata_layout in [true, false] {
-        let node = Node::new(kata_layout);
+        let node = TestNode::new(kata_layout);
         let target = node.target("data/pods/a");
         assert!(!node.staged.may_hold_volumes().unwrap());
         node.add(&target, INFO);
@@ -113,24 +113,24 @@ fn a_volume_is_found_only_where_the_layout_is_read() {
 }
 
 #[test]
-fn a_volume_behind_kubelets_link_is_found_by_both_paths() {
-    let node = Node::new(true);
+fn a_volume_behind_a_link_to_the_kubelet_directory_is_found_by_both_paths() {
+    let node = TestNode::new(true);
     let (given, resolved) = (node.target("kubelet/pods/a"), node.target("data/pods/a"));
     node.add(&given, INFO);
     for path in [&given, &resolved] {
         let volume = node.staged.volume(path).unwrap().unwrap();
         assert_eq!(volume.target(), &given);
-        let index = node.staged.staged_digests().unwrap();
-        assert_eq!(index.lengths_of(path), [path.length()]);
+        let digests = node.staged.staged_digests().unwrap();
+        assert_eq!(digests.lengths_of(path), [path.length()]);
     }
     node.staged.unstage(&resolved).unwrap();
     assert!(node.staged.volume(&given).unwrap().is_none());
-    // Another link than kubelet's.
+    // A link that isn't a kubelet directory.
     symlink("data", node.root.join("other")).unwrap();
     node.add(&node.target("other/pods/b"), INFO);
     let other = node.staged.volume(&node.target("data/pods/b")).unwrap();
     assert!(other.is_none());
-    // A link below: kubelet's directory alone doesn't lead there.
+    // A link below the kubelet directory.
     symlink("a", node.root.join("data/pods/alias")).unwrap();
     std::fs::create_dir(node.root.join("data/pods/a")).unwrap();
     node.add(&node.target("kubelet/pods/alias"), INFO);
@@ -139,20 +139,22 @@ fn a_volume_behind_kubelets_link_is_found_by_both_paths() {
 }
 
 #[test]
-fn the_runtimes_files_stand_beside_katas_and_go_with_the_entry() {
-    let node = Node::new(true);
+fn our_files_are_beside_katas_and_are_removed_with_the_entry() {
+    let node = TestNode::new(true);
     let target = node.target("kubelet/pods/a");
     node.add(&target, INFO);
     let volume = node.staged.volume(&target).unwrap().unwrap();
     volume.write_record(&record()).unwrap();
-    volume.publish_cli(Path::new("/usr/sbin/runcrust")).unwrap();
+    volume
+        .write_runtime_cli(Path::new("/usr/sbin/runcrust"))
+        .unwrap();
     let cli = std::fs::read(node.file(&target, RUNTIME_CLI)).unwrap();
     assert_eq!(cli, b"/usr/sbin/runcrust\n");
     let resolved = node.target("data/pods/a");
     assert_eq!(node.staged.record(&resolved).unwrap(), Some(record()));
-    volume.forget_users().unwrap();
+    volume.clear_users().unwrap();
     assert!(!node.file(&target, RECORD).exists());
-    // Kata's runtime writes a file named after its sandbox.
+    // Kata's runtime writes a file that is named after its sandbox.
     std::fs::write(node.file(&target, "0123abcd"), "").unwrap();
     assert!(node.staged.volume(&target).unwrap().is_some());
     node.staged.unstage(&target).unwrap();
@@ -162,8 +164,8 @@ fn the_runtimes_files_stand_beside_katas_and_go_with_the_entry() {
 }
 
 #[test]
-fn a_name_of_the_greatest_length_is_removed_too() {
-    let node = Node::new(true);
+fn an_entry_with_the_longest_name_can_be_removed() {
+    let node = TestNode::new(true);
     let at = node.root.join("data/pods");
     let fill = 189 - at.as_os_str().len() - 1;
     let target = TargetPath::new(at.join("x".repeat(fill))).unwrap();
@@ -175,8 +177,8 @@ fn a_name_of_the_greatest_length_is_removed_too() {
 }
 
 #[test]
-fn both_layouts_of_one_volume_must_agree() {
-    let node = Node::new(true);
+fn a_volume_in_both_layouts_has_to_have_the_same_metadata() {
+    let node = TestNode::new(true);
     let target = node.target("kubelet/pods/a");
     let info = MountInfo {
         target_path: Some(target.clone()),
@@ -187,7 +189,10 @@ fn both_layouts_of_one_volume_must_agree() {
     node.staged.stage(&target, &info).unwrap();
     for path in [&target, &node.target("data/pods/a")] {
         let volume = node.staged.volume(path).unwrap().unwrap();
-        assert!(!volume.is_kata_layout(), "the crust directory's counts");
+        assert!(
+            !volume.is_kata_layout(),
+            "the crust directory takes precedence"
+        );
         assert_eq!(volume.info(), &info);
     }
     for (from, to) in [
@@ -199,7 +204,7 @@ fn both_layouts_of_one_volume_must_agree() {
         let error = node.staged.volume(&target).unwrap_err().to_string();
         let katas = node.file(&target, MOUNT_INFO).display().to_string();
         assert!(
-            error.contains(&katas) && error.contains("different things"),
+            error.contains(&katas) && error.contains("different volumes"),
             "{error}"
         );
         let again = node.staged.stage(&target, &info).unwrap_err().to_string();
@@ -210,8 +215,8 @@ fn both_layouts_of_one_volume_must_agree() {
 }
 
 #[test]
-fn an_entry_without_its_file_is_refused() {
-    let node = Node::new(true);
+fn an_entry_without_mount_info_is_refused() {
+    let node = TestNode::new(true);
     let target = node.target("data/pods/a");
     node.add(&target, INFO);
     std::fs::remove_file(node.file(&target, MOUNT_INFO)).unwrap();
