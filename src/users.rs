@@ -1,6 +1,6 @@
 //! Formats the users of a volume as JSON and for tables.
 
-use crust_state::Life;
+use crust_state::ProcessState;
 use crust_state::record::{User, UserKind};
 use serde::{Serialize as _, Serializer};
 use serde_json::{Value, json};
@@ -53,11 +53,11 @@ pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
 
 /// Returns whether a process is alive (`lives`, `ended` or `unknown`), and how that is known or why it isn't. The second
 /// text is empty for a live process.
-pub(crate) fn describe_life(life: &Life) -> (&'static str, String) {
+pub(crate) fn describe_life(life: &ProcessState) -> (&'static str, String) {
     match life {
-        Life::Lives => ("lives", String::new()),
-        Life::Ended(end) => ("ended", end.to_string()),
-        Life::Unknown(why) => ("unknown", why.clone()),
+        ProcessState::Alive => ("lives", String::new()),
+        ProcessState::Ended(end) => ("ended", end.to_string()),
+        ProcessState::Unknown(why) => ("unknown", why.clone()),
     }
 }
 

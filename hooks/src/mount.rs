@@ -90,7 +90,7 @@ pub(crate) fn into_sandbox(
     container: &ContainerState,
     arguments: &SandboxArgs,
 ) -> Result<()> {
-    let process = Process::of(container.pid)
+    let process = Process::from_pid(container.pid)
         .with_context(|| format!("process {} of the new sandbox", container.pid))?;
     let sandbox = Sandbox::open_during_create(&container.id, container.pid, &arguments.rootfs)?;
     let mut record = SandboxRecord {

@@ -47,7 +47,7 @@ pub mod trust;
 pub use config::{Config, DelegateKind};
 pub use crust::{CrustDirectory, Volume};
 pub use info::MountInfo;
-pub use process::{End, Life, Process};
+pub use process::{EndReason, Process, ProcessState};
 pub use sentence::sentence;
 pub use state_directory::StateDirectory;
 pub use target::{Digest, TargetPath, TargetPathError};

@@ -1,4 +1,4 @@
-//! Processes that outlive a pid: what a record keeps to know one again.
+//! The identity of a process in a record, which stays valid when the pid is reused.
 
 use std::fmt;
 use std::io;
@@ -12,27 +12,28 @@ use serde::{Deserialize, Serialize};
 
 use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 
-/// A process as a record names it. A pid alone may have been given to another process since; with
-/// the start time and the boot id it names this one, as far as the kernel's clock ticks (10 ms)
-/// can tell. Where being wrong would matter, a pidfd and the sandbox's own id decide.
+/// A process in a record. The pid alone may have been reused by another process. With the start time and the boot id, it
+/// is unique as far as the resolution of the kernel's clock ticks (10 ms) allows. Callers for whom that isn't enough
+/// compare a pidfd and the sandbox's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
-    /// In the host's pid namespace.
+    /// The pid in the host's pid namespace.
     pub pid: i32,
-    /// Field 22 of `/proc/<pid>/stat`, clock ticks since boot.
+    /// The start time in clock ticks since boot: field 22 of `/proc/<pid>/stat`.
     pub start_time: u64,
-    /// `/proc/sys/kernel/random/boot_id`.
+    /// The content of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
-    /// The pid namespace of the pid (`/proc/self/ns/pid`): in another one the pid means nothing.
+    /// The inode of the pid namespace that `pid` is in (`/proc/self/ns/pid`). In another one, `pid` isn't valid.
+    /// Records of early versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_namespace: Option<u64>,
 }
 
 impl Process {
-    /// The process that has `pid` now.
-    pub fn of(pid: i32) -> io::Result<Self> {
-        let stat = stat_of(pid)?;
+    /// Returns the process that has `pid` now.
+    pub fn from_pid(pid: i32) -> io::Result<Self> {
+        let stat = read_stat(pid)?;
         let Some(stat) = Stat::parse(&stat) else {
             return Err(io::Error::other(format!("/proc/{pid}/stat can't be read")));
         };
@@ -44,116 +45,120 @@ impl Process {
         })
     }
 
-    /// The calling process. It stays the same process over an `execve`.
+    /// Returns the calling process. It stays the same process across an `execve`.
     pub fn current() -> io::Result<Self> {
-        Self::of(rustix::process::getpid().as_raw_nonzero().get())
+        Self::from_pid(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// Whether it still runs. A zombie doesn't: it has left its namespaces and holds no mount; but
-    /// one whose other threads live does (`pthread_exit(3)` in `main`).
+    /// Returns whether the process is alive, or may be. A zombie isn't: it has left its namespaces and keeps no mount.
+    /// But a process whose other threads run is alive, even if its first thread has ended (`pthread_exit(3)` in `main`).
     ///
-    /// So does one that can't be looked at: what its death would allow can't be undone.
+    /// A process in an unknown state counts as alive, because what is done after its end can't be undone.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !matches!(self.life(), Life::Ended(_))
+        !matches!(self.state(), ProcessState::Ended(_))
     }
 
-    /// The same with its reason.
+    /// Returns the state of the process, with the reason if it has ended or if the state is unknown.
     #[must_use]
-    pub fn life(&self) -> Life {
+    pub fn state(&self) -> ProcessState {
         let boot = boot_id();
         if matches!(&boot, Ok(boot) if *boot != self.boot_id) {
-            return Life::Ended(End::OtherBoot);
+            return ProcessState::Ended(EndReason::Rebooted);
         }
         if self.pid_namespace.is_some() && self.pid_namespace != pid_namespace() {
             let pid = self.pid;
-            return Life::Unknown(format!("process {pid} is of another pid namespace"));
+            return ProcessState::Unknown(format!("process {pid} is of another pid namespace"));
         }
-        match (self.look(), boot) {
-            (Life::Lives, Err(error)) => Life::Unknown(format!("{BOOT_ID}: {error}")),
-            (life, _) => life,
+        let state = self.state_by_stat(read_stat(self.pid), || pid_exists(self.pid));
+        match (state, boot) {
+            (ProcessState::Alive, Err(error)) => {
+                ProcessState::Unknown(format!("{BOOT_ID}: {error}"))
+            }
+            (state, _) => state,
         }
     }
 
-    fn look(&self) -> Life {
-        self.judge(stat_of(self.pid), || is_there(self.pid))
-    }
-
-    /// `is_there`: whether the kernel knows the pid, whatever `/proc` shows.
-    fn judge(&self, stat: io::Result<Vec<u8>>, is_there: impl FnOnce() -> bool) -> Life {
+    /// Returns the state by the content of `/proc/<pid>/stat`, without a check of the boot and the pid namespace.
+    /// `pid_exists` returns whether the kernel knows the pid, even if `/proc` doesn't show it.
+    fn state_by_stat(
+        &self,
+        stat: io::Result<Vec<u8>>,
+        pid_exists: impl FnOnce() -> bool,
+    ) -> ProcessState {
         let pid = self.pid;
         match stat {
             Ok(stat) => match Stat::parse(&stat) {
-                Some(stat) if stat.start_time != self.start_time => Life::Ended(End::Reused(pid)),
-                Some(stat) if !stat.is_of_the_living() => Life::Ended(End::Gone(pid)),
-                Some(_) => Life::Lives,
-                None => Life::Unknown(format!("/proc/{pid}/stat can't be understood")),
+                Some(stat) if stat.start_time != self.start_time => {
+                    ProcessState::Ended(EndReason::PidReused(pid))
+                }
+                Some(stat) if !stat.is_alive() => ProcessState::Ended(EndReason::Exited(pid)),
+                Some(_) => ProcessState::Alive,
+                None => ProcessState::Unknown(format!("/proc/{pid}/stat can't be parsed")),
             },
-            // ESRCH: it went while it was being read.
+            // ESRCH: the process ended while the file was being read.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
-                Life::Ended(End::Gone(pid))
+                ProcessState::Ended(EndReason::Exited(pid))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if is_there() {
-                    return Life::Unknown(format!(
-                        "process {pid} is there and not in /proc; hint: is that mounted with hidepid=?"
+                if pid_exists() {
+                    return ProcessState::Unknown(format!(
+                        "process {pid} exists, but /proc doesn't show it; hint: is /proc mounted with hidepid=?"
                     ));
                 }
-                Life::Ended(End::Gone(pid))
+                ProcessState::Ended(EndReason::Exited(pid))
             }
-            Err(error) => Life::Unknown(format!("/proc/{pid}/stat: {error}")),
+            Err(error) => ProcessState::Unknown(format!("/proc/{pid}/stat: {error}")),
         }
     }
 }
 
-/// The life of a recorded process.
+/// The state of a recorded process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Life {
-    /// It runs.
-    Lives,
-    /// It doesn't any more.
-    Ended(End),
-    /// It can't be looked at, and why.
+pub enum ProcessState {
+    Alive,
+    Ended(EndReason),
+    /// The state can't be determined, for this reason.
     Unknown(String),
 }
 
-/// How it is known that a process has ended.
+/// The evidence that a process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Nothing has its pid, or what is left of it.
-    Gone(i32),
-    /// Another process has its pid.
-    Reused(i32),
-    /// The node has booted since.
-    OtherBoot,
+pub enum EndReason {
+    /// No process has this pid, or only a zombie has it.
+    Exited(i32),
+    /// Another process has this pid now.
+    PidReused(i32),
+    /// The node has rebooted since.
+    Rebooted,
 }
 
-impl fmt::Display for End {
+impl fmt::Display for EndReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(pid) => write!(formatter, "process {pid} has ended"),
-            Self::Reused(pid) => write!(formatter, "pid {pid} is another process's by now"),
-            Self::OtherBoot => formatter.write_str("it is from before the node's last boot"),
+            Self::Exited(pid) => write!(formatter, "process {pid} has ended"),
+            Self::PidReused(pid) => write!(formatter, "pid {pid} belongs to another process now"),
+            Self::Rebooted => formatter.write_str("it is from before the node's last boot"),
         }
     }
 }
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The calling process's pid as `/proc` has it: in a container's own hook the pid namespace is the
-/// container's, but `/proc` is the host's still.
+/// Returns the pid of the calling process in `/proc`. In a createContainer hook, the pid namespace is the container's,
+/// but `/proc` is still the host's.
 pub(crate) fn own_pid() -> u32 {
-    /// With the pid that the kernel tells: a child has another.
-    static KNOWN: OnceLock<(u32, u32)> = OnceLock::new();
-    let own = std::process::id();
-    let of_proc = || {
+    /// The pid by getpid(2), and that in `/proc`. The first one shows whether a forked child calls.
+    static CACHED: OnceLock<(u32, u32)> = OnceLock::new();
+    let getpid = std::process::id();
+    let pid_in_proc = || {
         let link = std::fs::read_link("/proc/self").ok();
         let pid = link.and_then(|pid| pid.to_str()?.parse().ok());
-        pid.unwrap_or(own)
+        pid.unwrap_or(getpid)
     };
-    match KNOWN.get_or_init(|| (own, of_proc())) {
-        (of, pid) if *of == own => *pid,
-        _ => of_proc(),
+    match CACHED.get_or_init(|| (getpid, pid_in_proc())) {
+        (cached, pid) if *cached == getpid => *pid,
+        _ => pid_in_proc(),
     }
 }
 
@@ -161,40 +166,39 @@ fn pid_namespace() -> Option<u64> {
     Some(stat("/proc/self/ns/pid").ok()?.st_ino)
 }
 
-/// A `/proc` that is mounted with `hidepid=` doesn't show processes that may do more than this one;
-/// kill(2) doesn't ask it.
-pub(crate) fn is_there(pid: impl TryInto<i32>) -> bool {
+/// Returns whether a process or a zombie has this pid. This asks kill(2), because a `/proc` that is mounted with
+/// `hidepid=` doesn't show processes with more privileges than this one.
+fn pid_exists(pid: impl TryInto<i32>) -> bool {
     let pid = pid.try_into().ok().filter(|pid| *pid > 0);
     pid.and_then(Pid::from_raw)
         .is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Whether whoever has this pid by now can still do anything. One that has ended, and that nobody has
-/// waited for, is there still.
-pub(crate) fn runs(pid: u32) -> bool {
-    match stat_of(pid) {
-        Ok(stat) => Stat::parse(&stat).is_none_or(|stat| stat.is_of_the_living()),
-        Err(_) => is_there(pid),
+/// Returns whether a process with this pid is alive, or may be. A zombie isn't.
+pub(crate) fn is_running(pid: u32) -> bool {
+    match read_stat(pid) {
+        Ok(stat) => Stat::parse(&stat).is_none_or(|stat| stat.is_alive()),
+        Err(_) => pid_exists(pid),
     }
 }
 
-fn stat_of(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
+fn read_stat(pid: impl fmt::Display) -> io::Result<Vec<u8>> {
     bounded::read(Path::new(&format!("/proc/{pid}/stat")), MAX_KERNEL_VALUE)
 }
 
-/// Returns the id of this boot of the node.
+/// Returns the id of the node's current boot.
 pub(crate) fn boot_id() -> io::Result<String> {
-    /// No process outlives it.
-    static KNOWN: OnceLock<String> = OnceLock::new();
-    if let Some(known) = KNOWN.get() {
-        return Ok(known.clone());
+    /// Cached for the life of the process, which can't outlive the boot.
+    static CACHED: OnceLock<String> = OnceLock::new();
+    if let Some(cached) = CACHED.get() {
+        return Ok(cached.clone());
     }
     let mut text = bounded::read_to_string(Path::new(BOOT_ID), MAX_KERNEL_VALUE)?;
     text.truncate(text.trim_end().len());
-    Ok(KNOWN.get_or_init(|| text).clone())
+    Ok(CACHED.get_or_init(|| text).clone())
 }
 
-/// The fields of `/proc/<pid>/stat` that matter.
+/// The fields of `/proc/<pid>/stat` that are used.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: u8,
@@ -203,8 +207,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// The command's name is in parentheses and may hold anything, parentheses too:
-    /// `proc_pid_stat(5)`.
+    /// Parses the file as `proc_pid_stat(5)` describes it. The name of the command is in parentheses, and may contain any
+    /// byte, parentheses too.
     fn parse(stat: &[u8]) -> Option<Self> {
         let close = stat.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
@@ -217,7 +221,7 @@ impl Stat {
         })
     }
 
-    fn is_of_the_living(&self) -> bool {
+    fn is_alive(&self) -> bool {
         match self.state {
             b'Z' => self.threads > 1,
             state => !matches!(state, b'X' | b'x'),
@@ -230,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_may_look_like_fields() {
+    fn a_command_name_that_looks_like_fields_is_skipped() {
         let stat = b"7 (a) R 1 (x)) S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 6 0 4242 9 9";
         let expected = Stat {
             state: b'S',
@@ -243,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_lives_with_its_last_thread() {
-        for (state, threads, lives) in [
+    fn a_process_is_alive_until_its_last_thread_ends() {
+        for (state, threads, alive) in [
             (b'S', 1, true),
             (b'D', 1, true),
             (b'Z', 2, true),
@@ -257,22 +261,23 @@ mod tests {
                 threads,
                 start_time: 1,
             };
-            assert_eq!(stat.is_of_the_living(), lives, "{stat:?}");
+            assert_eq!(stat.is_alive(), alive, "{stat:?}");
         }
     }
 
     #[test]
     fn a_process_hidden_by_proc_has_ended_only_if_its_pid_is_free() {
         let process = Process::current().unwrap();
-        let judge = |errno: Errno, is_there| process.judge(Err(errno.into()), || is_there);
-        let gone = Life::Ended(End::Gone(process.pid));
-        assert_eq!(judge(Errno::NOENT, false), gone);
-        assert_eq!(judge(Errno::SRCH, true), gone);
-        for life in [judge(Errno::NOENT, true), judge(Errno::ACCESS, false)] {
-            assert!(matches!(life, Life::Unknown(_)), "{life:?}");
+        let state =
+            |errno: Errno, pid_exists| process.state_by_stat(Err(errno.into()), || pid_exists);
+        let exited = ProcessState::Ended(EndReason::Exited(process.pid));
+        assert_eq!(state(Errno::NOENT, false), exited);
+        assert_eq!(state(Errno::SRCH, true), exited);
+        for state in [state(Errno::NOENT, true), state(Errno::ACCESS, false)] {
+            assert!(matches!(state, ProcessState::Unknown(_)), "{state:?}");
         }
-        assert!(is_there(process.pid) && is_there(1));
-        assert!(![i32::MAX, 0, -1].into_iter().any(is_there));
+        assert!(pid_exists(process.pid) && pid_exists(1));
+        assert!(![i32::MAX, 0, -1].into_iter().any(pid_exists));
     }
 
     #[test]
@@ -281,37 +286,42 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let process = Process::of(child.id().cast_signed()).unwrap();
+        let process = Process::from_pid(child.id().cast_signed()).unwrap();
         assert!(process.is_alive());
-        assert!(runs(child.id()));
+        assert!(is_running(child.id()));
         let other = Process {
             start_time: process.start_time + 1,
             ..process.clone()
         };
         let pid = process.pid;
-        assert_eq!(other.life(), Life::Ended(End::Reused(pid)));
+        assert_eq!(
+            other.state(),
+            ProcessState::Ended(EndReason::PidReused(pid))
+        );
         assert!(!other.is_alive(), "the pid was given to another process");
         let rebooted = Process {
             boot_id: "0".into(),
             ..process.clone()
         };
         assert!(!rebooted.is_alive(), "the record is from before a reboot");
-        assert_eq!(rebooted.life(), Life::Ended(End::OtherBoot));
+        assert_eq!(rebooted.state(), ProcessState::Ended(EndReason::Rebooted));
         let elsewhere = Process {
             pid: i32::MAX,
             pid_namespace: Some(1),
             ..process.clone()
         };
-        assert!(elsewhere.is_alive(), "that can't be told from here");
-        assert!(matches!(elsewhere.life(), Life::Unknown(why) if why.contains("pid namespace")));
+        assert!(elsewhere.is_alive(), "unknown counts as alive");
+        assert!(
+            matches!(elsewhere.state(), ProcessState::Unknown(why) if why.contains("pid namespace"))
+        );
         child.kill().unwrap();
-        // Not waited for yet: it is running its last instructions, or a zombie.
+        // Its parent hasn't waited for it yet: it runs its last instructions, or is a zombie.
         while process.is_alive() {
             std::thread::yield_now();
         }
-        assert!(!runs(child.id()), "nobody has asked for its end");
+        assert!(!is_running(child.id()), "a zombie isn't running");
         child.wait().unwrap();
-        assert_eq!(process.life(), Life::Ended(End::Gone(pid)));
-        assert!(!runs(u32::MAX), "no pid is as large");
+        assert_eq!(process.state(), ProcessState::Ended(EndReason::Exited(pid)));
+        assert!(!is_running(u32::MAX), "no pid is that large");
     }
 }

@@ -6,7 +6,7 @@ use crust_blockfs::resize::Limits;
 use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_state::lock::{LockError, LockName};
 use crust_state::record::{User, VolumeRecord};
-use crust_state::{Life, TargetPath};
+use crust_state::{ProcessState, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
@@ -40,7 +40,7 @@ pub struct Inspection {
 pub struct ObservedUser {
     pub user: User,
     /// Whether the user's process is alive.
-    pub life: Life,
+    pub life: ProcessState,
     /// The mount points of the volume's file system in the user's mount namespace.
     pub mount_points: Vec<PathBuf>,
 }
@@ -90,7 +90,7 @@ pub fn inspect(context: &Context<'_>, overview: VolumeOverview) -> Inspection {
 fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
     let observed = users_with_life(record).into_iter().map(|(user, life)| {
         let mounts = match life {
-            Life::Lives => mountinfo::read(user.process.pid).unwrap_or_default(),
+            ProcessState::Alive => mountinfo::read(user.process.pid).unwrap_or_default(),
             _ => Vec::new(),
         };
         let mounts = mounts

@@ -4,7 +4,7 @@ use crust_blockfs::DeviceNumber;
 use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::files::FileError;
 use crust_state::record::{User, VolumeRecord};
-use crust_state::{Life, MountInfo, TargetPath};
+use crust_state::{MountInfo, ProcessState, TargetPath};
 
 use super::context::Context;
 use super::plan::check_disk;
@@ -53,7 +53,7 @@ impl VolumeOverview {
         };
         let cli = found.runtime_cli();
         let has_cli = !matches!(cli, Ok(None));
-        let lives: Vec<&Life> = users.iter().map(|(_, life)| life).collect();
+        let lives: Vec<&ProcessState> = users.iter().map(|(_, life)| life).collect();
         let state = defect(&found).map_or_else(
             || state(record.as_ref().map(Option::is_some), &lives, has_cli),
             VolumeState::Broken,
@@ -103,15 +103,15 @@ impl VolumeOverview {
 }
 
 /// Returns the recorded users, each with whether its process is alive.
-pub(super) fn users_with_life(record: &VolumeRecord) -> Vec<(User, Life)> {
+pub(super) fn users_with_life(record: &VolumeRecord) -> Vec<(User, ProcessState)> {
     let users = record.users.iter();
     users
-        .map(|user| (user.clone(), user.process.life()))
+        .map(|user| (user.clone(), user.process.state()))
         .collect()
 }
 
-pub(super) fn may_be_live((_, life): &(User, Life)) -> bool {
-    !matches!(life, Life::Ended(_))
+pub(super) fn may_be_live((_, life): &(User, ProcessState)) -> bool {
+    !matches!(life, ProcessState::Ended(_))
 }
 
 /// Returns the defect for which a container with this volume would be refused; `None` if its entries are sound.
@@ -135,18 +135,18 @@ pub(super) fn defect(found: &SurveyedVolume) -> Option<String> {
 /// Returns the state of a volume whose entries are sound. `has_record` is the error if its record can't be read.
 pub(super) fn state(
     has_record: Result<bool, &String>,
-    users: &[&Life],
+    users: &[&ProcessState],
     has_cli: bool,
 ) -> VolumeState {
     let has_record = match has_record {
         Ok(has_record) => has_record,
         Err(error) => return VolumeState::Uncertain(error.clone()),
     };
-    if users.contains(&&Life::Lives) {
+    if users.contains(&&ProcessState::Alive) {
         return VolumeState::InUse;
     }
     let mut unknown = users.iter().filter_map(|life| match life {
-        Life::Unknown(why) => Some(why.clone()),
+        ProcessState::Unknown(why) => Some(why.clone()),
         _ => None,
     });
     match unknown.next() {
@@ -160,21 +160,26 @@ pub(super) fn state(
 
 #[cfg(test)]
 mod tests {
-    use crust_state::End;
+    use crust_state::EndReason;
 
     use super::*;
 
     #[test]
     fn a_live_user_means_in_use_and_an_unknown_one_means_uncertain() {
-        let dead = &Life::Ended(End::Gone(1));
-        let unknown = &Life::Unknown("process 7 is of another pid namespace".into());
+        let dead = &ProcessState::Ended(EndReason::Exited(1));
+        let unknown = &ProcessState::Unknown("process 7 is of another pid namespace".into());
         for (has_record, users, has_cli, expected) in [
             (Ok(false), &[][..], false, "staged"),
             (Ok(false), &[], true, "uncertain"),
             (Ok(true), &[], true, "staged"),
             (Ok(true), &[dead], true, "staged"),
             (Ok(true), &[dead, unknown], true, "uncertain"),
-            (Ok(true), &[unknown, dead, &Life::Lives], false, "in use"),
+            (
+                Ok(true),
+                &[unknown, dead, &ProcessState::Alive],
+                false,
+                "in use",
+            ),
             (
                 Err(&"runcrust.json: EOF".to_owned()),
                 &[],

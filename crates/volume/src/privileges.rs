@@ -140,7 +140,7 @@ fn needed(step: Operation, before: &CapsHashSet) -> Option<CapsHashSet> {
 mod tests {
     use std::process::Command;
 
-    use crust_state::{Life, Process};
+    use crust_state::{Process, ProcessState};
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
     use super::*;
@@ -223,10 +223,10 @@ mod tests {
     #[test]
     fn whom_a_step_cannot_see_it_does_not_take_for_dead() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id().cast_signed()).unwrap();
+        let process = Process::from_pid(child.id().cast_signed()).unwrap();
         let hidden = std::thread::spawn(move || {
             hide_processes();
-            let look = || STEPS.map(|(_, step)| with_lowered(step, || process.life()).unwrap());
+            let look = || STEPS.map(|(_, step)| with_lowered(step, || process.state()).unwrap());
             let alive = look();
             child.kill().unwrap();
             child.wait().unwrap();
@@ -236,14 +236,14 @@ mod tests {
         for ((name, step), life) in STEPS.into_iter().zip(alive) {
             let sees = step.needs().contains(&Capability::CAP_SYS_PTRACE);
             let is_right = match &life {
-                Life::Lives => sees,
-                Life::Unknown(why) => !sees && why.contains("hidepid="),
-                Life::Ended(_) => false,
+                ProcessState::Alive => sees,
+                ProcessState::Unknown(why) => !sees && why.contains("hidepid="),
+                ProcessState::Ended(_) => false,
             };
             assert!(is_right, "{name}: {life:?}");
         }
         for life in dead {
-            assert!(matches!(life, Life::Ended(_)), "{life:?}");
+            assert!(matches!(life, ProcessState::Ended(_)), "{life:?}");
         }
     }
 }

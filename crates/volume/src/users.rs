@@ -91,7 +91,7 @@ pub fn publish(
         let Some(locked) = context.lock_volume(target)? else {
             return Err(Cause::NotStaged(target.clone()));
         };
-        let process = Process::of(pid).map_err(|source| Cause::Process { pid, source })?;
+        let process = Process::from_pid(pid).map_err(|source| Cause::Process { pid, source })?;
         let mut record = locked.volume.record()?.ok_or(Cause::NotInUse)?;
         if !record.publish(id, process) {
             return Err(Cause::NotPending(id.to_owned()));

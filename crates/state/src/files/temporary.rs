@@ -9,7 +9,7 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::{BELOW, Directory, FileError, failed};
-use crate::process::{own_pid, runs};
+use crate::process::{is_running, own_pid};
 use crust_blockfs::openat2;
 
 /// Returns a new name, with a dot first, for what is to become `name`. A long name is cut.
@@ -136,7 +136,12 @@ impl Directory {
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
             directory: self,
-            making: judge(maker.pid, held.as_ref().map(drop), runs(maker.pid), age),
+            making: judge(
+                maker.pid,
+                held.as_ref().map(drop),
+                is_running(maker.pid),
+                age,
+            ),
             name,
             _held: held.ok(),
         }))

@@ -8,7 +8,7 @@ use crust_state::bundle::Absence;
 use crust_state::record::{User, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
-use crust_state::{End, Life, Process, TargetPath};
+use crust_state::{EndReason, Process, ProcessState, TargetPath};
 
 use super::report::Verdict::{self, Leave, Remove};
 use super::target_directory::Target;
@@ -59,11 +59,11 @@ pub(super) fn bundle(
 }
 
 /// The record of a process.
-pub(super) fn process(life: &Life) -> Option<Verdict> {
+pub(super) fn process(life: &ProcessState) -> Option<Verdict> {
     match life {
-        Life::Lives => None,
-        Life::Ended(end) => Some(Remove(end.to_string())),
-        Life::Unknown(why) => Some(Leave(why.clone())),
+        ProcessState::Alive => None,
+        ProcessState::Ended(end) => Some(Remove(end.to_string())),
+        ProcessState::Unknown(why) => Some(Leave(why.clone())),
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn owner(
     device: impl FnOnce() -> Devices,
 ) -> Option<Verdict> {
     if !is_of_this_boot {
-        return Some(Remove(End::OtherBoot.to_string()));
+        return Some(Remove(EndReason::Rebooted.to_string()));
     }
     match (has_entry, pod) {
         (Ok(true), _) | (Ok(false), Pod::Lives) => None,
@@ -110,7 +110,7 @@ pub(super) struct ObservedVolume {
     /// The entry is a driver's, that takes it away itself.
     pub(super) is_kata_layout: bool,
     /// The recorded users, and whether they live; `None` without a record.
-    pub(super) users: Option<Vec<(User, Life)>>,
+    pub(super) users: Option<Vec<(User, ProcessState)>>,
     /// See [`stray`].
     pub(super) stray_user: Option<User>,
     /// It has records that say something else than the one which counts.
@@ -142,7 +142,7 @@ impl ObservedVolume {
         self.stray_user.is_some()
             || users
                 .clone()
-                .any(|(_, life)| !matches!(life, Life::Ended(_)))
+                .any(|(_, life)| !matches!(life, ProcessState::Ended(_)))
     }
 
     fn has_record(&self) -> bool {
@@ -261,10 +261,10 @@ impl Pods {
     }
 
     fn add(&mut self, record: &SandboxRecord) {
-        match record.process.life() {
-            Life::Lives => self.live.push(record.pod_uid.clone()),
-            Life::Ended(_) => {}
-            Life::Unknown(why) => self.unsure.push((Some(record.pod_uid.clone()), why)),
+        match record.process.state() {
+            ProcessState::Alive => self.live.push(record.pod_uid.clone()),
+            ProcessState::Ended(_) => {}
+            ProcessState::Unknown(why) => self.unsure.push((Some(record.pod_uid.clone()), why)),
         }
     }
 

@@ -97,7 +97,7 @@ impl Pass<'_> {
     }
 
     fn sandbox(&mut self, record: &SandboxRecord) {
-        let look = |record: &SandboxRecord| decide::process(&record.process.life());
+        let look = |record: &SandboxRecord| decide::process(&record.process.state());
         let Some(verdict) = look(record) else {
             return;
         };

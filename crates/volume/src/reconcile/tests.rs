@@ -306,7 +306,7 @@ fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
     assert_eq!(node.reconcile(), (vec![], vec![]));
     let (_, users) = text.split_once("\"users\":[").unwrap();
     let user = users.strip_suffix("]}").unwrap();
-    let [own, parent] = [Process::current(), Process::of(parent())].map(Result::unwrap);
+    let [own, parent] = [Process::current(), Process::from_pid(parent())].map(Result::unwrap);
     let ended = user.replace("\"c\"", "\"d\"");
     let ended = ended.replace(&own.boot_id, "another");
     for users in [&*format!("{user},{ended}"), ""] {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crust_blockfs::DeviceNumber;
 use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::lock::{Lock, LockError, LockName};
-use crust_state::{Digest, Life, MountInfo, Process, TargetPath};
+use crust_state::{Digest, MountInfo, Process, ProcessState, TargetPath};
 use rustix::fs::stat;
 
 use super::decide::{Devices, ObservedVolume, Part, Pods, stray};
@@ -316,7 +316,7 @@ fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
 fn has_dead_users(found: &SurveyedVolume) -> Result<bool, String> {
     let record = said(found.record())?;
     let users = record.as_ref().map_or(Vec::new(), users_with_life);
-    Ok(users.iter().any(|(_, life)| *life != Life::Lives))
+    Ok(users.iter().any(|(_, life)| *life != ProcessState::Alive))
 }
 
 /// Whether the devices of a volume of which nobody on record lives are let go: those that it was

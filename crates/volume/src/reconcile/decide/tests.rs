@@ -1,7 +1,7 @@
 use std::io;
 
 use crust_state::record::{Superblock, UserKind, Version};
-use crust_state::{End, Process};
+use crust_state::{EndReason, Process};
 
 use super::*;
 
@@ -22,11 +22,11 @@ fn user(id: &str) -> User {
     }
 }
 
-fn unknown() -> Life {
-    Life::Unknown("process 7 is of another pid namespace".into())
+fn unknown() -> ProcessState {
+    ProcessState::Unknown("process 7 is of another pid namespace".into())
 }
 
-const DEAD: Life = Life::Ended(End::Gone(7));
+const DEAD: ProcessState = ProcessState::Ended(EndReason::Exited(7));
 
 /// A volume that nobody has used, whose target directory is there.
 fn seen() -> ObservedVolume {
@@ -43,7 +43,7 @@ fn seen() -> ObservedVolume {
     }
 }
 
-fn users<const N: usize>(users: [(&str, Life); N]) -> Vec<(User, Life)> {
+fn users<const N: usize>(users: [(&str, ProcessState); N]) -> Vec<(User, ProcessState)> {
     let users = users.into_iter();
     users.map(|(id, life)| (user(id), life)).collect()
 }
@@ -72,16 +72,16 @@ fn judged(seen: &ObservedVolume) -> Vec<String> {
 
 #[test]
 fn live_users_are_skipped_and_uncertain_ones_stay() {
-    assert_eq!(process(&Life::Lives), None);
+    assert_eq!(process(&ProcessState::Alive), None);
     assert_eq!(process(&DEAD), Some(Remove("process 7 has ended".into())));
     assert!(matches!(process(&unknown()), Some(Leave(_))));
     for (given, expected) in [
-        (users([("a", Life::Lives)]), &[][..]),
-        (users([("a", Life::Lives), ("b", DEAD)]), &["-b"]),
+        (users([("a", ProcessState::Alive)]), &[][..]),
+        (users([("a", ProcessState::Alive), ("b", DEAD)]), &["-b"]),
         (users([("a", unknown()), ("b", DEAD)]), &["?a", "-b"]),
         (users([("a", DEAD), ("b", DEAD)]), &["-a", "-b", "-record"]),
         (
-            users([("a", Life::Ended(End::OtherBoot))]),
+            users([("a", ProcessState::Ended(EndReason::Rebooted))]),
             &["-a", "-record"],
         ),
         (users([]), &["-record"]),
@@ -123,7 +123,7 @@ fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
         ..seen()
     };
     for (seen, expected) in [
-        (differs(users([("a", Life::Lives)])), &["-copy"][..]),
+        (differs(users([("a", ProcessState::Alive)])), &["-copy"][..]),
         (differs(users([("a", unknown())])), &["?a", "-copy"]),
         (differs(users([("a", DEAD)])), &["-a", "-record"]),
     ] {
@@ -138,7 +138,7 @@ fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
         );
     }
     // All copies are written with that.
-    let seen = differs(users([("a", Life::Lives), ("b", DEAD)]));
+    let seen = differs(users([("a", ProcessState::Alive), ("b", DEAD)]));
     assert_eq!(judged(&seen), ["-b"]);
 }
 
@@ -235,7 +235,7 @@ fn a_volume_without_its_target_goes_if_unneeded() {
         ),
         (
             ObservedVolume {
-                users: Some(users([("a", Life::Lives)])),
+                users: Some(users([("a", ProcessState::Alive)])),
                 ..gone.clone()
             },
             &[],
@@ -336,7 +336,7 @@ fn half_an_entry_goes_unless_in_use_or_its_pod_may_return() {
         ),
         (
             ObservedVolume {
-                users: Some(users([("a", Life::Lives)])),
+                users: Some(users([("a", ProcessState::Alive)])),
                 ..half.clone()
             },
             &[],
