@@ -1,4 +1,5 @@
-//! Files that others read while they are written: whole or not at all, and nobody else's.
+//! Directories and files of runcrust's state. Writes are atomic, because others may read a file meanwhile. Reads refuse
+//! files that others than root could have changed.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,109 +24,110 @@ pub(crate) use identity::is_in_memory;
 pub(crate) use lazy_directory::LazyDirectory;
 pub use temporary::{Leftover, LeftoverVisitor, MakerState};
 
-/// The largest file of somebody else's that is read.
+/// The size limit in bytes of a file that another program wrote.
 pub const MAX_FILE_SIZE: u64 = 64 * 1024;
 
-/// The largest record of our own: it grows with a container's mounts, and they with what a pod's
-/// author writes.
+/// The size limit in bytes of a record that runcrust wrote. A record grows with the number of a container's mounts,
+/// which the author of a pod chooses.
 pub const MAX_RECORD_SIZE: u64 = 16 * 1024 * 1024;
 
-/// Largest number of names that a listing collects: many times the number of a node's volumes and containers.
+/// The largest number of names that a listing collects. A node has far fewer volumes and containers.
 const MAX_NAMES: usize = 100_000;
 
-/// Fails at a symbolic link, and at a magic link of `/proc`.
-const HERE: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+/// Makes openat2(2) fail at symbolic links, and at the magic links of `/proc`.
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 
-/// And no way leads out of a directory.
-const BELOW: ResolveFlags = HERE.union(ResolveFlags::BENEATH);
+/// Makes openat2(2) fail at links, and at paths that lead out of the directory.
+const BENEATH: ResolveFlags = NO_LINKS.union(ResolveFlags::BENEATH);
 
-/// An open directory that belongs to root alone, and the path it was opened by (for messages).
+/// An open directory that only root can change.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
+    /// The path that the directory was opened by, for messages and [`Self::is_current`].
     path: PathBuf,
     identity: DirectoryIdentity,
 }
 
 impl Directory {
-    /// Opens the directory at `path`; `None` if there is none. Links on the way are followed
-    /// (`/var/run` is one), and all of it has to be root's; the last component must be a directory
-    /// itself.
+    /// Opens the directory at `path`. Returns `None` if it doesn't exist. Symbolic links on the way are followed (`/var/run`
+    /// is one), but the last component has to be a directory itself. Root has to own every component.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(untrusted(path, "is no directory of its own"));
+            return Err(untrusted(path, "doesn't name a directory"));
         };
-        let way =
-            trust::resolve_existing(parent, PathKind::Directory).map_err(|flaw| match flaw {
-                TrustError::Untrusted { path, reason } => untrusted(&path, reason),
-                TrustError::Lstat { path, source } => failed("lstat", &path, source),
-                // That it can be executed is asked of programs alone.
-                TrustError::TooManyLinks | TrustError::NotExecutable(_) => {
-                    failed("open", path, Errno::LOOP)
-                }
-            })?;
-        let Some(way) = way else {
+        let resolved = trust::resolve_existing(parent, PathKind::Directory);
+        let parent = resolved.map_err(|error| match error {
+            TrustError::Untrusted { path, reason } => untrusted(&path, reason),
+            TrustError::Lstat { path, source } => failed("lstat", &path, source),
+            // `NotExecutable` is an error of programs alone.
+            TrustError::TooManyLinks | TrustError::NotExecutable(_) => {
+                failed("open", path, Errno::LOOP)
+            }
+        })?;
+        let Some(parent) = parent else {
             return Ok(None);
         };
-        Self::open_at(fs::CWD, &way.join(name), path, HERE)
+        Self::open_at(fs::CWD, &parent.join(name), path, NO_LINKS)
     }
 
-    /// Opens `path`, made with mode 0700 where it is missing, parents too.
+    /// Opens the directory at `path`. Creates it with mode 0700 if it doesn't exist, and missing parents with mode 0755
+    /// minus the umask.
     pub fn create(path: &Path) -> Result<Self, FileError> {
         use std::os::unix::fs::DirBuilderExt;
-        if let Some(there) = Self::open(path)? {
-            return Ok(there);
+        if let Some(directory) = Self::open(path)? {
+            return Ok(directory);
         }
         if let Some(parent) = path.parent() {
-            // Not as the caller's umask would have it.
+            // A caller without a umask must not make them writable for others.
             let parents = std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
                 .create(parent);
             parents.map_err(|error| failed("mkdir", parent, error))?;
         }
-        let made = match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        let is_new = match std::fs::DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(failed("mkdir", path, error)),
         };
         let directory = Self::open(path)?.ok_or_else(|| failed("openat", path, Errno::NOENT))?;
-        directory.made(made)
+        directory.with_mode_if_new(is_new)
     }
 
-    /// Whatever the caller's umask took from a directory that was just made.
-    fn made(self, made: bool) -> Result<Self, FileError> {
-        if made && !self.identity.has_mode(Mode::RWXU) {
+    /// Sets the mode of a new directory to 0700, if the caller's umask has made it another one.
+    fn with_mode_if_new(self, is_new: bool) -> Result<Self, FileError> {
+        if is_new && !self.identity.has_mode(Mode::RWXU) {
             let set = fs::fchmod(&self.fd, Mode::RWXU);
             set.map_err(|error| failed("fchmod", &self.path, error))?;
         }
         Ok(self)
     }
 
-    /// Opens the directory `name` in this one; `None` if there is none.
+    /// Opens the directory `name` in this one. Returns `None` if it doesn't exist.
     pub fn open_directory(&self, name: &str) -> Result<Option<Self>, FileError> {
-        Self::open_at(&self.fd, Path::new(name), &self.path.join(name), BELOW)
+        Self::open_at(&self.fd, Path::new(name), &self.path.join(name), BENEATH)
     }
 
-    /// Opens the directory `name` in this one, made with mode 0700 where it is missing.
+    /// Opens the directory `name` in this one. Creates it with mode 0700 if it doesn't exist.
     pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
-        // Most are made once and asked for often.
+        // It usually exists.
         match self.open_directory(name)? {
-            Some(there) => Ok(there),
+            Some(directory) => Ok(directory),
             None => self.make_directory(name),
         }
     }
 
     fn make_directory(&self, name: &str) -> Result<Self, FileError> {
         let path = self.path.join(name);
-        let made = match fs::mkdirat(&self.fd, name, Mode::RWXU) {
+        let is_new = match fs::mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(error) => return Err(failed("mkdirat", &path, error)),
         };
         let directory = self.open_directory(name)?;
         let directory = directory.ok_or_else(|| failed("openat", &path, Errno::NOENT))?;
-        directory.made(made)
+        directory.with_mode_if_new(is_new)
     }
 
     fn open_at(
@@ -139,12 +141,12 @@ impl Directory {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                return Err(untrusted(path, "is a link or no directory"));
+                return Err(untrusted(path, "is a link or not a directory"));
             }
             Err(error) => return Err(failed("openat2", path, error)),
         };
         let stat = fs::fstat(&fd).map_err(|error| failed("fstat", path, error))?;
-        trust(path, stat.st_uid, stat.st_mode)?;
+        check_owner(path, stat.st_uid, stat.st_mode)?;
         Ok(Some(Self {
             fd,
             path: path.to_owned(),
@@ -152,29 +154,30 @@ impl Directory {
         }))
     }
 
-    /// Whether there may be anything in it. Each directory is one more link to this one, and a file system that doesn't
-    /// count them (btrfs, overlayfs) has one link to all; others are seen in the list, which is short without them.
+    /// Returns whether the directory may have entries. Each subdirectory adds a link to its parent's count, so that a
+    /// directory without subdirectories has two. Then the listing, which is short, shows whether there are other files.
+    /// btrfs and overlayfs don't count subdirectories: all directories have one link there, and may have entries.
     pub(crate) fn may_hold_entries(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
         if stat.st_nlink != 2 {
             return Ok(true);
         }
-        Ok(self.listed()?.next().transpose()?.is_some())
+        Ok(self.entries()?.next().transpose()?.is_some())
     }
 
-    /// Returns the path that it was opened by.
+    /// Returns the path that the directory was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the whole of a file; `None` if there is none. Refuses links, what isn't a regular
-    /// file, what root doesn't own or others can write, and more than [`MAX_FILE_SIZE`].
+    /// Reads a file. Returns `None` if it doesn't exist. Fails if it is a symbolic link or isn't a regular file, if root
+    /// doesn't own it, if others can write it, or if it is larger than [`MAX_FILE_SIZE`].
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
         self.read_up_to(MAX_FILE_SIZE, "is larger than 64 KiB", name)
     }
 
-    /// The same for a record of our own, of up to [`MAX_RECORD_SIZE`].
+    /// Reads a record of runcrust's as [`Self::read`] does, but with the limit [`MAX_RECORD_SIZE`].
     pub fn read_record(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
         self.read_up_to(MAX_RECORD_SIZE, "is larger than 16 MiB", name)
     }
@@ -186,17 +189,17 @@ impl Directory {
         name: &str,
     ) -> Result<Option<Vec<u8>>, FileError> {
         let path = self.path.join(name);
-        // Non-blocking: a fifo in a file's place must not hold the container's start up.
+        // NONBLOCK: a FIFO in the place of the file must not delay the start of a container.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = match openat2::open(&self.fd, name, flags, BELOW) {
+        let fd = match openat2::open(&self.fd, name, flags, BENEATH) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Err(untrusted(&path, "is a symbolic link")),
-            // A socket can't be opened at all.
-            Err(Errno::NXIO) => return Err(untrusted(&path, "is no regular file")),
+            // open(2) fails with ENXIO for a socket.
+            Err(Errno::NXIO) => return Err(untrusted(&path, "isn't a regular file")),
             Err(error) => return Err(failed("openat2", &path, error)),
         };
-        trust_file(&path, &fd)?;
+        check_file(&path, &fd)?;
         match bounded::read_open(&File::from(fd), limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
@@ -206,34 +209,34 @@ impl Directory {
         }
     }
 
-    /// A file that is there to be locked, made where it is missing.
+    /// Opens a lock file. Creates it if it doesn't exist.
     pub(crate) fn open_lock(&self, name: &str) -> Result<File, FileError> {
         let path = self.path.join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = openat2::open_or_create(&self.fd, name, flags, mode, BELOW)
+        let fd = openat2::open_or_create(&self.fd, name, flags, mode, BENEATH)
             .map_err(|error| failed("openat2", &path, error))?;
-        trust_file(&path, &fd)?;
+        check_file(&path, &fd)?;
         Ok(File::from(fd))
     }
 
-    /// The same if it is there, for a look.
+    /// Opens a lock file read-only. Returns `None` if it doesn't exist.
     pub(crate) fn find_lock(&self, name: &str) -> Result<Option<File>, FileError> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = match openat2::open(&self.fd, name, flags, BELOW) {
+        let fd = match openat2::open(&self.fd, name, flags, BENEATH) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed("openat2", &path, error)),
         };
-        trust_file(&path, &fd)?;
+        check_file(&path, &fd)?;
         Ok(Some(File::from(fd)))
     }
 
-    /// Writes a file (mode 0600) so that a reader finds the old content or the new, and a crash
-    /// one of them.
+    /// Writes a file atomically, with mode 0600. A reader finds the old content or the new one, also after a crash.
+    /// Blocks until the content is on the disk.
     ///
-    /// A record that couldn't be read again isn't written.
+    /// Fails if `bytes` are more than [`MAX_RECORD_SIZE`], because the file couldn't be read again.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
         if bytes.len() as u64 > MAX_RECORD_SIZE {
             let path = self.path.join(name);
@@ -241,14 +244,14 @@ impl Directory {
         }
         let temporary = temporary::name(name);
         let written = self.create_new(&temporary).and_then(|mut file| {
-            // A file system without locks has only the name to tell who is at it.
+            // On a file system without locks, the name alone shows which process writes the file.
             let _ = temporary::hold(&file);
             self.fill(&mut file, &temporary, bytes)?;
             fs::renameat(&self.fd, &temporary, &self.fd, name)
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
         });
         if written.is_err() {
-            // Its name is ours alone; the error that counts is the first.
+            // No other process uses this name. The first error is reported.
             let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
         }
         written?;
@@ -258,24 +261,24 @@ impl Directory {
     fn create_new(&self, name: &str) -> Result<File, FileError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        openat2::open_or_create(&self.fd, name, flags, mode, BELOW)
+        openat2::open_or_create(&self.fd, name, flags, mode, BENEATH)
             .map(File::from)
             .map_err(|error| failed("openat2", &self.path.join(name), error))
     }
 
-    /// Writes a new file, to the disk.
+    /// Writes the content of a new file, and waits until it is on the disk.
     fn fill(&self, file: &mut File, name: &str, bytes: &[u8]) -> Result<(), FileError> {
         let failed = |call| move |error: io::Error| failed(call, &self.path.join(name), error);
         file.write_all(bytes).map_err(failed("write"))?;
         file.sync_all().map_err(failed("fsync"))
     }
 
-    /// Adds the directory `name` with these files, whole: nobody sees it half made.
-    /// An entry that is there already stays as it is, and is an error (`EEXIST`).
+    /// Creates the directory `name` with these files atomically. Fails with `EEXIST` if `name` exists already, and leaves
+    /// that unchanged.
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         let added = self.make_directory(&temporary).and_then(|directory| {
-            // And with it all that is in it.
+            // The lock of the directory covers the files in it.
             let _ = temporary::hold(&directory.fd);
             for (name, bytes) in files {
                 let mut file = directory.create_new(name)?;
@@ -292,8 +295,8 @@ impl Directory {
         self.sync()
     }
 
-    /// Removes the directory `name` and the files in it; one that isn't there is fine. It leaves
-    /// its name at once, so that a crash leaves a dot-directory and never half an entry.
+    /// Removes the directory `name` and the files in it. Succeeds if it doesn't exist. The directory is renamed first, so
+    /// that a crash leaves a temporary directory behind, and never an entry with only some of its files.
     pub fn remove_directory(&self, name: &str) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         match fs::renameat(&self.fd, name, &self.fd, &temporary) {
@@ -317,7 +320,7 @@ impl Directory {
             .map_err(|error| failed("rmdir", &path, error))
     }
 
-    /// Removes a file; one that isn't there is fine.
+    /// Removes a file. Succeeds if it doesn't exist.
     pub fn remove(&self, name: &str) -> Result<(), FileError> {
         match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -325,18 +328,20 @@ impl Directory {
         }
     }
 
-    /// Removes a record that may be replaced at any time, if it is over. Only then does it lose its name,
-    /// to be removed if it is still what was judged; another one gets the name back, unless a third has
-    /// it by now. Whether it was removed.
+    /// Removes a record if `is_stale` returns true for its content. Returns whether the record is gone.
+    ///
+    /// Another process may replace the record at any time. So a stale record is first renamed, and removed only if its
+    /// content is still the one that was judged. A newer record gets its name back, unless there is an even newer one by
+    /// then.
     pub(crate) fn remove_if(
         &self,
         name: &str,
-        is_over: impl FnOnce(&[u8]) -> bool,
+        is_stale: impl FnOnce(&[u8]) -> bool,
     ) -> Result<bool, FileError> {
         let Some(judged) = self.read_record(name)? else {
             return Ok(true);
         };
-        if !is_over(&judged) {
+        if !is_stale(&judged) {
             return Ok(false);
         }
         let temporary = temporary::name(name);
@@ -345,7 +350,7 @@ impl Directory {
             Err(Errno::NOENT) => return Ok(true),
             Err(error) => return Err(failed("renameat", &self.path.join(name), error)),
         }
-        // Whoever looks for what was left meanwhile sees that somebody is at it.
+        // The lock shows others who search for leftovers that this process still uses the file.
         let held = self.find_lock(&temporary).ok().flatten();
         let _held = held.filter(|file| temporary::hold(file).is_ok());
         let now = self.read_record(&temporary);
@@ -359,13 +364,14 @@ impl Directory {
         }
     }
 
-    /// Returns the size in bytes of a file in it or below; 0 for a file that doesn't exist.
+    /// Returns the size in bytes of a file; 0 if it doesn't exist. `path` is relative to this directory.
     pub(crate) fn size_of(&self, path: &str) -> Result<u64, FileError> {
         let stat = self.stat(path)?;
         Ok(stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default()))
     }
 
-    /// Looks at a file in it or below; `None` for a file that doesn't exist.
+    /// Returns the attributes of a file; `None` if it doesn't exist. `path` is relative to this directory. A symbolic link
+    /// at its end isn't followed.
     pub(crate) fn stat(&self, path: &str) -> Result<Option<Stat>, FileError> {
         match fs::statat(&self.fd, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -374,19 +380,20 @@ impl Directory {
         }
     }
 
-    /// The names in it, dot-names too; those that aren't UTF-8 aren't ours and are left out.
+    /// Returns the names in the directory, also those that begin with a dot. Names that aren't UTF-8 aren't runcrust's,
+    /// and are left out. Fails if there are more than 100,000.
     pub fn names(&self) -> Result<Vec<String>, FileError> {
-        self.collected(|name, _| name)
+        self.collect_entries(|name, _| name)
     }
 
-    /// The same with their inodes' numbers.
+    /// Returns the names as [`Self::names`] does, each with its inode number.
     pub fn inodes(&self) -> Result<Vec<(String, u64)>, FileError> {
-        self.collected(|name, inode| (name, inode))
+        self.collect_entries(|name, inode| (name, inode))
     }
 
-    fn collected<T>(&self, entry: impl Fn(String, u64) -> T) -> Result<Vec<T>, FileError> {
+    fn collect_entries<T>(&self, entry: impl Fn(String, u64) -> T) -> Result<Vec<T>, FileError> {
         let mut entries = Vec::new();
-        for listed in self.listed()? {
+        for listed in self.entries()? {
             if entries.len() == MAX_NAMES {
                 return Err(FileError::TooMany {
                     path: self.path.clone(),
@@ -398,19 +405,19 @@ impl Directory {
         Ok(entries)
     }
 
-    /// Returns the names with their inodes' numbers, one after the other and however many there are. A name that has
-    /// been returned may be removed meanwhile. Names that aren't UTF-8 are left out.
-    pub(crate) fn listed(
+    /// Iterates over the names and their inode numbers, without a limit. The caller may remove names that it has got.
+    /// Names that aren't UTF-8 are left out.
+    pub(crate) fn entries(
         &self,
     ) -> Result<impl Iterator<Item = Result<(String, u64), FileError>>, FileError> {
-        let listed = |error| failed("getdents64", &self.path, error);
-        let entries = fs::Dir::read_from(&self.fd).map_err(listed)?;
+        let getdents_failed = |error| failed("getdents64", &self.path, error);
+        let entries = fs::Dir::read_from(&self.fd).map_err(getdents_failed)?;
         let name = move |entry: Result<fs::DirEntry, Errno>| match entry {
             Ok(entry) => match entry.file_name().to_str() {
                 Ok("." | "..") | Err(_) => None,
                 Ok(name) => Some(Ok((name.to_owned(), entry.ino()))),
             },
-            Err(error) => Some(Err(listed(error))),
+            Err(error) => Some(Err(getdents_failed(error))),
         };
         Ok(entries.filter_map(name))
     }
@@ -427,15 +434,16 @@ fn untrusted(path: &Path, reason: &'static str) -> FileError {
     }
 }
 
-fn trust_file(path: &Path, fd: &OwnedFd) -> Result<(), FileError> {
+fn check_file(path: &Path, fd: &OwnedFd) -> Result<(), FileError> {
     let stat = fs::fstat(fd).map_err(|error| failed("fstat", path, error))?;
     if !fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Err(untrusted(path, "is no regular file"));
+        return Err(untrusted(path, "isn't a regular file"));
     }
-    trust(path, stat.st_uid, stat.st_mode)
+    check_owner(path, stat.st_uid, stat.st_mode)
 }
 
-fn trust(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
+/// Fails if root doesn't own a file, or if others can write it.
+fn check_owner(path: &Path, owner: u32, mode: u32) -> Result<(), FileError> {
     if owner != 0 {
         return Err(untrusted(path, "isn't owned by root"));
     }

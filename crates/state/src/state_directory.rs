@@ -180,7 +180,7 @@ impl StateDirectory {
         let Some(locks) = self.root.open_directory(LOCKS)? else {
             return Ok(());
         };
-        for name in locks.listed()? {
+        for name in locks.entries()? {
             let (name, _) = name?;
             if let Some(lock) = LockName::of_file(&name)
                 && visit(lock, locks.path().join(name)).is_break()

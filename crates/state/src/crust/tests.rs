@@ -535,7 +535,7 @@ fn an_unreadable_entry_does_not_hide_others() {
     let [error] = &errors[..] else {
         panic!("{errors:?}");
     };
-    assert!(error.contains("is a link or no directory"), "{error}");
+    assert!(error.contains("is a link or not a directory"), "{error}");
 }
 
 #[test]

@@ -1,46 +1,32 @@
-//! The error of a state file or its directory, with the next step if the node can't keep files.
+//! The error of a file or directory of runcrust's state, with a hint if the node can't store files.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// The error of a file or directory of the runtime's state.
+/// The error of a file or directory of runcrust's state.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// A system call failed.
     #[error("{call} {}: {source}{}", path.display(), hint(source))]
     Call {
-        /// The call, as strace names it.
+        /// The name of the system call, as strace prints it.
         call: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// The kernel's answer.
         source: io::Error,
     },
-    /// It would be larger than what is read.
+    /// A file that is to be written is larger than [`super::MAX_RECORD_SIZE`], and couldn't be read again.
     #[error("{} would be larger than 16 MiB; hint: does a container mount a volume thousands of times?", path.display())]
-    TooLarge {
-        /// The path of the file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// A directory has more entries than a listing collects.
     #[error(
-        "{} has more than 100,000 entries, and no more are listed; hint: there is one for each staged volume, container or \
-         device: find out what makes so many, and unstage the volumes that no pod needs", path.display()
+        "{} has more than 100,000 entries; hint: there is one for each staged volume, container or device: find out what \
+         creates so many, and unstage the volumes that no pod needs", path.display()
     )]
-    TooMany {
-        /// The directory's path.
-        path: PathBuf,
-    },
-    /// It is there, but isn't what root would have left there.
-    #[error("{} {reason}; it is refused; hint: only root may own and write it; correct that, or remove it and stage the volume again", path.display())]
-    Untrusted {
-        /// The file or directory.
-        path: PathBuf,
-        /// The reason.
-        reason: &'static str,
-    },
+    TooMany { path: PathBuf },
+    /// The file or directory isn't of the expected kind, or others than root could have changed it.
+    #[error("{} {reason}; hint: only root may own and write it: correct that, or remove it and stage the volume again", path.display())]
+    Untrusted { path: PathBuf, reason: &'static str },
 }
 
 /// Returns the error of a failed system call.
@@ -53,15 +39,15 @@ pub(crate) fn failed(call: &'static str, path: &Path, source: impl Into<io::Erro
 }
 
 impl FileError {
-    /// Whether the file system, or its owner's share of it, is full.
+    /// Returns whether the file system or a quota is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Self::Call { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// Whether the process or the system is short of something, or a disk failed: the file may be as it should be, and
-    /// another try may succeed.
+    /// Returns whether the call failed for lack of a resource, or because of a disk or a signal. The file may be valid,
+    /// and a retry may succeed.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         let Self::Call { source, .. } = self else {
@@ -87,23 +73,22 @@ impl FileError {
     }
 }
 
-/// Returns the hint that is appended to an error's sentence; empty where the error says enough.
+/// Returns the hint that is appended to the message of an error; empty if there is none.
 fn hint(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => {
-            "; hint: its file system is full (df, df -i), or a quota is: make room and try again"
+            "; hint: its file system or a quota is full (df, df -i): free some space, and try again"
         }
         Some(Errno::ROFS) => {
             "; hint: its file system is read-only: mount it read-write, or configure a directory on \
              another one (crust_root, state_dir)"
         }
-        Some(Errno::IO) => "; hint: the kernel's log (dmesg) says what the disk answered",
+        Some(Errno::IO) => "; hint: the kernel's log (dmesg) has the error of the disk",
         Some(Errno::MFILE) => {
-            "; hint: this process may not have more files open (ulimit -n; LimitNOFILE= of a unit)"
+            "; hint: this process has too many open files: raise its limit (ulimit -n, or LimitNOFILE= of its unit)"
         }
         Some(Errno::NFILE) => {
-            "; hint: the node may not have more files open: see /proc/sys/fs/file-nr, and raise \
-             fs.file-max"
+            "; hint: the node has too many open files: see /proc/sys/fs/file-nr, and raise fs.file-max"
         }
         _ => "",
     }
@@ -114,10 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_cannot_keep_files_is_told_what_to_do() {
+    fn errors_of_a_node_that_cannot_store_files_have_a_hint() {
         for (errno, words) in [
-            (Errno::NOSPC, "(os error 28); hint: its file system is full"),
-            (Errno::DQUOT, "a quota is"),
+            (Errno::NOSPC, "(os error 28); hint: its file system or"),
+            (Errno::DQUOT, "a quota is full"),
             (Errno::ROFS, "hint: its file system is read-only"),
             (Errno::IO, "dmesg"),
             (Errno::MFILE, "ulimit -n"),

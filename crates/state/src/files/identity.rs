@@ -1,4 +1,4 @@
-//! The identity of an open directory: whether its path still leads to it, and whether it is in memory.
+//! The identity of an open directory: whether its path still leads to it, and whether its file system is in memory.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::sync::OnceLock;
 
 use rustix::fs::{FileType, Mode, Stat, StatFs, fstatfs, lstat, statfs};
 
-use super::{Directory, trust};
+use super::{Directory, check_owner};
 
-/// The attributes of a directory when it was opened.
+/// The attributes that a directory had when it was opened.
 #[derive(Debug)]
 pub(super) struct DirectoryIdentity {
     device: u64,
     inode: u64,
     mode: u32,
-    /// Whether its file system is in memory, which doesn't change.
+    /// Whether the file system is in memory. Cached, because it never changes.
     in_memory: OnceLock<bool>,
 }
 
@@ -32,43 +32,46 @@ impl DirectoryIdentity {
         Mode::from_raw_mode(self.mode) == mode
     }
 
-    fn is(&self, stat: &Stat) -> bool {
+    fn matches(&self, stat: &Stat) -> bool {
         (stat.st_dev, stat.st_ino) == (self.device, self.inode)
             && FileType::from_raw_mode(stat.st_mode).is_dir()
     }
 }
 
 impl Directory {
-    /// Whether the path still leads to this directory, and only root can write it. The parents aren't checked again:
-    /// whoever could change them could only make the path lead elsewhere.
+    /// Returns whether the path still leads to this directory, and only root can write it. The parents aren't checked
+    /// again: a change of them could only make the path lead to another directory.
     pub(crate) fn is_current(&self) -> bool {
         lstat(&self.path).is_ok_and(|now| {
-            self.identity.is(&now) && trust(&self.path, now.st_uid, now.st_mode).is_ok()
+            self.identity.matches(&now) && check_owner(&self.path, now.st_uid, now.st_mode).is_ok()
         })
     }
 
-    /// Whether the directory is on a file system in memory, so that no write waits for a disk.
+    /// Returns whether the directory is on a file system in memory, so that no write waits for a disk.
     pub(crate) fn is_in_memory(&self) -> bool {
-        *self.identity.in_memory.get_or_init(|| holds(&self.fd))
+        *self
+            .identity
+            .in_memory
+            .get_or_init(|| is_open_file_in_memory(&self.fd))
     }
 }
 
-/// `f_type` of statfs(2).
+/// Values of `f_type` in statfs(2).
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
 
-/// Whether a path is on a file system in memory, which ends with the boot; `None` if that is unknown.
+/// Returns whether a path is on a file system in memory, which doesn't survive a reboot; `None` if that is unknown.
 pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
-    Some(is_memory(&statfs(path).ok()?))
+    Some(is_memory_type(&statfs(path).ok()?))
 }
 
-/// Whether an open file is on a file system in memory; `false` if that is unknown.
-fn holds(open: impl AsFd) -> bool {
-    fstatfs(open).is_ok_and(|found| is_memory(&found))
+/// Returns whether an open file is on a file system in memory; `false` if that is unknown.
+fn is_open_file_in_memory(file: impl AsFd) -> bool {
+    fstatfs(file).is_ok_and(|stat| is_memory_type(&stat))
 }
 
-fn is_memory(found: &StatFs) -> bool {
-    matches!(found.f_type, TMPFS | RAMFS)
+fn is_memory_type(stat: &StatFs) -> bool {
+    matches!(stat.f_type, TMPFS | RAMFS)
 }
 
 #[cfg(test)]
@@ -79,18 +82,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_took_its_place_or_is_not_roots_is_another() {
-        let lab = tempfile::tempdir().unwrap();
-        let (path, away) = (lab.path().join("crust"), lab.path().join("away"));
+    fn a_replaced_or_untrusted_directory_is_not_current() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (path, away) = (
+            temporary.path().join("crust"),
+            temporary.path().join("away"),
+        );
         let directory = Directory::create(&path).unwrap();
         assert!(directory.is_current());
         fs::rename(&path, &away).unwrap();
-        assert!(!directory.is_current(), "nothing has its name");
+        assert!(!directory.is_current(), "nothing is at the path");
         Directory::create(&path).unwrap();
-        assert!(!directory.is_current(), "another has");
+        assert!(!directory.is_current(), "another directory is at the path");
         fs::remove_dir(&path).unwrap();
         std::os::unix::fs::symlink(&away, &path).unwrap();
-        assert!(!directory.is_current(), "a link has");
+        assert!(!directory.is_current(), "a link is at the path");
         fs::rename(&away, &path).unwrap_err();
         fs::remove_file(&path).unwrap();
         fs::rename(&away, &path).unwrap();
@@ -99,14 +105,14 @@ mod tests {
         assert!(!directory.is_current(), "a group may write it");
         fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
         chown(&path, Some(1000), None).unwrap();
-        assert!(!directory.is_current(), "it is another's");
+        assert!(!directory.is_current(), "root isn't the owner");
     }
 
     #[test]
-    fn shared_memory_is_and_no_other_file_system_of_the_kernels() {
-        let told = |path: &str| is_in_memory(Path::new(path));
-        assert_eq!(told("/dev/shm"), Some(true));
-        assert_eq!(told("/proc"), Some(false));
-        assert_eq!(told("/proc/none"), None);
+    fn tmpfs_is_in_memory_and_proc_is_not() {
+        let in_memory = |path: &str| is_in_memory(Path::new(path));
+        assert_eq!(in_memory("/dev/shm"), Some(true));
+        assert_eq!(in_memory("/proc"), Some(false));
+        assert_eq!(in_memory("/proc/none"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A directory that is opened once it exists: daemons start before anything is staged.
+//! A directory that is opened by the first call that finds it. Daemons start before the crust directory exists.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ impl LazyDirectory {
         &self.path
     }
 
-    /// Returns the directory, which is opened at the first call that finds it; `None` while there is none.
+    /// Returns the directory. Opens it at the first call that finds it. Returns `None` if it doesn't exist.
     pub(crate) fn get(&self) -> Result<Option<&Arc<Directory>>, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(Some(opened));
@@ -32,33 +32,33 @@ impl LazyDirectory {
         Ok(opened.map(|directory| self.opened.get_or_init(|| Arc::new(directory))))
     }
 
-    /// Whether there may be anything in the directory.
+    /// Returns whether the directory exists and may have entries.
     pub(crate) fn may_hold_entries(&self) -> Result<bool, FileError> {
         self.get()?
             .map_or(Ok(false), |directory| directory.may_hold_entries())
     }
 
-    /// Whether the directory was opened before, and its path still leads to it.
+    /// Returns whether the directory has been opened, and its path still leads to it.
     pub(crate) fn is_current(&self) -> bool {
         self.opened
             .get()
             .is_some_and(|directory| directory.is_current())
     }
 
-    /// Whether the directory was opened before, and is on a file system in memory.
+    /// Returns whether the directory has been opened, and is on a file system in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.opened
             .get()
             .is_some_and(|directory| directory.is_in_memory())
     }
 
-    /// Returns the directory, which is created if it is missing.
+    /// Returns the directory. Creates it if it doesn't exist.
     pub(crate) fn create(&self) -> Result<&Directory, FileError> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let made = Directory::create(&self.path)?;
-        Ok(self.opened.get_or_init(|| Arc::new(made)))
+        let directory = Directory::create(&self.path)?;
+        Ok(self.opened.get_or_init(|| Arc::new(directory)))
     }
 
     pub(crate) fn open_directory(&self, name: &str) -> Result<Option<Directory>, FileError> {

@@ -1,4 +1,5 @@
-//! Temporary files: the names under which files and directories are made, and those that killed processes have left.
+//! Temporary files: the names under which files and directories are created and removed, and those that killed
+//! processes have left behind.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -8,39 +9,39 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::{BELOW, Directory, FileError, failed};
+use super::{BENEATH, Directory, FileError, failed};
 use crate::process::{is_running, own_pid};
 use crust_blockfs::openat2;
 
-/// Returns a new name, with a dot first, for what is to become `name`. A long name is cut.
+/// Returns a new temporary name for a file or directory: `.<name>.<pid>.<time>.<counter>`. A long name is truncated.
 pub(super) fn name(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = name.get(..100).unwrap_or(name);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    // A crash may have left one under a pid that is ours now.
+    // The time makes the name unique: a killed process with the same pid may have left one.
     let now = since_the_epoch().as_nanos();
     format!(".{name}.{}.{now:x}.{next}", own_pid())
 }
 
-/// Locks what has such a name, for as long as it is open: it is being made. The kernel unlocks it when the process is
-/// killed, whichever pid namespace that is in.
-pub(super) fn hold(made: impl AsFd) -> Result<(), Errno> {
-    flock(made, FlockOperation::NonBlockingLockExclusive)
+/// Locks a temporary file or directory while it is open, to show that a process is at work on it. The kernel releases
+/// the lock when the process is killed, in whichever pid namespace it is.
+pub(super) fn hold(file: impl AsFd) -> Result<(), Errno> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
 fn since_the_epoch() -> Duration {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
-/// The maker of a temporary file, by its name.
+/// The process that chose a temporary name, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Maker {
     pid: u32,
-    /// The time since the epoch.
+    /// Time since the Unix epoch.
     at: Duration,
 }
 
-/// Returns the maker by a name; `None` for a name that [`name`] doesn't make.
+/// Parses a temporary name. Returns `None` for a name that isn't of [`name`]'s form.
 fn maker(name: &str) -> Option<Maker> {
     let mut parts = name.strip_prefix('.')?.rsplitn(4, '.');
     let (next, at, pid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -51,61 +52,62 @@ fn maker(name: &str) -> Option<Maker> {
     Some(Maker { pid, at })
 }
 
-/// More time than passes between making something and locking it.
-const AGE: Duration = Duration::from_secs(600);
+/// The age from which an unlocked file counts as abandoned. It is far more than the time between the creation of a file
+/// and its lock.
+const ABANDONED_AGE: Duration = Duration::from_secs(600);
 
-/// A file or directory with a temporary name: it is being made or removed, or its process was killed meanwhile. A
-/// node may have more of them than a process may have open files, so each is open only while it is looked at.
+/// A file or directory with a temporary name: it is being created or removed, or a killed process has left it behind.
+///
+/// A node may have more leftovers than a process may have open files, so each is open only while it is visited.
 #[derive(Debug)]
 pub struct Leftover<'a> {
     directory: &'a Directory,
     name: String,
-    making: MakerState,
+    maker_state: MakerState,
     _held: Option<OwnedFd>,
 }
 
-/// A function that gets the leftovers one after the other, and errors about those that couldn't be examined.
+/// A function that gets the leftovers one by one, and the errors for those that couldn't be examined.
 pub type LeftoverVisitor<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
 
-/// Whether a process still makes it.
+/// Whether a process still creates or removes a temporary file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MakerState {
-    /// A process does.
-    UnderWay,
-    /// No process does, and how that is known.
-    Over(String),
-    /// It is unknown, and why.
-    Unsure(String),
+    InProgress,
+    /// No process does. The text gives the evidence.
+    Abandoned(String),
+    /// It is unknown. The text gives the reason.
+    Unknown(String),
 }
 
 impl Leftover<'_> {
-    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path.join(&self.name)
     }
 
-    /// Whether a process still makes it. If none does, none begins to while this value lives.
+    /// Returns whether a process still creates or removes the file. An abandoned file stays locked, and so abandoned,
+    /// until this value is dropped.
     #[must_use]
-    pub fn making(&self) -> &MakerState {
-        &self.making
+    pub fn maker_state(&self) -> &MakerState {
+        &self.maker_state
     }
 
-    /// Removes it, a directory with the files in it. No link is followed.
+    /// Removes the file, or the directory with the files in it. Symbolic links aren't followed.
     pub fn remove(&self) -> Result<(), FileError> {
-        match kind(self.directory, &self.name)? {
+        match file_type(self.directory, &self.name)? {
             Some(FileType::Directory) => self.directory.remove_tree(&self.name),
             Some(_) => self.directory.remove(&self.name),
-            // Another process was faster.
+            // Another process has removed it.
             None => Ok(()),
         }
     }
 }
 
 impl Directory {
-    /// Finds the files and directories in this directory that have a temporary name.
+    /// Visits the files and directories in this directory that have a temporary name.
     pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
-        let listed = match self.listed() {
+        let listed = match self.entries() {
             Ok(listed) => listed,
             Err(error) => return found(Err(error)),
         };
@@ -122,13 +124,14 @@ impl Directory {
         }
     }
 
-    /// `None` where it is gone by now: it was made.
+    /// Examines a file with a temporary name. Returns `None` if it doesn't exist any more, because it got its final name
+    /// or was removed, or if it is neither a file nor a directory.
     fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover<'_>>, FileError> {
-        let Some(FileType::Directory | FileType::RegularFile) = kind(self, &name)? else {
+        let Some(FileType::Directory | FileType::RegularFile) = file_type(self, &name)? else {
             return Ok(None);
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = openat2::open(&self.fd, &*name, flags, BELOW);
+        let opened = openat2::open(&self.fd, &*name, flags, BENEATH);
         if matches!(opened, Err(Errno::NOENT)) {
             return Ok(None);
         }
@@ -136,7 +139,7 @@ impl Directory {
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
             directory: self,
-            making: judge(
+            maker_state: maker_state(
                 maker.pid,
                 held.as_ref().map(drop),
                 is_running(maker.pid),
@@ -148,7 +151,7 @@ impl Directory {
     }
 }
 
-fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError> {
+fn file_type(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError> {
     match fs::statat(&directory.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
         Err(Errno::NOENT) => Ok(None),
@@ -156,16 +159,22 @@ fn kind(directory: &Directory, name: &str) -> Result<Option<FileType>, FileError
     }
 }
 
-/// `held`: whether it could be had. Whoever makes something holds it from the next moment on; a pid
-/// that doesn't run may be one of another pid namespace, and one that does may be another process's by
-/// now.
-fn judge(pid: u32, held: Result<(), &Errno>, runs: bool, age: Duration) -> MakerState {
-    match (held, runs) {
-        (Err(&Errno::WOULDBLOCK), _) => MakerState::UnderWay,
-        (Err(error), _) => MakerState::Unsure(format!("flock: {error}")),
-        (Ok(()), false) => MakerState::Over(format!("process {pid}, which was at it, is gone")),
-        (Ok(()), _) if age > AGE => MakerState::Over("nobody is at it any more".into()),
-        (Ok(()), _) => MakerState::Unsure(format!("process {pid} may be at it")),
+/// Decides whether a process still works on a temporary file.
+///
+/// `lock` is the result of trying to lock the file. Its maker locks it right after creating it, so an unlocked file is
+/// either new or abandoned. The pid alone isn't enough: if no process has it, the maker may be in another pid namespace,
+/// and if one has it, it may be another process by now.
+fn maker_state(pid: u32, lock: Result<(), &Errno>, is_running: bool, age: Duration) -> MakerState {
+    match (lock, is_running) {
+        (Err(&Errno::WOULDBLOCK), _) => MakerState::InProgress,
+        (Err(error), _) => MakerState::Unknown(format!("flock: {error}")),
+        (Ok(()), false) => {
+            MakerState::Abandoned(format!("process {pid}, which was writing it, has ended"))
+        }
+        (Ok(()), _) if age > ABANDONED_AGE => {
+            MakerState::Abandoned("no process writes it any more".into())
+        }
+        (Ok(()), _) => MakerState::Unknown(format!("process {pid} may still be writing it")),
     }
 }
 
@@ -176,41 +185,51 @@ mod tests {
     use super::super::tests::limit_open_files;
     use super::*;
 
-    /// More than pids can be.
-    const NOBODY: u32 = u32::MAX;
+    /// Larger than any pid.
+    const UNUSED_PID: u32 = u32::MAX;
 
-    fn left(name: &str, pid: u32, ago: Duration) -> String {
+    fn temporary_name(name: &str, pid: u32, ago: Duration) -> String {
         let at = since_the_epoch().saturating_sub(ago).as_nanos();
         format!(".{name}.{pid}.{at:x}.0")
     }
 
     #[test]
-    fn nobody_is_at_what_can_be_had_and_whose_maker_is_gone() {
-        use MakerState::{Over, UnderWay, Unsure};
-        let (free, long, now) = (Ok(()), AGE * 2, Duration::ZERO);
-        for (held, runs, age, expected) in [
-            (Err(&Errno::WOULDBLOCK), false, long, UnderWay),
+    fn an_unlocked_file_is_abandoned_if_it_is_old_or_its_maker_has_ended() {
+        use MakerState::{Abandoned, InProgress, Unknown};
+        let (unlocked, long, now) = (Ok(()), ABANDONED_AGE * 2, Duration::ZERO);
+        for (lock, is_running, age, expected) in [
+            (Err(&Errno::WOULDBLOCK), false, long, InProgress),
             (
-                free,
+                unlocked,
                 false,
                 now,
-                Over("process 7, which was at it, is gone".into()),
+                Abandoned("process 7, which was writing it, has ended".into()),
             ),
-            (free, true, long, Over("nobody is at it any more".into())),
-            (free, true, now, Unsure("process 7 may be at it".into())),
+            (
+                unlocked,
+                true,
+                long,
+                Abandoned("no process writes it any more".into()),
+            ),
+            (
+                unlocked,
+                true,
+                now,
+                Unknown("process 7 may still be writing it".into()),
+            ),
         ] {
             assert_eq!(
-                judge(7, held, runs, age),
+                maker_state(7, lock, is_running, age),
                 expected,
-                "{held:?} {runs:?} {age:?}"
+                "{lock:?} {is_running:?} {age:?}"
             );
         }
-        let error = judge(7, Err(&Errno::NOLCK), false, long);
-        assert!(matches!(error, Unsure(why) if why.starts_with("flock: ")));
+        let error = maker_state(7, Err(&Errno::NOLCK), false, long);
+        assert!(matches!(error, Unknown(why) if why.starts_with("flock: ")));
     }
 
     #[test]
-    fn only_leftovers_of_ended_processes_are_removed() {
+    fn only_abandoned_leftovers_are_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::create(&temporary.path().join("crust")).unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -218,41 +237,41 @@ mod tests {
         std::fs::write(&outside, "kept").unwrap();
 
         let now = Duration::ZERO;
-        let file = left("mountInfo.json", NOBODY, now);
+        let file = temporary_name("mountInfo.json", UNUSED_PID, now);
         std::fs::write(path(&file), "{").unwrap();
-        let entry = left("entry", NOBODY, now);
+        let entry = temporary_name("entry", UNUSED_PID, now);
         directory.create_directory(&entry).unwrap();
         std::fs::write(path(&entry).join("mountInfo.json"), "{}").unwrap();
         symlink(&outside, path(&entry).join("link")).unwrap();
-        let reused = left("reused", std::process::id(), AGE * 2);
+        let reused = temporary_name("reused", std::process::id(), ABANDONED_AGE * 2);
         std::fs::write(path(&reused), "{").unwrap();
 
-        let deep = left("deep", NOBODY, now);
+        let deep = temporary_name("deep", UNUSED_PID, now);
         directory.create_directory(&deep).unwrap();
         std::fs::create_dir(path(&deep).join("below")).unwrap();
-        let held = left("held", NOBODY, AGE * 2);
+        let held = temporary_name("held", UNUSED_PID, ABANDONED_AGE * 2);
         let kept = [
             "plain".to_owned(),
             ".hidden".to_owned(),
-            left("recent", std::process::id(), now),
+            temporary_name("recent", std::process::id(), now),
             held.clone(),
         ];
         for name in &kept {
             std::fs::write(path(name), "{}").unwrap();
         }
-        let link = left("link", NOBODY, AGE * 2);
+        let link = temporary_name("link", UNUSED_PID, ABANDONED_AGE * 2);
         symlink(&outside, path(&link)).unwrap();
-        let at_it = std::fs::File::open(path(&held)).unwrap();
-        hold(&at_it).unwrap();
+        let locked = std::fs::File::open(path(&held)).unwrap();
+        hold(&locked).unwrap();
 
         let mut errors = Vec::new();
         directory.leftovers(&mut |leftover| {
             let leftover = leftover.unwrap();
             let is = |name: &str| leftover.path() == path(name);
-            match leftover.making() {
-                MakerState::UnderWay => assert!(is(&held), "{leftover:?}"),
-                MakerState::Unsure(_) => assert!(is(&kept[2]), "{leftover:?}"),
-                MakerState::Over(_) => errors.extend(leftover.remove().err()),
+            match leftover.maker_state() {
+                MakerState::InProgress => assert!(is(&held), "{leftover:?}"),
+                MakerState::Unknown(_) => assert!(is(&kept[2]), "{leftover:?}"),
+                MakerState::Abandoned(_) => errors.extend(leftover.remove().err()),
             }
         });
         let [error] = &errors[..] else {
@@ -268,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_more_of_them_than_open_files() {
-        const LEFT: usize = 3000;
+    fn there_may_be_more_leftovers_than_open_files() {
+        const LEFTOVERS: usize = 3000;
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::create(&temporary.path().join("crust")).unwrap();
         limit_open_files();
-        for number in 0..LEFT {
-            let name = left(&format!("{number}"), NOBODY, Duration::ZERO);
+        for number in 0..LEFTOVERS {
+            let name = temporary_name(&format!("{number}"), UNUSED_PID, Duration::ZERO);
             std::fs::write(directory.path().join(name), "{").unwrap();
         }
         let mut removed = 0;
@@ -282,12 +301,12 @@ mod tests {
             leftover.unwrap().remove().unwrap();
             removed += 1;
         });
-        assert_eq!(removed, LEFT);
+        assert_eq!(removed, LEFTOVERS);
         assert_eq!(directory.names().unwrap(), <[String; 0]>::default());
     }
 
     #[test]
-    fn a_name_tells_who_made_it_and_when() {
+    fn the_maker_is_parsed_from_a_name() {
         let before = since_the_epoch();
         for long in ["mountInfo.json", &"a.b".repeat(80)] {
             let maker = maker(&name(long)).unwrap();
@@ -300,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_nobodys() {
+    fn other_names_have_no_maker() {
         for other in [
             "",
             ".",

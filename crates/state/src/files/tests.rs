@@ -11,7 +11,7 @@ fn directory() -> (tempfile::TempDir, Directory) {
 }
 
 #[test]
-fn files_are_roots_alone_and_replaced_whole() {
+fn files_are_private_to_root_and_replaced_atomically() {
     let (_guard, directory) = directory();
     assert_eq!(directory.read("a").unwrap(), None);
     directory.write("a", b"one").unwrap();
@@ -35,7 +35,7 @@ fn files_are_roots_alone_and_replaced_whole() {
 }
 
 #[test]
-fn what_root_would_not_have_left_there_is_refused() {
+fn files_and_directories_that_others_could_have_changed_are_refused() {
     let (_guard, directory) = directory();
     let path = directory.path().to_owned();
     let file = |name: &str| path.join(name);
@@ -55,9 +55,9 @@ fn what_root_would_not_have_left_there_is_refused() {
         ("foreign", "isn't owned by root"),
         ("open", "can be written by others"),
         ("big", "is larger than 64 KiB"),
-        ("fifo", "is no regular file"),
-        ("socket", "is no regular file"),
-        ("directory", "is no regular file"),
+        ("fifo", "isn't a regular file"),
+        ("socket", "isn't a regular file"),
+        ("directory", "isn't a regular file"),
     ] {
         let error = directory.read(name).unwrap_err().to_string();
         assert!(
@@ -71,7 +71,7 @@ fn what_root_would_not_have_left_there_is_refused() {
         .open_directory("linked-directory")
         .unwrap_err()
         .to_string();
-    assert!(error.contains("is a link or no directory"), "{error}");
+    assert!(error.contains("is a link or not a directory"), "{error}");
     std::fs::set_permissions(file("directory"), PermissionsExt::from_mode(0o770)).unwrap();
     let error = directory
         .open_directory("directory")
@@ -80,11 +80,11 @@ fn what_root_would_not_have_left_there_is_refused() {
     assert!(error.contains("can be written by others"), "{error}");
 }
 
-/// Whoever can change a part of the way can put another directory of root's there.
+/// Others who can change a parent can make the path lead to another directory of root's.
 #[test]
-fn a_way_that_others_can_change_is_not_gone() {
-    let lab = tempfile::tempdir().unwrap();
-    let at = |name: &str| lab.path().join(name);
+fn a_directory_below_one_that_others_can_change_is_refused() {
+    let temporary = tempfile::tempdir().unwrap();
+    let at = |name: &str| temporary.path().join(name);
     let mode = |name: &str, mode| {
         std::fs::set_permissions(at(name), PermissionsExt::from_mode(mode)).unwrap();
     };
@@ -102,7 +102,7 @@ fn a_way_that_others_can_change_is_not_gone() {
         "{}",
         error()
     );
-    // They can't rename what is root's there.
+    // With the sticky bit, others can't rename root's files.
     mode("a", 0o1777);
     assert!(Directory::open(&at("a/b/crust")).unwrap().is_some());
     chown(at("a/b"), Some(1000), None).unwrap();
@@ -116,22 +116,26 @@ fn a_way_that_others_can_change_is_not_gone() {
     assert!(error.contains("/link isn't owned by root"), "{error}");
     symlink("crust", at("a/b/last")).unwrap();
     let error = Directory::open(&at("a/b/last")).unwrap_err().to_string();
-    assert!(error.contains("last is a link or no directory"), "{error}");
+    assert!(
+        error.contains("last is a link or not a directory"),
+        "{error}"
+    );
     assert!(Directory::open(&at("none/crust")).unwrap().is_none());
 }
 
-/// Umasks of callers that forbid others nothing, and root everything.
+/// The callers' umasks are an empty one, and one that takes all permissions from root.
 #[test]
-fn directories_on_the_way_are_made_for_root_alone() {
-    for (umask, above) in [(Mode::empty(), 0o755), (Mode::RWXU, 0o055)] {
-        let lab = tempfile::tempdir().unwrap();
+fn created_directories_have_mode_0700_whatever_the_umask() {
+    for (umask, parents) in [(Mode::empty(), 0o755), (Mode::RWXU, 0o055)] {
+        let temporary = tempfile::tempdir().unwrap();
         let before = rustix::process::umask(umask);
-        let made = Directory::create(&lab.path().join("a/b/crust"));
-        let inner = made.and_then(|made| made.create_directory("inner").map(drop));
+        let created = Directory::create(&temporary.path().join("a/b/crust"));
+        let inner = created.and_then(|created| created.create_directory("inner").map(drop));
         rustix::process::umask(before);
         inner.unwrap();
         let mode_of = |name: &str| {
-            lab.path()
+            temporary
+                .path()
                 .join(name)
                 .metadata()
                 .unwrap()
@@ -139,7 +143,7 @@ fn directories_on_the_way_are_made_for_root_alone() {
                 .mode()
         };
         let modes = ["a", "a/b", "a/b/crust", "a/b/crust/inner"].map(|name| mode_of(name) & 0o777);
-        assert_eq!(modes, [above, above, 0o700, 0o700]);
+        assert_eq!(modes, [parents, parents, 0o700, 0o700]);
     }
 }
 
@@ -159,7 +163,7 @@ fn no_name_leads_out_of_a_directory() {
 }
 
 #[test]
-fn what_is_no_file_is_no_lock() {
+fn lock_files_that_others_could_have_changed_are_refused() {
     let (_guard, directory) = directory();
     let file = |name: &str| directory.path().join(name);
     rustix::fs::mkfifoat(rustix::fs::CWD, file("fifo"), Mode::RUSR).unwrap();
@@ -174,46 +178,46 @@ fn what_is_no_file_is_no_lock() {
 }
 
 #[test]
-fn a_directory_comes_and_goes_whole() {
+fn a_directory_is_added_and_removed_with_its_files() {
     let (_guard, directory) = directory();
     directory
         .add_directory("entry", &[("a", b"1"), ("b", b"2")])
         .unwrap();
     let entry = directory.open_directory("entry").unwrap().unwrap();
     assert_eq!(entry.read("b").unwrap().unwrap(), b"2");
-    let again = directory
+    let error = directory
         .add_directory("entry", &[("a", b"9")])
         .unwrap_err()
         .to_string();
-    assert!(again.contains("renameat2"), "{again}");
+    assert!(error.contains("renameat2"), "{error}");
     assert_eq!(
         entry.read("a").unwrap().unwrap(),
         b"1",
-        "the entry there was kept"
+        "the existing entry was kept"
     );
     directory.remove_directory("entry").unwrap();
     directory.remove_directory("entry").unwrap();
     assert_eq!(directory.names().unwrap(), Vec::<String>::new());
 }
 
-/// This process may have fewer files than a node has volumes.
+/// Limits this process to fewer open files than a node may have volumes.
 pub(crate) fn limit_open_files() {
-    let most = getrlimit(Resource::Nofile);
+    let limit = getrlimit(Resource::Nofile);
     let current = Some(128);
-    setrlimit(Resource::Nofile, Rlimit { current, ..most }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
 }
 
 #[test]
-fn a_record_is_removed_by_what_it_is_then() {
+fn a_stale_record_is_removed_unless_it_is_replaced_meanwhile() {
     let (_guard, directory) = directory();
-    let remove = |over: &str, other: Option<&str>| {
+    let remove = |stale: &str, replacement: Option<&str>| {
         directory.remove_if("record", |bytes| {
-            // Whoever is killed here has taken nothing away.
+            // The record still has its name: a process that is killed here has removed nothing.
             assert_eq!(directory.read("record").unwrap().unwrap(), bytes);
-            if let Some(other) = other {
-                directory.write("record", other.as_bytes()).unwrap();
+            if let Some(replacement) = replacement {
+                directory.write("record", replacement.as_bytes()).unwrap();
             }
-            bytes == over.as_bytes()
+            bytes == stale.as_bytes()
         })
     };
     let is = |expected: Option<&str>| {
@@ -226,8 +230,8 @@ fn a_record_is_removed_by_what_it_is_then() {
     directory.write("record", b"new").unwrap();
     assert!(!remove("old", None).unwrap());
     is(Some("new"));
-    for (over, newer) in [("old", "newer"), ("newer", "newest")] {
-        assert!(!remove(over, Some(newer)).unwrap());
+    for (stale, newer) in [("old", "newer"), ("newer", "newest")] {
+        assert!(!remove(stale, Some(newer)).unwrap());
         is(Some(newer));
     }
     assert!(remove("newest", None).unwrap());

@@ -222,10 +222,10 @@ impl Pass<'_> {
     }
 
     fn leftover(&mut self, leftover: &Leftover<'_>) {
-        let verdict = match leftover.making() {
-            MakerState::UnderWay => return,
-            MakerState::Over(why) => Verdict::Remove(why.clone()),
-            MakerState::Unsure(why) => Verdict::Leave(why.clone()),
+        let verdict = match leftover.maker_state() {
+            MakerState::InProgress => return,
+            MakerState::Abandoned(why) => Verdict::Remove(why.clone()),
+            MakerState::Unknown(why) => Verdict::Leave(why.clone()),
         };
         self.settle(StateItem::Leftover(leftover.path()), verdict, |_| {
             leftover.remove()?;

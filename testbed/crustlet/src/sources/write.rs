@@ -297,10 +297,10 @@ pub(crate) fn remove_temporary_files(directory: &Path) -> Result<(), FileError> 
     let mut removed = Ok(());
     if let Some(directory) = Directory::open(directory)? {
         directory.leftovers(&mut |found| {
-            let result = found.and_then(|leftover| match leftover.making() {
-                MakerState::Over(_) => leftover.remove(),
+            let result = found.and_then(|leftover| match leftover.maker_state() {
+                MakerState::Abandoned(_) => leftover.remove(),
                 // Another program's files can have such names.
-                MakerState::UnderWay | MakerState::Unsure(_) => Ok(()),
+                MakerState::InProgress | MakerState::Unknown(_) => Ok(()),
             });
             removed = std::mem::replace(&mut removed, Ok(())).and(result);
         });
