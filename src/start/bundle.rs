@@ -92,7 +92,7 @@ impl<'a> Bundle<'a> {
             return Ok(None);
         };
         self.file.replace(original)?;
-        Ok(Some(self.file.again()?))
+        Ok(Some(self.file.read_again()?))
     }
 }
 

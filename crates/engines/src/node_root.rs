@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crust_blockfs::{Deadline, openat2};
-use crust_state::foreign::{ForeignFile, ForeignFileError, Staged, stage_new, sweep};
+use crust_state::foreign::{
+    ForeignFile, ForeignFileError, StagedChange, remove_leftovers, stage_new_file,
+};
 use crust_state::lock::Lock;
 use crust_state::trust;
 
@@ -84,11 +86,11 @@ impl NodeRoot {
     }
 
     /// Writes a new configuration under a temporary name, and makes its directory.
-    pub(crate) fn stage_new(&self, path: &Path, text: &str) -> Result<Staged<'static>> {
+    pub(crate) fn stage_new(&self, path: &Path, text: &str) -> Result<StagedChange<'static>> {
         let file = self.find(path);
         self.create_directory(&file)?;
-        sweep(&file)?;
-        Ok(stage_new(&file, text.as_bytes(), 0o644)?)
+        remove_leftovers(&file)?;
+        Ok(stage_new_file(&file, text.as_bytes(), 0o644)?)
     }
 
     /// Fails if others than root can change a file: a daemon of root's reads or runs it.

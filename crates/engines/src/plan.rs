@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crust_state::foreign::{ForeignFile, Staged};
+use crust_state::foreign::{ForeignFile, StagedChange};
 use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::group_diff_ops;
 use similar::udiff::UnifiedHunkHeader;
@@ -64,7 +64,7 @@ impl ChangePlan {
         let changes = self.changes.iter().filter(|change| !change.is_nothing());
         let staged = changes.map(|change| change.stage(node));
         // Every file is complete under a temporary name before the first one is renamed.
-        let staged: Vec<Option<Staged<'_>>> = staged.collect::<Result<_, _>>()?;
+        let staged: Vec<Option<StagedChange<'_>>> = staged.collect::<Result<_, _>>()?;
         for change in staged.into_iter().flatten() {
             change.commit_synced()?;
         }
@@ -97,12 +97,12 @@ impl FileChange {
         (self.path, self.after)
     }
 
-    fn stage(&self, node: &NodeRoot) -> Result<Option<Staged<'_>>> {
+    fn stage(&self, node: &NodeRoot) -> Result<Option<StagedChange<'_>>> {
         Ok(match (&self.source, &self.after) {
             (None, None) => None,
             (None, Some(text)) => Some(node.stage_new(&self.path, text)?),
             (Some(source), after) => {
-                source.sweep()?;
+                source.remove_leftovers()?;
                 Some(match after {
                     Some(text) => source.stage(text.as_bytes())?,
                     None => source.stage_removal()?,

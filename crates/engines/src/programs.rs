@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::bounded;
 use crust_state::config::{CONFIG_DIRECTORY, DelegateSettings};
-use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, put, sweep};
+use crust_state::foreign::{ForeignFile, MAX_FOREIGN_SIZE, remove_leftovers, write_file};
 use crust_state::{Config, DelegateKind};
 
 use crate::error::{HandlerError, Result};
@@ -77,8 +77,8 @@ impl ProgramCopy {
             return Ok(());
         }
         node.create_directory(&self.place)?;
-        sweep(&self.place)?;
-        Ok(put(&self.place, &self.bytes, 0o755)?)
+        remove_leftovers(&self.place)?;
+        Ok(write_file(&self.place, &self.bytes, 0o755)?)
     }
 }
 

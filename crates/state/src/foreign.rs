@@ -1,5 +1,5 @@
-//! A file that somebody else keeps, a bundle's `config.json` or a daemon's configuration: read
-//! once, replaced whole.
+//! Files that other programs own: a bundle's `config.json`, or the configuration of a daemon. They are read once and
+//! replaced atomically.
 
 mod staged;
 
@@ -15,60 +15,57 @@ use rustix::io::Errno;
 use crust_blockfs::bounded;
 
 use staged::Temp;
-pub use staged::{Staged, put, stage_new, sweep};
+pub use staged::{StagedChange, remove_leftovers, stage_new_file, write_file};
 
-/// The largest such file that is read: several times what a config can come to on its way through
-/// CRI, whose messages have 16 MiB at most.
+/// The size limit in bytes of a file that is read. It is several times the size that a config can have after its way
+/// through CRI, whose messages have at most 16 MiB.
 pub const MAX_FOREIGN_SIZE: u64 = 128 * 1024 * 1024;
 
-/// The error of reading or replacing such a file.
+/// The error of reading or replacing a file of another program.
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignFileError {
-    /// A system call.
     #[error("{call}({path:?})")]
     Call {
-        /// Its name.
+        /// The name of the system call.
         call: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// The error.
         #[source]
         source: io::Error,
     },
-    /// A directory, a pipe, a device.
+    /// The path is a directory, a pipe or a device.
     #[error("{} is not a regular file; hint: give the configuration as a file", .0.display())]
     NotAFile(PathBuf),
-    /// It would be read into memory, by each program that looks at it.
-    #[error("{} has more than {MAX_FOREIGN_SIZE} bytes; hint: what is in it?", .0.display())]
+    /// The file is too large to be read into memory.
+    #[error("{} has more than {MAX_FOREIGN_SIZE} bytes; hint: check its content", .0.display())]
     TooLarge(PathBuf),
-    /// Whose file it is follows the link; a replacement would leave its target as it is, for
-    /// whoever else uses it, and turn the link into a file.
+    /// The path is a symbolic link. A replacement would turn the link into a file, and programs that use the link's target
+    /// directly would keep the old content.
     #[error(
-        "{} is a symbolic link, and what it leads to would have to be rewritten; \
+        "{} is a symbolic link, and runcrust doesn't rewrite the target of a link; \
          hint: put the file itself there", .0.display()
     )]
     Symlink(PathBuf),
-    /// Another file is there now.
+    /// The file was changed or replaced since it was read.
     #[error(
         "{} was replaced while it was read; hint: is another program changing it?",
         .0.display()
     )]
     Changed(PathBuf),
-    /// Somebody mounted it there, and a file can't take a mount's place.
+    /// The file is a mount point, which rename(2) can't replace.
     #[error(
-        "{} is a mount point (a container's file?) and can't be replaced; hint: mount its directory \
-         instead, or edit what is mounted", .0.display()
+        "{} is a mount point (a file that is mounted into a container?) and can't be replaced; hint: mount its directory \
+         instead, or edit the file that is mounted", .0.display()
     )]
     MountPoint(PathBuf),
-    /// Only with thousands of left-overs.
+    /// Every temporary name that was tried is taken by a leftover.
     #[error("no free name for a temporary file beside {}; hint: remove .*.runcrust there", .0.display())]
     NoName(PathBuf),
 }
 
-/// An open file, with the bytes that were in it.
+/// A file of another program that was read and is still open.
 #[derive(Debug)]
 pub struct ForeignFile {
-    /// For messages only; acts go through `dir`.
+    /// The path, for messages only. Operations use `dir` and `name`.
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
@@ -78,7 +75,7 @@ pub struct ForeignFile {
 }
 
 impl ForeignFile {
-    /// Reads a file. `None`: there is no such file.
+    /// Reads a file. Returns `None` if it doesn't exist.
     pub fn read(path: &Path) -> Result<Option<Self>, ForeignFileError> {
         let (dir, name) = match (path.parent(), path.file_name()) {
             (Some(dir), Some(name)) if dir.as_os_str().is_empty() => (Path::new("."), name),
@@ -100,7 +97,7 @@ impl ForeignFile {
         name: &OsStr,
         path: PathBuf,
     ) -> Result<Option<Self>, ForeignFileError> {
-        // Links are followed, as the delegates do. NONBLOCK: a pipe must not hang us.
+        // Links are followed, as the delegates do. NONBLOCK: a pipe must not block the open.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = existing(rustix::fs::openat(&dir, name, flags, Mode::empty()))
             .map_err(call("open", &path))?
@@ -113,7 +110,7 @@ impl ForeignFile {
         }
         let file = File::from(fd);
         let size = u64::try_from(stat.st_size).unwrap_or_default();
-        // All at once: grown as it is read it would take twice as much.
+        // Allocated at once: a vector that grows during the read would take twice the memory.
         let size = usize::try_from(size.min(MAX_FOREIGN_SIZE)).unwrap_or_default();
         let bytes = match bounded::read_all(&file, size, MAX_FOREIGN_SIZE) {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
@@ -137,19 +134,19 @@ impl ForeignFile {
         &self.bytes
     }
 
-    /// Puts `bytes` in the file's place, atomically, with its mode, owner and
-    /// extended attributes (docs/callers.md). On an error the old file stays.
+    /// Replaces the file atomically by one with the content `bytes` and the same mode, owner and extended attributes
+    /// (docs/callers.md). After an error, the file is unchanged.
     pub fn replace(&self, bytes: &[u8]) -> Result<(), ForeignFileError> {
-        // The directory isn't synced: after a crash of the node either file of a bundle will do, for
-        // its container is gone.
+        // The directory isn't synced. After a crash of the node, either version of a bundle's config will do, because its
+        // container is gone.
         self.stage(bytes)?.commit()
     }
 
-    /// Makes all ready for [`Self::replace`] but the last step.
-    pub fn stage(&self, bytes: &[u8]) -> Result<Staged<'_>, ForeignFileError> {
+    /// Prepares [`Self::replace`] up to its last step, [`StagedChange::commit`].
+    pub fn stage(&self, bytes: &[u8]) -> Result<StagedChange<'_>, ForeignFileError> {
         let temp = Temp::create(&self.dir, &self.name, &self.path)?;
         temp.write(bytes)?;
-        // The owner first: a change of it clears mode bits and security.capability.
+        // The owner is set first, because that clears mode bits and security.capability.
         rustix::fs::fchown(
             temp.file(),
             Some(rustix::fs::Uid::from_raw(self.stat.st_uid)),
@@ -160,28 +157,28 @@ impl ForeignFile {
         rustix::fs::fchmod(temp.file(), Mode::from_raw_mode(self.stat.st_mode & 0o7777))
             .map_err(self.failed("fchmod"))?;
         temp.sync()?;
-        Ok(Staged::replacement(temp, self))
+        Ok(StagedChange::replacement(temp, self))
     }
 
-    /// Makes ready for the file's removal: finds out whether its directory can be written.
-    pub fn stage_removal(&self) -> Result<Staged<'_>, ForeignFileError> {
+    /// Prepares the removal of the file up to its last step. Fails if its directory can't be written.
+    pub fn stage_removal(&self) -> Result<StagedChange<'_>, ForeignFileError> {
         let temp = Temp::create(&self.dir, &self.name, &self.path)?;
-        Ok(Staged::removal(temp, self))
+        Ok(StagedChange::removal(temp, self))
     }
 
-    /// Removes what is left of its next contents, as [`sweep`] does.
-    pub fn sweep(&self) -> Result<(), ForeignFileError> {
-        staged::sweep_in(&self.dir, &self.name, &self.path)
+    /// Removes leftovers of killed writers of this file, as [`remove_leftovers`] does.
+    pub fn remove_leftovers(&self) -> Result<(), ForeignFileError> {
+        staged::remove_leftovers_in(&self.dir, &self.name, &self.path)
     }
 
-    /// The file as it is now.
-    pub fn again(&self) -> Result<Self, ForeignFileError> {
+    /// Reads the file again. Fails if it doesn't exist any more.
+    pub fn read_again(&self) -> Result<Self, ForeignFileError> {
         let dir = self.dir.try_clone().map_err(io_call("dup", &self.path))?;
         let file = Self::read_in(dir, &self.name, self.path.clone())?;
         file.ok_or_else(|| ForeignFileError::Changed(self.path.clone()))
     }
 
-    /// Whether the file is still what was read. By a link it can't be told.
+    /// Returns whether the file is still the one that was read. Always false for a symbolic link.
     pub fn is_unchanged(&self) -> Result<bool, ForeignFileError> {
         let now = existing(self.stat_again()).map_err(self.failed("lstat"))?;
         Ok(now.is_some_and(|now| self.is_as_read(&now)))
@@ -204,22 +201,22 @@ impl ForeignFile {
     }
 
     fn is_as_read(&self, now: &Stat) -> bool {
-        let of = |stat: &Stat| {
+        let identity = |stat: &Stat| {
             let modified = (stat.st_mtime, stat.st_mtime_nsec);
             (stat.st_dev, stat.st_ino, stat.st_size, modified)
         };
-        of(now) == of(&self.stat)
+        identity(now) == identity(&self.stat)
     }
 
     fn copy_xattrs(&self, to: &File) -> Result<(), ForeignFileError> {
         for name in xattr_names(&self.file).map_err(self.failed("flistxattr"))? {
-            // Digests of the old content: they would make the new one unreadable under IMA.
+            // These are digests of the old content, which would make the new file unreadable under IMA.
             if matches!(name.to_bytes(), b"security.ima" | b"security.evm") {
                 continue;
             }
             let value = xattr(&self.file, &name).map_err(self.failed("fgetxattr"))?;
             if let Err(errno) = rustix::fs::fsetxattr(to, &*name, &value, XattrFlags::empty()) {
-                // A label that may not be set is often inherited from the directory.
+                // This process may not be allowed to set a label that the file inherits from its directory anyway.
                 if xattr(to, &name).ok().as_deref() != Some(&*value) {
                     return Err(self.failed("fsetxattr")(errno));
                 }
@@ -233,9 +230,9 @@ impl ForeignFile {
     }
 }
 
-/// The names of a file's extended attributes; none where the file system has no such thing.
+/// Returns the names of a file's extended attributes. Returns none if the file system doesn't support them.
 fn xattr_names(file: &File) -> Result<Vec<CString>, Errno> {
-    let list = match grown(|buffer| rustix::fs::flistxattr(file, buffer)) {
+    let list = match read_growing(|buffer| rustix::fs::flistxattr(file, buffer)) {
         Err(Errno::NOTSUP) => Vec::new(),
         other => other?,
     };
@@ -247,12 +244,12 @@ fn xattr_names(file: &File) -> Result<Vec<CString>, Errno> {
 }
 
 fn xattr(file: &File, name: &CStr) -> Result<Vec<u8>, Errno> {
-    grown(|buffer| rustix::fs::fgetxattr(file, name, buffer))
+    read_growing(|buffer| rustix::fs::fgetxattr(file, name, buffer))
 }
 
-/// Calls `read` with a larger buffer while it says that this one is too small (xattr(7): 64 kB
-/// at most).
-fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+/// Calls `read` with larger and larger buffers while it fails with `ERANGE`. Values and lists have at most 64 kB
+/// (xattr(7)).
+fn read_growing(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
         match read(&mut buffer) {
@@ -266,6 +263,7 @@ fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
     }
 }
 
+/// Turns "not found" errors into `None`.
 fn existing<T>(opened: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match opened {
         Ok(fd) => Ok(Some(fd)),
@@ -339,23 +337,23 @@ mod tests {
     }
 
     #[test]
-    fn installing_a_file_replaces_it_but_not_what_runs() {
+    fn a_written_file_replaces_the_old_one_but_not_its_open_copies() {
         let dir = bundle("old");
         let path = dir.path().join("config.json");
         let mut before = fs::File::open(&path).unwrap();
-        put(&path, b"new", 0o755).unwrap();
+        write_file(&path, b"new", 0o755).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755);
         let mut kept = String::new();
         before.read_to_string(&mut kept).unwrap();
         assert_eq!(kept, "old");
         assert_eq!(names(dir.path()), ["config.json"]);
-        let nowhere = put(&dir.path().join("no/x"), b"", 0o755).unwrap_err();
-        assert!(nowhere.to_string().contains("no"), "{nowhere}");
+        let error = write_file(&dir.path().join("no/x"), b"", 0o755).unwrap_err();
+        assert!(error.to_string().contains("no"), "{error}");
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_hanging() {
+    fn a_pipe_or_a_directory_is_refused_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         rustix::fs::mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_meanwhile_is_not_replaced() {
+    fn a_file_that_was_changed_since_it_was_read_is_not_replaced() {
         let dir = bundle("text");
         let path = dir.path().join("config.json");
         let file = read(dir.path());
@@ -449,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_left_over_of_a_killed_process_is_no_obstacle() {
+    fn a_leftover_of_a_killed_process_does_not_prevent_a_replacement() {
         let dir = bundle("text");
         let left = dir
             .path()
@@ -461,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_before_the_rename_leaves_the_old_file_alone() {
+    fn a_failure_before_the_rename_leaves_no_temporary_file() {
         let dir = bundle("text");
         let file = read(dir.path());
         let temp = Temp::create(&file.dir, &file.name, &file.path).unwrap();

@@ -1,4 +1,4 @@
-//! A file's new content, written beside the file, and renamed to its name in one step.
+//! Atomic changes of a file: the new content is written to a temporary file beside it, which is then renamed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,56 +15,58 @@ use super::{ForeignFile, ForeignFileError, call, io_call};
 /// The suffix of each temporary file's name.
 const SUFFIX: &str = "runcrust";
 
-/// A change that lacks its last step alone: all that is likely to fail has been done. Dropped, it
-/// leaves nothing.
+/// A prepared change of a file, of which only the last step is missing. The steps that are likely to fail have been
+/// done. If it is dropped, the file is unchanged and the temporary file is removed.
 #[derive(Debug)]
-pub struct Staged<'a> {
+pub struct StagedChange<'a> {
     temp: Temp,
-    act: Act<'a>,
+    action: Action<'a>,
 }
 
 #[derive(Debug)]
-enum Act<'a> {
-    /// Whatever is there is replaced.
-    Put,
-    /// Nothing is there.
+enum Action<'a> {
+    /// Replaces the file, if there is one.
+    Write,
+    /// Fails if the file exists.
     Create,
-    /// This is there still.
+    /// Fails if the file has changed since it was read.
     Replace(&'a ForeignFile),
+    /// Fails if the file has changed since it was read.
     Remove(&'a ForeignFile),
 }
 
-impl<'a> Staged<'a> {
+impl<'a> StagedChange<'a> {
     pub(super) fn replacement(temp: Temp, file: &'a ForeignFile) -> Self {
-        let act = Act::Replace(file);
-        Self { temp, act }
+        let action = Action::Replace(file);
+        Self { temp, action }
     }
 
     pub(super) fn removal(temp: Temp, file: &'a ForeignFile) -> Self {
-        let act = Act::Remove(file);
-        Self { temp, act }
+        let action = Action::Remove(file);
+        Self { temp, action }
     }
 
-    /// The last step, unless somebody else has changed the file meanwhile.
+    /// Carries out the change. Fails if another program has changed the file since it was read.
     pub fn commit(mut self) -> Result<(), ForeignFileError> {
-        self.act()
+        self.run()
     }
 
-    /// The same; it will outlive a crash of the node.
+    /// Carries out the change as [`Self::commit`] does, and syncs the directory, so that the change survives a crash of
+    /// the node.
     pub fn commit_synced(mut self) -> Result<(), ForeignFileError> {
-        self.act()?;
+        self.run()?;
         rustix::fs::fsync(&self.temp.dir).map_err(call("fsync", &self.temp.path))
     }
 
-    fn act(&mut self) -> Result<(), ForeignFileError> {
-        match self.act {
-            Act::Put => self.temp.rename(RenameFlags::empty()),
-            Act::Create => self.temp.rename(RenameFlags::NOREPLACE),
-            Act::Replace(file) => {
+    fn run(&mut self) -> Result<(), ForeignFileError> {
+        match self.action {
+            Action::Write => self.temp.rename(RenameFlags::empty()),
+            Action::Create => self.temp.rename(RenameFlags::NOREPLACE),
+            Action::Replace(file) => {
                 file.check_unchanged()?;
                 self.temp.rename(RenameFlags::empty())
             }
-            Act::Remove(file) => {
+            Action::Remove(file) => {
                 file.check_unchanged()?;
                 self.temp.unlink(&self.temp.name)
             }
@@ -72,26 +74,26 @@ impl<'a> Staged<'a> {
     }
 }
 
-/// Writes a file of ours where somebody else looks for it, with this mode, root's: whole, and in the
-/// place of one that is there. Whoever has that one open, or runs it, keeps it.
-pub fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFileError> {
-    let temp = written(path, bytes, mode)?;
-    let act = Act::Put;
-    Staged { temp, act }.commit_synced()
+/// Writes a file of root's with this mode atomically, and syncs it. Replaces an existing file; processes that have that
+/// one open, or execute it, keep it.
+pub fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFileError> {
+    let temp = write_temp(path, bytes, mode)?;
+    let action = Action::Write;
+    StagedChange { temp, action }.commit_synced()
 }
 
-/// Makes one ready that nobody else has; its directory must be there.
-pub fn stage_new(
+/// Prepares a new file up to its last step, which fails if the file exists by then. Fails if the directory doesn't exist.
+pub fn stage_new_file(
     path: &Path,
     bytes: &[u8],
     mode: u32,
-) -> Result<Staged<'static>, ForeignFileError> {
-    let temp = written(path, bytes, mode)?;
-    let act = Act::Create;
-    Ok(Staged { temp, act })
+) -> Result<StagedChange<'static>, ForeignFileError> {
+    let temp = write_temp(path, bytes, mode)?;
+    let action = Action::Create;
+    Ok(StagedChange { temp, action })
 }
 
-fn written(path: &Path, bytes: &[u8], mode: u32) -> Result<Temp, ForeignFileError> {
+fn write_temp(path: &Path, bytes: &[u8], mode: u32) -> Result<Temp, ForeignFileError> {
     let (dir, name) = split(path)?;
     let temp = Temp::create(&open(dir)?, name, path)?;
     temp.write(bytes)?;
@@ -100,9 +102,9 @@ fn written(path: &Path, bytes: &[u8], mode: u32) -> Result<Temp, ForeignFileErro
     Ok(temp)
 }
 
-/// Removes what is left of a file's next contents whose writers were killed. For files alone whose
-/// writers a lock keeps apart: one that lives would lose its own.
-pub fn sweep(path: &Path) -> Result<(), ForeignFileError> {
+/// Removes the temporary files that killed writers of a file have left beside it. The caller has to hold a lock that all
+/// writers of the file take: the temporary file of a live writer would be removed too.
+pub fn remove_leftovers(path: &Path) -> Result<(), ForeignFileError> {
     let (dir, name) = split(path)?;
     let dir_fd = match open(dir) {
         Err(ForeignFileError::Call { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -110,10 +112,14 @@ pub fn sweep(path: &Path) -> Result<(), ForeignFileError> {
         }
         other => other?,
     };
-    sweep_in(&dir_fd, name, path)
+    remove_leftovers_in(&dir_fd, name, path)
 }
 
-pub(super) fn sweep_in(dir: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), ForeignFileError> {
+pub(super) fn remove_leftovers_in(
+    dir: &OwnedFd,
+    name: &OsStr,
+    path: &Path,
+) -> Result<(), ForeignFileError> {
     let entries = rustix::fs::Dir::read_from(dir).map_err(call("getdents", path))?;
     for entry in entries {
         let entry = entry.map_err(call("getdents", path))?;
@@ -126,7 +132,7 @@ pub(super) fn sweep_in(dir: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), F
     Ok(())
 }
 
-/// `.<name>.<pid>.<attempt>.runcrust`
+/// Returns whether `found` is a temporary name of the file `name`: `.<name>.<pid>.<attempt>.runcrust`.
 fn is_temporary(found: &OsStr, name: &OsStr) -> bool {
     let numbers = || {
         let rest = found.as_encoded_bytes().strip_prefix(b".")?;
@@ -150,7 +156,7 @@ fn open(dir: &Path) -> Result<OwnedFd, ForeignFileError> {
     rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(call("open", dir))
 }
 
-/// The new file until it has its name; removed when that doesn't come about.
+/// A temporary file, which is removed when the value is dropped before it was renamed.
 #[derive(Debug)]
 pub(super) struct Temp {
     dir: OwnedFd,
@@ -185,7 +191,7 @@ impl Temp {
                         renamed: false,
                     });
                 }
-                // Left by a process of this id that was killed.
+                // A killed process with the same pid has left it.
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(call("open", &path.with_file_name(&temporary))(errno)),
             }
@@ -202,12 +208,12 @@ impl Temp {
         file.write_all(bytes).map_err(io_call("write", &self.path))
     }
 
-    /// Waits until it is on the disk.
+    /// Waits until the content is on the disk.
     pub(super) fn sync(&self) -> Result<(), ForeignFileError> {
         rustix::fs::fsync(&self.file).map_err(call("fsync", &self.path))
     }
 
-    /// Gives it its name.
+    /// Renames the file to its final name.
     fn rename(&mut self, flags: RenameFlags) -> Result<(), ForeignFileError> {
         let (dir, from, to) = (&self.dir, &self.temporary, &self.name);
         let renamed = if flags.is_empty() {
@@ -235,7 +241,7 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         if !self.renamed {
-            // The error that brought us here is the one to tell.
+            // The caller reports the error that led here.
             let _ = rustix::fs::unlinkat(&self.dir, &self.temporary, AtFlags::empty());
         }
     }
@@ -247,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    fn lab() -> (tempfile::TempDir, PathBuf) {
+    fn temporary_file_path() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         (dir, path)
@@ -261,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_changed_and_nothing_left_before_the_last_step() {
-        let (dir, path) = lab();
-        drop(stage_new(&path, b"new", 0o644).unwrap());
+    fn a_dropped_change_leaves_the_file_and_its_directory_unchanged() {
+        let (dir, path) = temporary_file_path();
+        drop(stage_new_file(&path, b"new", 0o644).unwrap());
         assert!(names(dir.path()).is_empty());
         fs::write(&path, "old").unwrap();
         let file = ForeignFile::read(&path).unwrap().unwrap();
@@ -275,11 +281,10 @@ mod tests {
         assert!(names(dir.path()).is_empty());
     }
 
-    /// Whoever came between would lose what he wrote.
     #[test]
-    fn what_somebody_else_did_since_the_first_step_is_not_undone() {
-        let (dir, path) = lab();
-        let new = stage_new(&path, b"new", 0o644).unwrap();
+    fn a_change_fails_if_the_file_has_changed_since_it_was_read() {
+        let (dir, path) = temporary_file_path();
+        let new = stage_new_file(&path, b"new", 0o644).unwrap();
         fs::write(&path, "else").unwrap();
         let error = new.commit().unwrap_err();
         assert!(matches!(error, ForeignFileError::Changed(_)), "{error}");
@@ -295,8 +300,8 @@ mod tests {
     }
 
     #[test]
-    fn left_overs_of_this_file_alone_are_swept() {
-        let (dir, path) = lab();
+    fn only_leftovers_of_the_same_file_are_removed() {
+        let (dir, path) = temporary_file_path();
         let others = [
             ".file.1.x.runcrust",
             ".file.1.runcrust",
@@ -309,10 +314,10 @@ mod tests {
         {
             fs::write(dir.path().join(name), "").unwrap();
         }
-        sweep(&path).unwrap();
+        remove_leftovers(&path).unwrap();
         let mut expected = others.map(OsString::from);
         expected.sort();
         assert_eq!(names(dir.path()), expected);
-        sweep(&dir.path().join("none/file")).unwrap();
+        remove_leftovers(&dir.path().join("none/file")).unwrap();
     }
 }
