@@ -36,7 +36,7 @@ use anyhow::Result;
 use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
 use crust_state::config::{ConfigError, ConfigFile, DelegateSettings};
-use crust_state::{Config, CrustDirectory, DelegateKind, limits, logging};
+use crust_state::{Config, CrustDirectory, DelegateKind, logging, timeouts};
 
 use delegate::Delegate;
 use invocation::{Command, CreateCommand, Invocation, OwnSubcommand};
@@ -122,7 +122,7 @@ fn exec_delegate(
         crust: &crust,
         delegate_kind: delegate.kind(),
         argv0: argv.first(),
-        deadline: Deadline::after(limits::CREATE),
+        deadline: Deadline::after(timeouts::CREATE),
         loop_devices: &LoopDeviceCache::default(),
     })?;
     Ok(delegate.exec(argv)?)

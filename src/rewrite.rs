@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result};
 use crust_state::bundle::{
     AddedElement, BundleRecord, ConfigPlace, Containers, RemovedMount, ReplacedSource,
 };
-use crust_state::limits::HookLimits;
 use crust_state::record::Version;
+use crust_state::timeouts::HookTimeouts;
 use crust_state::{DelegateKind, TargetPath};
 use oci_spec::runtime::{Hook, HookBuilder};
 use serde::Serialize;
@@ -100,7 +100,7 @@ impl Rewrite {
 }
 
 impl Hooks {
-    fn hook(&self, verb: &str, volumes: &[TargetPath], limits: HookLimits) -> Result<Hook> {
+    fn hook(&self, verb: &str, volumes: &[TargetPath], timeouts: HookTimeouts) -> Result<Hook> {
         let mut arguments = vec![PROGRAM.to_owned(), verb.to_owned()];
         if let Some(config) = &self.config {
             arguments.extend(["--config", utf8(config)?].map(str::to_owned));
@@ -114,7 +114,7 @@ impl Hooks {
         // reliably. crun 1.21 and 1.28 do not: with any hook `timeout` they fail 4 to 6 % of parallel
         // creates, and some sleep for the whole timeout although the hook has ended.
         if self.delegate == DelegateKind::Runc {
-            hook = hook.timeout(i64::try_from(limits.delegates.as_secs())?);
+            hook = hook.timeout(i64::try_from(timeouts.delegate.as_secs())?);
         }
         Ok(hook.build()?)
     }

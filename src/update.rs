@@ -13,7 +13,7 @@ use crust_blockfs::device::LoopDeviceCache;
 use crust_blockfs::{Deadline, DeviceNumber};
 use crust_state::bundle::BundleRecord;
 use crust_state::config::ConfigError;
-use crust_state::{Config, CrustDirectory, StateDirectory, limits};
+use crust_state::{Config, CrustDirectory, StateDirectory, timeouts};
 use crust_volume::Context;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
@@ -76,7 +76,7 @@ fn volume_rules(
         config,
         crust: &crust,
         state: &state,
-        deadline: Deadline::after(limits::CREATE),
+        deadline: Deadline::after(timeouts::CREATE),
         loop_devices: &LoopDeviceCache::default(),
     };
     let added = records.into_iter().flat_map(|(_, record)| record.added);

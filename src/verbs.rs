@@ -22,7 +22,7 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
 use crust_state::config::ConfigError;
 use crust_state::printable::printable_json;
-use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, limits, logging, sentence};
+use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, logging, sentence, timeouts};
 use crust_volume::{Context, GrpcCode, VolumeError};
 use serde_json::{Value, json};
 
@@ -219,7 +219,7 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
     let state = StateDirectory::at(&config.state_dir).map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
     let limit = match verb {
-        Verb::Publish(_) => limits::CREATE,
+        Verb::Publish(_) => timeouts::CREATE,
         Verb::Gc(_) => Duration::from_secs(30),
         _ => Duration::from_secs(10),
     };

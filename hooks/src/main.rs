@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
-use crust_state::{Config, CrustDirectory, StateDirectory, limits, logging, sentence};
+use crust_state::{Config, CrustDirectory, StateDirectory, logging, sentence, timeouts};
 use crust_volume::Context;
 use crust_volume::privileges::{self, Operation};
 use dlmalloc::GlobalDlmalloc;
@@ -86,10 +86,10 @@ fn step(verb: &Verb) -> Operation {
 }
 
 fn time_limit(verb: &Verb) -> Duration {
-    let limits = match verb {
-        Verb::Sandbox(_) => limits::SANDBOX,
-        Verb::Mount(_) => limits::CONTAINER,
-        Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => limits::RECORD,
+    let timeouts = match verb {
+        Verb::Sandbox(_) => timeouts::SANDBOX,
+        Verb::Mount(_) => timeouts::CONTAINER,
+        Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => timeouts::RECORD,
     };
-    limits.own
+    timeouts.hook
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use crust_state::check::Finding;
 use crust_state::ops;
-use crust_state::socket::{Occupant, is_listed, occupant};
+use crust_state::socket::{SocketState, has_listener, probe};
 
 const WHAT: &str = "crust_ops";
 
 pub(super) fn check() -> Finding {
-    let socket = match ops::listen() {
+    let socket = match ops::socket_path() {
         Ok(socket) => socket,
         Err(error) => {
             let fix = "correct it, with `crust_ops --check`: the daemon doesn't start";
@@ -19,23 +19,27 @@ pub(super) fn check() -> Finding {
         }
     };
     // A service that isn't needed yet needn't be started.
-    if is_listed(&socket) {
-        return judge(&socket, Occupant::Listener);
+    if has_listener(&socket) {
+        return judge(&socket, SocketState::Listening);
     }
-    match occupant(&socket) {
+    match probe(&socket) {
         Ok(occupant) => judge(&socket, occupant),
         Err(error) => Finding::from_error(WHAT, &error).at_most_warning(),
     }
 }
 
 /// Volumes that are staged already, or by hand, need no daemon.
-fn judge(socket: &Path, occupant: Occupant) -> Finding {
+fn judge(socket: &Path, occupant: SocketState) -> Finding {
     let socket = socket.display();
     let found = match occupant {
-        Occupant::Listener => return Finding::pass(WHAT, format!("{socket} is listened on")),
-        Occupant::Nobody => format!("there is no {socket}: no CSI driver can stage a volume"),
-        Occupant::Left => format!("nobody listens on {socket}: no CSI driver can stage a volume"),
-        Occupant::Other => format!("{socket} isn't a socket that can be connected to"),
+        SocketState::Listening => return Finding::pass(WHAT, format!("{socket} is listened on")),
+        SocketState::Missing => format!("there is no {socket}: no CSI driver can stage a volume"),
+        SocketState::Stale => {
+            format!("nobody listens on {socket}: no CSI driver can stage a volume")
+        }
+        SocketState::NotAStreamSocket => {
+            format!("{socket} isn't a socket that can be connected to")
+        }
     };
     let fix = "systemctl enable --now crust_ops.socket crust_ops.service; `crust_ops --check` looks \
                at what it needs";
@@ -51,10 +55,10 @@ mod tests {
     #[test]
     fn only_a_listener_will_do() {
         for (occupant, expected) in [
-            (Occupant::Listener, CheckVerdict::Pass),
-            (Occupant::Nobody, CheckVerdict::Warn),
-            (Occupant::Left, CheckVerdict::Warn),
-            (Occupant::Other, CheckVerdict::Warn),
+            (SocketState::Listening, CheckVerdict::Pass),
+            (SocketState::Missing, CheckVerdict::Warn),
+            (SocketState::Stale, CheckVerdict::Warn),
+            (SocketState::NotAStreamSocket, CheckVerdict::Warn),
         ] {
             let finding = judge(Path::new("/run/x.sock"), occupant);
             assert_eq!(finding.verdict, expected);

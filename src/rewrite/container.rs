@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crust_blockfs::{DeviceNumber, options};
 use crust_state::bundle::{HookMount, RemovedMount, ReplacedSource};
 use crust_state::config::MountMode;
-use crust_state::{Config, TargetPath, limits};
+use crust_state::{Config, TargetPath, timeouts};
 use crust_volume::VolumeProperties;
 use oci_spec::runtime::{
     LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
@@ -50,10 +50,10 @@ pub(crate) fn container(
     let volumes: Vec<TargetPath> = plan.volumes().into_iter().cloned().collect();
     rewrite.push(
         ArrayPath::CreateRuntimeHooks,
-        &hooks.hook("publish", &volumes, limits::RECORD)?,
+        &hooks.hook("publish", &volumes, timeouts::RECORD)?,
     )?;
     if plan.mount_mode() == MountMode::Hook {
-        let mut mount = hooks.hook("mount", &[], limits::CONTAINER)?;
+        let mut mount = hooks.hook("mount", &[], timeouts::CONTAINER)?;
         let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
         arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
         if let Some(label) = &plan.label {
@@ -71,7 +71,7 @@ pub(crate) fn container(
     }
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release", &volumes, limits::RECORD)?,
+        &hooks.hook("release", &volumes, timeouts::RECORD)?,
     )?;
     Ok(rewrite)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use crust_state::limits;
+use crust_state::timeouts;
 use oci_spec::runtime::MountBuilder;
 
 use super::{Hooks, Rewrite, arguments, utf8};
@@ -27,7 +27,7 @@ pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Resul
         .options(options)
         .build()?;
     rewrite.push(ArrayPath::Mounts, &crust)?;
-    let mut mount = hooks.hook("sandbox", &plan.volumes, limits::SANDBOX)?;
+    let mut mount = hooks.hook("sandbox", &plan.volumes, timeouts::SANDBOX)?;
     let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(rootfs)?);
     let told = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];
     arguments(&mut mount, told);
@@ -37,7 +37,7 @@ pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Resul
     rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release-sandbox", &[], limits::RECORD)?,
+        &hooks.hook("release-sandbox", &[], timeouts::RECORD)?,
     )?;
     Ok(rewrite)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
 use crust_state::record::User;
-use crust_state::{Config, CrustDirectory, DelegateKind, limits};
+use crust_state::{Config, CrustDirectory, DelegateKind, timeouts};
 use crust_volume::{EntryLayout, MountPreview, PodAccess};
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ pub(super) fn run(
         crust: &crust,
         delegate_kind,
         argv0,
-        deadline: Deadline::after(limits::CREATE),
+        deadline: Deadline::after(timeouts::CREATE),
         loop_devices: &LoopDeviceCache::default(),
     };
     let path = call.config_path();

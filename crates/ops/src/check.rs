@@ -10,7 +10,7 @@ use std::time::Duration;
 use crust_serve::listen::trusted_directory;
 use crust_state::Config;
 use crust_state::check::{self, CheckVerdict, Finding};
-use crust_state::socket::{Occupant, occupant};
+use crust_state::socket::{SocketState, probe};
 use crust_volume::host_features;
 use rustix::fs::{Access, access};
 
@@ -155,18 +155,18 @@ fn socket(what: &'static str, path: &Path) -> Finding {
         return Finding::from_error(what, &error);
     }
     let place = path.display();
-    match occupant(path) {
+    match probe(path) {
         Err(error) => Finding::from_error(what, &error),
-        Ok(Occupant::Other) => Finding::fail(
+        Ok(SocketState::NotAStreamSocket) => Finding::fail(
             what,
             format!("{place} isn't a socket of that kind"),
             "name another place or remove it",
         ),
-        Ok(Occupant::Listener) => Finding::pass(
+        Ok(SocketState::Listening) => Finding::pass(
             what,
             format!("{place}, where somebody listens already: systemd, or a crust_ops"),
         ),
-        Ok(Occupant::Nobody | Occupant::Left) => {
+        Ok(SocketState::Missing | SocketState::Stale) => {
             let directory = path.ancestors().skip(1).find(|part| part.exists());
             let directory = directory.unwrap_or(Path::new("/"));
             match access(directory, Access::WRITE_OK) {

@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
     let named = arguments.config.is_some();
     let file = arguments
         .config
-        .unwrap_or_else(|| crust_state::ops::CONFIG.into());
+        .unwrap_or_else(|| crust_state::ops::CONFIG_FILE.into());
     if arguments.check {
         return check::run(&file, named);
     }

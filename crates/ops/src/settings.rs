@@ -70,7 +70,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            listen: ops::LISTEN.into(),
+            listen: ops::DEFAULT_SOCKET.into(),
             crust_listen: "/run/runcrust/crust.sock".into(),
             metrics_listen: String::new(),
             metrics_hosts: Vec::new(),

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crust_state::socket::{self, Occupant, SocketError, occupant};
+use crust_state::socket::{self, SocketError, SocketState, probe};
 use crust_state::trust::{self, TrustError};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{SocketAddrUnix, bind, listen};
@@ -97,7 +97,7 @@ pub fn unix(daemon: &Daemon, path: &Path) -> Result<UnixListener, ListenError> {
     refuse_others(daemon, path)?;
     // A socket's name gets the mode that the socket has (unix(7)), so it is never another's to use;
     // and the place is never empty, because the new one is renamed onto it.
-    let socket = socket::stream().map_err(ListenError::of("socket", &place))?;
+    let socket = socket::new_stream().map_err(ListenError::of("socket", &place))?;
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(ListenError::of("fchmod", &place))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&new);
@@ -129,13 +129,13 @@ pub fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
 
 /// Refuses a path where there is something else than a socket without a listener.
 fn refuse_others(daemon: &Daemon, path: &Path) -> Result<(), ListenError> {
-    let (source, hint) = match occupant(path)? {
-        Occupant::Nobody | Occupant::Left => return Ok(()),
-        Occupant::Listener => (
+    let (source, hint) = match probe(path)? {
+        SocketState::Missing | SocketState::Stale => return Ok(()),
+        SocketState::Listening => (
             io::ErrorKind::AddrInUse,
             format!("; hint: does another {} run?", daemon.name),
         ),
-        Occupant::Other => (
+        SocketState::NotAStreamSocket => (
             io::ErrorKind::AlreadyExists,
             "; hint: it isn't a socket of that kind; name another place or remove it".to_owned(),
         ),

@@ -1,22 +1,22 @@
-//! The state on disk: the crust directory, where volumes are staged (KEP-2857), and the runtime's own records of who
-//! uses them.
+//! The state on disk: the crust directory with the staged volumes (KEP-2857), and runcrust's records of their users.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`target`] | target paths and their digests |
 //! | [`info`] | `mountInfo.json` |
-//! | [`crust`] | the crust directory's entries, and a staged volume's files |
-//! | [`record`], [`sandbox`], [`bundle`] | typed records |
-//! | [`ownership`] | whether a pod may have a volume that others have |
-//! | [`state_directory`], [`lock`] | `/run/runcrust`: indexes and locks |
-//! | [`config`], [`logging`] | the configuration, and the log that it names |
-//! | [`files`] | atomic writes, and reading only what root wrote |
+//! | [`crust`] | the crust directory, its entries and their files |
+//! | [`record`], [`sandbox`], [`bundle`] | the types of records |
+//! | [`ownership`] | the decision whether a pod may use a volume that others use |
+//! | [`state_directory`], [`lock`] | `/run/runcrust`: records, indexes and locks |
+//! | [`config`], [`logging`] | runcrust's configuration and log |
+//! | [`timeouts`] | the timeouts of creates and hooks |
+//! | [`files`] | atomic writes, and reads of files that only root can change |
+//! | [`foreign`] | atomic changes of files that other programs own |
 //! | [`json`] | values in a JSON text that is edited in place |
 //! | [`printable`] | text for terminals |
-//! | [`check`] | checks of the node, and their findings |
+//! | [`check`] | node checks and their findings |
 //! | [`trust`] | whether root alone can change what a path leads to, and whether this process is root |
-//! | [`foreign`] | files that others keep, replaced whole |
-//! | [`socket`], [`ops`] | who listens on a socket; where crust_ops does |
+//! | [`socket`], [`ops`] | the state of a Unix socket, and the path of `crust_ops`'s |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
@@ -28,7 +28,6 @@ pub mod files;
 pub mod foreign;
 pub mod info;
 pub mod json;
-pub mod limits;
 pub mod lock;
 pub mod logging;
 pub mod ops;
@@ -42,6 +41,7 @@ pub mod socket;
 pub mod state_directory;
 pub mod target;
 mod target_index;
+pub mod timeouts;
 pub mod trust;
 
 pub use config::{Config, DelegateKind};

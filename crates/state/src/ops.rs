@@ -1,4 +1,4 @@
-//! The socket of `crust_ops`, for programs that don't read the rest of its configuration.
+//! The path of `crust_ops`'s socket, for programs that don't read the rest of its configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -6,22 +6,22 @@ use serde::Deserialize;
 
 use crate::config::{self, ConfigError};
 
-/// The path of its configuration.
-pub const CONFIG: &str = "/etc/runcrust/crust_ops.toml";
+/// The path of `crust_ops`'s configuration file.
+pub const CONFIG_FILE: &str = "/etc/runcrust/crust_ops.toml";
 
-/// The socket of `crust.v1.Runtime` where the configuration names none.
-pub const LISTEN: &str = "/run/crust_ops/crust_ops.sock";
+/// The path of the socket that serves `crust.v1.Runtime`, unless configured otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/crust_ops/crust_ops.sock";
 
-/// The socket, by the configuration that is there; whatever else that says is the daemon's to check.
-pub fn listen() -> Result<PathBuf, ConfigError> {
+/// Returns the path of the socket by `crust_ops`'s configuration. Other keys may be wrong; `crust_ops` checks them.
+pub fn socket_path() -> Result<PathBuf, ConfigError> {
     #[derive(Deserialize)]
-    struct Only {
+    struct ListenKey {
         listen: Option<PathBuf>,
     }
-    let file = Path::new(CONFIG);
-    let named = match config::read(file)? {
-        Some(text) => config::parse::<Only>(file, &text)?.listen,
+    let file = Path::new(CONFIG_FILE);
+    let configured = match config::read(file)? {
+        Some(text) => config::parse::<ListenKey>(file, &text)?.listen,
         None => None,
     };
-    Ok(named.unwrap_or_else(|| LISTEN.into()))
+    Ok(configured.unwrap_or_else(|| DEFAULT_SOCKET.into()))
 }

@@ -37,7 +37,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..), default_value = "0")]
     pub(crate) max_volumes: i64,
     /// The socket of `crust_ops`, which deferred volumes are staged by
-    #[arg(long, value_name = "PATH", value_parser = socket, default_value = crust_state::ops::LISTEN)]
+    #[arg(long, value_name = "PATH", value_parser = socket, default_value = crust_state::ops::DEFAULT_SOCKET)]
     pub(crate) crust_ops: PathBuf,
     /// Where the runtime looks for staged volumes (`crust_root` of its configuration)
     #[arg(long, value_name = "DIR", value_parser = absolute, default_value = "/run/crust")]
