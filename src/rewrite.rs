@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use crust_state::bundle::{
-    AddedElement, BundleRecord, ConfigPlace, Containers, RemovedMount, ReplacedSource,
+    AddedElement, BundleRecord, ConfigLocation, Containers, RemovedMount, ReplacedSource,
 };
 use crust_state::record::Version;
 use crust_state::timeouts::HookTimeouts;
@@ -91,9 +91,9 @@ impl Rewrite {
             sources: self.sources,
             added: self.added,
             removed: self.removed,
-            place: ConfigPlace::of(&made.config),
+            location: ConfigLocation::of(&made.config),
             config: made.config,
-            unread: false,
+            has_renamed_keys: false,
         };
         Ok((text, record))
     }

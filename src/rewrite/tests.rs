@@ -317,8 +317,8 @@ fn an_attached_source_without_its_record_is_refused() {
         sources: vec![],
         added: vec![],
         removed: vec![],
-        place: None,
-        unread: false,
+        location: None,
+        has_renamed_keys: false,
     };
     let error = undo(&document, &record, &Config::default())
         .unwrap_err()

@@ -62,10 +62,10 @@ impl<'a> Bundle<'a> {
     pub(super) fn commit(&self, document: &Document<'_>, rewrite: Rewrite) -> Result<()> {
         let restored = self.write_original()?;
         let file = restored.as_ref().unwrap_or(self.file);
-        let name = BundleRecord::name(&self.recorded.config);
+        let name = BundleRecord::record_name(&self.recorded.config);
         let (text, mut record) = rewrite.apply(document, self.recorded.clone())?;
         // If the config has only one reading, the document is the config's own text.
-        record.unread = !std::ptr::eq(document.text().as_bytes(), self.text());
+        record.has_renamed_keys = !std::ptr::eq(document.text().as_bytes(), self.text());
         self.state.write_bundle(name, &record)?;
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
@@ -79,7 +79,7 @@ impl<'a> Bundle<'a> {
     /// Restores the config that an earlier create rewrote, and removes its record. Does nothing without such a create.
     pub(super) fn restore(&self) -> Result<()> {
         if self.write_original()?.is_some() {
-            let name = BundleRecord::name(&self.recorded.config);
+            let name = BundleRecord::record_name(&self.recorded.config);
             self.state.remove_bundle(name)?;
         }
         Ok(())
@@ -104,7 +104,7 @@ pub(crate) fn original_config(
     document: &Document<'_>,
     config: &Config,
 ) -> Result<(BundleRecord, Vec<u8>)> {
-    let Some(record) = state.bundle(BundleRecord::name(&recorded.config))? else {
+    let Some(record) = state.bundle(BundleRecord::record_name(&recorded.config))? else {
         bail!(
             "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), of \
              which no record is left; hint: generate the bundle's config.json again",
@@ -113,7 +113,7 @@ pub(crate) fn original_config(
         );
     };
     let text = document.apply(&rewrite::undo(document, &record, config)?)?;
-    if !record.unread {
+    if !record.has_renamed_keys {
         return Ok((record, text));
     }
     let text = Document::parse(&text)?.unmask_duplicates();

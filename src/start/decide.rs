@@ -156,7 +156,7 @@ impl<'a> CreateCall<'a> {
                 config.display()
             );
         }
-        let container = BundleRecord::container(self.globals.root.as_deref(), &self.command.id);
+        let container = BundleRecord::container_key(self.globals.root.as_deref(), &self.command.id);
         Ok(RewrittenBundle {
             config,
             containers: vec![container],

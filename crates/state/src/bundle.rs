@@ -1,4 +1,4 @@
-//! Records under `<state_dir>/bundles`: how a bundle's config looked before it was rewritten.
+//! The records of rewritten bundles, `<state_dir>/bundles/<digest>.json`: how to undo the changes to a config.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,58 +11,58 @@ use crate::record::Version;
 use crate::target::{Digest, TargetPath, TargetPresence};
 use crust_blockfs::DeviceNumber;
 
-/// The changes to a bundle's `config.json`, so that a second `create` of the same bundle can undo them and plan anew.
+/// The changes that were made to a bundle's `config.json`. A second `create` of the same bundle undoes them, and then
+/// plans again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleRecord {
-    /// 1.
     pub version: Version<1>,
-    /// The real path of the config.
+    /// The resolved path of the config.
     pub config: PathBuf,
-    /// For which containers.
+    /// The containers that the config was rewritten for.
     #[serde(flatten)]
     pub containers: Containers,
-    /// Mounts whose source was replaced.
+    /// The mounts whose source was replaced.
     pub sources: Vec<ReplacedSource>,
-    /// Elements that were added to the config's arrays.
+    /// The elements that were added to the config's arrays.
     pub added: Vec<AddedElement>,
-    /// Mounts that were taken out, by their index before.
+    /// The mounts that were removed, ordered by their index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<RemovedMount>,
-    /// The place of the config, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<ConfigPlace>,
-    /// Keys that stood twice were given names that nobody reads.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unread: bool,
+    /// The file system of the config; `None` if it is unknown.
+    #[serde(default, rename = "place", skip_serializing_if = "Option::is_none")]
+    pub location: Option<ConfigLocation>,
+    /// Whether duplicate keys were renamed, so that delegates ignore all but one of them.
+    #[serde(default, rename = "unread", skip_serializing_if = "std::ops::Not::not")]
+    pub has_renamed_keys: bool,
 }
 
-/// Containers by [`BundleRecord::container`], the last one last: a bundle may be created under
-/// several ids.
+/// The containers of a bundle, as [`BundleRecord::container_key`] identifies them, the latest one last. A bundle may be
+/// created under several ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "ContainerFields", into = "ContainerFields")]
 pub struct Containers(pub Vec<String>);
 
-/// Containers as they are written: the last one by itself too, which was all that there was first.
-/// So a runcrust of then reads records of now, and the other way round.
+/// The JSON fields of [`Containers`]. Early versions of runcrust wrote and read only `container`, the latest one. Both
+/// fields are written, so that early and current versions read each other's records.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct ContainerFields {
     #[serde(default)]
     containers: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     container: Option<String>,
 }
 
-impl From<Written> for Containers {
-    fn from(written: Written) -> Self {
-        if written.containers.is_empty() {
-            return Self(written.container.into_iter().collect());
+impl From<ContainerFields> for Containers {
+    fn from(fields: ContainerFields) -> Self {
+        if fields.containers.is_empty() {
+            return Self(fields.container.into_iter().collect());
         }
-        Self(written.containers)
+        Self(fields.containers)
     }
 }
 
-impl From<Containers> for Written {
+impl From<Containers> for ContainerFields {
     fn from(Containers(containers): Containers) -> Self {
         Self {
             container: containers.last().cloned(),
@@ -71,13 +71,13 @@ impl From<Containers> for Written {
     }
 }
 
-/// A mount that was taken out of the config.
+/// A mount that was removed from the config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovedMount {
-    /// Its place in the list as it was.
+    /// The index of the mount in the original list.
     pub index: usize,
-    /// It, as it was written.
+    /// The original JSON text of the mount.
     pub json: String,
 }
 
@@ -85,13 +85,13 @@ pub struct RemovedMount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplacedSource {
-    /// The source that replaces it, a path in the attach directory.
+    /// The new source, a path in the attach directory.
     pub attached: String,
-    /// The source before.
+    /// The original source.
     pub original: String,
-    /// The mount's destination, which must still be the same.
+    /// The mount's destination. An undo fails if it has changed.
     pub destination: String,
-    /// All of the mount as it was written, where more than its source was changed.
+    /// The original JSON text of the mount, if more than its source was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
 }
@@ -100,38 +100,36 @@ pub struct ReplacedSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddedElement {
-    /// The array, as a path of keys joined by dots: `hooks.createRuntime`.
+    /// The keys that lead to the array, joined by dots: `hooks.createRuntime`.
     pub array: String,
-    /// The element.
     pub element: serde_json::Value,
 }
 
-/// The file system that a bundle is on.
+/// The file system that a bundle's config is on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ConfigPlace {
-    /// Its `st_dev`.
+pub struct ConfigLocation {
+    /// `st_dev` of the bundle's directory.
     device: DeviceNumber,
-    /// The boot in which it has that.
+    /// The id of the boot in which `device` is valid.
     boot_id: String,
-    /// Whether the file system ends with the boot.
+    /// Whether the file system is in memory, and doesn't survive a reboot.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     volatile: bool,
 }
 
 /// The reason why a bundle's config doesn't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absence {
-    /// It is gone.
-    Gone,
-    /// Its file system isn't there either: it isn't mounted, or not in this mount namespace.
-    Hidden,
-    /// It is of another boot, since which nobody can know its file system by a number.
+pub enum ConfigAbsence {
+    Removed,
+    /// Its file system isn't mounted, or not in this mount namespace.
+    NotMounted,
+    /// The record is of an earlier boot, so that its file system can't be identified by the device number.
     OtherBoot,
 }
 
-impl ConfigPlace {
-    /// Returns the place of an existing config; `None` if that is unknown.
+impl ConfigLocation {
+    /// Returns the location of an existing config; `None` if it can't be determined.
     #[must_use]
     pub fn of(config: &Path) -> Option<Self> {
         let presence = TargetPath::new(config.parent()?).ok()?.presence().ok()?;
@@ -142,43 +140,44 @@ impl ConfigPlace {
         })
     }
 
-    /// Tells whether a config that doesn't exist was removed, by what is left of the path to it, on the file system
-    /// that it was on.
+    /// Returns the reason why a config doesn't exist. It is derived from the part of its path that exists: if that is
+    /// on the recorded file system, the config was removed.
     #[must_use]
-    pub fn absence(&self, config: &Path) -> Absence {
-        let left = TargetPath::new(config).ok();
-        self.judge(left.and_then(|path| path.presence().ok()).as_ref())
+    pub fn absence(&self, config: &Path) -> ConfigAbsence {
+        let path = TargetPath::new(config).ok();
+        self.absence_by(path.and_then(|path| path.presence().ok()).as_ref())
     }
 
-    fn judge(&self, left: Option<&TargetPresence>) -> Absence {
+    fn absence_by(&self, presence: Option<&TargetPresence>) -> ConfigAbsence {
         let Some(TargetPresence {
             device,
             boot_id: Some(boot),
             ..
-        }) = left
+        }) = presence
         else {
-            return Absence::Hidden;
+            return ConfigAbsence::NotMounted;
         };
         match *boot == self.boot_id {
-            true if *device == self.device => Absence::Gone,
-            true => Absence::Hidden,
-            false if self.volatile => Absence::Gone,
-            false => Absence::OtherBoot,
+            true if *device == self.device => ConfigAbsence::Removed,
+            true => ConfigAbsence::NotMounted,
+            false if self.volatile => ConfigAbsence::Removed,
+            false => ConfigAbsence::OtherBoot,
         }
     }
 }
 
 impl BundleRecord {
-    /// The name of a bundle's record: a digest of its config's real path. Of a container that can't
-    /// come to be, because another has its id, nothing is told but of its own bundle.
+    /// Returns the name of a bundle's record: the digest of its config's resolved path. The container's id isn't part of
+    /// it: a create that fails because the id is in use must not change the record of the container that has the id.
     #[must_use]
-    pub fn name(config: &Path) -> Digest {
+    pub fn record_name(config: &Path) -> Digest {
         Digest::of(config.as_os_str().as_bytes())
     }
 
-    /// A container as its runtime knows it: a digest of `--root`, with whatever `/` and `.`, and id.
+    /// Returns the key of a container: a digest of its id and of the delegate's `--root`, of which different spellings
+    /// (`//`, `/./`, a trailing `/`) give the same key.
     #[must_use]
-    pub fn container(root: Option<&OsStr>, id: &OsStr) -> String {
+    pub fn container_key(root: Option<&OsStr>, id: &OsStr) -> String {
         let mut bytes = Vec::new();
         for component in Path::new(root.unwrap_or_default()).components() {
             bytes.extend_from_slice(component.as_os_str().as_bytes());
@@ -190,18 +189,18 @@ impl BundleRecord {
     }
 }
 
-/// A mount that was taken out of a container's config, as an argument of the createContainer hook, which makes it
-/// (`mount_mode = "hook"`).
+/// A mount that was removed from a container's config, as it is passed to the createContainer hook. With
+/// `mount_mode = "hook"`, that hook makes the mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookMount {
-    /// The volume's target path.
+    /// The target path of the volume.
     pub volume: PathBuf,
-    /// The directory within the volume that is mounted; empty for all of it.
+    /// The directory within the volume that is mounted; empty for its root directory.
     pub subpath: PathBuf,
     /// The path in the container.
     pub destination: PathBuf,
-    /// The mount's options, as they were in the config.
+    /// The mount options in the config.
     pub options: Vec<String>,
     /// Whether the mount has the option `ro`.
     pub read_only: bool,
@@ -211,14 +210,14 @@ pub struct HookMount {
 mod tests {
     use super::*;
 
-    /// `rest` is what its versions differ in.
+    /// Parses a record. `rest` has the fields that differ between versions of runcrust.
     fn read(rest: &str) -> Result<BundleRecord, serde_json::Error> {
-        let same = r#""version":1,"config":"/b/config.json","sources":[],"added":[]"#;
-        serde_json::from_str(&format!("{{{same}{rest}}}"))
+        let common = r#""version":1,"config":"/b/config.json","sources":[],"added":[]"#;
+        serde_json::from_str(&format!("{{{common}{rest}}}"))
     }
 
     #[test]
-    fn records_of_each_version_are_read_and_are_read_by_each() {
+    fn early_and_current_versions_read_each_others_containers() {
         for (rest, expected) in [
             (r#","containers":["a","b"]"#, &["a", "b"][..]),
             (
@@ -240,38 +239,40 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_gone_if_its_file_system_is_seen_or_rebooted() {
-        use Absence::{Gone, Hidden, OtherBoot};
+    fn a_config_is_removed_if_its_file_system_is_mounted_or_was_volatile() {
+        use ConfigAbsence::{NotMounted, OtherBoot, Removed};
         let presence = |device: &str, boot: &str| TargetPresence {
             version: Version,
             directory: "/b".into(),
             device: device.parse().unwrap(),
             boot_id: (!boot.is_empty()).then(|| boot.to_owned()),
         };
-        for (volatile, left, expected) in [
-            (false, Some(("8:1", "now")), Gone),
-            (true, Some(("8:1", "now")), Gone),
-            (false, Some(("8:2", "now")), Hidden),
-            (true, Some(("8:2", "now")), Hidden),
+        for (volatile, found, expected) in [
+            (false, Some(("8:1", "now")), Removed),
+            (true, Some(("8:1", "now")), Removed),
+            (false, Some(("8:2", "now")), NotMounted),
+            (true, Some(("8:2", "now")), NotMounted),
             (false, Some(("8:1", "later")), OtherBoot),
             (false, Some(("8:2", "later")), OtherBoot),
-            (true, Some(("8:2", "later")), Gone),
-            (true, Some(("8:1", "")), Hidden),
-            (false, None, Hidden),
+            (true, Some(("8:2", "later")), Removed),
+            (true, Some(("8:1", "")), NotMounted),
+            (false, None, NotMounted),
         ] {
-            let place = ConfigPlace {
+            let location = ConfigLocation {
                 device: "8:1".parse().unwrap(),
                 boot_id: "now".into(),
                 volatile,
             };
-            let left = left.map(|(device, boot)| presence(device, boot));
-            assert_eq!(place.judge(left.as_ref()), expected, "{volatile} {left:?}");
+            let found = found.map(|(device, boot)| presence(device, boot));
+            let absence = location.absence_by(found.as_ref());
+            assert_eq!(absence, expected, "{volatile} {found:?}");
         }
     }
 
     #[test]
-    fn a_container_is_the_same_however_its_root_is_spelt() {
-        let container = |root, id| BundleRecord::container(Some(OsStr::new(root)), OsStr::new(id));
+    fn spellings_of_a_root_give_the_same_container_key() {
+        let container =
+            |root, id| BundleRecord::container_key(Some(OsStr::new(root)), OsStr::new(id));
         let expected = container("/run/runc", "a");
         for root in ["/run/runc/", "/run//runc", "/run/./runc"] {
             assert_eq!(container(root, "a"), expected, "{root}");

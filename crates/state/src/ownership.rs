@@ -1,39 +1,37 @@
-//! Whether a volume may be mounted for a pod while others have its device (KEP-2857, "Potential
-//! data corruption for co-scheduled pods"; KEP-2485).
+//! The decision whether a volume may be mounted for a pod while others use its device (KEP-2857, "Potential data
+//! corruption for co-scheduled pods"; KEP-2485).
 
 use crate::config::Sharing;
 use crate::record::{Superblock, User, VolumeRecord};
 use crust_blockfs::DeviceNumber;
 
-/// A pod's wish to have a volume.
+/// A claim of a volume for a pod.
 #[derive(Debug)]
 pub struct Claim<'a> {
-    /// The pod.
     pub pod_uid: &'a str,
-    /// The volume's access mode forbids a second pod.
+    /// Whether the volume's access mode forbids a second pod.
     pub exclusive: bool,
-    /// The options that the superblock is to be created with.
+    /// The options that the superblock has to have.
     pub superblock: &'a Superblock,
-    /// The pod only reads: a read-only superblock that is there will do.
+    /// Whether the pod only reads the volume, so that it can also use an existing read-only superblock.
     pub only_reads: bool,
-    /// The volume's device.
     pub device: DeviceNumber,
 }
 
-/// How a claim is met.
+/// How an admitted claim is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Nobody has the device: the mount must be exclusive.
+    /// The device isn't in use. The mount has to open it exclusively.
     First,
-    /// The superblock exists already, with the same options.
+    /// A superblock with the same options exists already. The mount shares it.
     Joins {
-        /// The superblock that exists is read-only.
+        /// Whether the existing superblock is read-only.
         read_only: bool,
     },
 }
 
 impl Admission {
-    /// Whether the mount joins a superblock that is read-only.
+    /// Returns whether the mount shares a read-only superblock.
     #[must_use]
     pub const fn is_read_only(self) -> bool {
         matches!(self, Self::Joins { read_only: true })
@@ -43,65 +41,62 @@ impl Admission {
 /// The reason why a claim is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Conflict {
-    /// `SINGLE_NODE_SINGLE_WRITER`.
+    /// The access mode `SINGLE_NODE_SINGLE_WRITER` allows one pod.
     #[error(
-        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod or container, and {0} has it; hint: wait until that {noun} has ended", noun = .0.noun
+        "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod or container, and {0} uses it; hint: wait until that {noun} has ended", noun = .0.noun
     )]
-    Exclusive(Holder),
-    /// `shared = "deny"`.
+    Exclusive(VolumeOwner),
+    /// The configuration `shared = "deny"` allows one pod per volume.
     #[error(
-        "{0} has it, and shared = \"deny\" in runcrust's configuration allows one pod or container a volume; hint: wait until that {noun} has ended", noun = .0.noun
+        "{0} uses it, and shared = \"deny\" in runcrust's configuration allows one pod or container per volume; hint: wait until that {noun} has ended", noun = .0.noun
     )]
-    SharingDenied(Holder),
-    /// One superblock has one set of options; a second mount's would be ignored silently.
+    SharingDenied(VolumeOwner),
+    /// A superblock has one set of options. The kernel would silently ignore those of a second mount.
     #[error(
-        "{holder} has it mounted as {present}, which can't be changed to {wanted} at the same time; hint: stage the volume with the same file system and options for all of its users, or end that {noun} first", noun = .holder.noun
+        "{owner} has it mounted as {present}, which can't be changed to {wanted} while it is in use; hint: stage the volume with the same file system and options for all of its users, or end that {noun} first", noun = .owner.noun
     )]
     Superblock {
-        /// The present holder.
-        holder: Holder,
+        owner: VolumeOwner,
         /// The superblock that is mounted.
         present: String,
-        /// The superblock that was to be mounted.
+        /// The superblock of the claim.
         wanted: String,
     },
-    /// A superblock has one label for all its files, or those on the disk.
+    /// All files of a superblock have the label that it was mounted with, or their own ones on the disk.
     #[error(
-        "{holder} has it mounted with {present}, and it was to be mounted with {wanted} now; hint: {noun}s that share a volume need the same SELinux level{level}", noun = holder.noun, level = level(holder.noun)
+        "{owner} has it mounted with {present}, and it can't be mounted with {wanted} meanwhile; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
     )]
     Label {
-        /// The present holder.
-        holder: Holder,
-        /// With which.
-        present: Label,
-        /// With which it was to be mounted now.
-        wanted: Label,
+        owner: VolumeOwner,
+        /// The label that the volume is mounted with.
+        present: SelinuxLabel,
+        /// The label of the claim.
+        wanted: SelinuxLabel,
     },
-    /// Two block devices on the same data: two superblocks, and a broken file system.
+    /// Two block devices have the same data. Two superblocks on it would destroy the file system.
     #[error(
-        "{holder} has the same data through device {present} (this is {wanted}); hint: stage both volumes with the same device"
+        "{owner} uses the same data through device {present} (this volume's is {wanted}); hint: stage both volumes with the same device"
     )]
     Alias {
-        /// The present holder.
-        holder: Holder,
-        /// Through which device.
+        owner: VolumeOwner,
+        /// The device that the owner uses.
         present: DeviceNumber,
-        /// Through which it was to be mounted now.
+        /// The device of the claim.
         wanted: DeviceNumber,
     },
 }
 
-/// A superblock's SELinux label, for a message.
+/// The SELinux label that a superblock is mounted with, as a message shows it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Label(Option<String>);
+pub struct SelinuxLabel(Option<String>);
 
-impl Label {
+impl SelinuxLabel {
     fn of(superblock: &Superblock) -> Self {
         Self(superblock.label().map(str::to_owned))
     }
 }
 
-impl std::fmt::Display for Label {
+impl std::fmt::Display for SelinuxLabel {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Some(label) => write!(formatter, "the SELinux label {label}"),
@@ -110,29 +105,30 @@ impl std::fmt::Display for Label {
     }
 }
 
-/// The pod or container that holds a volume, for a message.
+/// The pod, or the container without a pod, that uses a volume, as a message names it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Holder {
-    owner: String,
+pub struct VolumeOwner {
+    name: String,
     noun: &'static str,
 }
 
-impl Holder {
+impl VolumeOwner {
     fn of(user: &User) -> Self {
         Self {
-            owner: user.owner(),
+            name: user.owner(),
             noun: user.owner_noun(),
         }
     }
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for VolumeOwner {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.owner)
+        formatter.write_str(&self.name)
     }
 }
 
-/// Returns the setting that holds a pod's level, or the option of podman and docker for a container's.
+/// Returns the end of a hint: the setting of the SELinux level in a pod, or the option of podman and docker for a
+/// container.
 fn level(noun: &str) -> &'static str {
     if noun == "pod" {
         ": securityContext.seLinuxOptions.level (KEP-1710)"
@@ -141,15 +137,15 @@ fn level(noun: &str) -> &'static str {
     }
 }
 
-/// Decides on a claim. `owners` are the records, the dead left out, of volumes whose device is the
-/// claimed one or leads to the same data; the claimed volume's own may be among them.
+/// Decides whether a claim is admitted. `records` are those of all volumes on the claimed device, and on devices with the
+/// same data, without users that have ended. The record of the claimed volume may be among them.
 pub fn admit(
     claim: &Claim<'_>,
-    owners: &[VolumeRecord],
+    records: &[VolumeRecord],
     sharing: Sharing,
 ) -> Result<Admission, Conflict> {
     let mut admission = Admission::First;
-    for record in owners {
+    for record in records {
         let other_pod = record
             .users
             .iter()
@@ -157,29 +153,29 @@ pub fn admit(
         let Some(user) = other_pod.or(record.users.first()) else {
             continue;
         };
-        let holder = Holder::of(user);
+        let owner = VolumeOwner::of(user);
         if record.device != claim.device {
             let (present, wanted) = (record.device, claim.device);
             return Err(Conflict::Alias {
-                holder,
+                owner,
                 present,
                 wanted,
             });
         }
         if other_pod.is_some() && (claim.exclusive || record.exclusive) {
-            return Err(Conflict::Exclusive(holder));
+            return Err(Conflict::Exclusive(owner));
         }
         if other_pod.is_some() && sharing == Sharing::Deny {
-            return Err(Conflict::SharingDenied(holder));
+            return Err(Conflict::SharingDenied(owner));
         }
         let present = &record.superblock;
         let wanted = claim
             .superblock
-            .read_as(claim.only_reads && present.read_only);
-        if present.differs_in_label_alone(&wanted) {
-            let (present, wanted) = (Label::of(present), Label::of(&wanted));
+            .read_only_if(claim.only_reads && present.read_only);
+        if present.differs_only_in_label(&wanted) {
+            let (present, wanted) = (SelinuxLabel::of(present), SelinuxLabel::of(&wanted));
             return Err(Conflict::Label {
-                holder,
+                owner,
                 present,
                 wanted,
             });
@@ -187,7 +183,7 @@ pub fn admit(
         if *present != wanted {
             let (present, wanted) = (present.to_string(), wanted.to_string());
             return Err(Conflict::Superblock {
-                holder,
+                owner,
                 present,
                 wanted,
             });
@@ -227,7 +223,12 @@ mod tests {
         }
     }
 
-    fn owner(pod_uid: &str, device: &str, exclusive: bool, superblock: Superblock) -> VolumeRecord {
+    fn used_by(
+        pod_uid: &str,
+        device: &str,
+        exclusive: bool,
+        superblock: Superblock,
+    ) -> VolumeRecord {
         let user = User {
             kind: UserKind::Sandbox,
             id: "sandbox-1".into(),
@@ -240,7 +241,7 @@ mod tests {
                 pid_namespace: None,
             },
             mounts: vec![],
-            others: Vec::new(),
+            other_mounts: Vec::new(),
         };
         VolumeRecord {
             version: Version,
@@ -255,7 +256,7 @@ mod tests {
     fn decide(
         exclusive: bool,
         wanted: &Superblock,
-        owners: &[VolumeRecord],
+        records: &[VolumeRecord],
     ) -> Result<Admission, String> {
         let device = "7:1".parse().unwrap();
         let claim = Claim {
@@ -265,18 +266,18 @@ mod tests {
             only_reads: false,
             device,
         };
-        admit(&claim, owners, Sharing::Allow).map_err(|conflict| conflict.to_string())
+        admit(&claim, records, Sharing::Allow).map_err(|conflict| conflict.to_string())
     }
 
     #[test]
-    fn the_access_modes_table_for_a_second_pod() {
+    fn a_second_pod_is_admitted_by_the_access_modes_of_both() {
         for (mine, theirs, allowed) in [
             (false, false, true),
             (true, false, false),
             (false, true, false),
             (true, true, false),
         ] {
-            let decision = decide(mine, &RW(), &[owner("other", "7:1", theirs, RW())]);
+            let decision = decide(mine, &RW(), &[used_by("other", "7:1", theirs, RW())]);
             if allowed {
                 assert_eq!(decision, JOINS);
             } else {
@@ -291,27 +292,27 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_own_second_sandbox_joins_whatever_the_mode() {
+    fn a_second_sandbox_of_the_same_pod_is_admitted_in_each_mode() {
         assert_eq!(
-            decide(true, &RW(), &[owner("mine", "7:1", true, RW())]),
+            decide(true, &RW(), &[used_by("mine", "7:1", true, RW())]),
             JOINS
         );
     }
 
     #[test]
-    fn nobody_else_means_an_exclusive_mount() {
+    fn the_first_user_gets_an_exclusive_mount() {
         assert_eq!(decide(true, &RW(), &[]), Ok(Admission::First));
-        let mut ended = owner("other", "7:1", true, RW());
+        let mut ended = used_by("other", "7:1", true, RW());
         ended.users.clear();
         assert_eq!(decide(true, &RW(), &[ended]), Ok(Admission::First));
     }
 
     #[test]
-    fn other_options_or_ro_beside_rw_are_refused_for_any_pod() {
+    fn different_options_are_refused_for_each_pod() {
         for pod in ["mine", "other"] {
             for present in [superblock(true, &[]), superblock(false, &["discard"])] {
                 let message =
-                    decide(false, &RW(), &[owner(pod, "7:1", false, present)]).unwrap_err();
+                    decide(false, &RW(), &[used_by(pod, "7:1", false, present)]).unwrap_err();
                 assert!(
                     message.contains("can't be changed to ext4 (rw)"),
                     "{message}"
@@ -320,9 +321,9 @@ mod tests {
         }
     }
 
-    /// An earlier version made one for each pod that only reads; the option `ro` makes one for all pods.
+    /// Read-only superblocks are made by the option `ro`, and by an early version also for each pod that only reads.
     #[test]
-    fn a_pod_that_only_reads_takes_a_read_only_superblock() {
+    fn a_pod_that_only_reads_joins_a_read_only_superblock() {
         let ro = superblock(true, &[]);
         for (present, wanted, only_reads, expected) in [
             (&ro, &RW(), true, Some(true)),
@@ -339,20 +340,20 @@ mod tests {
                 only_reads,
                 device: "7:1".parse().unwrap(),
             };
-            let owners = [owner("other", "7:1", false, present.clone())];
-            let admission = admit(&claim, &owners, Sharing::Allow).ok();
+            let records = [used_by("other", "7:1", false, present.clone())];
+            let admission = admit(&claim, &records, Sharing::Allow).ok();
             let expected = expected.map(|read_only| Admission::Joins { read_only });
             assert_eq!(admission, expected, "{present} {wanted} {only_reads}");
         }
     }
 
-    /// KEP-1710: a volume is mounted with one label at a time.
+    /// A volume is mounted with one label at a time (KEP-1710).
     #[test]
-    fn another_selinux_label_is_refused_by_name() {
+    fn a_different_selinux_label_is_refused_with_both_labels() {
         let (one, other) = ("context=u:r:t:s0:c1,c2", "context=u:r:t:s0:c3,c4");
         let decide = |present: &[&str], wanted: &[&str]| {
             let present = superblock(false, present);
-            let owner = owner("other", "7:1", false, present);
+            let owner = used_by("other", "7:1", false, present);
             decide(false, &superblock(false, wanted), &[owner])
         };
         assert_eq!(decide(&[one, "discard"], &[one, "discard"]), JOINS);
@@ -365,12 +366,12 @@ mod tests {
             (
                 &[],
                 &[one],
-                "with no SELinux label, and it was to be mounted with the SELinux label u",
+                "with no SELinux label, and it can't be mounted with the SELinux label u",
             ),
             (
                 &[one],
                 &[],
-                "with the SELinux label u:r:t:s0:c1,c2, and it was to be mounted with no",
+                "with the SELinux label u:r:t:s0:c1,c2, and it can't be mounted with no",
             ),
         ] {
             let message = decide(present, wanted).unwrap_err();
@@ -391,25 +392,25 @@ mod tests {
     }
 
     #[test]
-    fn a_second_device_on_the_same_data_is_refused_for_any_pod() {
+    fn a_second_device_with_the_same_data_is_refused_for_each_pod() {
         for pod in ["mine", "other"] {
-            let message = decide(false, &RW(), &[owner(pod, "7:2", false, RW())]).unwrap_err();
+            let message = decide(false, &RW(), &[used_by(pod, "7:2", false, RW())]).unwrap_err();
             assert!(
-                message.contains("through device 7:2 (this is 7:1)"),
+                message.contains("through device 7:2 (this volume's is 7:1)"),
                 "{message}"
             );
         }
     }
 
     #[test]
-    fn a_container_that_is_in_no_pod_is_named_as_one() {
-        let mut other = owner("other", "7:1", true, superblock(false, &["context=l"]));
+    fn a_container_without_a_pod_is_named_as_the_owner() {
+        let mut other = used_by("other", "7:1", true, superblock(false, &["context=l"]));
         other.users[0].kind = UserKind::Container;
         for exclusive in [true, false] {
             let wanted = superblock(false, &["context=m"]);
             other.exclusive = exclusive;
             let message = decide(exclusive, &wanted, std::slice::from_ref(&other)).unwrap_err();
-            assert!(message.contains("container sandbox-1 has it"), "{message}");
+            assert!(message.contains("container sandbox-1 "), "{message}");
             let hint = message.split_once("hint: ").unwrap().1;
             assert!(
                 hint.contains("container") && !hint.contains("pod"),
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_testbeds_deny_the_second_pod_only() {
+    fn denied_sharing_refuses_other_pods_only() {
         let (device, rw) = ("7:1".parse().unwrap(), RW());
         let claim = Claim {
             pod_uid: "mine",
@@ -428,12 +429,12 @@ mod tests {
             only_reads: false,
             device,
         };
-        let other = [owner("other", "7:1", false, RW())];
+        let other = [used_by("other", "7:1", false, RW())];
         assert!(matches!(
             admit(&claim, &other, Sharing::Deny),
             Err(Conflict::SharingDenied(_))
         ));
-        let mine = [owner("mine", "7:1", false, RW())];
+        let mine = [used_by("mine", "7:1", false, RW())];
         assert_eq!(
             admit(&claim, &mine, Sharing::Deny),
             Ok(Admission::Joins { read_only: false })

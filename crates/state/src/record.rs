@@ -1,4 +1,4 @@
-//! `runcrust.json`: who uses a volume.
+//! The record of a volume's users, `runcrust.json`.
 
 use std::path::PathBuf;
 
@@ -7,68 +7,63 @@ use serde::{Deserialize, Serialize};
 use crate::process::Process;
 use crust_blockfs::DeviceNumber;
 
-/// The file's name in an entry.
-pub const RECORD: &str = "runcrust.json";
+/// The name of the file in an entry.
+pub const RECORD_FILE: &str = "runcrust.json";
 
-/// The users of a volume, and what it was mounted with. A volume without users has no record.
+/// The users of a volume, and the options of its superblock. A volume that isn't in use has no record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
-    /// 1.
     pub version: Version<1>,
-    /// The block device; another volume on it is another pod's share of the same superblock.
+    /// The block device. Other volumes on the same device share its superblock.
     pub device: DeviceNumber,
-    /// The options that the superblock was created with.
     pub superblock: Superblock,
-    /// `metadata.accessMode` forbids a second pod.
+    /// Whether the volume's access mode forbids a second pod.
     pub exclusive: bool,
-    /// The pods (by uid) that fsGroup was applied for: it is done once per pod, and never under
-    /// the hands of a workload that already runs.
+    /// The UIDs of the pods that fsGroup was applied for. It is applied once per pod, before the pod's containers run.
     pub prepared_for: Vec<String>,
-    /// Sandboxes that hold the mount, containers that got it from them, and containers that are
-    /// being created.
+    /// The sandboxes that have the volume mounted, their containers that use it, and containers that are being created.
     pub users: Vec<User>,
 }
 
-/// The options that a superblock was created with. A later mount of the same device with other options would succeed
-/// and ignore them, so they are compared and the mount is refused.
+/// The options that a superblock was created with. The kernel ignores other options of a later mount of the same device,
+/// so runcrust compares them and refuses such a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superblock {
-    /// The file system's name.
     pub fstype: String,
-    /// Its own options (not the generic mount attributes), sorted.
+    /// The superblock options, sorted, without the attributes of a mount.
     pub options: Vec<String>,
-    /// Whether the superblock is read-only.
     pub read_only: bool,
 }
 
 impl Superblock {
-    /// The SELinux label that all its files have, where it was mounted with one.
+    /// Returns the SELinux label of all files; `None` if the superblock was mounted without one.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         let mut options = self.options.iter();
         options.find_map(|option| option.strip_prefix("context="))
     }
 
-    /// The same, made read-only where `read_only` says so.
+    /// Returns a copy, which is read-only if `read_only` is true.
     #[must_use]
-    pub(crate) fn read_as(&self, read_only: bool) -> Self {
+    pub(crate) fn read_only_if(&self, read_only: bool) -> Self {
         Self {
             read_only: self.read_only || read_only,
             ..self.clone()
         }
     }
 
-    /// Whether it is the same but for the label.
+    /// Returns whether the superblocks differ, and are equal apart from the label.
     #[must_use]
-    pub(crate) fn differs_in_label_alone(&self, other: &Self) -> bool {
-        let rest = |of: &Self| {
-            let mut of = of.clone();
-            of.options.retain(|option| !option.starts_with("context="));
-            of
+    pub(crate) fn differs_only_in_label(&self, other: &Self) -> bool {
+        let without_label = |superblock: &Self| {
+            let mut superblock = superblock.clone();
+            let options = &mut superblock.options;
+            options.retain(|option| !option.starts_with("context="));
+            superblock
         };
-        self != other && rest(self) == rest(other)
+        self != other && without_label(self) == without_label(other)
     }
 }
 
@@ -76,11 +71,10 @@ impl Superblock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UserKind {
-    /// A pod's sandbox: the volume is mounted in it.
+    /// A pod's sandbox, in which the volume is mounted.
     Sandbox,
-    /// A container.
     Container,
-    /// A container whose `create` runs: the process is the runtime's.
+    /// A container that is being created. Its process is the one that runs the create.
     Pending,
 }
 
@@ -88,23 +82,22 @@ pub enum UserKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct User {
-    /// The kind of user.
     pub kind: UserKind,
-    /// The container's id; a sandbox is one too.
+    /// The id of the container or sandbox.
     pub id: String,
-    /// The sandbox that the container belongs to; a sandbox belongs to itself.
+    /// The id of the sandbox that the container belongs to. A sandbox, and a container without one, have their own id here.
     pub sandbox: String,
-    /// The pod.
+    /// The UID of the pod.
     pub pod_uid: String,
-    /// Its first process, or the runtime's while it is pending.
+    /// The first process of the container; of a pending one, the process that creates it.
     pub process: Process,
-    /// The places where a container sees the volume.
+    /// The mounts of the volume in the container. A sandbox has none here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<UserMount>,
-    /// The ids of others' mounts of the device in the namespace that the delegate runs in, of a container whose
-    /// `create` is running.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<u32>,
+    /// For a pending container: the ids of other mounts of the device that existed in the delegate's mount namespace
+    /// before the create.
+    #[serde(default, rename = "others", skip_serializing_if = "Vec::is_empty")]
+    pub other_mounts: Vec<u32>,
 }
 
 impl std::fmt::Display for User {
@@ -121,8 +114,8 @@ impl std::fmt::Display for User {
 }
 
 impl User {
-    /// Whoever the volume belongs to while it is used, as a sentence names it: `pod U (sandbox S)`, or
-    /// `container C` for one that is in no pod (podman, docker, buildah, a plain bundle).
+    /// Returns the owner of the volume for messages: `pod U (sandbox S)`, or `container C` for a container without a pod
+    /// (podman, docker, buildah, a plain bundle).
     #[must_use]
     pub fn owner(&self) -> String {
         if self.is_in_a_pod() {
@@ -132,7 +125,7 @@ impl User {
         }
     }
 
-    /// The word for what [`owner`](Self::owner) names.
+    /// Returns the noun for [`Self::owner`]: `pod` or `container`.
     #[must_use]
     pub fn owner_noun(&self) -> &'static str {
         if self.is_in_a_pod() {
@@ -142,7 +135,8 @@ impl User {
         }
     }
 
-    /// A sandbox belongs to itself, and so does a container without one.
+    /// Returns whether the user belongs to a pod. Only a sandbox, or a container without a pod, has its own id as
+    /// `sandbox`.
     fn is_in_a_pod(&self) -> bool {
         self.kind == UserKind::Sandbox || self.sandbox != self.id
     }
@@ -156,14 +150,14 @@ impl User {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserMount {
-    /// The mount's place in the container.
+    /// The path in the container.
     pub destination: PathBuf,
-    /// The mount's source as the caller gave it.
+    /// The source in the config, before it was rewritten.
     pub source: String,
 }
 
 impl VolumeRecord {
-    /// Forgets the users that live no more, and what only mattered for them.
+    /// Removes the users that have ended, and the pods without users from `prepared_for`.
     pub fn retain_live(&mut self, is_alive: impl Fn(&Process) -> bool) {
         self.users.retain(|user| is_alive(&user.process));
         let users = &self.users;
@@ -171,7 +165,7 @@ impl VolumeRecord {
             .retain(|pod| users.iter().any(|user| user.pod_uid == *pod));
     }
 
-    /// Says that the volume is prepared for a pod; true if it was before.
+    /// Records that fsGroup was applied for a pod. Returns whether that was recorded before.
     pub fn mark_prepared(&mut self, pod_uid: &str) -> bool {
         let prepared = self.prepared_for.iter().any(|pod| pod == pod_uid);
         if !prepared {
@@ -180,13 +174,13 @@ impl VolumeRecord {
         prepared
     }
 
-    /// The user of this kind with this id.
+    /// Returns the user of this kind with this id.
     #[must_use]
     pub fn user(&self, kind: UserKind, id: &str) -> Option<&User> {
         self.users.iter().find(|user| user.is(kind, id))
     }
 
-    /// Adds a user, in place of one of the same kind and id.
+    /// Adds a user. Replaces one of the same kind with the same id.
     pub fn add(&mut self, user: User) {
         self.remove(user.kind, &user.id);
         self.users.push(user);
@@ -197,8 +191,8 @@ impl VolumeRecord {
         self.users.retain(|user| !user.is(kind, id));
     }
 
-    /// Makes an announced container a real user: it exists, and `process` is its first one. False
-    /// if it wasn't announced.
+    /// Turns a pending container into a user, now that it was created. `process` is its first process. Returns false if
+    /// there is no pending container with this id.
     pub fn publish(&mut self, id: &str, process: Process) -> bool {
         let mut users = self.users.iter_mut();
         let Some(user) = users.find(|user| user.is(UserKind::Pending, id)) else {
@@ -206,12 +200,12 @@ impl VolumeRecord {
         };
         user.kind = UserKind::Container;
         user.process = process;
-        user.others.clear();
+        user.other_mounts.clear();
         true
     }
 }
 
-/// A record's version: reading another one fails.
+/// The version of a record format. Deserializing another version fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Version<const N: u64>;
 
@@ -232,7 +226,7 @@ impl<'de, const N: u64> Deserialize<'de> for Version<N> {
     }
 }
 
-/// Values that read and write as their `Display` form.
+/// Serializes values as strings, in their `Display` form.
 pub(crate) mod as_string {
     use std::fmt::Display;
     use std::str::FromStr;
@@ -280,7 +274,7 @@ mod tests {
             pod_uid,
             process,
             mounts: Vec::new(),
-            others: Vec::new(),
+            other_mounts: Vec::new(),
         }
     }
 
@@ -303,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_are_forgotten_with_what_was_prepared_for_them() {
+    fn users_that_have_ended_are_removed_and_their_pods_from_prepared_for() {
         let mut record = record();
         record.retain_live(|process| process.pid == 1);
         assert_eq!(record.users.len(), 1);
@@ -313,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_names_pods_only_where_there_are_some() {
+    fn a_user_without_a_pod_is_named_as_a_container() {
         let own = |kind| User {
             sandbox: "c".into(),
             ..user(kind, "c", "c", 1)
@@ -347,14 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn publishing_makes_the_announced_user_real_and_no_other() {
+    fn publishing_turns_only_a_pending_container_into_a_user() {
         let mut record = record();
-        assert!(
-            !record.publish("s", process(9)),
-            "a sandbox isn't announced"
-        );
+        assert!(!record.publish("s", process(9)), "a sandbox isn't pending");
         assert!(record.publish("c", process(7)));
-        assert!(!record.publish("c", process(8)), "once");
+        assert!(!record.publish("c", process(8)), "it is published already");
         let kinds = record
             .users
             .iter()
@@ -366,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_announcement_leaves_the_container_of_that_id_alone() {
+    fn a_pending_user_does_not_replace_a_container_with_the_same_id() {
         let mut record = record();
         record.add(user(UserKind::Container, "c", "pod-2", 7));
         record.add(user(UserKind::Pending, "c", "pod-2", 8));

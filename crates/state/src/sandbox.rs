@@ -1,4 +1,4 @@
-//! Records under `<state_dir>/sandboxes`: which process and pod a sandbox id stands for.
+//! The records of sandboxes, `<state_dir>/sandboxes/<id>.json`: the process and the pod of a sandbox.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,24 +6,21 @@ use crate::process::Process;
 use crate::record::Version;
 use crate::target::Digest;
 
-/// A pod's sandbox that was made with a `/.crust`, as its hook saw it. Annotations of a later
-/// container only lead here: what is believed is what stands in this file.
+/// The record of a pod's sandbox that was created with a `/.crust`. Its hook writes the record. The annotations of a later
+/// container only name the sandbox; the pod and the process are taken from this record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxRecord {
-    /// 1.
     pub version: Version<1>,
-    /// The container's id.
+    /// The id of the sandbox.
     pub id: String,
-    /// The pod that it was made for.
     pub pod_uid: String,
-    /// Its first process.
+    /// The first process of the sandbox.
     pub process: Process,
-    /// The SELinux label of its volumes' files, on a host that enforces; for volumes that come later.
+    /// The SELinux label for the files of volumes that are mounted later. `None` if the host doesn't enforce SELinux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_label: Option<String>,
-    /// Volumes that couldn't be mounted when it was made, and why. The next container's create
-    /// tries again.
+    /// The volumes that couldn't be mounted when the sandbox was created. The next create in the pod retries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<MountFailure>,
 }
@@ -32,22 +29,20 @@ pub struct SandboxRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountFailure {
-    /// The volume's digest.
     #[serde(with = "crate::record::as_string")]
     pub volume: Digest,
-    /// The sentence that says why.
+    /// The error.
     pub message: String,
 }
 
-/// An id that can't name a record.
+/// The error of an id that can't be the name of a record.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} can't be a container's id: letters, digits, `_`, `.`, `+` and `-` only, not first a dot"
+    "{0:?} can't be a container's id: only letters, digits, `_`, `.`, `+` and `-` are allowed, and no leading dot"
 )]
 pub struct InvalidId(String);
 
-/// Checks that an id, which may come from an annotation, is one plain file name.
-/// The letters are those that runc allows.
+/// Checks that an id is a plain file name, as it may come from an annotation. The allowed characters are runc's.
 pub fn check_id(id: &str) -> Result<(), InvalidId> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     if id.is_empty() || id.len() > 240 || id.starts_with('.') || !id.bytes().all(allowed) {
@@ -61,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_from_an_annotation_is_never_a_path() {
+    fn an_id_that_could_be_a_path_is_refused() {
         for good in ["a", "b6f3c0ffee", "my_pod-1.2+x"] {
             check_id(good).unwrap();
         }

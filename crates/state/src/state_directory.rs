@@ -17,7 +17,7 @@ use crate::process::boot_id;
 use crate::record::Version;
 use crate::sandbox::{InvalidId, SandboxRecord, check_id};
 use crate::target::{Digest, TargetLookup, TargetPath};
-use crate::target_index::{TARGETS, TargetIndex};
+use crate::target_index::{TARGETS_FILE, TargetIndex};
 
 /// The error of one of the runtime's own records.
 #[derive(Debug, thiserror::Error)]
@@ -376,7 +376,7 @@ impl StateDirectory {
     pub fn has_target(&self, target: &TargetLookup<'_>) -> Result<bool, StateError> {
         let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.root.get()?;
-        let file = root.map_or(Ok(None), |root| root.stat(TARGETS))?;
+        let file = root.map_or(Ok(None), |root| root.stat(TARGETS_FILE))?;
         if !known.is_of(file.as_ref()) {
             // Read after the look at it: where it is replaced in between, the next call reads it again.
             let index = self.targets()?;
@@ -389,7 +389,7 @@ impl StateDirectory {
     /// staged.
     pub fn has_index(&self) -> Result<bool, StateError> {
         let root = self.root.get()?;
-        Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS))? > 0)
+        Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS_FILE))? > 0)
     }
 
     /// Adds target paths to the index, and makes it where there is none. A target path has to be there before
@@ -424,7 +424,7 @@ impl StateDirectory {
 
     fn index(&self) -> Result<Option<TargetIndex>, StateError> {
         let directory = self.root.get()?;
-        let bytes = directory.map_or(Ok(None), |directory| directory.read_record(TARGETS))?;
+        let bytes = directory.map_or(Ok(None), |directory| directory.read_record(TARGETS_FILE))?;
         let index = bytes.map(|bytes| serde_json::from_slice(&bytes));
         index
             .transpose()
@@ -433,12 +433,12 @@ impl StateDirectory {
 
     fn write_targets(&self, index: &TargetIndex) -> Result<(), StateError> {
         let bytes = serde_json::to_vec(index).map_err(|source| self.targets_error(source))?;
-        Ok(self.root.create()?.write(TARGETS, &bytes)?)
+        Ok(self.root.create()?.write(TARGETS_FILE, &bytes)?)
     }
 
     fn targets_error(&self, source: serde_json::Error) -> StateError {
         StateError::Targets {
-            path: self.root.path().join(TARGETS),
+            path: self.root.path().join(TARGETS_FILE),
             source,
         }
     }

@@ -16,7 +16,7 @@ mod roots;
 
 pub use kubelet_layout::{CsiVolume, SubpathBind, pod_csi_directory};
 pub use lookup::TargetLookup;
-pub(crate) use presence::TARGET;
+pub(crate) use presence::TARGET_FILE;
 pub use presence::{PresenceError, TargetPresence};
 
 /// The error of a path that can't be a target path.

@@ -15,7 +15,7 @@ use crust_blockfs::DeviceNumber;
 use crust_blockfs::bounded;
 
 /// The name of the file in the state directory.
-pub(crate) const TARGETS: &str = "targets.json";
+pub(crate) const TARGETS_FILE: &str = "targets.json";
 
 /// An index of target paths. A path in it may have been unstaged since, so the volume's entry decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl TargetIndex {
     /// Unlike for records, the owners of the parent directories aren't checked. That would be most of the cost. They
     /// were checked when the state directory was created, and no decision is made by the index alone.
     pub fn read(state_dir: &Path) -> std::io::Result<Option<Self>> {
-        match bounded::read(&state_dir.join(TARGETS), MAX_RECORD_SIZE) {
+        match bounded::read(&state_dir.join(TARGETS_FILE), MAX_RECORD_SIZE) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

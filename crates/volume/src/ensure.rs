@@ -176,6 +176,6 @@ fn sandbox_user(record: &SandboxRecord) -> User {
         pod_uid: record.pod_uid.clone(),
         process: record.process.clone(),
         mounts: Vec::new(),
-        others: Vec::new(),
+        other_mounts: Vec::new(),
     }
 }

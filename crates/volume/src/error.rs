@@ -303,7 +303,7 @@ mod tests {
                 pid_namespace: None,
             },
             mounts: Vec::new(),
-            others: Vec::new(),
+            other_mounts: Vec::new(),
         }
     }
 

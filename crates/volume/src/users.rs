@@ -76,7 +76,7 @@ pub(super) fn pending_user(
         pod_uid: container.pod_uid.to_owned(),
         process,
         mounts,
-        others,
+        other_mounts: others,
     })
 }
 
@@ -129,7 +129,7 @@ pub fn check_host_mounts(
             let mount_point = place.to_owned();
             return Err(Cause::Propagated { mount_point });
         }
-        match copies.foreign_mount(record.device, &pending.others) {
+        match copies.foreign_mount(record.device, &pending.other_mounts) {
             Some(place) => Err(Cause::ForeignMount {
                 mount_point: place.to_owned(),
             }),

@@ -170,7 +170,7 @@ on_each_delegate! {
         let aliased = node.stage("pod-d", "pv-3", &alias, &[]);
         let bundle = Bundle::plain(node.dir()).bind(&aliased, "/data", &[]);
         let (_, sentence) = assert_refused(&node, &bundle.write());
-        assert!(sentence.contains("has the same data through device"), "{sentence}");
+        assert!(sentence.contains("uses the same data through device"), "{sentence}");
     }
 
     fn a_kubelets_bind_of_nothing(delegate: Delegate) {

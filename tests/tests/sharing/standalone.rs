@@ -15,8 +15,8 @@ on_each_delegate! {
             let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
             let one = node.run(&bundle());
             let sentence = refusal::create(&node, &bundle()).sentence();
-            let has = format!("container {} has it", one.id());
-            assert!(sentence.contains(&has), "{sentence}");
+            let uses = format!("container {} uses it", one.id());
+            assert!(sentence.contains(&uses), "{sentence}");
             assert!(sentence.ends_with("wait until that container has ended"), "{sentence}");
 
             let used = format!("it is in use by container {}", one.id());

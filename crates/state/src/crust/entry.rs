@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::error::EntryError;
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::record::{RECORD, Version, VolumeRecord};
-use crate::target::{TARGET, TargetPresence};
+use crate::record::{RECORD_FILE, Version, VolumeRecord};
+use crate::target::{TARGET_FILE, TargetPresence};
 use crust_blockfs::resize::Limits;
 
 /// The format of an entry's `mountInfo.json`. It depends on the directory that the entry is in.
@@ -64,13 +64,13 @@ impl Entry {
     }
 
     pub(super) fn record(&self) -> Result<Option<VolumeRecord>, EntryError> {
-        let Some(bytes) = self.directory.read_record(RECORD)? else {
+        let Some(bytes) = self.directory.read_record(RECORD_FILE)? else {
             return Ok(None);
         };
         serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|source| EntryError::Record {
-                path: self.path(RECORD),
+                path: self.path(RECORD_FILE),
                 source,
             })
     }
@@ -95,26 +95,26 @@ impl Entry {
 
     /// Returns the pending resize, even if it was requested for another device than the staged one.
     pub(super) fn resize(&self) -> Result<Option<ResizeRecord>, EntryError> {
-        let Some(bytes) = self.directory.read(RESIZE)? else {
+        let Some(bytes) = self.directory.read(RESIZE_FILE)? else {
             return Ok(None);
         };
         serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|source| EntryError::Resize {
-                path: self.path(RESIZE),
+                path: self.path(RESIZE_FILE),
                 source,
             })
     }
 
     /// Returns which part of the target path existed when the volume was staged or last used.
     pub(super) fn presence(&self) -> Result<Option<TargetPresence>, EntryError> {
-        let Some(bytes) = self.directory.read(TARGET)? else {
+        let Some(bytes) = self.directory.read(TARGET_FILE)? else {
             return Ok(None);
         };
         serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|source| EntryError::Target {
-                path: self.path(TARGET),
+                path: self.path(TARGET_FILE),
                 source,
             })
     }
@@ -124,7 +124,7 @@ impl Entry {
 pub const RUNTIME_CLI: &str = "runtime-cli";
 
 /// The name of the file with a [`ResizeRecord`] in an entry.
-pub(super) const RESIZE: &str = "resize.json";
+pub(super) const RESIZE_FILE: &str = "resize.json";
 
 /// A resize that was requested, and that the next mount of the volume carries out: `resize.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::entry::{RESIZE, ResizeRecord};
+use super::entry::{RESIZE_FILE, ResizeRecord};
 use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::target::{TARGET, TargetLookup};
+use crate::target::{TARGET_FILE, TargetLookup};
 
 /// The entries that a stage has written, and their previous contents.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<'a> Staging<'a> {
         presence: Option<&[u8]>,
     ) -> Result<(), FileError> {
         let Some(entry) = self.root.open_directory(&name)? else {
-            let presence = presence.map(|presence| (TARGET, presence));
+            let presence = presence.map(|presence| (TARGET_FILE, presence));
             let files: Vec<_> = [(MOUNT_INFO, content)]
                 .into_iter()
                 .chain(presence)
@@ -117,11 +117,11 @@ impl<'a> Staging<'a> {
 /// Removes a pending resize that was requested for another device. A `resize.json` that can't be parsed is kept, and the
 /// next mount fails because of it.
 fn remove_resize_of_other_device(entry: &Directory, device: &Path) -> Result<(), FileError> {
-    let Ok(Some(bytes)) = entry.read(RESIZE) else {
+    let Ok(Some(bytes)) = entry.read(RESIZE_FILE) else {
         return Ok(());
     };
     match serde_json::from_slice::<ResizeRecord>(&bytes) {
-        Ok(record) if record.device.as_deref() != Some(device) => entry.remove(RESIZE),
+        Ok(record) if record.device.as_deref() != Some(device) => entry.remove(RESIZE_FILE),
         _ => Ok(()),
     }
 }

@@ -1,11 +1,11 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use super::entry::RESIZE;
+use super::entry::RESIZE_FILE;
 use super::*;
 use crate::Process;
 use crate::files::tests::limit_open_files;
-use crate::record::{RECORD, Superblock, User, UserKind, Version};
+use crate::record::{RECORD_FILE, Superblock, User, UserKind, Version};
 use crust_blockfs::resize::Limits;
 
 struct TestNode {
@@ -70,7 +70,7 @@ pub(super) fn record() -> VolumeRecord {
             pid_namespace: None,
         },
         mounts: vec![],
-        others: Vec::new(),
+        other_mounts: Vec::new(),
     };
     VolumeRecord {
         version: Version,
@@ -161,7 +161,7 @@ fn a_volume_behind_a_link_is_found_by_both_of_its_paths() {
         })
         .unwrap();
     for path in [&given, &resolved] {
-        assert!(!node.file(path, RUNTIME_CLI).exists() && !node.file(path, RECORD).exists());
+        assert!(!node.file(path, RUNTIME_CLI).exists() && !node.file(path, RECORD_FILE).exists());
     }
     node.crust.unstage(&given).unwrap();
     assert_eq!(
@@ -311,13 +311,13 @@ fn a_pending_resize_is_in_both_entries_until_it_is_cleared() {
     for path in [&given, &resolved] {
         let volume = node.crust.volume(path).unwrap().unwrap();
         assert_eq!(volume.pending_resize().unwrap(), Some(limits(2)));
-        assert!(node.file(path, RESIZE).exists());
+        assert!(node.file(path, RESIZE_FILE).exists());
     }
     node.stage("kubelet/pods/a");
     assert_eq!(volume.pending_resize().unwrap(), Some(limits(2)));
     volume.clear_resize().unwrap();
     for path in [&given, &resolved] {
-        assert!(!node.file(path, RESIZE).exists());
+        assert!(!node.file(path, RESIZE_FILE).exists());
     }
 }
 
@@ -350,7 +350,7 @@ fn a_pending_resize_is_kept_for_the_same_device_only() {
     node.crust.stage(&given, &other_device(&given)).unwrap();
     assert_eq!(pending().unwrap(), None);
     for path in [&given, &resolved] {
-        assert!(!node.file(path, RESIZE).exists());
+        assert!(!node.file(path, RESIZE_FILE).exists());
     }
 }
 
@@ -504,7 +504,7 @@ fn the_record_in_the_first_entry_is_used() {
     assert_eq!(found().other_records().unwrap(), []);
     // The state after a release that was killed half way.
     std::fs::remove_file(node.file(&given, RUNTIME_CLI)).unwrap();
-    std::fs::remove_file(node.file(&given, RECORD)).unwrap();
+    std::fs::remove_file(node.file(&given, RECORD_FILE)).unwrap();
     assert_eq!(found().record().unwrap(), None);
     assert_eq!(found().other_records().unwrap(), [record()]);
     assert_eq!(found().runtime_cli().unwrap(), Some("/cli".into()));
@@ -564,7 +564,7 @@ fn an_unreadable_resize_record_is_an_error_until_it_is_replaced() {
     let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let volume = node.crust.volume(&target).unwrap().unwrap();
-    std::fs::write(node.file(&target, RESIZE), "{\"version\":2}").unwrap();
+    std::fs::write(node.file(&target, RESIZE_FILE), "{\"version\":2}").unwrap();
     let error = volume.pending_resize().unwrap_err().to_string();
     assert!(
         error.contains("resize.json: ") && error.contains("; hint:"),

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::resize::Limits;
 
-use super::entry::{Entry, EntryFormat, RESIZE, RUNTIME_CLI, ResizeRecord};
+use super::entry::{Entry, EntryFormat, RESIZE_FILE, RUNTIME_CLI, ResizeRecord};
 use super::error::EntryError;
 use crate::info::{MOUNT_INFO, MountInfo};
-use crate::record::{RECORD, Version, VolumeRecord};
-use crate::target::{Digest, TARGET, TargetPath};
+use crate::record::{RECORD_FILE, Version, VolumeRecord};
+use crate::target::{Digest, TARGET_FILE, TargetPath};
 
 /// A staged volume, with its entries open.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Volume {
         if record.users.is_empty() {
             return self.clear_users();
         }
-        self.write(RECORD, &to_json(record)?)
+        self.write(RECORD_FILE, &to_json(record)?)
     }
 
     /// Writes the path of the program to call about the volume while it is in use (KEP-2857: `runtime-cli`).
@@ -84,7 +84,7 @@ impl Volume {
         for entry in &self.entries {
             // The record goes last: after a crash in between, it still shows that the volume was in use.
             entry.directory.remove(RUNTIME_CLI)?;
-            entry.directory.remove(RECORD)?;
+            entry.directory.remove(RECORD_FILE)?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Volume {
 fn to_json(record: &VolumeRecord) -> Result<Vec<u8>, EntryError> {
     let json = serde_json::to_vec(record);
     json.map_err(|source| EntryError::Record {
-        path: RECORD.into(),
+        path: RECORD_FILE.into(),
         source,
     })
 }
@@ -143,17 +143,17 @@ impl Volume {
             failed,
         };
         let json = serde_json::to_vec(&record).map_err(|source| EntryError::Resize {
-            path: RESIZE.into(),
+            path: RESIZE_FILE.into(),
             source,
         })?;
-        self.write(RESIZE, &json)
+        self.write(RESIZE_FILE, &json)
     }
 
     /// Removes the pending resize: it was carried out, or isn't wanted any more.
     pub fn clear_resize(&self) -> Result<(), EntryError> {
         // The first entry goes last, because it is the one that is read.
         for entry in self.entries.iter().rev() {
-            entry.directory.remove(RESIZE)?;
+            entry.directory.remove(RESIZE_FILE)?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Volume {
             let recorded = entry.presence().ok().flatten();
             let is_better = recorded.is_none_or(|recorded| now.supersedes(&recorded));
             if let (true, Ok(json)) = (is_better, serde_json::to_vec(&now)) {
-                entry.directory.write(TARGET, &json)?;
+                entry.directory.write(TARGET_FILE, &json)?;
             }
         }
         Ok(())

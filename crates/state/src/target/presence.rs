@@ -14,7 +14,7 @@ use crate::record::Version;
 use crust_blockfs::DeviceNumber;
 
 /// The name of the file with a [`TargetPresence`] in an entry.
-pub(crate) const TARGET: &str = "target.json";
+pub(crate) const TARGET_FILE: &str = "target.json";
 
 /// The deepest directory on a target path that exists, and its file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

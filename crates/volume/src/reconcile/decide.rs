@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
-use crust_state::bundle::Absence;
+use crust_state::bundle::ConfigAbsence;
 use crust_state::record::{User, VolumeRecord};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
@@ -37,7 +37,7 @@ pub(super) enum Devices {
 pub(super) fn bundle(
     record: &str,
     config: io::Result<bool>,
-    absence: impl FnOnce() -> Absence,
+    absence: impl FnOnce() -> ConfigAbsence,
 ) -> Option<Verdict> {
     let absence = match config {
         Ok(true) => return None,
@@ -45,13 +45,13 @@ pub(super) fn bundle(
         Err(error) => return Some(Leave(format!("stat config.json: {error}"))),
     };
     Some(match absence {
-        Absence::Gone => Remove("its config.json is gone".into()),
-        Absence::Hidden => Leave(
+        ConfigAbsence::Removed => Remove("its config.json is gone".into()),
+        ConfigAbsence::NotMounted => Leave(
             "the file system that its config.json was on isn't there either; hint: is it mounted, \
              and in this mount namespace?"
                 .into(),
         ),
-        Absence::OtherBoot => Leave(format!(
+        ConfigAbsence::OtherBoot => Leave(format!(
             "its config.json was there in an earlier boot of the node, and its file system may not be \
              mounted yet; hint: if it is, remove bundles/{record} from the state directory"
         )),

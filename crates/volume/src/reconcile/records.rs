@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crust_state::Digest;
-use crust_state::bundle::{Absence, BundleRecord};
+use crust_state::bundle::{BundleRecord, ConfigAbsence};
 use crust_state::files::{FileError, Leftover, MakerState};
 use crust_state::lock::LockName;
 use crust_state::sandbox::SandboxRecord;
@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 fn look(record: &BundleRecord) -> Option<Verdict> {
     let config = &record.config;
-    let place = record.place.as_ref();
-    let absence = || place.map_or(Absence::Gone, |place| place.absence(config));
-    let name = format!("{}.json", BundleRecord::name(config));
+    let place = record.location.as_ref();
+    let absence = || place.map_or(ConfigAbsence::Removed, |place| place.absence(config));
+    let name = format!("{}.json", BundleRecord::record_name(config));
     decide::bundle(&name, config.try_exists(), absence)
 }
 

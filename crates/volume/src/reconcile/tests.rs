@@ -109,7 +109,7 @@ impl Node {
             pod_uid: "a".into(),
             process,
             mounts: Vec::new(),
-            others: Vec::new(),
+            other_mounts: Vec::new(),
         };
         let record = VolumeRecord {
             version: Version,
@@ -437,10 +437,10 @@ fn a_record_that_was_written_anew_meanwhile_stays() {
         sources: Vec::new(),
         added: Vec::new(),
         removed: Vec::new(),
-        place: None,
-        unread: false,
+        location: None,
+        has_renamed_keys: false,
     };
-    let name = BundleRecord::name(&config);
+    let name = BundleRecord::record_name(&config);
     node.with(|context| context.state.write_bundle(name, &bundle))
         .unwrap();
     node.with(|context| {

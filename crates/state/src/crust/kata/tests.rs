@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::crust::tests::record;
 use crate::crust::{CrustDirectory, RUNTIME_CLI};
 use crate::info::MOUNT_INFO;
-use crate::record::RECORD;
+use crate::record::RECORD_FILE;
 
 const INFO: &str = r#"{"volume-type":"block","device":"/dev/sdf","fstype":"ext4"}"#;
 
@@ -153,7 +153,7 @@ fn our_files_are_beside_katas_and_are_removed_with_the_entry() {
     let resolved = node.target("data/pods/a");
     assert_eq!(node.staged.record(&resolved).unwrap(), Some(record()));
     volume.clear_users().unwrap();
-    assert!(!node.file(&target, RECORD).exists());
+    assert!(!node.file(&target, RECORD_FILE).exists());
     // Kata's runtime writes a file that is named after its sandbox.
     std::fs::write(node.file(&target, "0123abcd"), "").unwrap();
     assert!(node.staged.volume(&target).unwrap().is_some());

@@ -18,7 +18,7 @@ fn user(id: &str) -> User {
             pid_namespace: None,
         },
         mounts: Vec::new(),
-        others: Vec::new(),
+        other_mounts: Vec::new(),
     }
 }
 
@@ -394,13 +394,16 @@ fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
 #[test]
 fn a_bundle_that_cannot_be_looked_at_may_be_there() {
     let bundle = |config, absence| bundle("a.json", config, || absence);
-    assert_eq!(bundle(Ok(true), Absence::Gone), None);
-    assert!(matches!(bundle(Ok(false), Absence::Gone), Some(Remove(_))));
+    assert_eq!(bundle(Ok(true), ConfigAbsence::Removed), None);
+    assert!(matches!(
+        bundle(Ok(false), ConfigAbsence::Removed),
+        Some(Remove(_))
+    ));
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
     for (config, absence, words) in [
-        (Ok(false), Absence::Hidden, "is it mounted"),
-        (Ok(false), Absence::OtherBoot, "remove bundles/a.json"),
-        (Err(denied), Absence::Gone, "stat config.json: "),
+        (Ok(false), ConfigAbsence::NotMounted, "is it mounted"),
+        (Ok(false), ConfigAbsence::OtherBoot, "remove bundles/a.json"),
+        (Err(denied), ConfigAbsence::Removed, "stat config.json: "),
     ] {
         let verdict = bundle(config, absence);
         assert!(
