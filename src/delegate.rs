@@ -145,12 +145,12 @@ impl Executable {
             source,
         };
         let mut metadata = fs::symlink_metadata(path).map_err(failed)?;
-        let mut kind = DelegateKind::of_file(path);
+        let mut kind = DelegateKind::from_file_name(path);
         if metadata.is_symlink() {
             // `/usr/bin/runc` may be a link to crun, and krun always is one.
             let target = fs::canonicalize(path).map_err(failed)?;
             metadata = fs::metadata(&target).map_err(failed)?;
-            kind = DelegateKind::of_file(&target);
+            kind = DelegateKind::from_file_name(&target);
         }
         if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
             return Err(DelegateError::NotExecutable(path.to_path_buf()));

@@ -218,7 +218,7 @@ impl Explanation {
                 return Ok(None);
             }
             self.rewritten = true;
-            let state = StateDirectory::at(&call.config.state_dir)?;
+            let state = StateDirectory::open_lazily(&call.config.state_dir)?;
             let (_, text) = original_config(
                 &state,
                 &call.bundle_to_record(call.real_config()?)?,
@@ -237,7 +237,7 @@ impl Explanation {
         node: &CachedNode<'_>,
     ) -> Result<Option<Rewrite>> {
         let rewrite = self.value_or_refuse(call.sandbox_rewrite(document, plan, node));
-        let state = StateDirectory::at(&call.config.state_dir)?;
+        let state = StateDirectory::open_lazily(&call.config.state_dir)?;
         let context = call.context(&state);
         for volume in &plan.volumes {
             // A volume that the sandbox's hook can't mount doesn't refuse the sandbox. It refuses the container's create.
@@ -260,7 +260,7 @@ impl Explanation {
         node: &CachedNode<'_>,
     ) -> Result<Option<Rewrite>> {
         let rewrite = self.value_or_refuse(call.container_rewrite(document, plan, node));
-        let state = StateDirectory::at(&call.config.state_dir)?;
+        let state = StateDirectory::open_lazily(&call.config.state_dir)?;
         let context = call.context(&state);
         let sandbox = self.value_or_refuse(running_sandbox(plan)).flatten();
         if let (MountMode::Bind, Some(ids @ UserNamespace::Joined(_))) =

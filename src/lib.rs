@@ -48,7 +48,7 @@ use start::CreateCall;
 /// Returns the exit code. Doesn't return if it execs the delegate.
 #[must_use]
 pub fn main(argv: &[OsString]) -> u8 {
-    let config = ConfigFile::of(argv.first());
+    let config = ConfigFile::find(argv.first());
     let delegate = find_delegate(argv, config.as_ref());
     // Even without a delegate the caller reads errors from the log that the command line names.
     let kind = delegate.as_ref().map_or(DelegateKind::Runc, Delegate::kind);

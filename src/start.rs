@@ -75,7 +75,7 @@ impl CreateCall<'_> {
         scan: ConfigScan<'_, '_>,
     ) -> Result<Option<Lock>> {
         let config = self.real_config()?;
-        let lock = Lock::bundle(config.parent().unwrap_or(&config), self.deadline)?;
+        let lock = Lock::acquire_bundle(config.parent().unwrap_or(&config), self.deadline)?;
         // If this create waited for another create of the bundle, the config may have changed since it was read.
         let is_rewritten = if !lock.had_to_wait() && file.is_unchanged()? {
             self.rewrite(file, given, config, scan)?

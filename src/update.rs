@@ -69,7 +69,7 @@ fn volume_rules(
     let id = &update.id;
     let state = StateDirectory::open(&config.state_dir).ok()??;
     let container = BundleRecord::container_key(globals.root.as_deref(), id);
-    let mut records = state.bundles().ok()?;
+    let mut records = state.readable_bundles().ok()?;
     records.retain(|(_, record)| record.containers.0.contains(&container));
     let crust = CrustDirectory::new(config);
     let context = Context {

@@ -76,7 +76,7 @@ mod tests {
             pod_uid: "p".to_owned(),
             process: Process::current().unwrap(),
             mounts: Vec::new(),
-            others: Vec::new(),
+            other_mounts: Vec::new(),
         };
         let (one, two) = ("0123456789abcdef".repeat(4), "0123456789abcd00".repeat(4));
         let ids = [

@@ -216,7 +216,8 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
     }
     let crust = CrustDirectory::new(config);
     // Whoever only looks makes no directory.
-    let state = StateDirectory::at(&config.state_dir).map_err(|error| Failure::internal(&error))?;
+    let state = StateDirectory::open_lazily(&config.state_dir)
+        .map_err(|error| Failure::internal(&error))?;
     // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
     let limit = match verb {
         Verb::Publish(_) => timeouts::CREATE,

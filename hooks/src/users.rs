@@ -109,7 +109,7 @@ mod tests {
             let context = Context {
                 config: &config,
                 crust: &CrustDirectory::new(&config),
-                state: &StateDirectory::at(&config.state_dir).unwrap(),
+                state: &StateDirectory::open_lazily(&config.state_dir).unwrap(),
                 deadline,
                 loop_devices: &LoopDeviceCache::default(),
             };

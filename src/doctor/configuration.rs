@@ -21,7 +21,7 @@ fn source(config: &Config, argv0: Option<&OsString>) -> String {
     if let Some(file) = &config.source {
         return file.display().to_string();
     }
-    let files = Config::files(argv0).map(|file| file.display().to_string());
+    let files = Config::candidate_files(argv0).map(|file| file.display().to_string());
     let files: Vec<String> = files.collect();
     format!("the defaults: there is no {}", files.join(", nor "))
 }

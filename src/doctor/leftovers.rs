@@ -17,7 +17,7 @@ const WHAT: &str = "leftovers";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn check(config: &Config) -> Finding {
-    let state = match StateDirectory::at(&config.state_dir) {
+    let state = match StateDirectory::open_lazily(&config.state_dir) {
         Ok(state) => state,
         // That it can't be used is another check's.
         Err(error) => return Finding::from_error(WHAT, &error).at_most_warning(),

@@ -56,7 +56,7 @@ impl<'a> TargetLookups<'a> {
     pub(super) fn non_csi(&self) -> Option<&NonCsiTargets> {
         let index = self.index();
         let is_needed = index.is_none_or(|index| !index.is_empty());
-        let paths = || index.map(|index| index.other_paths().collect());
+        let paths = || index.map(|index| index.non_csi_paths().collect());
         let non_csi = || NonCsiTargets::new(paths());
         is_needed.then(|| self.non_csi.get_or_init(non_csi))
     }

@@ -58,7 +58,7 @@ impl<'a> Document<'a> {
         let missing: Vec<Vec<&str>> = mounts.map(missing_source_keys).collect();
         self.json.members().find_map(|(key, list)| {
             let (at, key_match) = match_key(key, TOP)?;
-            if TOP[at] != MOUNTS || effective.is_some_and(|effective| effective.is(list)) {
+            if TOP[at] != MOUNTS || effective.is_some_and(|effective| effective.is_same(list)) {
                 return None;
             }
             // Go decodes the last list into the elements of an earlier one. An element of the last list that lacks a
@@ -236,7 +236,7 @@ fn mask_in_object<'a>(
             });
         }
         // Only runcrust uses annotations, and it merges them.
-        if known == ANNOTATIONS || effective.is_some_and(|effective| effective.is(value)) {
+        if known == ANNOTATIONS || effective.is_some_and(|effective| effective.is_same(value)) {
             continue;
         }
         if value.is_object() && effective.is_some_and(Json::is_object) {

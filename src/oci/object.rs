@@ -37,7 +37,7 @@ impl<'a> Object<'a> {
     ) -> Result<(Json<'a>, Self), DocumentError> {
         let start = text.len() - text.trim_start_matches(WHITE_SPACE).len();
         if !text[start..].starts_with('{') {
-            let value = Json::first_of(text).map_err(DocumentError::Syntax)?;
+            let value = Json::parse_first(text).map_err(DocumentError::Syntax)?;
             return Err(wrong_type(place, "an object", value));
         }
         let mut reader = serde_json::Deserializer::from_str(text);
@@ -49,7 +49,7 @@ impl<'a> Object<'a> {
         let end = text[from..]
             .find('}')
             .map_or(text.len(), |brace| from + brace + 1);
-        Ok((Json::of(&text[start..end]), object))
+        Ok((Json::from_checked(&text[start..end]), object))
     }
 
     /// Reads the object at `place`. Fails if `value` isn't an object.
@@ -143,7 +143,10 @@ impl<'a> Visitor<'a> for ObjectVisitor {
     fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<Object<'a>, A::Error> {
         let mut object = Object::empty(self.0);
         while let Some((key, value)) = members.next_entry::<&RawValue, &RawValue>()? {
-            object.add_member(Json::of(key.get()), Json::of(value.get()));
+            object.add_member(
+                Json::from_checked(key.get()),
+                Json::from_checked(value.get()),
+            );
         }
         Ok(object)
     }

@@ -51,8 +51,8 @@ fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
     let mut found = crust.records()?;
     // The volumes that were staged for Kata are listed nowhere else.
     if let Some(state) = StateDirectory::open(&config.state_dir)? {
-        for device in state.owned_devices()? {
-            for target in state.owners_of(device)? {
+        for device in state.devices_with_volumes()? {
+            for target in state.volumes_on_device(device)? {
                 let record = crust.record(&target)?;
                 found.extend(record.map(|record| (target.volume_name(), record)));
             }
@@ -75,7 +75,7 @@ fn sandboxes(config: &Config) -> Result<Vec<String>> {
         return Ok(Vec::new());
     };
     let live = |process: &Process| process.is_alive();
-    let mut sandboxes = state.every_sandbox()?;
+    let mut sandboxes = state.all_sandboxes()?;
     sandboxes.retain(|sandbox| live(&sandbox.process));
     let users = sandboxes
         .iter()

@@ -22,7 +22,7 @@ impl<'a> Object<'a> {
     /// Parses a text. `Ok(None)`: it isn't an object.
     pub(crate) fn parse(text: &'a str) -> Result<Option<Self>, serde_json::Error> {
         let value: &RawValue = serde_json::from_str(text)?;
-        Ok(Self::at(text, Json::of(value.get())))
+        Ok(Self::at(text, Json::from_checked(value.get())))
     }
 
     fn at(text: &'a str, object: Json<'a>) -> Option<Self> {
@@ -65,7 +65,7 @@ impl<'a> Object<'a> {
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&str, Option<Self>)> {
         let members = self.members.iter();
         members.map(|(name, value)| {
-            let value = Json::of(&self.text[value.clone()]);
+            let value = Json::from_checked(&self.text[value.clone()]);
             (name.as_str(), Self::at(self.text, value))
         })
     }

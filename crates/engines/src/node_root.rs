@@ -50,7 +50,7 @@ impl NodeRoot {
     /// Keeps other calls from changing a configuration of the node until the lock is dropped. Blocks for up to 30
     /// seconds.
     pub fn lock(&self) -> Result<Lock> {
-        Ok(Lock::node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
+        Ok(Lock::acquire_node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
     }
 
     /// Returns the path on the node that a path leads to, with all links resolved.

@@ -150,7 +150,7 @@ pub fn find_delegate(node: &NodeRoot, program: &Path, delegates: &[&Path]) -> Op
     let config = configuration(node, program).ok()?;
     let mut candidates = candidates(&config, delegates).into_iter();
     let path = candidates.find(|path| node.has_program(path))?;
-    let by_name = || DelegateKind::of_file(&node.resolve(path));
+    let by_name = || DelegateKind::from_file_name(&node.resolve(path));
     Some(NodeDelegate {
         path: path.to_owned(),
         kind: config.delegate_kind.unwrap_or_else(by_name),
@@ -170,7 +170,7 @@ fn candidates<'a>(config: &'a Config, delegates: &[&'a Path]) -> Vec<&'a Path> {
 /// process reaches them.
 pub(crate) fn configuration(node: &NodeRoot, program: &Path) -> Result<Config> {
     let name: OsString = program.into();
-    let there = Config::files(Some(&name)).find_map(|file| load(node, &file).transpose());
+    let there = Config::candidate_files(Some(&name)).find_map(|file| load(node, &file).transpose());
     Ok(there
         .transpose()?
         .unwrap_or_else(|| found(node, Config::default())))
@@ -180,7 +180,7 @@ pub(crate) fn configuration(node: &NodeRoot, program: &Path) -> Result<Config> {
 /// first one that the program looks for.
 fn configuration_file(node: &NodeRoot, program: &Path) -> PathBuf {
     let name: OsString = program.into();
-    let mut files: Vec<PathBuf> = Config::files(Some(&name)).collect();
+    let mut files: Vec<PathBuf> = Config::candidate_files(Some(&name)).collect();
     let there = files.iter().position(|file| node.has_file(file));
     files.swap_remove(there.unwrap_or(0))
 }

@@ -210,7 +210,7 @@ impl StagingNode {
             }
             let opened = Device::open(&device);
             let opened = opened.map_err(|error| Refusal::field("host_volume_id", error))?;
-            let volumes = context.state.owners_of(opened.number());
+            let volumes = context.state.volumes_on_device(opened.number());
             for target in volumes.map_err(NodeError::from)? {
                 if is_used_by(context, &target, &sandbox)? {
                     return Ok(target);

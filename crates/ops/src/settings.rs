@@ -113,7 +113,7 @@ impl Settings {
     pub(crate) fn load(path: &Path, named: bool) -> Result<Self, ConfigError> {
         let settings = match config::read(path)? {
             Some(text) => Self::parse(path, &text)?,
-            None if named => return Err(config::missing(path)),
+            None if named => return Err(config::not_found(path)),
             None => Self::default(),
         };
         Ok(settings)

@@ -44,7 +44,7 @@ impl Finding {
         Self::new(check, CheckVerdict::Pass, found, "")
     }
 
-    /// Returns a warning: something doesn't work that may not be needed.
+    /// Returns a warning: something that may not be needed doesn't work.
     pub fn warn(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::new(check, CheckVerdict::Warn, found, fix)
     }

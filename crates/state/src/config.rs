@@ -1,4 +1,4 @@
-//! The runtime's configuration.
+//! runcrust's configuration.
 
 mod delegate;
 mod file;
@@ -13,38 +13,38 @@ use crate::trust::TrustError;
 use crust_blockfs::fstypes;
 
 pub use delegate::{DelegateKind, DelegateSettings};
-pub use file::{missing, parse, read};
+pub use file::{not_found, parse, read};
 
-/// The directory of configuration files.
+/// The directory of the configuration files.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
 
-/// Whether every sandbox gets a `/.crust`.
+/// The sandboxes that get a `/.crust`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
-    /// Only one of a pod that volumes are staged for when it is made.
+    /// Only those of pods that have staged volumes when the sandbox is created.
     #[default]
     Auto,
-    /// Every one, so that volumes can come later.
+    /// All sandboxes, so that volumes can be staged later.
     Always,
 }
 
-/// Whether pods of this node may share a volume whose access mode allows it.
+/// Whether pods on the same node may share a volume if its access mode allows that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sharing {
-    /// They may: one kernel means one superblock.
+    /// They may. All pods have the same kernel, and so the same superblock.
     #[default]
     Allow,
-    /// They may not, as on a runtime with a kernel a pod.
+    /// They may not, as on a runtime that runs each pod with its own kernel.
     Deny,
 }
 
-/// The treatment of a mount from a CSI volume's directory that isn't staged, isn't mounted and holds no files.
+/// The handling of a mount from the directory of a CSI volume that isn't staged, isn't mounted and has no files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unstaged {
-    /// The container isn't created: it would write to the node's own disk.
+    /// The create fails, because the container would write to the node's disk.
     #[default]
     Refuse,
     /// The mount is passed through.
@@ -55,84 +55,78 @@ pub enum Unstaged {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MountMode {
-    /// runcrust: the container gets an ordinary bind mount.
+    /// runcrust mounts the volume, and the container gets an ordinary bind mount.
     #[default]
     Bind,
-    /// A hook in the container, which has the device: for comparison and for testbeds.
+    /// A hook in the container mounts the volume, and the container gets the device. For comparisons and testbeds.
     Hook,
 }
 
-/// Whether a container gets the raw devices of its volumes beside them.
+/// Whether a container also gets the block devices of its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceNode {
-    /// Those of volumes whose `metadata.deviceNode` asks for it.
+    /// The devices of volumes with `metadata.deviceNode`.
     #[default]
     Metadata,
-    /// All of them.
+    /// All devices.
     Always,
-    /// None, whatever the metadata asks for.
+    /// No device, even with `metadata.deviceNode`.
     Never,
 }
 
-/// How the attach directory is kept out of the host's mount table.
+/// How mounts in the attach directory are kept out of the host's mount table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Attach {
-    /// `Group` where the kernel can, else `Bind`.
+pub enum AttachMode {
+    /// `Group` if the kernel supports it, else `Bind`.
     #[default]
     Auto,
-    /// The mount that holds it is put back into its peer group (`MOVE_MOUNT_SET_GROUP`, Linux
-    /// 5.15).
+    /// The mount that contains the attach directory is put back into its peer group (`MOVE_MOUNT_SET_GROUP`, Linux 5.15).
     Group,
-    /// It is a private bind mount of itself on the host.
+    /// The attach directory is a private bind mount of itself on the host.
     Bind,
 }
 
-/// The configuration, `/etc/runcrust/<name>.toml`, then `/etc/runcrust/config.toml`, then the
-/// defaults; `<name>` is the name that runcrust was called by. An unknown key is an error.
+/// The configuration. It is read from `/etc/runcrust/<name>.toml`, where `<name>` is the name that runcrust was called
+/// by. If that file doesn't exist, `/etc/runcrust/config.toml` is read. If neither exists, the defaults apply. An unknown
+/// key is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The file that was read; the defaults have none.
+    /// The file that was read; `None` for the defaults.
     #[serde(skip)]
     pub source: Option<PathBuf>,
-    /// The OCI runtime that containers are handed to; unset, the first one found.
+    /// The path of the delegate. If it is unset, the first OCI runtime that is found.
     pub delegate: Option<PathBuf>,
-    /// The kind of runtime that `delegate` is; unset, its file's name decides.
+    /// The kind of `delegate`. If it is unset, the name of the delegate's file decides.
     pub delegate_kind: Option<DelegateKind>,
-    /// The hook; unset, `crust-mount-hook` beside the real path of runcrust.
+    /// The path of the hook. If it is unset, `crust-mount-hook` beside the resolved path of runcrust.
     pub hook: Option<PathBuf>,
     /// The crust directory.
     pub crust_root: PathBuf,
-    /// The runtime's own state.
+    /// The state directory.
     pub state_dir: PathBuf,
-    /// Kubelets' root directories.
+    /// The root directories of kubelets.
     pub kubelet_dirs: Vec<PathBuf>,
-    /// Directories below which a parent of a mount's source can be a volume, besides kubelet's
-    /// CSI volumes.
+    /// The directories below which a parent of a mount's source can be a target path. Those of CSI volumes in kubelet
+    /// directories can be one anyway.
     pub match_roots: Vec<PathBuf>,
-    /// File systems that may be mounted: the name reaches the kernel's module loader.
+    /// The file systems that may be mounted. They are limited because the kernel loads a module by this name.
     pub fstypes: Vec<String>,
-    /// Mount options for every volume, before its own.
+    /// The mount options of every volume. The volume's own options follow them.
     pub default_options: Vec<String>,
-    /// The sandboxes that get a `/.crust`.
     pub sandbox: SandboxMode,
-    /// Whether pods may share a volume.
     pub shared: Sharing,
-    /// The treatment of CSI volumes that aren't staged.
     pub unstaged: Unstaged,
-    /// The program that mounts a container's volumes.
     pub mount_mode: MountMode,
-    /// Whether a container gets raw devices.
     pub device_node: DeviceNode,
-    /// How the attach directory is kept out of the host's mount table.
-    pub attach: Attach,
-    /// Whether volumes are also looked for where CSI drivers stage them for Kata Containers.
+    pub attach: AttachMode,
+    /// Whether to look up volumes also where CSI drivers stage them for Kata Containers.
     pub kata_layout: bool,
-    /// Capabilities of the CRUST interface that aren't told, to play a lesser runtime.
+    /// Capabilities of the CRUST interface that aren't advertised, to imitate a runtime without them.
     pub capabilities_off: Vec<String>,
-    /// A file for what runcrust and its hook have to say beside errors; unset, nothing is logged.
+    /// The log file, for messages other than errors. If it is unset, nothing is logged.
     pub log: Option<PathBuf>,
 }
 
@@ -154,7 +148,7 @@ impl Default for Config {
             unstaged: Unstaged::default(),
             mount_mode: MountMode::default(),
             device_node: DeviceNode::default(),
-            attach: Attach::default(),
+            attach: AttachMode::default(),
             kata_layout: false,
             capabilities_off: Vec::new(),
             log: None,
@@ -162,48 +156,39 @@ impl Default for Config {
     }
 }
 
-/// The error of a configuration.
+/// The error of reading a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file can't be read.
     #[error("open {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// It names programs that root runs, so nobody else may write it.
+    Read { path: PathBuf, source: io::Error },
+    /// Others than root can change the file. It names programs that root executes.
     #[error(transparent)]
     Untrusted(TrustError),
-    /// It isn't TOML, or a key is unknown or has a wrong type.
+    /// The file isn't TOML, or a key is unknown or has a wrong type.
     #[error("{}: {}", path.display(), message)]
     Syntax {
-        /// The file.
         path: PathBuf,
-        /// The error, with its place.
+        /// The error with its line number.
         message: String,
     },
-    /// A key's value can't be used.
+    /// The value of a key can't be used.
     #[error("{}: {key}: {reason}", path.display())]
     Value {
-        /// The file.
         path: PathBuf,
-        /// The key.
         key: &'static str,
-        /// The reason.
         reason: String,
     },
 }
 
 impl Config {
-    /// Reads the configuration for a program called `argv0`.
+    /// Reads the configuration of a program that was called as `argv0`.
     pub fn load(argv0: Option<&OsString>) -> Result<Self, ConfigError> {
-        ConfigFile::of(argv0)?.map_or_else(|| Ok(Self::default()), |file| file.config())
+        ConfigFile::find(argv0)?.map_or_else(|| Ok(Self::default()), |file| file.config())
     }
 
-    /// The files for a program called `argv0`; the first that exists counts.
-    pub fn files(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
+    /// Returns the paths of the configuration files of a program that was called as `argv0`. The first one that exists
+    /// is read.
+    pub fn candidate_files(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
         let directory = Path::new(CONFIG_DIRECTORY);
         let name = argv0.and_then(|argv0| Path::new(argv0).file_name());
         let own = name.map(|name| {
@@ -214,15 +199,15 @@ impl Config {
         own.into_iter().chain([directory.join("config.toml")])
     }
 
-    /// Reads only what is said of the delegate, as [`ConfigFile::delegate`] does.
+    /// Reads only the keys about the delegate, as [`ConfigFile::delegate`] does.
     pub fn load_delegate(argv0: Option<&OsString>) -> Result<DelegateSettings, ConfigError> {
-        let file = ConfigFile::of(argv0)?;
+        let file = ConfigFile::find(argv0)?;
         file.map_or_else(|| Ok(DelegateSettings::default()), |file| file.delegate())
     }
 
-    /// Reads one file, which must be there.
+    /// Reads a configuration file. Fails if it doesn't exist.
     pub fn load_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = read(path)?.ok_or_else(|| missing(path))?;
+        let text = read(path)?.ok_or_else(|| not_found(path))?;
         Self::parse(path, &text)
     }
 
@@ -231,7 +216,7 @@ impl Config {
         config.check_paths(path)?;
         config.delegate_settings().check(path)?;
         if config.fstypes.is_empty() {
-            let reason = "is empty: no volume could ever be mounted".to_owned();
+            let reason = "is empty: no volume could be mounted".to_owned();
             return Err(ConfigError::Value {
                 path: path.to_owned(),
                 key: "fstypes",
@@ -261,7 +246,7 @@ impl Config {
             .into_iter()
             .flat_map(|(key, paths)| paths.iter().map(move |p| (key, p)));
         for (key, value) in single.chain(listed) {
-            // The working directory is the caller's, and PATH may be empty.
+            // The working directory depends on the caller, and PATH may be empty.
             if !value.is_absolute() {
                 let reason = format!("{} isn't an absolute path", value.display());
                 return Err(ConfigError::Value {
@@ -272,7 +257,7 @@ impl Config {
             }
         }
         if self.match_roots.iter().any(|root| root.parent().is_none()) {
-            let reason = "`/` would make every mount a volume's".to_owned();
+            let reason = "`/` would match every mount".to_owned();
             return Err(ConfigError::Value {
                 path: path.to_owned(),
                 key: "match_roots",
@@ -282,7 +267,7 @@ impl Config {
         Ok(())
     }
 
-    /// Returns what it says of the delegate.
+    /// Returns the keys about the delegate.
     #[must_use]
     pub fn delegate_settings(&self) -> DelegateSettings {
         DelegateSettings {
@@ -291,14 +276,14 @@ impl Config {
         }
     }
 
-    /// Returns the directory where the delegate finds the volumes, in a mount namespace of its own.
+    /// Returns the attach directory, where the delegate finds the volumes in the transient namespace.
     #[must_use]
     pub fn attach_directory(&self) -> PathBuf {
         self.state_dir.join("attach")
     }
 }
 
-/// A configuration file that was read, and of which each call parses what it needs.
+/// A configuration file that was read. Each method parses only the keys that it returns.
 #[derive(Debug)]
 pub struct ConfigFile {
     path: PathBuf,
@@ -306,9 +291,10 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file for a program called `argv0`; `None` if there is none, so that the defaults apply.
-    pub fn of(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
-        for path in Config::files(argv0) {
+    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if there is none, so that the
+    /// defaults apply.
+    pub fn find(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
+        for path in Config::candidate_files(argv0) {
             if let Some(text) = read(&path)? {
                 return Ok(Some(Self { path, text }));
             }
@@ -316,13 +302,13 @@ impl ConfigFile {
         Ok(None)
     }
 
-    /// Reads only the keys about the delegate. A mistake in another key's value must keep no container from being
-    /// stopped.
+    /// Parses the keys about the delegate. Errors in other keys are ignored, because a container has to be stoppable
+    /// nevertheless.
     pub fn delegate(&self) -> Result<DelegateSettings, ConfigError> {
         DelegateSettings::read(&self.path, &self.text)
     }
 
-    /// Reads all keys.
+    /// Parses all keys.
     pub fn config(&self) -> Result<Config, ConfigError> {
         Config::parse(&self.path, &self.text)
     }
@@ -338,9 +324,9 @@ mod tests {
         Config::parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())
     }
 
-    /// As docs/configuration.md has them.
+    /// The expected defaults are those in docs/configuration.md.
     #[test]
-    fn an_empty_file_is_the_defaults() {
+    fn an_empty_file_gives_the_defaults() {
         let defaults = Config {
             source: Some("/etc/x.toml".into()),
             delegate: None,
@@ -357,26 +343,20 @@ mod tests {
             unstaged: Unstaged::Refuse,
             mount_mode: MountMode::Bind,
             device_node: DeviceNode::Metadata,
-            attach: Attach::Auto,
+            attach: AttachMode::Auto,
             kata_layout: false,
             capabilities_off: Vec::new(),
             log: None,
         };
         assert_eq!(parse("").unwrap(), defaults);
         let source = defaults.source.clone();
-        let without_a_file = Config::default();
-        assert_eq!(
-            Config {
-                source,
-                ..without_a_file
-            },
-            defaults
-        );
+        let default = Config::default();
+        assert_eq!(Config { source, ..default }, defaults);
     }
 
-    /// A line that isn't prose has no space after its `#`.
+    /// In the installed file, a commented-out key has no space after its `#`, and prose has one.
     #[test]
-    fn the_installed_file_shows_the_defaults() {
+    fn the_installed_file_and_the_documentation_list_all_keys() {
         let installed = include_str!("../../../deploy/etc/config.toml");
         assert_eq!(parse(installed).unwrap(), parse("").unwrap());
         let shown = installed.lines().filter_map(|line| line.strip_prefix('#'));
@@ -417,13 +397,13 @@ mod tests {
         assert_eq!(config.fstypes, ["xfs"]);
         assert_eq!(
             (config.mount_mode, config.device_node, config.attach),
-            (MountMode::Hook, DeviceNode::Always, Attach::Bind)
+            (MountMode::Hook, DeviceNode::Always, AttachMode::Bind)
         );
         assert!(config.kata_layout && !Config::default().kata_layout);
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line_or_key() {
+    fn errors_name_the_line_or_the_key() {
         for (text, expected) in [
             (
                 "\ndelegat = \"/usr/bin/crun\"",
@@ -445,7 +425,7 @@ mod tests {
             ),
             (
                 "match_roots = [\"/\"]",
-                "match_roots: `/` would make every mount a volume's",
+                "match_roots: `/` would match every mount",
             ),
             ("fstypes = []", "fstypes: is empty"),
         ] {
@@ -455,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_write_is_not_obeyed() {
+    fn a_file_that_others_can_write_is_refused() {
         let temporary = tempfile::NamedTempFile::new().unwrap();
         Config::load_file(temporary.path()).unwrap();
         std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(0o666)).unwrap();
@@ -465,16 +445,17 @@ mod tests {
         assert!(matches!(missing, ConfigError::Read { .. }), "{missing}");
     }
 
-    /// A file of root's that somebody else put there is root's still.
+    /// Others could move another file of root's to the path.
     #[test]
-    fn a_file_that_others_can_replace_is_not_obeyed() {
-        let lab = tempfile::tempdir().unwrap();
-        let (directory, file) = (lab.path().join("d"), lab.path().join("d/x.toml"));
+    fn a_file_that_others_can_replace_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().join("d");
+        let file = directory.join("x.toml");
         std::fs::create_dir(&directory).unwrap();
         std::fs::write(&file, "").unwrap();
         Config::load_file(&file).unwrap();
         std::os::unix::fs::symlink("x.toml", directory.join("link")).unwrap();
-        Config::load_file(&directory.join("link")).expect("as a ConfigMap has it");
+        Config::load_file(&directory.join("link")).expect("a link, as in a mounted ConfigMap");
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
         for name in ["x.toml", "link"] {
             let error = Config::load_file(&directory.join(name)).unwrap_err();
@@ -483,13 +464,13 @@ mod tests {
         }
     }
 
-    /// Or they could take the file away, and have the defaults.
+    /// Others could have removed the file, so that the defaults would apply.
     #[test]
-    fn no_file_in_a_directory_that_others_can_write_is_not_no_file() {
-        let lab = tempfile::tempdir().unwrap();
-        let directory = lab.path().join("d");
+    fn a_missing_file_in_a_directory_that_others_can_write_is_an_error() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().join("d");
         let file = directory.join("x.toml");
-        assert_eq!(read(&file).unwrap(), None, "no directory either");
+        assert_eq!(read(&file).unwrap(), None, "the directory is missing too");
         std::fs::create_dir(&directory).unwrap();
         assert_eq!(read(&file).unwrap(), None);
         std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
@@ -498,16 +479,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_sensible_size_is_not_read() {
-        let lab = tempfile::tempdir().unwrap();
-        let at = |name: &str| lab.path().join(name);
-        // Nobody writes to it.
+    fn a_pipe_or_a_file_that_is_too_large_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let at = |name: &str| temporary.path().join(name);
+        // The pipe has no writer, so that a blocking open would hang.
         rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
         let large = std::fs::File::create(at("large")).unwrap();
-        large.set_len(file::MOST_BYTES + 1).unwrap();
-        for (name, why) in [("fifo", "isn't a file"), ("large", "more than")] {
+        large.set_len(file::MAX_BYTES + 1).unwrap();
+        for (name, reason) in [("fifo", "isn't a file"), ("large", "more than")] {
             let error = Config::load_file(&at(name)).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

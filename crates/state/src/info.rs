@@ -1,4 +1,4 @@
-//! `mountInfo.json`: what the CSI plugin staged (KEP-2857, "Overview of Interactions").
+//! `mountInfo.json`, the metadata of a staged volume (KEP-2857, "Overview of Interactions").
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crust_blockfs::DiskSeq;
 
 mod decode;
 
-/// The file's name in an entry.
+/// The name of the file in an entry.
 pub const MOUNT_INFO: &str = "mountInfo.json";
 
-/// The version that is written, and the only one that is read.
+/// The format version that is written. No other version is read.
 pub const VERSION: u64 = 1;
 
-/// How the volume is reached.
+/// The type of a volume's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeType {
     /// A block device of this node.
     Block,
-    /// A network source, `server:/export`.
+    /// A network source such as `server:/export`.
     Network,
 }
 
-/// Declares an enum's names in one place, for both directions.
+/// Implements the conversions between an enum and the names of its variants.
 macro_rules! names {
     ($kind:ident, $error:ident, $what:literal, $($variant:ident = $name:literal),+ $(,)?) => {
-        #[doc = concat!("A string that isn't ", $what, ".")]
+        #[doc = concat!("The error of a string that isn't ", $what, ".")]
         #[derive(Debug, thiserror::Error)]
         #[error("{0:?} isn't {what} (one of {known})", what = $what, known = [$($name),+].join(", "))]
         pub struct $error(String);
@@ -65,7 +65,7 @@ macro_rules! names {
     };
 }
 
-/// How CSI publishes a volume (`VolumeCapability.AccessMode.Mode`, CSI 1.x; KEP-2485).
+/// The CSI access mode of a volume (`VolumeCapability.AccessMode.Mode`, CSI 1.x; KEP-2485).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessMode {
     /// Read-write on one node.
@@ -97,17 +97,17 @@ names!(
     SingleNodeMultiWriter = "SINGLE_NODE_MULTI_WRITER",
 );
 
-/// Whether a second pod may have the volume.
+/// Whether a second pod on the node may use the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// One kernel means one superblock: pods of a node may share it.
+    /// The pods of a node may share the volume, because they have the same kernel and so the same superblock.
     Shared,
-    /// One pod at a time.
+    /// Only one pod may use the volume.
     Exclusive,
 }
 
 impl AccessMode {
-    /// Returns whether the mode allows a second pod.
+    /// Returns whether a second pod on the node may use the volume.
     #[must_use]
     pub const fn access(self) -> Access {
         match self {
@@ -116,93 +116,93 @@ impl AccessMode {
         }
     }
 
-    /// Returns true for the modes in which every pod only reads the volume.
+    /// Returns whether all pods only read the volume.
     #[must_use]
     pub const fn only_reads(self) -> bool {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
 }
 
-/// A staged volume.
+/// The metadata of a staged volume. Fields that the KEP doesn't define are marked as runcrust's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountInfo {
     /// `volume-type`.
     pub volume_type: VolumeType,
-    /// `device`: absolute path of a block device, or a network source.
+    /// `device`: the absolute path of a block device, or a network source.
     pub device: PathBuf,
     /// `fstype`.
     pub fstype: String,
-    /// `options`, in their order.
+    /// `options`: the mount options, in the order in which they apply.
     pub options: Vec<String>,
-    /// `metadata.fsGroup`: the gid that the volume's files get; 0 is one.
+    /// `metadata.fsGroup`: the gid that the files of the volume get. 0 is a valid gid.
     pub fs_group: Option<u32>,
-    /// `metadata.fsGroupChangePolicy`.
+    /// `metadata.fsGroupChangePolicy`: `Always` without `fs_group`.
     pub fs_group_change_policy: FsGroupChangePolicy,
-    /// `metadata.targetPath`, ours: the path that the entry's name is a digest of.
+    /// `metadata.targetPath`, runcrust's: the path whose digest is the name of the entry. For a volume behind a symbolic
+    /// link, both entries have the same one.
     pub target_path: Option<TargetPath>,
-    /// `metadata.readOnly`, ours: this pod's mount is read-only, whatever others have.
+    /// `metadata.readOnly`, runcrust's: whether the mounts of this volume are read-only. Other volumes on the same device
+    /// may be mounted read-write.
     pub read_only: bool,
-    /// `metadata.accessMode`, ours.
+    /// `metadata.accessMode`, runcrust's.
     pub access_mode: Option<AccessMode>,
-    /// `metadata.deviceNode`, ours: the workload gets the raw device as well.
+    /// `metadata.deviceNode`, runcrust's: whether containers also get the block device.
     pub device_node: bool,
-    /// `metadata.diskSeq`, ours: which disk the device was when it was staged; `None` where nobody said.
+    /// `metadata.diskSeq`, runcrust's: the disk sequence number of the device when it was staged. `None` if it isn't
+    /// known.
     pub disk_seq: Option<DiskSeq>,
 }
 
-/// The error of a `mountInfo.json`: the field, and the reason.
+/// The error of a `mountInfo.json`: the field and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum InfoError {
-    /// Not JSON, or not UTF-8.
+    /// The file isn't JSON, or not UTF-8.
     #[error("isn't JSON: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// The document isn't an object.
-    #[error("holds no JSON object")]
+    #[error("isn't a JSON object")]
     NotAnObject,
-    /// A later version than this program knows.
+    /// The version isn't [`VERSION`].
     #[error(
         "field `version`: {0} is unknown, {VERSION} is the only one known; hint: a newer crust_ops wrote it; upgrade runcrust on this node"
     )]
     Version(String),
-    /// A field that must be there isn't.
+    /// A required field is missing.
     #[error("field `{0}` is missing")]
     Missing(&'static str),
-    /// Two spellings of one field that say different things.
+    /// Two spellings of the same field have different values.
     #[error("fields `{0}` and `{1}` differ")]
     Differ(&'static str, &'static str),
-    /// A field of the wrong type.
+    /// A field has the wrong type.
     #[error("field `{field}`: expected {expected}, found {found}")]
     Type {
-        /// The field's path in the document.
+        /// The path of the field in the document.
         field: &'static str,
-        /// The value that belongs there.
         expected: &'static str,
-        /// The value that was found, as JSON.
+        /// The JSON text of the value.
         found: String,
     },
-    /// More than a reader would take.
+    /// The file would be larger than [`MAX_FILE_SIZE`], and couldn't be read again.
     #[error(
-        "its {0} bytes are more than the {MAX_FILE_SIZE} that are read; hint: are there that many options?"
+        "its {0} bytes are more than the {MAX_FILE_SIZE} that are read; hint: reduce the number of mount options"
     )]
     TooLarge(usize),
-    /// A field whose value means nothing.
+    /// The value of a field can't be used.
     #[error("field `{field}`: {reason}")]
     Value {
-        /// The field's path in the document.
+        /// The path of the field in the document.
         field: &'static str,
-        /// The reason why it can't be used.
         reason: String,
     },
 }
 
 impl MountInfo {
-    /// Reads the file's content. Unknown fields are tolerated, unknown values aren't: a container
-    /// that starts without the fsGroup it asked for is worse than one that doesn't start.
+    /// Parses the content of the file. Unknown fields are ignored, but unknown values are errors: it is worse if a container
+    /// starts without the requested fsGroup than if it doesn't start.
     pub fn parse(bytes: &[u8]) -> Result<Self, InfoError> {
         decode::decode(serde_json::from_slice(bytes)?)
     }
 
-    /// The file's content.
+    /// Returns the content of the file.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         text(&self.document())
@@ -229,7 +229,7 @@ impl MountInfo {
             self.access_mode.map(|mode| json!(mode.as_str())),
         );
         set("deviceNode", self.device_node.then_some(Value::Bool(true)));
-        // 64 bits are more than what readers of JSON keep of a number (RFC 8259, section 6).
+        // A string, because readers of JSON may not keep all 64 bits of a number (RFC 8259, section 6).
         set("diskSeq", self.disk_seq.map(|seq| json!(seq.to_string())));
         let volume_type = match self.volume_type {
             VolumeType::Block => "block",
@@ -248,13 +248,13 @@ impl MountInfo {
         document
     }
 
-    /// Checks what a caller put together, by the same rules as what is read.
+    /// Checks metadata that a caller composed, by the same rules as [`Self::parse`].
     pub fn validate(&self) -> Result<(), InfoError> {
         for (field, path) in [
             ("device", Some(self.device.as_path())),
             ("metadata.targetPath", self.target()),
         ] {
-            // JSON has no other strings, and no OCI config or gRPC message could name it.
+            // A path that isn't UTF-8 can't be written to JSON, an OCI config or a gRPC message.
             if path.is_some_and(|path| path.to_str().is_none()) {
                 return Err(InfoError::Value {
                     field,
@@ -270,7 +270,7 @@ impl MountInfo {
         decode::decode(document).map(drop)
     }
 
-    /// Whether a second pod may have the volume.
+    /// Returns whether a second pod on the node may use the volume.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access_mode.map_or(Access::Shared, AccessMode::access)
@@ -296,7 +296,7 @@ impl From<TargetPathError> for InfoError {
     }
 }
 
-/// Shows everything that was staged except the target path: `device "/dev/sda", fstype "ext4", options []`.
+/// Formats the metadata without the target path: `device "/dev/sda", fstype "ext4", options []`.
 impl fmt::Display for MountInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (device, fstype, options) =

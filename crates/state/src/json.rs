@@ -1,92 +1,89 @@
-//! Values in a JSON text, and where they are in it, for edits that keep every other byte.
+//! JSON values and their positions in a text, for edits that keep all other bytes.
 //!
-//! The text is checked once, as a whole. After that a value is found by its brackets and quotes. Nothing is allocated,
-//! and nothing recurses: the time is proportional to the length of the text, however deep it goes.
+//! The whole text is checked once. After that, values are found by their brackets and quotes, without allocations and
+//! without recursion. The time is proportional to the length of the text, and doesn't depend on its depth.
 
 use std::ops::Range;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// White space as RFC 8259 defines it. `char::is_whitespace` accepts more.
+/// White space as RFC 8259 defines it. `char::is_whitespace` accepts more characters.
 pub const WHITE_SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// A value as it is written.
+/// The text of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Json<'a>(&'a str);
 
 impl<'a> Json<'a> {
-    /// Returns the first value of `text`, once that is checked. What comes after it is not read.
-    pub fn first_of(text: &'a str) -> Result<Self, serde_json::Error> {
+    /// Parses the first value of `text`, and returns its text. The rest of `text` isn't read.
+    pub fn parse_first(text: &'a str) -> Result<Self, serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let value = <&RawValue>::deserialize(&mut deserializer)?;
         Ok(Self(value.get()))
     }
 
-    /// Wraps the text of one value that has been checked.
+    /// Wraps the text of a value. It has to be valid JSON, without white space around it.
     #[must_use]
-    pub const fn of(text: &'a str) -> Self {
+    pub const fn from_checked(text: &'a str) -> Self {
         Self(text)
     }
 
-    /// Returns the text of the value.
     #[must_use]
     pub const fn text(self) -> &'a str {
         self.0
     }
 
-    /// Returns whether the two are one value at one place of one text, and not only equal.
+    /// Returns whether both are the same value at the same position of the same text. Equal values at different positions
+    /// aren't.
     #[must_use]
-    pub fn is(self, other: Self) -> bool {
+    pub fn is_same(self, other: Self) -> bool {
         std::ptr::eq(self.0, other.0)
     }
 
-    /// Returns whether it is `null`.
     #[must_use]
     pub fn is_null(self) -> bool {
         self.0 == "null"
     }
 
-    /// Returns whether it is an array.
     #[must_use]
     pub fn is_array(self) -> bool {
         self.0.starts_with('[')
     }
 
-    /// Returns whether it is an object.
     #[must_use]
     pub fn is_object(self) -> bool {
         self.0.starts_with('{')
     }
 
-    /// Returns whether it is neither an array nor an object.
+    /// Returns whether the value is neither an array nor an object.
     #[must_use]
     pub fn is_scalar(self) -> bool {
         !self.is_array() && !self.is_object()
     }
 
-    /// Returns what is between the quotes of a string, still escaped. `None` is another value.
+    /// Returns the text between the quotes of a string, with its escapes; `None` if the value isn't a string.
     #[must_use]
     pub fn quoted(self) -> Option<&'a str> {
         self.0.strip_prefix('"')?.strip_suffix('"')
     }
 
-    /// Returns the elements of an array. Another value has none.
+    /// Returns the elements of an array. Other values have none.
     #[must_use]
     pub fn elements(self) -> Elements<'a> {
         Elements(self.0.strip_prefix('[').unwrap_or_default())
     }
 
-    /// Returns the members of an object in their order, also those with equal keys. Another value has none.
+    /// Returns the members of an object in their order. Those with equal keys are all returned. Other values have none.
     #[must_use]
     pub fn members(self) -> Members<'a> {
         Members(self.0.strip_prefix('{').unwrap_or_default())
     }
 
-    /// Returns the range of the value in `text`, which it borrows from.
+    /// Returns the range of bytes of the value in `text`. The value has to be a part of `text`.
     #[must_use]
     pub fn span(self, text: &str) -> Range<usize> {
-        // Addresses only, nothing is read through them.
+        // Only the addresses are used. Nothing is read through them.
         let start = self.0.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
         start..start.wrapping_add(self.0.len())
     }
@@ -109,7 +106,7 @@ impl<'a> Iterator for Elements<'a> {
 pub struct Members<'a>(&'a str);
 
 impl<'a> Iterator for Members<'a> {
-    /// The key, a string, and the value.
+    /// The key, which is a string, and the value.
     type Item = (Json<'a>, Json<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -118,7 +115,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Returns the next value after white space, commas and colons. `None` is the bracket that closes the list.
+/// Returns the next value after white space, commas and colons; `None` at the closing bracket.
 fn next_value<'a>(rest: &mut &'a str) -> Option<Json<'a>> {
     let text = rest.trim_start_matches([' ', '\t', '\n', '\r', ',', ':']);
     let (value, behind) = text.split_at_checked(end_of_value(text.as_bytes()))?;
@@ -202,12 +199,12 @@ mod tests {
     use super::*;
 
     fn elements(text: &str) -> Vec<&str> {
-        let array = Json::first_of(text).unwrap();
+        let array = Json::parse_first(text).unwrap();
         array.elements().map(Json::text).collect()
     }
 
     #[test]
-    fn elements_are_found_whatever_is_in_them() {
+    fn nested_brackets_and_quotes_do_not_end_an_element() {
         let text =
             " [ 1 ,\"a\\\"],[\\\\\",{\"]\":[ ] , \"b\" : {}},[[],[\"[\"]]\n,null,-0.5e+7 ] ,9";
         let expected = [
@@ -225,7 +222,7 @@ mod tests {
 
     #[test]
     fn members_are_found_in_their_order() {
-        let object = Json::first_of(r#"{"a" : [1,{"b":2}],"":"", "a":null }"#).unwrap();
+        let object = Json::parse_first(r#"{"a" : [1,{"b":2}],"":"", "a":null }"#).unwrap();
         let members = object.members();
         let members: Vec<_> = members
             .map(|(key, value)| (key.text(), value.text()))
@@ -236,11 +233,11 @@ mod tests {
             ("\"a\"", "null"),
         ];
         assert_eq!(members, expected);
-        assert_eq!(Json::first_of("[1]").unwrap().members().next(), None);
+        assert_eq!(Json::parse_first("[1]").unwrap().members().next(), None);
     }
 
     #[test]
-    fn a_string_ends_wherever_its_quote_is() {
+    fn the_end_of_a_string_is_found_at_each_offset() {
         for before in 0..20 {
             for after in 0..20 {
                 for end in ["\"", "\\\"x\"", "\\\\\"", "\u{e9}\"", "!#\""] {
@@ -256,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_matter() {
+    fn a_deeply_nested_array_is_skipped_without_recursion() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let text = format!("[{deep},1]");
         assert_eq!(elements(&text), [&deep, "1"]);

@@ -1,6 +1,8 @@
-//! Locks between runcrust processes: files under `<state_dir>/locks`. A volume's is unlinked with the
-//! volume, and a device's when the kernel has no device of that number any more, in either case by whoever
-//! holds it. Whoever waited for it then takes the one that is there.
+//! Locks between runcrust processes: files under `<state_dir>/locks`.
+//!
+//! The lock file of a volume is unlinked with the volume. That of a device is unlinked when the kernel has no device with
+//! that number any more. The process that unlinks the file holds the lock. A process that waited for it notices that the
+//! file is unlinked, and takes the lock of the new file.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,26 +19,26 @@ use crate::target::Digest;
 use crust_blockfs::Deadline;
 use crust_blockfs::DeviceNumber;
 
-/// The resource that a lock protects. A caller that takes several takes them in this order.
+/// The resource that a lock protects. A caller that takes several locks has to take them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockName {
-    /// The attach directory's own mount.
+    /// The mount of the attach directory.
     Attach,
-    /// One volume's entry and record, and its place in a sandbox.
+    /// The entry and the record of a volume, and its mount in a sandbox.
     Volume(Digest),
-    /// One block device's superblock: held while it is mounted, which may take long.
+    /// The superblock on a block device. The lock is held during a mount, which may take long.
     Device(DeviceNumber),
-    /// The index of owners; never held over anything that touches a device.
+    /// The lists of volumes by device (`owners/`). The lock is never held while a device is read.
     Owners,
     /// The index of target paths.
     Targets,
 }
 
-/// A lock that is held until it is dropped, or the process ends or execs: the descriptor is
+/// A held lock. It is released when the value is dropped, and when the process ends or execs, because the descriptor is
 /// close-on-exec.
 #[derive(Debug)]
 pub struct Lock {
-    /// The open file is the lock.
+    /// The file holds the lock while it is open.
     file: File,
     had_to_wait: bool,
 }
@@ -44,42 +46,46 @@ pub struct Lock {
 /// The error of taking a lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody held it for too long.
-    #[error("{} is held by {holder} and wasn't let go in time; hint: see what that process waits for; a hanging device would show it in state D", path.display())]
+    /// The lock wasn't released before the deadline.
+    #[error("{} is held by {holder} and wasn't released in time; hint: see what that process waits for: if a device hangs, the process is in state D", path.display())]
     Held {
-        /// The lock file.
+        /// The path of the lock file.
         path: PathBuf,
-        /// The process that holds it, as it said of itself.
+        /// The description of the holder in the lock file.
         holder: String,
     },
-    /// The lock file can't be used.
+    /// The lock file can't be opened or locked.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl Lock {
-    /// Locks a bundle: its config and its record, from the first look until the delegate runs.
-    /// The lock is on the directory itself, so that nothing is left of it when the bundle goes.
-    pub fn bundle(directory: &Path, deadline: Deadline) -> Result<Self, LockError> {
-        Self::directory(directory, "another create of this bundle", deadline)
+    /// Locks a bundle: its config and its record, from the first read until the delegate runs. The lock is on the
+    /// directory itself, so that nothing has to be removed with the bundle.
+    pub fn acquire_bundle(directory: &Path, deadline: Deadline) -> Result<Self, LockError> {
+        Self::acquire_directory(directory, "another create of this bundle", deadline)
     }
 
-    /// Locks the configurations of a node's engines, by its root directory: it is there on each node,
-    /// the same for every container that has it, and nothing has to be written for it. Any user of the
-    /// node can hold it, which keeps an installation from its turn, and no container from its start.
-    pub fn node(root: &Path, deadline: Deadline) -> Result<Self, LockError> {
-        Self::directory(root, "another runcrust install or uninstall", deadline)
+    /// Locks the configurations of a node's engines. The lock is on the node's root directory, because that exists on
+    /// each node, is the same in every container that has it mounted, and needs no write. Any user of the node can hold
+    /// it, and so delay an installation, but not the start of a container.
+    pub fn acquire_node(root: &Path, deadline: Deadline) -> Result<Self, LockError> {
+        Self::acquire_directory(root, "another runcrust install or uninstall", deadline)
     }
 
-    fn directory(directory: &Path, others: &str, deadline: Deadline) -> Result<Self, LockError> {
+    fn acquire_directory(
+        directory: &Path,
+        holder: &str,
+        deadline: Deadline,
+    ) -> Result<Self, LockError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|error| failed("open", directory, error))?;
-        let holder = |_| others.to_owned();
+        let holder = |_| holder.to_owned();
         wait_for(File::from(fd), directory.to_owned(), holder, deadline)
     }
 
-    /// Takes the lock, waiting for it until `deadline`. `locks` is the directory of lock files.
+    /// Takes the lock. Waits for it until the deadline. `locks` is the directory of lock files.
     pub fn acquire(
         locks: &Directory,
         name: LockName,
@@ -89,12 +95,12 @@ impl Lock {
         let path = locks.path().join(&file_name);
         let (lock, length) = loop {
             let file = locks.open_lock(&file_name)?;
-            let lock = wait_for(file, path.clone(), holder, deadline)?;
+            let lock = wait_for(file, path.clone(), read_holder, deadline)?;
             if let Some(length) = length_unless_retired(&lock.file, &path)? {
                 break (lock, length);
             }
         };
-        // For the message of whoever waits; the lock holds without it.
+        // The error of a process that waits shows this. The lock is valid without it, so errors are ignored.
         let own = format!("process {}", own_pid());
         if length > own.len() as u64 {
             let _ = lock.file.set_len(0);
@@ -103,28 +109,32 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Takes the lock for a look, at once or not at all, and leaves no trace of that: `None` where
-    /// nobody ever took it, or it was retired.
-    pub fn glance(locks: &Directory, name: LockName) -> Result<Option<Self>, LockError> {
+    /// Takes the lock if its file exists, without waiting and without changing the file. Returns `None` if the file
+    /// doesn't exist, because the lock was never taken or was retired. Fails if another process holds the lock.
+    pub fn try_acquire_existing(
+        locks: &Directory,
+        name: LockName,
+    ) -> Result<Option<Self>, LockError> {
         let file_name = name.file_name();
         let path = locks.path().join(&file_name);
         let Some(file) = locks.find_lock(&file_name)? else {
             return Ok(None);
         };
         let now = Deadline::after(Duration::ZERO);
-        let lock = wait_for(file, path.clone(), holder, now)?;
+        let lock = wait_for(file, path.clone(), read_holder, now)?;
         let length = length_unless_retired(&lock.file, &path)?;
         Ok(length.map(|_| lock))
     }
 
-    /// Returns whether another process held the lock when it was asked for: what was read before may be out of date.
+    /// Returns whether another process held the lock when this one tried to take it. Then anything that was read before
+    /// may be out of date.
     #[must_use]
     pub fn had_to_wait(&self) -> bool {
         self.had_to_wait
     }
 
-    /// Lets the lock of something go that is no more, with its file: one for each volume and device that
-    /// ever was would fill the memory that `/run` is.
+    /// Removes the lock file and releases the lock, because the locked resource doesn't exist any more. Otherwise the
+    /// files of all volumes and devices that ever existed would fill `/run`, which is in memory.
     pub fn retire(self, locks: &Directory, name: LockName) -> Result<(), FileError> {
         locks.remove(&name.file_name())
     }
@@ -141,25 +151,26 @@ impl LockName {
         }
     }
 
-    /// Returns the volume or the device that a file is the lock of; `None` for the locks of the whole node.
-    pub(crate) fn of_file(name: &str) -> Option<Self> {
+    /// Returns the lock of a volume or a device by the name of its file; `None` for other names.
+    pub(crate) fn from_file_name(name: &str) -> Option<Self> {
         let name = name.strip_suffix(".lock")?;
         let device = || name.parse().ok().map(Self::Device);
         name.parse().ok().map(Self::Volume).or_else(device)
     }
 }
 
-/// How many bytes a lock file has; `None` where it was retired while it was waited for, and keeps nobody out.
+/// Returns the size in bytes of a lock file. Returns `None` if the file was unlinked while this process waited for it, so
+/// that its lock protects nothing.
 fn length_unless_retired(file: &File, path: &Path) -> Result<Option<u64>, FileError> {
     let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;
     Ok((stat.st_nlink != 0).then_some(stat.st_size.cast_unsigned()))
 }
 
-/// Locks an open file. flock(2) has no time-out; polling costs nothing where nobody holds it.
+/// Locks an open file. Polls, because flock(2) has no timeout. A free lock is taken by the first call.
 fn wait_for(
     file: File,
     path: PathBuf,
-    holder: impl FnOnce(File) -> String,
+    read_holder: impl FnOnce(File) -> String,
     deadline: Deadline,
 ) -> Result<Lock, LockError> {
     let mut had_to_wait = false;
@@ -177,19 +188,19 @@ fn wait_for(
     match locked {
         Some(()) => Ok(Lock { file, had_to_wait }),
         None => Err(LockError::Held {
-            holder: holder(file),
+            holder: read_holder(file),
             path,
         }),
     }
 }
 
-/// Returns the description that the holder has written of itself.
-fn holder(file: File) -> String {
-    const MOST: u64 = 64;
+/// Reads the holder's description from a lock file.
+fn read_holder(file: File) -> String {
+    const MAX_BYTES: u64 = 64;
     let mut name = Vec::new();
-    let _ = file.take(MOST).read_to_end(&mut name);
+    let _ = file.take(MAX_BYTES).read_to_end(&mut name);
     if name.is_empty() {
-        return "a process that didn't name itself".to_owned();
+        return "an unknown process".to_owned();
     }
     String::from_utf8_lossy(&name).into_owned()
 }
@@ -201,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_taker_waits_and_is_told_who_holds_it() {
+    fn a_lock_that_is_held_fails_with_its_holder() {
         let temporary = tempfile::tempdir().unwrap();
         let locks = Directory::create(&temporary.path().join("locks")).unwrap();
         let held = Lock::acquire(&locks, LockName::Owners, Deadline::never()).unwrap();
@@ -214,38 +225,40 @@ mod tests {
             error.contains("owners.lock") && error.contains(&holder),
             "{error}"
         );
-        let error = Lock::glance(&locks, LockName::Owners).unwrap_err();
+        let error = Lock::try_acquire_existing(&locks, LockName::Owners).unwrap_err();
         assert!(error.to_string().contains(&holder), "{error}");
         let other = LockName::Device("7:1".parse().unwrap());
-        assert!(Lock::glance(&locks, other).unwrap().is_none());
+        let existing = Lock::try_acquire_existing(&locks, other).unwrap();
+        assert!(existing.is_none());
         assert_eq!(
             locks.names().unwrap(),
             ["owners.lock"],
-            "a look makes no file"
+            "the attempt creates no file"
         );
         Lock::acquire(&locks, other, soon).expect("another lock is free");
         drop(held);
-        Lock::acquire(&locks, LockName::Owners, soon).expect("it was let go");
-        let glance = Lock::glance(&locks, LockName::Owners).unwrap();
-        assert!(glance.is_some(), "and again");
+        Lock::acquire(&locks, LockName::Owners, soon).expect("it was released");
+        let existing = Lock::try_acquire_existing(&locks, LockName::Owners).unwrap();
+        assert!(existing.is_some(), "it was released again");
         let error = Lock::acquire(&locks, LockName::Owners, soon).unwrap_err();
         assert!(
             matches!(error, LockError::Held { .. }),
-            "what is looked at stays as it is"
+            "the existing lock is held"
         );
-        drop(glance);
+        drop(existing);
         let names = locks.names().unwrap();
-        assert!(names.contains(&"owners.lock".to_owned()), "it stays");
+        let is_kept = names.contains(&"owners.lock".to_owned());
+        assert!(is_kept, "a released lock keeps its file");
     }
 
     #[test]
-    fn a_lock_is_known_by_its_file() {
+    fn the_lock_of_a_volume_or_device_is_parsed_from_its_file_name() {
         let digest: Digest = "5f".repeat(32).parse().unwrap();
         for name in [
             LockName::Volume(digest),
             LockName::Device("253:7".parse().unwrap()),
         ] {
-            assert_eq!(LockName::of_file(&name.file_name()), Some(name));
+            assert_eq!(LockName::from_file_name(&name.file_name()), Some(name));
         }
         for other in [
             "owners.lock",
@@ -255,19 +268,19 @@ mod tests {
             ".lock",
             ".253:7.lock",
         ] {
-            assert_eq!(LockName::of_file(other), None, "{other}");
+            assert_eq!(LockName::from_file_name(other), None, "{other}");
         }
     }
 
     #[test]
-    fn of_a_lock_file_no_more_is_read_than_a_process_says() {
+    fn at_most_64_bytes_of_the_holders_description_are_read() {
         let temporary = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(temporary.path(), "x".repeat(10_000)).unwrap();
-        assert_eq!(holder(temporary.reopen().unwrap()), "x".repeat(64));
+        assert_eq!(read_holder(temporary.reopen().unwrap()), "x".repeat(64));
     }
 
     #[test]
-    fn who_waited_for_a_retired_lock_takes_the_one_that_is_there() {
+    fn a_process_that_waited_for_a_retired_lock_takes_the_new_one() {
         const ROUNDS: usize = 200;
         let temporary = tempfile::tempdir().unwrap();
         let locks = Directory::create(&temporary.path().join("locks")).unwrap();

@@ -1,4 +1,5 @@
-//! The log of runcrust and its hook: messages other than errors, for the file that `log` names.
+//! The log file of runcrust and its hook, which `log` in the configuration names. It gets messages other than the errors of
+//! commands.
 
 mod subscriber;
 
@@ -17,47 +18,41 @@ use crate::trust::{self, PathKind, TrustError};
 /// The error of opening the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Others than root can change what leads to it.
+    /// Others than root can change the path.
     #[error(transparent)]
     Untrusted(TrustError),
-    /// It can't be opened.
-    #[error("open {}: {source}; hint: runcrust makes the file, in a directory that is there", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// Something else has that name.
-    #[error("{} isn't a file of root's with one name; hint: remove it, or name another", .0.display())]
-    NotOurs(PathBuf),
+    #[error("open {}: {source}; hint: runcrust creates the file, but not its directory", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    /// The path isn't a regular file, root doesn't own it, or it has more than one hard link.
+    #[error("{} isn't a regular file that root owns and that has one hard link; hint: remove it, or configure another path", .0.display())]
+    NotALogFile(PathBuf),
 }
 
-/// Sends events to the end of `path`. Standard output and error are the container's, so without a
-/// file nothing is written; a log that can't be opened, or isn't root's, is no reason not to start a
-/// container: [`check`] tells that.
+/// Starts logging to the end of the file at `path`. Without a path, nothing is logged: standard output and standard error
+/// belong to the container. A log that can't be opened is ignored, because a container has to start without it. [`check`]
+/// returns the error.
 pub fn start(path: Option<&Path>) {
     let Some(Ok(file)) = path.map(|path| open(path, true)) else {
         return;
     };
-    // Only a second call could fail.
+    // Fails only if there is a subscriber already.
     let _ = tracing::subscriber::set_global_default(FileSubscriber(file));
 }
 
-/// Whether there is, or can be, such a log.
+/// Checks that the log file can be opened or created. Doesn't create it.
 pub fn check(path: &Path) -> Result<(), LogError> {
     match open(path, false) {
         Err(LogError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            place(path).map(drop)
+            real_path(path).map(drop)
         }
         other => other.map(drop),
     }
 }
 
-/// What root writes to is no other file of root's, by somebody else's link or name for it, nor a pipe
-/// that holds a container's start up until somebody reads it.
+/// Opens the log. Another user must not be able to make root write to another file of root's through a symbolic or hard
+/// link. A pipe must not delay the start of a container.
 fn open(path: &Path, create: bool) -> Result<File, LogError> {
-    let place = place(path)?;
+    let real = real_path(path)?;
     let failed = |source| LogError::Open {
         path: path.to_owned(),
         source,
@@ -66,17 +61,18 @@ fn open(path: &Path, create: bool) -> Result<File, LogError> {
     let mut options = OpenOptions::new();
     options.append(true).create(create).mode(0o600);
     options.custom_flags(flags.bits().cast_signed());
-    let file = options.open(place).map_err(failed)?;
+    let file = options.open(real).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_file() && is_owned_by_root(metadata.uid()) && metadata.nlink() == 1 {
         Ok(file)
     } else {
-        Err(LogError::NotOurs(path.to_owned()))
+        Err(LogError::NotALogFile(path.to_owned()))
     }
 }
 
-/// Where root's own links lead, and else the name in its directory.
-fn place(path: &Path) -> Result<PathBuf, LogError> {
+/// Returns the resolved path of the log. Symbolic links are followed if root owns them. If the file doesn't exist, only its
+/// directory is resolved.
+fn real_path(path: &Path) -> Result<PathBuf, LogError> {
     if let Ok(Some(real)) = trust::resolve_existing(path, PathKind::File) {
         return Ok(real);
     }
@@ -106,11 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_file_of_roots_is_a_log() {
-        let lab = tempfile::tempdir().unwrap();
-        let at = |name: &str| lab.path().join(name);
+    fn only_a_regular_file_of_roots_with_one_link_is_a_log() {
+        let temporary = tempfile::tempdir().unwrap();
+        let at = |name: &str| temporary.path().join(name);
         check(&at("new")).unwrap();
-        assert!(!at("new").exists(), "a look makes nothing");
+        assert!(!at("new").exists(), "a check creates nothing");
         assert!(opens(&at("new")) && opens(&at("new")));
         let mode = at("new").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -138,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_logs_may_be_a_groups_but_not_everybodys() {
-        let lab = tempfile::tempdir().unwrap();
-        let log = lab.path().join("log");
-        for (mode, works) in [(0o775, true), (0o777, false), (0o1777, true)] {
-            std::fs::set_permissions(lab.path(), PermissionsExt::from_mode(mode)).unwrap();
-            assert_eq!(opens(&log), works, "{mode:o}");
+    fn the_directory_may_be_writable_for_its_group_but_not_for_others() {
+        let temporary = tempfile::tempdir().unwrap();
+        let log = temporary.path().join("log");
+        for (mode, expected) in [(0o775, true), (0o777, false), (0o1777, true)] {
+            std::fs::set_permissions(temporary.path(), PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(opens(&log), expected, "{mode:o}");
         }
     }
 }

@@ -64,7 +64,7 @@ pub enum Conflict {
     },
     /// All files of a superblock have the label that it was mounted with, or their own ones on the disk.
     #[error(
-        "{owner} has it mounted with {present}, and it can't be mounted with {wanted} meanwhile; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
+        "{owner} has it mounted with {present}, and it can't be mounted with {wanted} at the same time; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
     )]
     Label {
         owner: VolumeOwner,

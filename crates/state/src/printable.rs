@@ -1,21 +1,20 @@
-//! Text for terminals: names that a tenant or a driver chose are shown, never obeyed.
+//! Text that is safe for terminals and logs, even if a tenant or a driver chose parts of it.
 //!
-//! A target path may hold any bytes but NUL. Printed raw, an escape sequence moves a terminal's
-//! cursor, a line end forges a line of a log, and U+202E reverses the rest of the line, so that a
-//! reader takes one volume for another (CVE-2021-42574). Everything that people read goes through
-//! this module, and nothing else decides what is escaped.
+//! A target path may contain any byte except NUL. If it were printed raw, an escape sequence would move the cursor of the
+//! terminal, a line end would forge a line of a log, and U+202E would reverse the rest of the line, so that a reader takes
+//! one volume for another (CVE-2021-42574). All output for people is escaped by this module.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Returns the text with every character that isn't printable as `\u{202e}` (a line end as `\n`).
+/// Escapes all characters that aren't printable: U+202E becomes `\u{202e}`, and a line end `\n`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |letter, out| out.extend(letter.escape_default()))
 }
 
-/// Returns a JSON document, on one line, with every character that isn't printable as `\u202e`.
-/// It is the same document: outside of strings, JSON has no such characters but line ends.
+/// Escapes all characters of a JSON document that aren't printable: U+202E becomes `\u202e`. The document has to be on one
+/// line. The result is the same document, because outside of strings, JSON has no such characters except line ends.
 #[must_use]
 pub fn printable_json(document: &str) -> Cow<'_, str> {
     escaped(document, |letter, out| {
@@ -27,8 +26,8 @@ pub fn printable_json(document: &str) -> Cow<'_, str> {
     })
 }
 
-/// Returns the text as one line: white space with line ends or tabs in it becomes one blank, and
-/// what else isn't printable is escaped.
+/// Returns the text as one line. White space that contains line ends or tabs becomes one space. Other characters that
+/// aren't printable are escaped.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     let is_break = |letter: char| letter.is_control() && letter.is_whitespace();
@@ -66,49 +65,50 @@ fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a terminal shows the character, as itself and in its place. Neither controls nor format
-/// characters (Unicode's Cc and Cf: bidirectional controls, zero-width ones, tags), other line and
-/// paragraph ends, blanks other than U+0020, nor what no character has been assigned to.
+/// Returns whether a terminal shows the character itself, at its position. These aren't printable: control and format
+/// characters (Unicode's Cc and Cf: bidirectional controls, zero-width characters, tags), other line and paragraph ends,
+/// spaces other than U+0020, and unassigned code points.
 fn is_printable(letter: char) -> bool {
     if letter.is_ascii() {
         return matches!(letter, ' '..='~');
     }
-    // What `Debug` of a string leaves alone: the standard library keeps the table up to date with
-    // Unicode. After another letter, since a combining mark is escaped where it has none to combine with.
+    // A character is printable if `Debug` of a string doesn't escape it: the standard library has a table of the current
+    // Unicode version. It is put after another letter, because a combining mark without one is escaped.
     let mut buffer = [b'a'; 5];
     let length = letter.encode_utf8(&mut buffer[1..]).len();
     let text = str::from_utf8(&buffer[..=length]).unwrap_or_default();
     text.escape_debug().nth(1) == Some(letter)
 }
 
-/// The columns of a table for people. Each is as wide as it has to be, and never gets narrower, so that rows that come
-/// later stand below those that were printed before.
+/// The columns of a table for people. A column is as wide as its widest cell and never gets narrower, so that later rows
+/// are aligned with those that were printed before.
 #[derive(Debug, Clone)]
 pub struct Columns {
-    /// Blanks between two columns.
+    /// The number of spaces between two columns.
     gap: usize,
-    /// Least width of a column with its gap.
-    least: usize,
+    /// The smallest width of a column with its gap.
+    min_width: usize,
     widths: Vec<usize>,
 }
 
 impl Columns {
-    /// Makes columns that are `gap` blanks apart, each at least `least` wide with its gap.
+    /// Returns columns with `gap` spaces between them. Each is at least `min_width` characters wide with its gap.
     #[must_use]
-    pub const fn new(gap: usize, least: usize) -> Self {
+    pub const fn new(gap: usize, min_width: usize) -> Self {
         Self {
             gap,
-            least,
+            min_width,
             widths: Vec::new(),
         }
     }
 
-    /// Returns the rows as lines. Rows may have more cells than others, and the last cell of a row takes no width.
+    /// Formats rows as lines. Rows may have different numbers of cells. The last cell of a row doesn't affect the width of
+    /// its column.
     pub fn lines(&mut self, rows: &[Vec<String>]) -> String {
-        let followed = |row: &'_ Vec<String>| row.len().saturating_sub(1);
         for row in rows {
-            let count = followed(row);
-            self.widths.resize(self.widths.len().max(count), self.least);
+            let count = row.len().saturating_sub(1);
+            let columns = self.widths.len().max(count);
+            self.widths.resize(columns, self.min_width);
             for (width, cell) in self.widths.iter_mut().zip(&row[..count]) {
                 *width = (*width).max(cell.chars().count() + self.gap);
             }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn characters_that_control_a_terminal_are_escaped() {
         for (text, expected) in [
             ("pv-1 \\ \"größer\" 卷 ё e\u{301} 🙂", None),
             ("", None),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_document() {
+    fn an_escaped_json_document_has_the_same_value() {
         let texts = [
             "pv-1 größer",
             "a\u{202e}b\u{7f}\u{9b}",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_become_one() {
+    fn lines_are_joined_with_one_space() {
         for (text, expected) in [
             ("one\n\ttwo \r\n three\n", "one two three"),
             ("\n \n", ""),

@@ -31,7 +31,7 @@ pub struct SandboxRecord {
 pub struct MountFailure {
     #[serde(with = "crate::record::as_string")]
     pub volume: Digest,
-    /// The error.
+    /// The error with its causes and hints.
     pub message: String,
 }
 

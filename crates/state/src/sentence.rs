@@ -1,15 +1,16 @@
-//! An error as the user reads it.
+//! The message of an error, as users read it.
 
 use std::error::Error;
 
 use crate::printable::one_line;
 
-/// Of causes: what somebody else wrote, a path or an annotation, has no end of its own.
-const LONGEST: usize = 8 * 1024;
+/// The largest length in bytes of the causes in a message. They may contain paths or annotations of any length.
+const MAX_CAUSES: usize = 8 * 1024;
 
-/// `what: why: why; hint: next step`, on one line. A cause that the text before it already ends
-/// with isn't said again, and hints come last whoever gives them: callers look for the cause. Of
-/// causes longer than 8 KiB the start and the end are told.
+/// Returns the message of an error with all its causes: `what: why: why; hint: next step`, on one line.
+///
+/// A cause that the text before it ends with isn't repeated. The hints of all causes come last, because callers search the
+/// message for the cause. The middle of causes longer than 8 KiB is left out.
 #[must_use]
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
     const HINT: &str = "hint: ";
@@ -33,7 +34,7 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
     let causes = without_the_middle(causes);
     match hints.as_str() {
         "" => causes,
-        // A question has its end.
+        // A question mark ends the sentence already.
         hints if causes.ends_with('?') => format!("{causes} {HINT}{hints}"),
         hints => format!("{causes}; {HINT}{hints}"),
     }
@@ -46,12 +47,12 @@ fn join(text: &mut String, separator: &str, more: &str) {
     text.push_str(more);
 }
 
-/// Removes the middle of a long text: its start names the volume, and its end gives the reason.
+/// Removes the middle of a long text. Its start names the volume, and its end has the reason.
 fn without_the_middle(text: String) -> String {
-    if text.len() <= LONGEST {
+    if text.len() <= MAX_CAUSES {
         return text;
     }
-    let (half, length) = (LONGEST / 2, text.len());
+    let (half, length) = (MAX_CAUSES / 2, text.len());
     let is_boundary = |at: &usize| text.is_char_boundary(*at);
     let start = (0..=half).rfind(is_boundary).unwrap_or_default();
     let end = (length - half..length).find(is_boundary).unwrap_or(length);
@@ -62,7 +63,7 @@ fn without_the_middle(text: String) -> String {
 mod tests {
     use super::*;
 
-    /// An error with causes, the last one first.
+    /// An error with an optional cause.
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
     struct Link {
@@ -71,7 +72,7 @@ mod tests {
         cause: Option<Box<Link>>,
     }
 
-    fn said(chain: &[&'static str]) -> String {
+    fn message(chain: &[&'static str]) -> String {
         let innermost_first = chain.iter().rev();
         let error = innermost_first
             .fold(None, |cause, text| Some(Box::new(Link { text, cause })))
@@ -94,22 +95,22 @@ mod tests {
             (&["two  blanks stay"], "two  blanks stay"),
             (&["pv\u{202e}1: \u{1b}[2J"], "pv\\u{202e}1: \\u{1b}[2J"),
         ] {
-            assert_eq!(said(chain), expected);
+            assert_eq!(message(chain), expected);
         }
     }
 
     #[test]
-    fn of_what_has_no_end_the_start_and_the_end_are_told() {
+    fn the_middle_of_long_causes_is_left_out() {
         let long: &'static str = "ü".repeat(1 << 20).leak();
-        let told = said(&["volume v", long, "ENAMETOOLONG; hint: a shorter one"]);
-        assert!(told.starts_with("volume v: ü"), "{told}");
-        assert!(told.contains("ü…ü"), "{told}");
+        let text = message(&["volume v", long, "ENAMETOOLONG; hint: a shorter one"]);
+        assert!(text.starts_with("volume v: ü"), "{text}");
+        assert!(text.contains("ü…ü"), "{text}");
         assert!(
-            told.ends_with("ü: ENAMETOOLONG; hint: a shorter one"),
-            "{told}"
+            text.ends_with("ü: ENAMETOOLONG; hint: a shorter one"),
+            "{text}"
         );
-        assert!(told.len() < LONGEST + 100, "{}", told.len());
-        let whole = &long[..LONGEST];
-        assert_eq!(said(&[whole]), whole);
+        assert!(text.len() < MAX_CAUSES + 100, "{}", text.len());
+        let longest = &long[..MAX_CAUSES];
+        assert_eq!(message(&[longest]), longest);
     }
 }

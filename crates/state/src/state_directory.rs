@@ -1,4 +1,4 @@
-//! `<state_dir>`, `/run/runcrust` unless configured otherwise: the runtime's own indexes.
+//! The state directory: runcrust's records, indexes and locks.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -19,80 +19,76 @@ use crate::sandbox::{InvalidId, SandboxRecord, check_id};
 use crate::target::{Digest, TargetLookup, TargetPath};
 use crate::target_index::{TARGETS_FILE, TargetIndex};
 
-/// The error of one of the runtime's own records.
+/// The error of a record or an index in the state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// A file or directory can't be read or written, or isn't root's.
+    /// A file or directory can't be read or written, or others than root can change it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// An id that names no record.
+    /// An id can't be the name of a record.
     #[error(transparent)]
     Id(#[from] InvalidId),
-    /// A record can't be understood.
-    #[error("{}: {source}; hint: a record of another runcrust? remove it once its pod or container has ended", path.display())]
+    /// A record can't be parsed.
+    #[error("{}: {source}; hint: did another version of runcrust write it? remove it once its pod or container has ended", path.display())]
     Record {
-        /// The file.
         path: PathBuf,
-        /// The error of the parser.
         source: serde_json::Error,
     },
-    /// The index of target paths can't be understood.
+    /// The index of target paths can't be parsed.
     #[error("{}: {source}; hint: remove it and stage the node's volumes again, which writes it anew", path.display())]
     Targets {
-        /// The index's file.
         path: PathBuf,
-        /// The syntax error or wrong type in it.
         source: serde_json::Error,
     },
-    /// A sandbox's record stands under another one's name.
+    /// The record of a sandbox has the name of another sandbox's.
     #[error("{}: it is of sandbox {id:?}; hint: was it copied? remove it", path.display())]
     OtherSandbox {
-        /// The file.
         path: PathBuf,
-        /// The id in it.
+        /// The id in the record.
         id: String,
     },
 }
 
-/// The state directory. Root's, mode 0700; every directory in it is made when it is first needed.
+/// The state directory, `/run/runcrust` unless configured otherwise. It belongs to root and has mode 0700. The directories
+/// in it are created when they are first needed.
 #[derive(Debug)]
 pub struct StateDirectory {
     root: LazyDirectory,
-    /// A daemon stages many volumes on one file system.
-    targets: Mutex<KnownTargets>,
+    /// Cached, because a daemon stages many volumes on the same file system.
+    targets: Mutex<CachedTargets>,
 }
 
 /// The index of target paths as it was last read.
 #[derive(Debug, Default)]
-struct KnownTargets {
+struct CachedTargets {
     index: TargetIndex,
-    /// `None` if there was no file.
+    /// The attributes of the file when it was read; `None` if it didn't exist.
     file: Option<Stat>,
 }
 
-impl KnownTargets {
-    /// Whether the file is the one that was read. It is only ever replaced whole. Not on each file system does its
-    /// successor have another inode number: ext4 gives them out again.
-    fn is_of(&self, file: Option<&Stat>) -> bool {
-        let which = |file: &Stat| (file.st_ino, file.st_ctime, file.st_ctime_nsec);
-        self.file.as_ref().map(which) == file.map(which)
+impl CachedTargets {
+    /// Returns whether the file is still the one that was read. The file is always replaced, never changed. The inode
+    /// number isn't enough to notice that, because ext4 reuses them.
+    fn is_current(&self, file: Option<&Stat>) -> bool {
+        let identity = |file: &Stat| (file.st_ino, file.st_ctime, file.st_ctime_nsec);
+        self.file.as_ref().map(identity) == file.map(identity)
     }
 }
 
-/// `owners/<major>:<minor>.json`: the volumes on a device that have, or may have, users.
+/// The volumes on a device that are, or may be, in use: `owners/<major>:<minor>.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Owners {
+struct DeviceVolumes {
     version: Version<1>,
+    /// Target paths.
     volumes: Vec<PathBuf>,
-    /// The numbers of devices are of one boot. The first lists didn't name theirs, and count as of
-    /// this one.
+    /// The boot in which the device number is valid. Records of early versions have none, and count as of this boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot_id: Option<String>,
 }
 
-impl Owners {
-    fn are_of_now(&self) -> bool {
+impl DeviceVolumes {
+    fn is_of_this_boot(&self) -> bool {
         let Some(boot) = &self.boot_id else {
             return true;
         };
@@ -107,7 +103,7 @@ impl Owners {
     }
 }
 
-/// Records by their names, each with what became of reading it.
+/// The names of records, each with the record or the error of reading it.
 pub type Records<N, R> = Vec<(N, Result<R, StateError>)>;
 
 const LOCKS: &str = "locks";
@@ -116,22 +112,21 @@ const OWNERS: &str = "owners";
 const BUNDLES: &str = "bundles";
 
 impl StateDirectory {
-    /// Opens it; `None` if runcrust never had anything to remember since the node booted.
+    /// Opens the directory. Returns `None` if it doesn't exist, so that there are no records.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
-        let state = Self::at(path)?;
+        let state = Self::open_lazily(path)?;
         Ok(state.root.get()?.is_some().then_some(state))
     }
 
-    /// Opens it, made where it is missing.
+    /// Opens the directory. Creates it if it doesn't exist.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        let state = Self::at(path)?;
+        let state = Self::open_lazily(path)?;
         state.root.create()?;
         Ok(state)
     }
 
-    /// Opens it where it is there; where it isn't, nothing is remembered, and it is made when
-    /// something has to be.
-    pub fn at(path: &Path) -> Result<Self, FileError> {
+    /// Opens the directory if it exists. Otherwise, reads find no records, and the first write creates the directory.
+    pub fn open_lazily(path: &Path) -> Result<Self, FileError> {
         let directory = LazyDirectory::new(path);
         directory.get()?;
         Ok(Self {
@@ -140,39 +135,40 @@ impl StateDirectory {
         })
     }
 
-    /// Whether this may be kept for the next time: it was opened, and leads to no other directory by now.
+    /// Returns whether this value can be used for another operation: the directory was opened, and its path still leads
+    /// to it.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.root.is_current()
     }
 
-    /// Whether it was opened and is in memory: then no disk is waited for.
+    /// Returns whether the directory was opened and is on a file system in memory, so that no operation waits for a disk.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.root.is_in_memory()
     }
 
-    /// Takes a lock.
+    /// Takes a lock. Waits for it until the deadline.
     pub fn lock(&self, name: LockName, deadline: Deadline) -> Result<Lock, LockError> {
         let locks = self.root.create()?.create_directory(LOCKS)?;
         Lock::acquire(&locks, name, deadline)
     }
 
-    /// Takes a lock for a look, at once or not at all; `None` where nobody ever took it.
-    pub fn glance(&self, name: LockName) -> Result<Option<Lock>, LockError> {
+    /// Takes a lock without waiting and without creating its file, as [`Lock::try_acquire_existing`] does.
+    pub fn try_lock_existing(&self, name: LockName) -> Result<Option<Lock>, LockError> {
         match self.root.open_directory(LOCKS)? {
-            Some(locks) => Lock::glance(&locks, name),
+            Some(locks) => Lock::try_acquire_existing(&locks, name),
             None => Ok(None),
         }
     }
 
-    /// Lets a lock go, and takes its file away: what it was for is no more.
+    /// Releases a lock and removes its file, because the locked resource doesn't exist any more.
     pub fn retire(&self, lock: Lock, name: LockName) -> Result<(), FileError> {
         lock.retire(&self.root.create()?.create_directory(LOCKS)?, name)
     }
 
-    /// Visits the locks of volumes and of devices with their files, however many there are, until `visit` breaks.
-    /// It may retire those that it was given.
+    /// Calls `visit` with each lock of a volume or a device and the path of its file, until it breaks. There is no limit
+    /// for their number. `visit` may retire the locks that it gets.
     pub fn visit_locks(
         &self,
         mut visit: impl FnMut(LockName, PathBuf) -> ControlFlow<()>,
@@ -182,7 +178,7 @@ impl StateDirectory {
         };
         for name in locks.entries()? {
             let (name, _) = name?;
-            if let Some(lock) = LockName::of_file(&name)
+            if let Some(lock) = LockName::from_file_name(&name)
                 && visit(lock, locks.path().join(name)).is_break()
             {
                 break;
@@ -191,7 +187,7 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// The record of a sandbox; `None` if the sandbox was made without a `/.crust`, or has ended.
+    /// Returns the record of a sandbox; `None` if the sandbox was created without a `/.crust`, or has ended.
     pub fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, StateError> {
         check_id(id)?;
         let record: Option<SandboxRecord> = self.read(SANDBOXES, id)?;
@@ -204,15 +200,15 @@ impl StateDirectory {
         }
     }
 
-    /// All records of sandboxes.
+    /// Reads all records of sandboxes. The names are their ids.
     pub fn sandbox_records(&self) -> Result<Records<String, SandboxRecord>, StateError> {
         let ids = self.stems(SANDBOXES)?.into_iter();
         let ids = ids.filter(|id| check_id(id).is_ok());
-        Ok(there(ids.map(|id| (self.sandbox(&id), id))))
+        Ok(existing(ids.map(|id| (self.sandbox(&id), id))))
     }
 
-    /// All records of sandboxes; fails where one can't be read.
-    pub fn every_sandbox(&self) -> Result<Vec<SandboxRecord>, StateError> {
+    /// Reads all records of sandboxes. Fails if one can't be read.
+    pub fn all_sandboxes(&self) -> Result<Vec<SandboxRecord>, StateError> {
         let records = self.sandbox_records()?.into_iter();
         records.map(|(_, record)| record).collect()
     }
@@ -223,37 +219,38 @@ impl StateDirectory {
         self.write(SANDBOXES, &record.id, record)
     }
 
-    /// Removes the record of a sandbox; that there is none is fine.
+    /// Removes the record of a sandbox. Succeeds if it doesn't exist.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), StateError> {
         check_id(id)?;
         self.remove(SANDBOXES, id)
     }
 
-    /// Removes the record of a sandbox if that is over by what it says then: another one of its id may
-    /// have come. Whether it was.
+    /// Reads the record of a sandbox again, and removes it if `is_stale` returns true. Another sandbox with the same id
+    /// may have replaced it meanwhile. Returns whether the record is gone.
     pub fn remove_sandbox_if(
         &self,
         id: &str,
-        is_over: impl FnOnce(&SandboxRecord) -> bool,
+        is_stale: impl FnOnce(&SandboxRecord) -> bool,
     ) -> Result<bool, StateError> {
         check_id(id)?;
-        self.remove_if(SANDBOXES, id, is_over)
+        self.remove_if(SANDBOXES, id, is_stale)
     }
 
-    /// The record of a container's bundle, by [`BundleRecord::name`].
+    /// Returns the record of a bundle; `None` if it doesn't exist. `name` is [`BundleRecord::record_name`].
     pub fn bundle(&self, name: Digest) -> Result<Option<BundleRecord>, StateError> {
         self.read(BUNDLES, &name.to_string())
     }
 
-    /// All records of bundles.
+    /// Reads all records of bundles.
     pub fn bundle_records(&self) -> Result<Records<Digest, BundleRecord>, StateError> {
         let names = self.stems(BUNDLES)?.into_iter();
         let names = names.filter_map(|name| name.parse::<Digest>().ok());
-        Ok(there(names.map(|name| (self.bundle(name), name))))
+        Ok(existing(names.map(|name| (self.bundle(name), name))))
     }
 
-    /// The same without those that can't be understood, or aren't ours: they stand in nobody's way.
-    pub fn bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
+    /// Reads all records of bundles. Logs a warning for those that can't be parsed or that others than root could have
+    /// changed, and leaves them out. Other errors are returned.
+    pub fn readable_bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
         let records = self.bundle_records()?.into_iter();
         let readable = records.filter_map(|(name, record)| match record {
             Err(
@@ -267,92 +264,106 @@ impl StateDirectory {
         readable.collect()
     }
 
-    /// Writes the record of a container's bundle.
+    /// Writes the record of a bundle.
     pub fn write_bundle(&self, name: Digest, record: &BundleRecord) -> Result<(), StateError> {
         self.write(BUNDLES, &name.to_string(), record)
     }
 
-    /// Removes the record of a container's bundle; that there is none is fine.
+    /// Removes the record of a bundle. Succeeds if it doesn't exist.
     pub fn remove_bundle(&self, name: Digest) -> Result<(), StateError> {
         self.remove(BUNDLES, &name.to_string())
     }
 
-    /// Removes the record of a container's bundle if that is over by what it says then: the bundle may
-    /// have been made anew. Whether it was.
+    /// Reads the record of a bundle again, and removes it if `is_stale` returns true. Another create of the bundle may
+    /// have replaced it meanwhile. Returns whether the record is gone.
     pub fn remove_bundle_if(
         &self,
         name: Digest,
-        is_over: impl FnOnce(&BundleRecord) -> bool,
+        is_stale: impl FnOnce(&BundleRecord) -> bool,
     ) -> Result<bool, StateError> {
-        self.remove_if(BUNDLES, &name.to_string(), is_over)
+        self.remove_if(BUNDLES, &name.to_string(), is_stale)
     }
 
-    /// The devices that have owners.
-    pub fn owned_devices(&self) -> Result<Vec<DeviceNumber>, StateError> {
-        let lists = self.owner_lists()?.into_iter();
+    /// Returns the devices that have a list of volumes, ordered by number.
+    pub fn devices_with_volumes(&self) -> Result<Vec<DeviceNumber>, StateError> {
+        let lists = self.owner_list_versions()?.into_iter();
         Ok(lists.map(|list| list.device).collect())
     }
 
-    /// The lists of owners, in the order of their devices.
-    pub fn owner_lists(&self) -> Result<Vec<OwnerListVersion>, StateError> {
+    /// Returns the versions of the lists of volumes, ordered by device. The version of a list changes with each write.
+    pub fn owner_list_versions(&self) -> Result<Vec<OwnerListVersion>, StateError> {
         let Some(directory) = self.root.open_directory(OWNERS)? else {
             return Ok(Vec::new());
         };
-        let mut lists = Vec::new();
+        let mut versions = Vec::new();
         for (name, inode) in directory.inodes()? {
             let stem = name.strip_suffix(".json");
             if let Some(device) = stem.and_then(|stem| stem.parse().ok()) {
-                // On a tmpfs the numbers of inodes go on: another file doesn't have one that was used before for long.
-                lists.push(OwnerListVersion {
+                // tmpfs assigns ascending inode numbers, so that a new file doesn't soon get the number of an old one.
+                versions.push(OwnerListVersion {
                     device,
                     number: inode,
                 });
             }
         }
-        lists.sort_unstable();
-        Ok(lists)
+        versions.sort_unstable();
+        Ok(versions)
     }
 
-    /// The volumes on a device. The list is replaced whole: who only looks needs no lock. One of an
-    /// earlier boot, when the number was another device's, is none.
-    pub fn owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
-        let owners = self.owners(device)?.filter(Owners::are_of_now);
-        Ok(owners.unwrap_or_default().targets())
+    /// Returns the volumes on a device that are, or may be, in use. A list of an earlier boot is ignored, because the
+    /// number may have been another device's. No lock is needed, because the list is replaced atomically.
+    pub fn volumes_on_device(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
+        let list = self.device_volumes(device)?;
+        let list = list.filter(DeviceVolumes::is_of_this_boot);
+        Ok(list.unwrap_or_default().targets())
     }
 
-    /// The volumes on what had a device's number in an earlier boot, where the list is from then.
-    pub fn earlier_owners_of(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
-        let owners = self.owners(device)?.filter(|owners| !owners.are_of_now());
-        Ok(owners.unwrap_or_default().targets())
+    /// Returns the volumes in the list of a device if it is of an earlier boot, when the number may have been another
+    /// device's. Returns none if the list is of this boot.
+    pub fn volumes_before_reboot(
+        &self,
+        device: DeviceNumber,
+    ) -> Result<Vec<TargetPath>, StateError> {
+        let list = self.device_volumes(device)?;
+        let list = list.filter(|list| !list.is_of_this_boot());
+        Ok(list.unwrap_or_default().targets())
     }
 
-    fn owners(&self, device: DeviceNumber) -> Result<Option<Owners>, StateError> {
+    fn device_volumes(&self, device: DeviceNumber) -> Result<Option<DeviceVolumes>, StateError> {
         self.read(OWNERS, &device.to_string())
     }
 
-    /// Adds a volume to those on a device. Under [`LockName::Owners`].
-    pub fn add_owner(&self, device: DeviceNumber, volume: &TargetPath) -> Result<(), StateError> {
-        let mut volumes = self.owners_of(device)?;
-        if volumes.contains(volume) {
-            return Ok(());
-        }
-        volumes.push(volume.clone());
-        self.write_owners(device, &volumes)
-    }
-
-    /// Removes a volume from those on a device; that it isn't there is fine, and a list of an earlier
-    /// boot goes whole. Under [`LockName::Owners`].
-    pub fn remove_owner(
+    /// Adds a volume to the list of a device. The caller has to hold [`LockName::Owners`].
+    pub fn add_device_volume(
         &self,
         device: DeviceNumber,
         volume: &TargetPath,
     ) -> Result<(), StateError> {
-        let mut volumes = self.owners_of(device)?;
-        volumes.retain(|other| other != volume);
-        self.write_owners(device, &volumes)
+        let mut volumes = self.volumes_on_device(device)?;
+        if volumes.contains(volume) {
+            return Ok(());
+        }
+        volumes.push(volume.clone());
+        self.write_device_volumes(device, &volumes)
     }
 
-    fn write_owners(&self, device: DeviceNumber, volumes: &[TargetPath]) -> Result<(), StateError> {
+    /// Removes a volume from the list of a device. Succeeds if it isn't in the list. A list of an earlier boot is removed
+    /// completely. The caller has to hold [`LockName::Owners`].
+    pub fn remove_device_volume(
+        &self,
+        device: DeviceNumber,
+        volume: &TargetPath,
+    ) -> Result<(), StateError> {
+        let mut volumes = self.volumes_on_device(device)?;
+        volumes.retain(|other| other != volume);
+        self.write_device_volumes(device, &volumes)
+    }
+
+    fn write_device_volumes(
+        &self,
+        device: DeviceNumber,
+        volumes: &[TargetPath],
+    ) -> Result<(), StateError> {
         if volumes.is_empty() {
             return self.remove(OWNERS, &device.to_string());
         }
@@ -363,7 +374,7 @@ impl StateDirectory {
         self.write(
             OWNERS,
             &device.to_string(),
-            &Owners {
+            &DeviceVolumes {
                 version: Version,
                 volumes,
                 boot_id: boot_id().ok(),
@@ -371,30 +382,30 @@ impl StateDirectory {
         )
     }
 
-    /// Whether the index of target paths has this one. The file is read again only if it has been replaced, which
-    /// another process may do, or an operator who was told to remove it.
+    /// Returns whether the index of target paths has this one. The index is cached. It is read again if another process
+    /// or an operator has replaced or removed the file.
     pub fn has_target(&self, target: &TargetLookup<'_>) -> Result<bool, StateError> {
-        let mut known = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.root.get()?;
         let file = root.map_or(Ok(None), |root| root.stat(TARGETS_FILE))?;
-        if !known.is_of(file.as_ref()) {
-            // Read after the look at it: where it is replaced in between, the next call reads it again.
+        if !cached.is_current(file.as_ref()) {
+            // Read after the stat: if the file is replaced in between, the next call reads it again.
             let index = self.targets()?;
-            *known = KnownTargets { index, file };
+            *cached = CachedTargets { index, file };
         }
-        Ok(known.index.has(target))
+        Ok(cached.index.has(target))
     }
 
-    /// Whether there is an index of target paths, whatever it is worth. Without one, nothing is known of what is
-    /// staged.
+    /// Returns whether an index of target paths exists. Its content isn't checked. Without one, the staged volumes are
+    /// unknown.
     pub fn has_index(&self) -> Result<bool, StateError> {
         let root = self.root.get()?;
         Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS_FILE))? > 0)
     }
 
-    /// Adds target paths to the index, and makes it where there is none. A target path has to be there before
-    /// the volume is staged: one that isn't is not found where an engine has bound it elsewhere. Under
-    /// [`LockName::Targets`].
+    /// Adds target paths to the index. Creates the index if it doesn't exist. The path of a volume has to be added before
+    /// the volume is staged, or else the volume isn't found where an engine has bind-mounted it to another path. The
+    /// caller has to hold [`LockName::Targets`].
     pub fn add_targets(&self, targets: &[TargetLookup<'_>]) -> Result<(), StateError> {
         let found = self.index()?;
         let mut is_changed = found.is_none();
@@ -408,8 +419,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Removes a path from the index, and no other form of it: that may be another volume's. That it isn't there is
-    /// fine. Under [`LockName::Targets`].
+    /// Removes a path from the index, but not its resolved form, which may be another volume's. Succeeds if the path isn't
+    /// in the index. The caller has to hold [`LockName::Targets`].
     pub fn remove_target(&self, path: &TargetPath) -> Result<(), StateError> {
         let mut index = self.targets()?;
         if index.remove(path) {
@@ -443,7 +454,7 @@ impl StateDirectory {
         }
     }
 
-    /// Finds temporary files among the records.
+    /// Visits the temporary files among the records.
     pub fn leftovers(&self, found: &mut LeftoverVisitor<'_>) {
         match self.root.get() {
             Ok(Some(root)) => root.leftovers(found),
@@ -459,6 +470,7 @@ impl StateDirectory {
         }
     }
 
+    /// Returns the names of the records in a directory, without `.json`.
     fn stems(&self, directory: &str) -> Result<Vec<String>, StateError> {
         let Some(directory) = self.root.open_directory(directory)? else {
             return Ok(Vec::new());
@@ -516,21 +528,23 @@ impl StateDirectory {
         &self,
         directory: &str,
         stem: &str,
-        is_over: impl FnOnce(&T) -> bool,
+        is_stale: impl FnOnce(&T) -> bool,
     ) -> Result<bool, StateError> {
         let Some(directory) = self.root.open_directory(directory)? else {
             return Ok(true);
         };
-        // What can't be understood is another's.
-        let is_over = |bytes: &[u8]| serde_json::from_slice(bytes).is_ok_and(|it| is_over(&it));
-        Ok(directory.remove_if(&format!("{stem}.json"), is_over)?)
+        // A record that can't be parsed is kept: another version of runcrust may have written it.
+        let is_stale = |bytes: &[u8]| serde_json::from_slice(bytes).is_ok_and(|it| is_stale(&it));
+        Ok(directory.remove_if(&format!("{stem}.json"), is_stale)?)
     }
 }
 
-/// Those that weren't removed while they were being listed.
-fn there<N, R>(records: impl Iterator<Item = (Result<Option<R>, StateError>, N)>) -> Records<N, R> {
-    let there = records.filter_map(|(record, name)| Some((name, record.transpose()?)));
-    there.collect()
+/// Leaves out records that were removed while they were being listed.
+fn existing<N, R>(
+    records: impl Iterator<Item = (Result<Option<R>, StateError>, N)>,
+) -> Records<N, R> {
+    let existing = records.filter_map(|(record, name)| Some((name, record.transpose()?)));
+    existing.collect()
 }
 
 #[cfg(test)]
@@ -545,29 +559,39 @@ mod tests {
     }
 
     #[test]
-    fn the_index_lists_a_devices_volumes_until_the_last_goes() {
+    fn a_device_has_a_list_until_its_last_volume_is_removed() {
         let (_guard, state) = state();
         let device = "7:3".parse().unwrap();
         let [one, two] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
         for volume in [&one, &two, &one] {
-            state.add_owner(device, volume).unwrap();
+            state.add_device_volume(device, volume).unwrap();
         }
-        assert_eq!(state.owned_devices().unwrap(), [device]);
-        assert_eq!(state.owners_of(device).unwrap(), [one.clone(), two.clone()]);
-        let lists = state.owner_lists().unwrap();
-        state.add_owner(device, &two).unwrap();
-        assert_eq!(state.owner_lists().unwrap(), lists, "nothing new");
-        state.remove_owner(device, &one).unwrap();
-        assert_ne!(state.owner_lists().unwrap(), lists);
-        state.remove_owner(device, &one).unwrap();
-        assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&two));
-        state.remove_owner(device, &two).unwrap();
-        assert_eq!(state.owned_devices().unwrap(), []);
+        assert_eq!(state.devices_with_volumes().unwrap(), [device]);
+        assert_eq!(
+            state.volumes_on_device(device).unwrap(),
+            [one.clone(), two.clone()]
+        );
+        let versions = state.owner_list_versions().unwrap();
+        state.add_device_volume(device, &two).unwrap();
+        assert_eq!(
+            state.owner_list_versions().unwrap(),
+            versions,
+            "unchanged"
+        );
+        state.remove_device_volume(device, &one).unwrap();
+        assert_ne!(state.owner_list_versions().unwrap(), versions);
+        state.remove_device_volume(device, &one).unwrap();
+        assert_eq!(
+            state.volumes_on_device(device).unwrap(),
+            std::slice::from_ref(&two)
+        );
+        state.remove_device_volume(device, &two).unwrap();
+        assert_eq!(state.devices_with_volumes().unwrap(), []);
     }
 
-    /// A lock that nobody retired for any reason must not keep the others from being retired.
+    /// Locks that weren't retired must not prevent others from being retired, however many there are.
     #[test]
-    fn locks_are_visited_however_many_there_are() {
+    fn more_locks_are_visited_than_a_listing_collects() {
         const LOCKS: usize = 100_001;
         let (_guard, state) = state();
         let root = state.root.create().unwrap();
@@ -589,36 +613,39 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_an_earlier_boot_is_of_other_devices() {
+    fn a_list_of_an_earlier_boot_is_ignored_until_it_is_replaced() {
         let (_guard, state) = state();
         let device = "7:3".parse().unwrap();
         let [old, new] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
-        state.add_owner(device, &old).unwrap();
-        assert_eq!(state.earlier_owners_of(device).unwrap(), []);
+        state.add_device_volume(device, &old).unwrap();
+        assert_eq!(state.volumes_before_reboot(device).unwrap(), []);
         let file = state.root.path().join("owners/7:3.json");
         let text = std::fs::read_to_string(&file).unwrap();
         let rebooted = text.replace(&boot_id().unwrap(), "another");
         assert_ne!(rebooted, text);
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         write(&rebooted);
-        assert_eq!(state.owners_of(device).unwrap(), []);
-        assert_eq!(state.earlier_owners_of(device).unwrap(), [old]);
-        state.add_owner(device, &new).unwrap();
-        assert_eq!(state.owners_of(device).unwrap(), std::slice::from_ref(&new));
-        assert_eq!(state.earlier_owners_of(device).unwrap(), []);
+        assert_eq!(state.volumes_on_device(device).unwrap(), []);
+        assert_eq!(state.volumes_before_reboot(device).unwrap(), [old]);
+        state.add_device_volume(device, &new).unwrap();
+        assert_eq!(
+            state.volumes_on_device(device).unwrap(),
+            std::slice::from_ref(&new)
+        );
+        assert_eq!(state.volumes_before_reboot(device).unwrap(), []);
         write(&rebooted);
-        state.remove_owner(device, &new).unwrap();
-        assert_eq!(state.owned_devices().unwrap(), []);
+        state.remove_device_volume(device, &new).unwrap();
+        assert_eq!(state.devices_with_volumes().unwrap(), []);
         write(r#"{"version":1,"volumes":["/2"]}"#);
         assert_eq!(
-            state.owners_of(device).unwrap(),
+            state.volumes_on_device(device).unwrap(),
             [new],
-            "as it was first written"
+            "a list of an early version"
         );
     }
 
     #[test]
-    fn a_sandbox_is_remembered_until_it_is_removed() {
+    fn the_record_of_a_sandbox_is_read_until_it_is_removed() {
         let (_guard, state) = state();
         assert_eq!(state.sandbox("s").unwrap(), None);
         let process = Process {
@@ -668,8 +695,8 @@ mod tests {
         let error = state.sandbox("t").unwrap_err().to_string();
         assert!(error.contains("t.json is a symbolic link"), "{error}");
         let records = state.sandbox_records().unwrap();
-        assert_eq!(records.len(), 2, "each is told");
+        assert_eq!(records.len(), 2, "one error for each");
         assert!(records.iter().all(|(_, record)| record.is_err()));
-        assert!(state.every_sandbox().is_err());
+        assert!(state.all_sandboxes().is_err());
     }
 }

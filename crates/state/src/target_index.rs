@@ -24,11 +24,11 @@ pub struct TargetIndex {
     version: Version<1>,
     /// `st_dev` of the file systems that target paths were on when they were staged, as the stager saw them. None is
     /// ever removed: a number without target paths only costs time. A file system that was mounted later is missing, so
-    /// readers also look up the file systems of `other_paths`.
+    /// readers also look up the file systems of `non_csi_paths`.
     file_systems: Vec<DeviceNumber>,
     /// Target paths that don't have the form of a CSI volume's, as given and with symbolic links resolved.
     #[serde(rename = "elsewhere")]
-    other_paths: Vec<PathBuf>,
+    non_csi_paths: Vec<PathBuf>,
 }
 
 impl TargetIndex {
@@ -47,7 +47,7 @@ impl TargetIndex {
     /// Returns whether no target path was ever indexed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.file_systems.is_empty() && self.other_paths.is_empty()
+        self.file_systems.is_empty() && self.non_csi_paths.is_empty()
     }
 
     /// Returns whether a target path is, or was, on the file system with this `st_dev`.
@@ -57,8 +57,8 @@ impl TargetIndex {
     }
 
     /// Returns the target paths that don't have the form of a CSI volume's. Some may have been unstaged since.
-    pub fn other_paths(&self) -> impl Iterator<Item = TargetPath> {
-        let paths = self.other_paths.iter();
+    pub fn non_csi_paths(&self) -> impl Iterator<Item = TargetPath> {
+        let paths = self.non_csi_paths.iter();
         paths.filter_map(|path| TargetPath::new(path).ok())
     }
 
@@ -66,44 +66,46 @@ impl TargetIndex {
     pub(crate) fn has(&self, target: &TargetLookup<'_>) -> bool {
         let device = target.device();
         device.map_or(true, |device| self.has_file_system(device))
-            && other_spellings(target).iter().all(|path| self.lists(path))
+            && non_csi_spellings(target)
+                .iter()
+                .all(|path| self.lists(path))
     }
 
     /// Adds a target path. Returns whether the index has changed.
     pub(crate) fn add(&mut self, target: &TargetLookup<'_>) -> bool {
-        let before = (self.file_systems.len(), self.other_paths.len());
+        let before = (self.file_systems.len(), self.non_csi_paths.len());
         // A path that leads to no directory has no volume that could be bind-mounted.
         if let Ok(device) = target.device()
             && !self.has_file_system(device)
         {
             self.file_systems.push(device);
         }
-        for path in other_spellings(target) {
+        for path in non_csi_spellings(target) {
             if !self.lists(&path) {
-                self.other_paths.push(path.as_path().to_owned());
+                self.non_csi_paths.push(path.as_path().to_owned());
             }
         }
-        before != (self.file_systems.len(), self.other_paths.len())
+        before != (self.file_systems.len(), self.non_csi_paths.len())
     }
 
-    /// Returns whether a path is among the other paths. The bytes are compared: a comparison by components would be
-    /// most of the cost of a stage.
+    /// Returns whether a path is among the indexed ones. The bytes are compared: a comparison by components would be most
+    /// of the cost of a stage.
     fn lists(&self, path: &TargetPath) -> bool {
         let path = path.as_path().as_os_str();
-        let mut paths = self.other_paths.iter();
+        let mut paths = self.non_csi_paths.iter();
         paths.any(|known| known.as_os_str() == path)
     }
 
-    /// Removes a path from the other paths. Returns whether it was among them.
+    /// Removes a path. Returns whether it was indexed.
     pub(crate) fn remove(&mut self, path: &TargetPath) -> bool {
-        let before = self.other_paths.len();
-        self.other_paths.retain(|known| known != path.as_path());
-        before != self.other_paths.len()
+        let before = self.non_csi_paths.len();
+        self.non_csi_paths.retain(|known| known != path.as_path());
+        before != self.non_csi_paths.len()
     }
 }
 
 /// Returns the spellings of a target path that don't have the form of a CSI volume's.
-fn other_spellings(target: &TargetLookup<'_>) -> Vec<TargetPath> {
+fn non_csi_spellings(target: &TargetLookup<'_>) -> Vec<TargetPath> {
     let mut paths = target.spellings();
     paths.retain(|path| path.csi_volume().is_none());
     paths
@@ -141,10 +143,10 @@ mod tests {
                 .iter()
                 .map(|path| TargetPath::new(root.join(path)).unwrap())
                 .collect();
-            assert_eq!(index.other_paths().collect::<Vec<_>>(), named, "{path}");
+            assert_eq!(index.non_csi_paths().collect::<Vec<_>>(), named, "{path}");
             for left in (0..named.len()).rev() {
                 assert!(index.remove(&named[left]), "{path}");
-                assert_eq!(index.other_paths().collect::<Vec<_>>(), named[..left]);
+                assert_eq!(index.non_csi_paths().collect::<Vec<_>>(), named[..left]);
             }
             assert!(!index.remove(&target), "{path}: it isn't there");
             assert!(index.has_file_system(device), "{path}: stays");

@@ -1,5 +1,6 @@
 //! The timeouts of creates and hooks. Each is shorter than the timeout of the program that waits for it, so that the
-//! error is reported by the program that knows its cause. Not their sum: any one part of a create may take long.
+//! error is reported by the program that knows its cause. Their sum may be longer, because any one part of a create may
+//! take long.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crust_blockfs::Deadline;
-use crust_state::config::Attach;
+use crust_state::config::AttachMode;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
@@ -204,8 +204,8 @@ pub(crate) fn take_views_at<'v>(
 /// Returns true if the attach directory needs a [private mount](make_private_mount): it is configured so, or the kernel
 /// lacks `MOVE_MOUNT_SET_GROUP`.
 #[must_use]
-pub fn needs_private_mount(setting: Attach) -> bool {
-    setting == Attach::Bind || (setting == Attach::Auto && !kernel_can_set_group())
+pub fn needs_private_mount(setting: AttachMode) -> bool {
+    setting == AttachMode::Bind || (setting == AttachMode::Auto && !kernel_can_set_group())
 }
 
 /// Returns true if the kernel has `MOVE_MOUNT_SET_GROUP`. The kernel rejects unknown flags before it resolves the empty

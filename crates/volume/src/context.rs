@@ -58,7 +58,9 @@ impl Context<'_> {
     /// Removes the lock's file if the volume isn't staged, after an operation that failed. Otherwise each refused call
     /// would leave a file, and each file on `/run` takes a page of memory.
     pub(super) fn retire_unless_staged(&self, target: &TargetPath) {
-        let lock = self.state.glance(LockName::Volume(target.digest()));
+        let lock = self
+            .state
+            .try_lock_existing(LockName::Volume(target.digest()));
         self.clean_up(target, lock, || Ok(()));
     }
 

@@ -133,9 +133,9 @@ fn owners(
     device: &DeviceFacts,
 ) -> Result<Vec<(DeviceNumber, TargetPath)>, Cause> {
     let mut owners = Vec::new();
-    let owned = context.state.owned_devices()?;
+    let owned = context.state.devices_with_volumes()?;
     for other in device.conflicting(owned, context.loop_devices)? {
-        let volumes = context.state.owners_of(other)?.into_iter();
+        let volumes = context.state.volumes_on_device(other)?.into_iter();
         owners.extend(volumes.map(|volume| (other, volume)));
     }
     Ok(owners)
@@ -150,7 +150,7 @@ fn obstacles(
     let mut obstacles = Vec::new();
     let lock = context
         .state
-        .glance(LockName::Volume(overview.found.digest));
+        .try_lock_existing(LockName::Volume(overview.found.digest));
     if let Err(LockError::Held { holder, .. }) = lock {
         obstacles.push(format!("its lock is held by {holder}"));
     }
@@ -185,7 +185,7 @@ fn unrecorded_holders(
     devices.extend(overview.device.filter(|_| is_record_lost));
     let mut holders = Vec::new();
     for device in devices {
-        let glance = |name| context.state.glance(name);
+        let glance = |name| context.state.try_lock_existing(name);
         holders.extend(device_holder(context, target, device, glance)?);
     }
     Ok(holders)

@@ -43,7 +43,7 @@ pub(super) fn claim(
     let _lock = loop {
         // Before the lock, which is the whole node's: a loop device's file may be on a file system
         // that hangs. So again, until nobody has come in between.
-        let lists = context.state.owner_lists()?;
+        let lists = context.state.owner_list_versions()?;
         context.loop_devices.forget_outdated(&lists);
         let new = not_among(&lists, &looked_at);
         looked_at = lists;
@@ -56,14 +56,14 @@ pub(super) fn claim(
         devices.retain(|device| !new.contains(device));
         devices.extend(related(context, plan, new)?);
         let lock = context.state.lock(LockName::Owners, context.deadline)?;
-        if not_among(&context.state.owner_lists()?, &looked_at).is_empty() {
+        if not_among(&context.state.owner_list_versions()?, &looked_at).is_empty() {
             break lock;
         }
     };
     let listed = listed(context, target, own, devices)?;
     let admission = decide(context.config, claimant, listed.others)?;
     context.loop_devices.note_alive(own);
-    context.state.add_owner(own, target)?;
+    context.state.add_device_volume(own, target)?;
     write(admission)?;
     Ok(Claimed {
         admission,
@@ -75,7 +75,7 @@ pub(super) fn claim(
 /// may be another.
 pub(super) fn preview(context: &Context<'_>, claimant: Claimant<'_>) -> Result<Admission, Cause> {
     let Claimant { target, plan, .. } = claimant;
-    let devices = related(context, plan, context.state.owned_devices()?)?;
+    let devices = related(context, plan, context.state.devices_with_volumes()?)?;
     let listed = listed(context, target, plan.device.number(), devices)?;
     decide(context.config, claimant, listed.others)
 }
@@ -99,7 +99,7 @@ fn listed(
         newly: true,
     };
     for device in devices {
-        let volumes = context.state.owners_of(device)?;
+        let volumes = context.state.volumes_on_device(device)?;
         listed.newly &= device != own || !volumes.contains(target);
         for other in volumes.iter().filter(|other| *other != target) {
             if let Some(mut record) = context.crust.record(other)? {
@@ -159,5 +159,5 @@ pub(super) fn remove_owner(
     device: DeviceNumber,
 ) -> Result<(), Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    Ok(context.state.remove_owner(device, target)?)
+    Ok(context.state.remove_device_volume(device, target)?)
 }

@@ -40,7 +40,7 @@ impl ReconcileMode {
         name: LockName,
     ) -> Result<Option<Lock>, LockError> {
         match self {
-            Self::DryRun => state.glance(name),
+            Self::DryRun => state.try_lock_existing(name),
             Self::Remove => state.lock(name, Deadline::after(Duration::ZERO)).map(Some),
         }
     }

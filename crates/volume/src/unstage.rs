@@ -40,7 +40,7 @@ fn try_unstage(context: &Context<'_>, locked: &LockedPaths) -> Result<PathsState
     context.crust.unstage(&locked.requested)?;
     let _owners = context.state.lock(LockName::Owners, context.deadline)?;
     for device in devices {
-        context.state.remove_owner(device, target)?;
+        context.state.remove_device_volume(device, target)?;
     }
     Ok(PathsState::MayBeUnstaged)
 }
@@ -50,8 +50,8 @@ pub(super) fn owned_devices(
     context: &Context<'_>,
     target: &TargetPath,
 ) -> Result<Vec<DeviceNumber>, Cause> {
-    let mut devices = context.state.owned_devices()?;
-    devices.retain(|device| match context.state.owners_of(*device) {
+    let mut devices = context.state.devices_with_volumes()?;
+    devices.retain(|device| match context.state.volumes_on_device(*device) {
         Ok(volumes) => volumes.contains(target),
         Err(error) => {
             tracing::warn!("{error}");
@@ -127,7 +127,7 @@ fn others_live(
     target: &TargetPath,
     device: DeviceNumber,
 ) -> Result<bool, Cause> {
-    let volumes = context.state.owners_of(device)?;
+    let volumes = context.state.volumes_on_device(device)?;
     for other in volumes.iter().filter(|other| *other != target) {
         if let Some(mut record) = context.crust.record(other)? {
             record.retain_live(Process::is_alive);

@@ -172,7 +172,7 @@ pub(super) fn has_users(volume: &Volume) -> bool {
 /// Whether a live container has a volume of a device.
 #[must_use]
 pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
-    let volumes = context.state.owners_of(device).unwrap_or_default();
+    let volumes = context.state.volumes_on_device(device).unwrap_or_default();
     volumes.iter().any(|target| {
         let record = context.crust.record(target).ok().flatten();
         let user = record
@@ -226,13 +226,16 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
 
 /// Returns every volume on the node that was mounted since it was staged.
 fn volumes(context: &Context<'_>, id: &str, errors: &mut Vec<VolumeError>) -> Vec<TargetPath> {
-    let devices = context.state.owned_devices().unwrap_or_else(|error| {
-        errors.push(VolumeError::of_sandbox(id, error));
-        Vec::new()
-    });
+    let devices = context
+        .state
+        .devices_with_volumes()
+        .unwrap_or_else(|error| {
+            errors.push(VolumeError::of_sandbox(id, error));
+            Vec::new()
+        });
     let mut volumes = Vec::new();
     for device in devices {
-        match context.state.owners_of(device) {
+        match context.state.volumes_on_device(device) {
             Ok(list) => volumes.extend(list),
             // Whose volumes they are can't be told; the sandbox's dead process is no user anyhow.
             Err(error) => tracing::warn!("{error}"),

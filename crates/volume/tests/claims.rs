@@ -38,7 +38,7 @@ impl Node {
         };
         Self {
             crust: CrustDirectory::new(&config),
-            state: StateDirectory::at(&config.state_dir).expect("a state directory"),
+            state: StateDirectory::open_lazily(&config.state_dir).expect("a state directory"),
             config,
             directory,
         }

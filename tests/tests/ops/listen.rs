@@ -176,7 +176,7 @@ fn a_socket_that_others_could_replace_is_refused() {
         listen_at(&ops, &socket);
         let expected = format!(
             "the directory of socket {}: {} can be written by others than root; hint: only root may \
-             own and write it, and what is above it (chown root:root, chmod go-w)",
+             own and write it and the directories above it (chown root:root, chmod go-w)",
             socket.display(),
             others.display()
         );

@@ -1,4 +1,4 @@
-//! The keys of a configuration that are about the delegate.
+//! The keys of a configuration about the delegate.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,16 +8,17 @@ use serde::Deserialize;
 
 use super::{ConfigError, parse};
 
-/// The OCI runtime that the delegate is. The kind decides how command lines and configs are read, what hooks are
-/// given, and how errors are logged (docs/callers.md).
+/// The kind of OCI runtime that the delegate is. It decides how command lines and configs are parsed, which hooks are
+/// added, and how errors are logged (docs/callers.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DelegateKind {
-    /// runc. Its command line is urfave/cli's: v1 up to runc 1.5.0-rc.1, v3 in its main since spring 2026.
+    /// runc, which parses its command line with urfave/cli: v1 up to runc 1.5.0-rc.1, v3 on its main branch since spring
+    /// 2026.
     Runc,
-    /// crun. Its command line is argp's, over `getopt_long`.
+    /// crun, which parses its command line with argp, on top of `getopt_long`.
     Crun,
-    /// youki. Its command line is clap 4's: options and words in any order.
+    /// youki, which parses its command line with clap 4: options and positional arguments in any order.
     Youki,
 }
 
@@ -25,7 +26,7 @@ impl DelegateKind {
     /// All kinds, for tables and tests.
     pub const ALL: [Self; 3] = [Self::Runc, Self::Crun, Self::Youki];
 
-    /// Returns the kind's name: its value in a configuration, and the first word of its `--version`.
+    /// Returns the name of the kind: its value in a configuration, and the first word of its `--version`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,15 +36,16 @@ impl DelegateKind {
         }
     }
 
-    /// Returns the kind that has this name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns the kind that a file's name stands for, which is runc for any other name. The caller resolves links.
+    /// Returns the kind by the name of the delegate's file. It is runc for names that match no other kind. The caller has
+    /// to resolve symbolic links.
     #[must_use]
-    pub fn of_file(path: &Path) -> Self {
+    pub fn from_file_name(path: &Path) -> Self {
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
         if name == b"krun" || name.windows(4).any(|part| part == b"crun") {
             Self::Crun
@@ -55,26 +57,26 @@ impl DelegateKind {
     }
 }
 
-/// The delegate, as a configuration has it.
+/// The keys of a configuration about the delegate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct DelegateSettings {
-    /// The program; unset, the first one found.
+    /// The path of the delegate. If it is unset, the first OCI runtime that is found.
     #[serde(rename = "delegate")]
     pub path: Option<PathBuf>,
-    /// The kind of runtime that the program is; unset, its file's name decides.
+    /// The kind of the delegate. If it is unset, the name of its file decides.
     #[serde(rename = "delegate_kind")]
     pub kind: Option<DelegateKind>,
 }
 
 impl DelegateSettings {
-    /// Reads the two keys from a file's text. Other keys may be unknown or wrong, but the file has to be TOML.
+    /// Parses the two keys. Other keys may be unknown or wrong, but the text has to be TOML.
     pub(super) fn read(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let settings: Self = parse(file, text)?;
         settings.check(file)?;
         Ok(settings)
     }
 
-    /// Fails where a kind is set without a program: which one is found then changes with what is installed.
+    /// Fails if the kind is set without a path: another runtime may be found after another one was installed.
     pub(super) fn check(&self, file: &Path) -> Result<(), ConfigError> {
         let (None, Some(kind)) = (&self.path, self.kind) else {
             return Ok(());
@@ -84,7 +86,7 @@ impl DelegateSettings {
             path: file.to_owned(),
             key: "delegate_kind",
             reason: format!(
-                "is set without `delegate`; hint: set `delegate` to where that {name} is"
+                "is set without `delegate`; hint: set `delegate` to the path of {name}"
             ),
         })
     }
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_name_stands_for_a_kind() {
+    fn the_kind_is_derived_from_the_file_name() {
         for (path, kind) in [
             ("/usr/bin/runc", DelegateKind::Runc),
             ("/usr/bin/crun-1.28", DelegateKind::Crun),
@@ -110,13 +112,13 @@ mod tests {
             ("/opt/crun/runc", DelegateKind::Runc),
             ("/opt/youki/runc", DelegateKind::Runc),
         ] {
-            assert_eq!(DelegateKind::of_file(Path::new(path)), kind, "{path}");
+            let derived = DelegateKind::from_file_name(Path::new(path));
+            assert_eq!(derived, kind, "{path}");
         }
     }
 
-    /// Other keys don't matter, known or not.
     #[test]
-    fn a_kind_is_read_beside_the_delegate() {
+    fn the_kind_and_the_delegate_are_parsed_whatever_the_other_keys() {
         let settings = |path: &str, kind| DelegateSettings {
             path: Some(path.into()),
             kind,
@@ -140,9 +142,9 @@ mod tests {
         }
     }
 
-    /// A wrong kind would have command lines read by a wrong grammar: nothing is guessed then.
+    /// With a wrong kind, command lines would be parsed by the wrong grammar.
     #[test]
-    fn a_kind_that_cannot_be_used_is_named() {
+    fn an_invalid_kind_is_an_error() {
         for (text, expected) in [
             (
                 "delegate = \"/d\"\ndelegate_kind = \"kata\"",
@@ -163,7 +165,7 @@ mod tests {
             (
                 "delegate_kind = \"crun\"",
                 "/etc/x.toml: delegate_kind: is set without `delegate`; hint: set `delegate` to \
-                 where that crun is",
+                 the path of crun",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! Reads configuration files, and parses them.
+//! Reads and parses configuration files.
 
 use std::io;
 use std::path::Path;
@@ -9,17 +9,18 @@ use super::ConfigError;
 use crate::trust::{self, PathKind, TrustError};
 use crust_blockfs::bounded;
 
-/// The size limit of a configuration in bytes.
-pub(super) const MOST_BYTES: u64 = 1024 * 1024;
+/// The size limit of a configuration file in bytes.
+pub(super) const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads a file's text; `None` if there is no file. Only root may own and write the file and all that leads to it.
+/// Reads the text of a configuration file. Returns `None` if the file doesn't exist. Fails if others than root can change
+/// the file or what its path leads to.
 pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let failed = |source| ConfigError::Read {
         path: path.to_owned(),
         source,
     };
-    // Many nodes have no directory for it: one call says so, where the way to the file is several. (One that is
-    // there has to be root's, or another could take the file away.)
+    // Many nodes don't have the directory. One call shows that, while resolving the path takes several. A directory that
+    // exists is checked below even if the file doesn't exist, because others could have removed the file.
     let directory = path.parent().unwrap_or(path);
     if matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
     {
@@ -29,23 +30,23 @@ pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
         Ok(Some(real)) => real,
         Ok(None) => return Ok(None),
         Err(TrustError::Lstat { source, .. }) => return Err(failed(source)),
-        Err(flaw) => return Err(ConfigError::Untrusted(flaw)),
+        Err(error) => return Err(ConfigError::Untrusted(error)),
     };
-    match bounded::read_to_string(&real, MOST_BYTES) {
+    match bounded::read_to_string(&real, MAX_BYTES) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(error)),
     }
 }
 
-/// Parses a file's text as a program's settings.
+/// Parses the text of a configuration file. `path` is for errors.
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| syntax(path, text, &error))
 }
 
-/// Returns the error for a file that has to exist and doesn't.
+/// Returns the error for a file that doesn't exist.
 #[must_use]
-pub fn missing(path: &Path) -> ConfigError {
+pub fn not_found(path: &Path) -> ConfigError {
     ConfigError::Read {
         path: path.to_owned(),
         source: rustix::io::Errno::NOENT.into(),

@@ -26,7 +26,7 @@ pub enum EntryError {
         target: TargetPath,
     },
     /// One of the two entries of a volume behind a symbolic link is missing, or belongs to another volume.
-    #[error("{} is missing, or is another volume's than {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
+    #[error("{} is missing, or belongs to another volume than {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
     HalfStaged {
         missing: PathBuf,
         /// The entry that exists: that of the target path, or of the resolved path.

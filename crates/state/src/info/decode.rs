@@ -1,5 +1,6 @@
-//! Decodes `mountInfo.json` into [`MountInfo`] field by field, so that an error names the field. Kata's file is read
-//! too (its `src/runtime/pkg/direct-volume`, and kata-types' `mount.rs` in Rust), as CSI drivers write it.
+//! Decodes `mountInfo.json` into [`MountInfo`], field by field, so that an error names the field. Also decodes the file
+//! that CSI drivers write for Kata Containers (Kata's `src/runtime/pkg/direct-volume`, and `mount.rs` in its crate
+//! `kata-types`).
 
 use std::path::PathBuf;
 
@@ -19,10 +20,10 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
         Some(version) if version.as_u64() == Some(VERSION) => {}
         Some(version) => return Err(InfoError::Version(version.to_string())),
     }
-    // Kata's and the KEP's spellings.
-    let volume_type = fields.spelled("volume-type", "volume_type")?;
+    // Both spellings are accepted: the KEP's and Kata's.
+    let volume_type = fields.with_spelling("volume-type", "volume_type")?;
     let volume_type = match required("volume-type", string("volume-type", volume_type)?)? {
-        // Kata's word for a directly assigned block device.
+        // Kata's name for a directly assigned block device.
         "block" | "directvol" => VolumeType::Block,
         "network" => VolumeType::Network,
         other => {
@@ -35,14 +36,14 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     };
     let device = required("device", string("device", fields.0.get("device"))?)?;
     check_source(volume_type, device)?;
-    let fstype = fields.spelled("fstype", "fs_type")?;
+    let fstype = fields.with_spelling("fstype", "fs_type")?;
     let fstype = required("fstype", string("fstype", fstype)?)?;
     if fstype.is_empty()
         || !fstype
             .bytes()
             .all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
     {
-        let reason = format!("{fstype:?} can't be a file system's name");
+        let reason = format!("{fstype:?} can't be the name of a file system");
         return Err(InfoError::Value {
             field: "fstype",
             reason,
@@ -52,7 +53,7 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     let metadata = match fields.0.get("metadata") {
         None | Some(Value::Null) => &none,
         Some(Value::Object(metadata)) => metadata,
-        Some(other) => return Err(wrong("metadata", "an object", other)),
+        Some(other) => return Err(wrong_type("metadata", "an object", other)),
     };
     let metadata = Fields(metadata);
     let fs_group = metadata.gid("metadata.fsGroup")?;
@@ -93,7 +94,7 @@ fn required<T>(field: &'static str, value: Option<T>) -> Result<T, InfoError> {
     value.ok_or(InfoError::Missing(field))
 }
 
-fn wrong(field: &'static str, expected: &'static str, found: &Value) -> InfoError {
+fn wrong_type(field: &'static str, expected: &'static str, found: &Value) -> InfoError {
     InfoError::Type {
         field,
         expected,
@@ -105,14 +106,15 @@ fn string<'a>(field: &'static str, value: Option<&'a Value>) -> Result<Option<&'
     match value {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(wrong(field, "a string", other)),
+        Some(other) => Err(wrong_type(field, "a string", other)),
     }
 }
 
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl<'a> Fields<'a> {
-    fn spelled(
+    /// Returns a field that has two spellings. Fails if both are there and differ.
+    fn with_spelling(
         &self,
         field: &'static str,
         other: &'static str,
@@ -123,6 +125,7 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Returns a field of the metadata by its path in the document.
     fn metadata(&self, field: &'static str) -> Option<&'a Value> {
         self.0.get(field.trim_start_matches("metadata."))
     }
@@ -146,7 +149,7 @@ impl<'a> Fields<'a> {
         };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse::<u32>() {
-            // (gid_t)-1 means "leave it" to chown(2): it would be no fsGroup at all.
+            // chown(2) takes (gid_t)-1 as "don't change the group", so it can't be an fsGroup.
             Ok(gid) if digits && gid != u32::MAX => Ok(Some(gid)),
             _ => {
                 let reason = format!("{text:?} isn't a gid (a decimal number below {})", u32::MAX);
@@ -155,14 +158,15 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A boolean, or the same as a string: Kata's metadata is a map of strings.
+    /// Returns a boolean of the metadata; false if it is missing. It may be a string, because Kata's metadata is a map of
+    /// strings.
     fn flag(&self, field: &'static str) -> Result<bool, InfoError> {
         match self.metadata(field) {
             None => Ok(false),
             Some(Value::Bool(value)) => Ok(*value),
             Some(Value::String(text)) if text == "true" => Ok(true),
             Some(Value::String(text)) if text == "false" => Ok(false),
-            Some(other) => Err(wrong(field, "true or false", other)),
+            Some(other) => Err(wrong_type(field, "true or false", other)),
         }
     }
 
@@ -174,10 +178,10 @@ impl<'a> Fields<'a> {
                 .iter()
                 .map(|option| match option {
                     Value::String(text) => Ok(text.clone()),
-                    other => Err(wrong("options", expected, other)),
+                    other => Err(wrong_type("options", expected, other)),
                 })
                 .collect(),
-            Some(other) => Err(wrong("options", expected, other)),
+            Some(other) => Err(wrong_type("options", expected, other)),
         }
     }
 }
@@ -185,9 +189,9 @@ impl<'a> Fields<'a> {
 impl MountInfo {
     /// Parses the file of a volume that a driver staged for Kata.
     ///
-    /// Only Kata's own keys of the metadata are read. The others are the volume's attributes, which drivers pass on:
-    /// the author of the volume wrote them or, of an inline volume, that of the pod. The raw device (`deviceNode`)
-    /// can't be requested there.
+    /// Of the metadata, only the keys that Kata defines are read. The others are attributes of the volume that the driver
+    /// passed on. They come from the author of the volume or, for an inline volume, from the author of the pod. So
+    /// `deviceNode`, which gives containers the block device, can't be requested there.
     pub fn parse_kata(bytes: &[u8]) -> Result<Self, InfoError> {
         let mut document: Value = serde_json::from_slice(bytes)?;
         if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
@@ -197,7 +201,7 @@ impl MountInfo {
         decode(document)
     }
 
-    /// Whether the file of the other layout describes the same volume, as far as Kata's format can express it.
+    /// Returns whether the file of the other layout describes the same volume, as far as Kata's format can express that.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         self.as_kata_info() == other.as_kata_info()
@@ -217,8 +221,8 @@ impl MountInfo {
     }
 }
 
-/// Refuses what Kata's guest would do: encrypt the volume, or make a file system on it. Ignoring that would write plain
-/// data to the device, or show old data on a volume that was to be empty.
+/// Refuses requests for operations of Kata's guest: to encrypt the volume, or to create a file system on it. If they were
+/// ignored, unencrypted data would be written to the device, or old data would be visible on a volume that has to be empty.
 fn refuse_unsupported(metadata: &Map<String, Value>) -> Result<(), InfoError> {
     let refused = |field, what: &str| {
         let reason = format!("{what} isn't supported");

@@ -8,19 +8,19 @@ fn parse(text: &str) -> Result<MountInfo, InfoError> {
 
 const GOOD: &str = r#"{"volume-type":"block","device":"/dev/sdf","fstype":"xfs"}"#;
 
-/// `GOOD` with one field set to another value.
+/// Returns `GOOD` with one field set to another value.
 fn with(field: &str, value: &Value) -> String {
     let mut document: Value = serde_json::from_str(GOOD).unwrap();
-    let mut place = &mut document;
+    let mut target = &mut document;
     for name in field.split('.') {
-        place = &mut place[name];
+        target = &mut target[name];
     }
-    *place = value.clone();
+    *target = value.clone();
     document.to_string()
 }
 
 #[test]
-fn the_keps_own_example_is_read() {
+fn the_example_in_the_kep_is_parsed() {
     let info = parse(
         r#"{"volume-type": "block", "device": "/dev/sdf", "fstype": "xfs",
             "metadata": {"fsGroup": "4059"}}"#,
@@ -35,7 +35,7 @@ fn the_keps_own_example_is_read() {
 }
 
 #[test]
-fn katas_spelling_is_read() {
+fn katas_spellings_are_parsed() {
     let info = parse(
         r#"{"volume_type": "directvol", "device": "/dev/sdf", "fs_type": "ext4",
             "metadata": {"fsGroup": "0", "fsGroupChangePolicy": "OnRootMismatch"},
@@ -52,13 +52,13 @@ fn katas_spelling_is_read() {
 }
 
 #[test]
-fn a_policy_without_a_group_means_nothing() {
+fn a_policy_without_a_group_is_ignored() {
     let with_policy =
         |policy: &str| parse(&with("metadata", &json!({"fsGroupChangePolicy": policy})));
     let info = with_policy("OnRootMismatch").unwrap();
     assert_eq!(info, with_policy("Always").unwrap());
     assert_eq!(info.to_json(), with_policy("Always").unwrap().to_json());
-    assert!(with_policy("Sometimes").is_err(), "a word that is none");
+    assert!(with_policy("Sometimes").is_err(), "an unknown policy");
 }
 
 fn katas(metadata: &Value) -> Result<MountInfo, InfoError> {
@@ -66,8 +66,8 @@ fn katas(metadata: &Value) -> Result<MountInfo, InfoError> {
 }
 
 #[test]
-fn of_what_is_staged_for_kata_only_its_own_metadata_is_read() {
-    // As encoding/json of Go writes Kata's MountInfo.
+fn only_katas_own_metadata_is_read_from_its_file() {
+    // Written by Go's encoding/json from Kata's MountInfo.
     let info = MountInfo::parse_kata(
         br#"{"volume-type":"block","device":"/dev/sdf","fstype":"ext4","metadata":{"fsGroup":"3000","fsGroupChangePolicy":"OnRootMismatch"},"options":["ro","noatime"]}"#,
     )
@@ -78,7 +78,7 @@ fn of_what_is_staged_for_kata_only_its_own_metadata_is_read() {
         FsGroupChangePolicy::OnRootMismatch
     );
     assert_eq!(info.options, ["ro", "noatime"]);
-    // Attributes of the volume, as drivers pass them on.
+    // Attributes of the volume that drivers pass on.
     let attributes = json!({
         "fsGroup": "7", "deviceNode": "true", "readOnly": "true", "accessMode": "RWO",
         "targetPath": "/elsewhere", "csi.storage.k8s.io/pod.uid": "u", "size": 5,
@@ -98,7 +98,7 @@ fn of_what_is_staged_for_kata_only_its_own_metadata_is_read() {
 }
 
 #[test]
-fn what_katas_guest_would_do_and_we_do_not_is_refused() {
+fn operations_of_katas_guest_are_refused() {
     for (metadata, expected) in [
         (
             json!({"fsGroup": "wheel"}),
@@ -129,7 +129,7 @@ fn what_katas_guest_would_do_and_we_do_not_is_refused() {
 }
 
 #[test]
-fn two_files_agree_by_what_katas_can_say() {
+fn files_of_both_layouts_are_compared_by_katas_fields() {
     let (one, gid) = (
         parse(GOOD).unwrap(),
         katas(&json!({"fsGroup": "7"})).unwrap(),
@@ -152,25 +152,25 @@ fn two_files_agree_by_what_katas_can_say() {
 }
 
 #[test]
-fn the_disk_is_read_as_a_string() {
+fn the_disk_sequence_number_is_a_string() {
     let info = parse(&with("metadata.diskSeq", &json!("7"))).unwrap();
     assert_eq!(info.disk_seq.unwrap().to_string(), "7");
     assert_eq!(parse(GOOD).unwrap().disk_seq, None);
 }
 
 #[test]
-fn unknown_fields_are_tolerated() {
+fn unknown_fields_are_ignored() {
     parse(&with("nested", &json!({"deep": [1, 2]}))).unwrap();
     parse(&with("metadata.podName", &json!(7))).unwrap();
     parse(&with("version", &json!(1))).unwrap();
 }
 
 #[test]
-fn every_bad_file_is_refused_with_its_field_and_reason() {
+fn errors_name_the_field_and_the_reason() {
     let table = [
         (String::new(), "isn't JSON"),
         ("{".into(), "isn't JSON"),
-        ("[]".into(), "holds no JSON object"),
+        ("[]".into(), "isn't a JSON object"),
         ("{}".into(), "field `volume-type` is missing"),
         (GOOD[..GOOD.len() - 1].into(), "isn't JSON"),
         (format!("{GOOD}{GOOD}"), "isn't JSON"),
@@ -304,7 +304,7 @@ fn read_write_once_pod_is_exclusive_and_nothing_else_is() {
 }
 
 #[test]
-fn an_unreadable_result_is_refused_before_it_is_written() {
+fn metadata_that_could_not_be_read_again_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let mut info = parse(GOOD).unwrap();
     info.device = std::ffi::OsString::from_vec(b"/dev/\xff".to_vec()).into();
@@ -321,7 +321,7 @@ fn an_unreadable_result_is_refused_before_it_is_written() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_metadata_is_parsed_to_the_same_value(
         fs_group in proptest::option::of(0..u32::MAX), mismatch: bool, read_only: bool, device_node: bool,
         options in proptest::collection::vec("[a-z=,0-9]{1,12}", 0..4),
         mode in proptest::option::of(proptest::sample::select(vec![
@@ -339,7 +339,7 @@ proptest! {
             fstype: "ext4".into(),
             options,
             fs_group,
-            // Without a gid there is nothing that a policy could say.
+            // Without a gid, the policy is always the default.
             fs_group_change_policy: fs_group.map_or(FsGroupChangePolicy::Always, |_| policy),
             target_path: Some(TargetPath::new("/k/pods/u/v").unwrap()),
             read_only,

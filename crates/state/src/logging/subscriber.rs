@@ -1,6 +1,6 @@
-//! Events as lines of a file. A subscriber of some eighty lines instead of tracing's own: that one's tables
-//! of spans, filters and threads are half of what a program carries that starts with every container
-//! (docs/performance.md), and nothing here has a span.
+//! A tracing subscriber that writes events as lines to a file. It replaces the crate `tracing-subscriber`, whose support
+//! for spans, filters and threads would be half of the binary of a program that starts with every container
+//! (docs/performance.md). runcrust has no spans.
 
 use std::fmt::{self, Debug, Write as _};
 use std::fs::File;
@@ -14,7 +14,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::printable::printable;
 
-/// Writes each event of at least [`Level::INFO`] as a line, with one write(2): others may have the file open.
+/// Writes each event of level [`Level::INFO`] or higher as a line. Each line is one write(2), because other processes may
+/// have the file open.
 #[derive(Debug)]
 pub(super) struct FileSubscriber(pub(super) File);
 
@@ -29,7 +30,7 @@ impl Subscriber for FileSubscriber {
 
     fn event(&self, event: &Event<'_>) {
         let line = line(event, SystemTime::now());
-        // Whoever can't log goes on.
+        // An error is ignored: a container has to start without a log.
         let _ = (&self.0).write_all(line.as_bytes());
     }
 
@@ -43,15 +44,15 @@ impl Subscriber for FileSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Returns the line of an event: `<RFC 3339>  WARN crust_volume: message key=value`. Of the target only the crate is
-/// in it: modules are renamed.
+/// Formats an event: `<RFC 3339>  WARN crust_volume: message key=value`. Of the target it has only the crate, because the
+/// names of modules change.
 fn line(event: &Event<'_>, now: SystemTime) -> String {
     let metadata = event.metadata();
     let target = metadata.target();
     let crate_name = target.split_once("::").map_or(target, |(name, _)| name);
-    let mut said = Said::default();
-    event.record(&mut said);
-    let Said { message, fields } = said;
+    let mut text = EventText::default();
+    event.record(&mut text);
+    let EventText { message, fields } = text;
     format!(
         "{} {:>5} {crate_name}: {message}{fields}\n",
         humantime::format_rfc3339_micros(now),
@@ -59,14 +60,14 @@ fn line(event: &Event<'_>, now: SystemTime) -> String {
     )
 }
 
-/// An event's message, and ` key=value` for each of its other fields. Nothing in it ends the line.
+/// The message of an event, and ` key=value` for each of its other fields.
 #[derive(Default)]
-struct Said {
+struct EventText {
     message: OneLine,
     fields: OneLine,
 }
 
-impl Visit for Said {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         // Writing to a string can't fail.
         let _ = match field.name() {
@@ -76,6 +77,7 @@ impl Visit for Said {
     }
 }
 
+/// A string in which line ends and other characters that aren't printable are escaped.
 #[derive(Default)]
 struct OneLine(String);
 
@@ -97,21 +99,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_a_line() {
+    fn an_event_is_written_as_one_line() {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let lines = FileSubscriber(log.reopen().unwrap());
-        tracing::subscriber::with_default(lines, || {
+        let subscriber = FileSubscriber(log.reopen().unwrap());
+        tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(
                 volume = "pv-1",
                 number = 7,
                 "it's {}",
                 "odd\n\u{1b}[1m\u{202e}"
             );
-            tracing::info!("told");
-            tracing::debug!("not told");
+            tracing::info!("logged");
+            tracing::debug!("not logged");
         });
         let text = std::fs::read_to_string(log.path()).unwrap();
-        let told: Vec<&str> = text
+        let lines: Vec<&str> = text
             .lines()
             .map(|line| {
                 let (time, rest) = line.split_once(' ').unwrap();
@@ -120,10 +122,10 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            lines,
             [
                 " WARN crust_state: it's odd\\n\\u{1b}[1m\\u{202e} volume=\"pv-1\" number=7",
-                " INFO crust_state: told",
+                " INFO crust_state: logged",
             ]
         );
     }

@@ -112,7 +112,7 @@ impl Pass<'_> {
     /// The volumes on devices' lists.
     pub(super) fn owners(&mut self) -> Vec<OwnerEntry> {
         let state = self.context.state;
-        let devices = match state.owned_devices() {
+        let devices = match state.devices_with_volumes() {
             Ok(devices) => devices,
             Err(error) => {
                 self.failed(self.directory("owners"), &error);
@@ -122,7 +122,10 @@ impl Pass<'_> {
         let mut owners = Vec::new();
         for device in devices {
             let both = || {
-                Ok::<_, StateError>((state.owners_of(device)?, state.earlier_owners_of(device)?))
+                Ok::<_, StateError>((
+                    state.volumes_on_device(device)?,
+                    state.volumes_before_reboot(device)?,
+                ))
             };
             match both() {
                 Ok((now, earlier)) => {
@@ -175,7 +178,7 @@ impl Pass<'_> {
         for (owner, verdict) in judged.collect::<Vec<_>>() {
             let (device, volume) = (owner.device, Some(owner.volume.clone()));
             self.settle(StateItem::Owner { device, volume }, verdict, |context| {
-                context.state.remove_owner(device, &owner.volume)?;
+                context.state.remove_device_volume(device, &owner.volume)?;
                 Ok(true)
             });
         }
@@ -187,7 +190,7 @@ impl Pass<'_> {
         let is_needless = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)
         } else {
-            let earlier = self.context.state.earlier_owners_of(owner.device);
+            let earlier = self.context.state.volumes_before_reboot(owner.device);
             let earlier = earlier.map_err(|error| error.to_string());
             earlier.map(|earlier| earlier.contains(&owner.volume))
         };

@@ -63,7 +63,7 @@ impl Node {
 
     fn with<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
         let crust = CrustDirectory::new(&self.config);
-        let state = StateDirectory::at(&self.config.state_dir).unwrap();
+        let state = StateDirectory::open_lazily(&self.config.state_dir).unwrap();
         work(&Context {
             config: &self.config,
             crust: &crust,
@@ -127,7 +127,10 @@ impl Node {
             let volume = context.crust.volume(target).unwrap().unwrap();
             volume.write_record(&record).unwrap();
             volume.write_runtime_cli(Path::new("/cli")).unwrap();
-            context.state.add_owner(record.device, target).unwrap();
+            context
+                .state
+                .add_device_volume(record.device, target)
+                .unwrap();
         });
     }
 
@@ -271,7 +274,8 @@ fn a_volume_and_owners_go_with_the_target_directory() {
         [&other]
     );
     assert_eq!(
-        node.with(|context| context.state.owned_devices()).unwrap(),
+        node.with(|context| context.state.devices_with_volumes())
+            .unwrap(),
         []
     );
 }
@@ -504,10 +508,10 @@ fn an_owner_that_came_in_the_place_of_an_earlier_boots_stays() {
         let (owners, pods) = (pass.owners(), Pods::default());
         let judged = pass.judged(&owners, &pods);
         assert_eq!(judged.len(), 2);
-        context.state.add_owner(device, &target).unwrap();
+        context.state.add_device_volume(device, &target).unwrap();
         pass.settle_owners(judged);
         assert_eq!(pass.report, ReconcileReport::default());
-        assert_eq!(context.state.owners_of(device).unwrap(), [target]);
+        assert_eq!(context.state.volumes_on_device(device).unwrap(), [target]);
     });
 }
 
@@ -647,7 +651,7 @@ fn an_unindexed_volume_is_indexed_by_a_stage_or_a_pass() {
         assert_eq!(index.is_some(), has_others);
         let indexed: Vec<TargetPath> = index
             .iter()
-            .flat_map(crust_state::TargetIndex::other_paths)
+            .flat_map(crust_state::TargetIndex::non_csi_paths)
             .collect();
         for target in [&staged, &TargetPath::new(real.join("staged")).unwrap()] {
             assert_eq!(indexed.contains(target), has_others, "{target}");
