@@ -22,7 +22,9 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
 use crust_state::config::ConfigError;
 use crust_state::printable::printable_json;
-use crust_state::{Config, CrustDirectory, StateDirectory, TargetPath, logging, sentence, timeouts};
+use crust_state::{
+    Config, CrustDirectory, StateDirectory, TargetPath, logging, sentence, timeouts,
+};
 use crust_volume::{Context, GrpcCode, VolumeError};
 use serde_json::{Value, json};
 

@@ -92,7 +92,10 @@ impl StagedTotals {
         }
         let crust = crust.ok_or(AdmissionError::WouldWait)?;
         let ended = self.state().ended;
-        self.counted(crust.entry_usage().map_err(AdmissionError::CountFailed)?, ended);
+        self.counted(
+            crust.entry_usage().map_err(AdmissionError::CountFailed)?,
+            ended,
+        );
         self.try_take(limits, growth).unwrap_or(Ok(()))
     }
 

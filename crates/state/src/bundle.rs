@@ -167,8 +167,8 @@ impl ConfigLocation {
 }
 
 impl BundleRecord {
-    /// Returns the name of a bundle's record: the digest of its config's resolved path. The container's id isn't part of
-    /// it: a create that fails because the id is in use must not change the record of the container that has the id.
+    /// Returns the name of a bundle's record: the digest of its config's resolved path. The container's id isn't part
+    /// of it: a create that fails because the id is in use must not change the record of the container that has the id.
     #[must_use]
     pub fn record_name(config: &Path) -> Digest {
         Digest::of(config.as_os_str().as_bytes())
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_is_removed_if_its_file_system_is_mounted_or_was_volatile() {
+    fn the_absence_of_a_config_is_derived_from_its_file_system() {
         use ConfigAbsence::{NotMounted, OtherBoot, Removed};
         let presence = |device: &str, boot: &str| TargetPresence {
             version: Version,

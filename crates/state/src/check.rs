@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_printed_as_one_line_and_serialized_as_an_object() {
+    fn a_finding_is_one_line_or_one_json_object() {
         let finding = Finding::pass("kernel", "a\nb\u{1b}");
         assert_eq!(finding.to_string(), "pass  kernel: a b\\u{1b}");
         assert_eq!(

@@ -82,15 +82,16 @@ pub enum AttachMode {
     /// `Group` if the kernel supports it, else `Bind`.
     #[default]
     Auto,
-    /// The mount that contains the attach directory is put back into its peer group (`MOVE_MOUNT_SET_GROUP`, Linux 5.15).
+    /// The mount that contains the attach directory is put back into its peer group (`MOVE_MOUNT_SET_GROUP`, Linux
+    /// 5.15).
     Group,
     /// The attach directory is a private bind mount of itself on the host.
     Bind,
 }
 
 /// The configuration. It is read from `/etc/runcrust/<name>.toml`, where `<name>` is the name that runcrust was called
-/// by. If that file doesn't exist, `/etc/runcrust/config.toml` is read. If neither exists, the defaults apply. An unknown
-/// key is an error.
+/// by. If that file doesn't exist, `/etc/runcrust/config.toml` is read. If neither exists, the defaults apply. An
+/// unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -291,8 +292,8 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if there is none, so that the
-    /// defaults apply.
+    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if there is none, so that
+    /// the defaults apply.
     pub fn find(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
         for path in Config::candidate_files(argv0) {
             if let Some(text) = read(&path)? {
@@ -466,7 +467,7 @@ mod tests {
 
     /// Others could have removed the file, so that the defaults would apply.
     #[test]
-    fn a_missing_file_in_a_directory_that_others_can_write_is_an_error() {
+    fn a_missing_file_in_an_untrusted_directory_is_an_error() {
         let temporary = tempfile::tempdir().unwrap();
         let directory = temporary.path().join("d");
         let file = directory.join("x.toml");

@@ -50,8 +50,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory at `path`. Returns `None` if it doesn't exist. Symbolic links on the way are followed (`/var/run`
-    /// is one), but the last component has to be a directory itself. Root has to own every component.
+    /// Opens the directory at `path`. Returns `None` if it doesn't exist. Symbolic links on the way are followed
+    /// (`/var/run` is one), but the last component has to be a directory itself. Root has to own every component.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(untrusted(path, "doesn't name a directory"));
@@ -171,8 +171,8 @@ impl Directory {
         &self.path
     }
 
-    /// Reads a file. Returns `None` if it doesn't exist. Fails if it is a symbolic link or isn't a regular file, if root
-    /// doesn't own it, if others can write it, or if it is larger than [`MAX_FILE_SIZE`].
+    /// Reads a file. Returns `None` if it doesn't exist. Fails if it is a symbolic link or isn't a regular file, if
+    /// root doesn't own it, if others can write it, or if it is larger than [`MAX_FILE_SIZE`].
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
         self.read_up_to(MAX_FILE_SIZE, "is larger than 64 KiB", name)
     }
@@ -273,8 +273,8 @@ impl Directory {
         file.sync_all().map_err(failed("fsync"))
     }
 
-    /// Creates the directory `name` with these files atomically. Fails with `EEXIST` if `name` exists already, and leaves
-    /// that unchanged.
+    /// Creates the directory `name` with these files atomically. Fails with `EEXIST` if `name` exists already, and
+    /// leaves that unchanged.
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         let added = self.make_directory(&temporary).and_then(|directory| {
@@ -295,8 +295,8 @@ impl Directory {
         self.sync()
     }
 
-    /// Removes the directory `name` and the files in it. Succeeds if it doesn't exist. The directory is renamed first, so
-    /// that a crash leaves a temporary directory behind, and never an entry with only some of its files.
+    /// Removes the directory `name` and the files in it. Succeeds if it doesn't exist. The directory is renamed first,
+    /// so that a crash leaves a temporary directory behind, and never an entry with only some of its files.
     pub fn remove_directory(&self, name: &str) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         match fs::renameat(&self.fd, name, &self.fd, &temporary) {
@@ -331,8 +331,8 @@ impl Directory {
     /// Removes a record if `is_stale` returns true for its content. Returns whether the record is gone.
     ///
     /// Another process may replace the record at any time. So a stale record is first renamed, and removed only if its
-    /// content is still the one that was judged. A newer record gets its name back, unless there is an even newer one by
-    /// then.
+    /// content is still the one that was judged. A newer record gets its name back, unless there is an even newer one
+    /// by then.
     pub(crate) fn remove_if(
         &self,
         name: &str,
@@ -370,8 +370,8 @@ impl Directory {
         Ok(stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default()))
     }
 
-    /// Returns the attributes of a file; `None` if it doesn't exist. `path` is relative to this directory. A symbolic link
-    /// at its end isn't followed.
+    /// Returns the attributes of a file; `None` if it doesn't exist. `path` is relative to this directory. A symbolic
+    /// link at its end isn't followed.
     pub(crate) fn stat(&self, path: &str) -> Result<Option<Stat>, FileError> {
         match fs::statat(&self.fd, path, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),

@@ -38,8 +38,8 @@ pub enum ForeignFileError {
     /// The file is too large to be read into memory.
     #[error("{} has more than {MAX_FOREIGN_SIZE} bytes; hint: check its content", .0.display())]
     TooLarge(PathBuf),
-    /// The path is a symbolic link. A replacement would turn the link into a file, and programs that use the link's target
-    /// directly would keep the old content.
+    /// The path is a symbolic link. A replacement would turn the link into a file, and programs that use the link's
+    /// target directly would keep the old content.
     #[error(
         "{} is a symbolic link, and runcrust doesn't rewrite the target of a link; \
          hint: put the file itself there", .0.display()
@@ -137,8 +137,8 @@ impl ForeignFile {
     /// Replaces the file atomically by one with the content `bytes` and the same mode, owner and extended attributes
     /// (docs/callers.md). After an error, the file is unchanged.
     pub fn replace(&self, bytes: &[u8]) -> Result<(), ForeignFileError> {
-        // The directory isn't synced. After a crash of the node, either version of a bundle's config will do, because its
-        // container is gone.
+        // The directory isn't synced. After a crash of the node, either version of a bundle's config will do, because
+        // its container is gone.
         self.stage(bytes)?.commit()
     }
 
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leftover_of_a_killed_process_does_not_prevent_a_replacement() {
+    fn a_leftover_does_not_prevent_a_replacement() {
         let dir = bundle("text");
         let left = dir
             .path()

@@ -138,11 +138,11 @@ pub struct MountInfo {
     pub fs_group: Option<u32>,
     /// `metadata.fsGroupChangePolicy`: `Always` without `fs_group`.
     pub fs_group_change_policy: FsGroupChangePolicy,
-    /// `metadata.targetPath`, runcrust's: the path whose digest is the name of the entry. For a volume behind a symbolic
-    /// link, both entries have the same one.
+    /// `metadata.targetPath`, runcrust's: the path whose digest is the name of the entry. For a volume behind a
+    /// symbolic link, both entries have the same one.
     pub target_path: Option<TargetPath>,
-    /// `metadata.readOnly`, runcrust's: whether the mounts of this volume are read-only. Other volumes on the same device
-    /// may be mounted read-write.
+    /// `metadata.readOnly`, runcrust's: whether the mounts of this volume are read-only. Other volumes on the same
+    /// device may be mounted read-write.
     pub read_only: bool,
     /// `metadata.accessMode`, runcrust's.
     pub access_mode: Option<AccessMode>,
@@ -196,8 +196,8 @@ pub enum InfoError {
 }
 
 impl MountInfo {
-    /// Parses the content of the file. Unknown fields are ignored, but unknown values are errors: it is worse if a container
-    /// starts without the requested fsGroup than if it doesn't start.
+    /// Parses the content of the file. Unknown fields are ignored, but unknown values are errors: it is worse if a
+    /// container starts without the requested fsGroup than if it doesn't start.
     pub fn parse(bytes: &[u8]) -> Result<Self, InfoError> {
         decode::decode(serde_json::from_slice(bytes)?)
     }

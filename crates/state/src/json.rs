@@ -34,8 +34,8 @@ impl<'a> Json<'a> {
         self.0
     }
 
-    /// Returns whether both are the same value at the same position of the same text. Equal values at different positions
-    /// aren't.
+    /// Returns whether both are the same value at the same position of the same text. Equal values at different
+    /// positions aren't.
     #[must_use]
     pub fn is_same(self, other: Self) -> bool {
         std::ptr::eq(self.0, other.0)

@@ -1,8 +1,8 @@
 //! Locks between runcrust processes: files under `<state_dir>/locks`.
 //!
-//! The lock file of a volume is unlinked with the volume. That of a device is unlinked when the kernel has no device with
-//! that number any more. The process that unlinks the file holds the lock. A process that waited for it notices that the
-//! file is unlinked, and takes the lock of the new file.
+//! The lock file of a volume is unlinked with the volume. That of a device is unlinked when the kernel has no device
+//! with that number any more. The process that unlinks the file holds the lock. A process that waited for it notices
+//! that the file is unlinked, and takes the lock of the new file.
 
 use std::fs::File;
 use std::io::Read;
@@ -159,8 +159,8 @@ impl LockName {
     }
 }
 
-/// Returns the size in bytes of a lock file. Returns `None` if the file was unlinked while this process waited for it, so
-/// that its lock protects nothing.
+/// Returns the size in bytes of a lock file. Returns `None` if the file was unlinked while this process waited for it,
+/// so that its lock protects nothing.
 fn length_unless_retired(file: &File, path: &Path) -> Result<Option<u64>, FileError> {
     let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;
     Ok((stat.st_nlink != 0).then_some(stat.st_size.cast_unsigned()))

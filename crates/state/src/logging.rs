@@ -1,5 +1,5 @@
-//! The log file of runcrust and its hook, which `log` in the configuration names. It gets messages other than the errors of
-//! commands.
+//! The log file of runcrust and its hook, which `log` in the configuration names. It gets messages other than the
+//! errors of commands.
 
 mod subscriber;
 
@@ -28,9 +28,9 @@ pub enum LogError {
     NotALogFile(PathBuf),
 }
 
-/// Starts logging to the end of the file at `path`. Without a path, nothing is logged: standard output and standard error
-/// belong to the container. A log that can't be opened is ignored, because a container has to start without it. [`check`]
-/// returns the error.
+/// Starts logging to the end of the file at `path`. Without a path, nothing is logged: standard output and standard
+/// error belong to the container. A log that can't be opened is ignored, because a container has to start without it.
+/// [`check`] returns the error.
 pub fn start(path: Option<&Path>) {
     let Some(Ok(file)) = path.map(|path| open(path, true)) else {
         return;
@@ -70,8 +70,8 @@ fn open(path: &Path, create: bool) -> Result<File, LogError> {
     }
 }
 
-/// Returns the resolved path of the log. Symbolic links are followed if root owns them. If the file doesn't exist, only its
-/// directory is resolved.
+/// Returns the resolved path of the log. Symbolic links are followed if root owns them. If the file doesn't exist, only
+/// its directory is resolved.
 fn real_path(path: &Path) -> Result<PathBuf, LogError> {
     if let Ok(Some(real)) = trust::resolve_existing(path, PathKind::File) {
         return Ok(real);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_may_be_writable_for_its_group_but_not_for_others() {
+    fn a_log_directory_may_be_writable_for_its_group_only() {
         let temporary = tempfile::tempdir().unwrap();
         let log = temporary.path().join("log");
         for (mode, expected) in [(0o775, true), (0o777, false), (0o1777, true)] {

@@ -137,8 +137,8 @@ fn level(noun: &str) -> &'static str {
     }
 }
 
-/// Decides whether a claim is admitted. `records` are those of all volumes on the claimed device, and on devices with the
-/// same data, without users that have ended. The record of the claimed volume may be among them.
+/// Decides whether a claim is admitted. `records` are those of all volumes on the claimed device, and on devices with
+/// the same data, without users that have ended. The record of the claimed volume may be among them.
 pub fn admit(
     claim: &Claim<'_>,
     records: &[VolumeRecord],

@@ -1,8 +1,8 @@
 //! Text that is safe for terminals and logs, even if a tenant or a driver chose parts of it.
 //!
-//! A target path may contain any byte except NUL. If it were printed raw, an escape sequence would move the cursor of the
-//! terminal, a line end would forge a line of a log, and U+202E would reverse the rest of the line, so that a reader takes
-//! one volume for another (CVE-2021-42574). All output for people is escaped by this module.
+//! A target path may contain any byte except NUL. If it were printed raw, an escape sequence would move the cursor of
+//! the terminal, a line end would forge a line of a log, and U+202E would reverse the rest of the line, so that a
+//! reader takes one volume for another (CVE-2021-42574). All output for people is escaped by this module.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |letter, out| out.extend(letter.escape_default()))
 }
 
-/// Escapes all characters of a JSON document that aren't printable: U+202E becomes `\u202e`. The document has to be on one
-/// line. The result is the same document, because outside of strings, JSON has no such characters except line ends.
+/// Escapes all characters of a JSON document that aren't printable: U+202E becomes `\u202e`. The document has to be on
+/// one line. The result is the same document, because outside of strings, JSON has no such characters except line ends.
 #[must_use]
 pub fn printable_json(document: &str) -> Cow<'_, str> {
     escaped(document, |letter, out| {
@@ -66,22 +66,22 @@ fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
 }
 
 /// Returns whether a terminal shows the character itself, at its position. These aren't printable: control and format
-/// characters (Unicode's Cc and Cf: bidirectional controls, zero-width characters, tags), other line and paragraph ends,
-/// spaces other than U+0020, and unassigned code points.
+/// characters (Unicode's Cc and Cf: bidirectional controls, zero-width characters, tags), other line and paragraph
+/// ends, spaces other than U+0020, and unassigned code points.
 fn is_printable(letter: char) -> bool {
     if letter.is_ascii() {
         return matches!(letter, ' '..='~');
     }
-    // A character is printable if `Debug` of a string doesn't escape it: the standard library has a table of the current
-    // Unicode version. It is put after another letter, because a combining mark without one is escaped.
+    // A character is printable if `Debug` of a string doesn't escape it: the standard library has a table of the
+    // current Unicode version. It is put after another letter, because a combining mark without one is escaped.
     let mut buffer = [b'a'; 5];
     let length = letter.encode_utf8(&mut buffer[1..]).len();
     let text = str::from_utf8(&buffer[..=length]).unwrap_or_default();
     text.escape_debug().nth(1) == Some(letter)
 }
 
-/// The columns of a table for people. A column is as wide as its widest cell and never gets narrower, so that later rows
-/// are aligned with those that were printed before.
+/// The columns of a table for people. A column is as wide as its widest cell and never gets narrower, so that later
+/// rows are aligned with those that were printed before.
 #[derive(Debug, Clone)]
 pub struct Columns {
     /// The number of spaces between two columns.
@@ -102,8 +102,8 @@ impl Columns {
         }
     }
 
-    /// Formats rows as lines. Rows may have different numbers of cells. The last cell of a row doesn't affect the width of
-    /// its column.
+    /// Formats rows as lines. Rows may have different numbers of cells. The last cell of a row doesn't affect the width
+    /// of its column.
     pub fn lines(&mut self, rows: &[Vec<String>]) -> String {
         for row in rows {
             let count = row.len().saturating_sub(1);

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 
-/// A process in a record. The pid alone may have been reused by another process. With the start time and the boot id, it
-/// is unique as far as the resolution of the kernel's clock ticks (10 ms) allows. Callers for whom that isn't enough
+/// A process in a record. The pid alone may have been reused by another process. With the start time and the boot id,
+/// it is unique as far as the resolution of the kernel's clock ticks (10 ms) allows. Callers for whom that isn't enough
 /// compare a pidfd and the sandbox's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,7 +51,8 @@ impl Process {
     }
 
     /// Returns whether the process is alive, or may be. A zombie isn't: it has left its namespaces and keeps no mount.
-    /// But a process whose other threads run is alive, even if its first thread has ended (`pthread_exit(3)` in `main`).
+    /// But a process whose other threads run is alive, even if its first thread has ended (`pthread_exit(3)` in
+    /// `main`).
     ///
     /// A process in an unknown state counts as alive, because what is done after its end can't be undone.
     #[must_use]
@@ -207,8 +208,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// Parses the file as `proc_pid_stat(5)` describes it. The name of the command is in parentheses, and may contain any
-    /// byte, parentheses too.
+    /// Parses the file as `proc_pid_stat(5)` describes it. The name of the command is in parentheses, and may contain
+    /// any byte, parentheses too.
     fn parse(stat: &[u8]) -> Option<Self> {
         let close = stat.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;

@@ -26,8 +26,8 @@ pub struct VolumeRecord {
     pub users: Vec<User>,
 }
 
-/// The options that a superblock was created with. The kernel ignores other options of a later mount of the same device,
-/// so runcrust compares them and refuses such a mount.
+/// The options that a superblock was created with. The kernel ignores other options of a later mount of the same
+/// device, so runcrust compares them and refuses such a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superblock {
@@ -85,7 +85,8 @@ pub struct User {
     pub kind: UserKind,
     /// The id of the container or sandbox.
     pub id: String,
-    /// The id of the sandbox that the container belongs to. A sandbox, and a container without one, have their own id here.
+    /// The id of the sandbox that the container belongs to. A sandbox, and a container without one, have their own id
+    /// here.
     pub sandbox: String,
     /// The UID of the pod.
     pub pod_uid: String,
@@ -114,8 +115,8 @@ impl std::fmt::Display for User {
 }
 
 impl User {
-    /// Returns the owner of the volume for messages: `pod U (sandbox S)`, or `container C` for a container without a pod
-    /// (podman, docker, buildah, a plain bundle).
+    /// Returns the owner of the volume for messages: `pod U (sandbox S)`, or `container C` for a container without a
+    /// pod (podman, docker, buildah, a plain bundle).
     #[must_use]
     pub fn owner(&self) -> String {
         if self.is_in_a_pod() {
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn users_that_have_ended_are_removed_and_their_pods_from_prepared_for() {
+    fn ended_users_are_removed_with_their_pods() {
         let mut record = record();
         record.retain_live(|process| process.pid == 1);
         assert_eq!(record.users.len(), 1);
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_user_does_not_replace_a_container_with_the_same_id() {
+    fn a_pending_user_does_not_replace_its_container() {
         let mut record = record();
         record.add(user(UserKind::Container, "c", "pod-2", 7));
         record.add(user(UserKind::Pending, "c", "pod-2", 8));

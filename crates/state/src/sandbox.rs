@@ -6,8 +6,8 @@ use crate::process::Process;
 use crate::record::Version;
 use crate::target::Digest;
 
-/// The record of a pod's sandbox that was created with a `/.crust`. Its hook writes the record. The annotations of a later
-/// container only name the sandbox; the pod and the process are taken from this record.
+/// The record of a pod's sandbox that was created with a `/.crust`. Its hook writes the record. The annotations of a
+/// later container only name the sandbox; the pod and the process are taken from this record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxRecord {

@@ -49,8 +49,8 @@ pub enum StateError {
     },
 }
 
-/// The state directory, `/run/runcrust` unless configured otherwise. It belongs to root and has mode 0700. The directories
-/// in it are created when they are first needed.
+/// The state directory, `/run/runcrust` unless configured otherwise. It belongs to root and has mode 0700. The
+/// directories in it are created when they are first needed.
 #[derive(Debug)]
 pub struct StateDirectory {
     root: LazyDirectory,
@@ -142,7 +142,8 @@ impl StateDirectory {
         self.root.is_current()
     }
 
-    /// Returns whether the directory was opened and is on a file system in memory, so that no operation waits for a disk.
+    /// Returns whether the directory was opened and is on a file system in memory, so that no operation waits for a
+    /// disk.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.root.is_in_memory()
@@ -167,8 +168,8 @@ impl StateDirectory {
         lock.retire(&self.root.create()?.create_directory(LOCKS)?, name)
     }
 
-    /// Calls `visit` with each lock of a volume or a device and the path of its file, until it breaks. There is no limit
-    /// for their number. `visit` may retire the locks that it gets.
+    /// Calls `visit` with each lock of a volume or a device and the path of its file, until it breaks. There is no
+    /// limit for their number. `visit` may retire the locks that it gets.
     pub fn visit_locks(
         &self,
         mut visit: impl FnMut(LockName, PathBuf) -> ControlFlow<()>,
@@ -347,8 +348,8 @@ impl StateDirectory {
         self.write_device_volumes(device, &volumes)
     }
 
-    /// Removes a volume from the list of a device. Succeeds if it isn't in the list. A list of an earlier boot is removed
-    /// completely. The caller has to hold [`LockName::Owners`].
+    /// Removes a volume from the list of a device. Succeeds if it isn't in the list. A list of an earlier boot is
+    /// removed completely. The caller has to hold [`LockName::Owners`].
     pub fn remove_device_volume(
         &self,
         device: DeviceNumber,
@@ -403,9 +404,9 @@ impl StateDirectory {
         Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS_FILE))? > 0)
     }
 
-    /// Adds target paths to the index. Creates the index if it doesn't exist. The path of a volume has to be added before
-    /// the volume is staged, or else the volume isn't found where an engine has bind-mounted it to another path. The
-    /// caller has to hold [`LockName::Targets`].
+    /// Adds target paths to the index. Creates the index if it doesn't exist. The path of a volume has to be added
+    /// before the volume is staged, or else the volume isn't found where an engine has bind-mounted it to another path.
+    /// The caller has to hold [`LockName::Targets`].
     pub fn add_targets(&self, targets: &[TargetLookup<'_>]) -> Result<(), StateError> {
         let found = self.index()?;
         let mut is_changed = found.is_none();
@@ -419,8 +420,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Removes a path from the index, but not its resolved form, which may be another volume's. Succeeds if the path isn't
-    /// in the index. The caller has to hold [`LockName::Targets`].
+    /// Removes a path from the index, but not its resolved form, which may be another volume's. Succeeds if the path
+    /// isn't in the index. The caller has to hold [`LockName::Targets`].
     pub fn remove_target(&self, path: &TargetPath) -> Result<(), StateError> {
         let mut index = self.targets()?;
         if index.remove(path) {
@@ -573,11 +574,7 @@ mod tests {
         );
         let versions = state.owner_list_versions().unwrap();
         state.add_device_volume(device, &two).unwrap();
-        assert_eq!(
-            state.owner_list_versions().unwrap(),
-            versions,
-            "unchanged"
-        );
+        assert_eq!(state.owner_list_versions().unwrap(), versions, "unchanged");
         state.remove_device_volume(device, &one).unwrap();
         assert_ne!(state.owner_list_versions().unwrap(), versions);
         state.remove_device_volume(device, &one).unwrap();

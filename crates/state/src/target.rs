@@ -40,8 +40,8 @@ pub enum TargetPathError {
 
 /// A normalised absolute path: without `//`, `/./`, a trailing `/`, `..` and NUL. It need not be UTF-8.
 ///
-/// The name of a volume's entry is the digest of this path (KEP-2857, "Overview of Interactions"). So the writer and the
-/// reader of the crust directory have to normalise in the same way.
+/// The name of a volume's entry is the digest of this path (KEP-2857, "Overview of Interactions"). So the writer and
+/// the reader of the crust directory have to normalise in the same way.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetPath(Vec<u8>);
 
@@ -143,7 +143,8 @@ impl fmt::Debug for TargetPath {
     }
 }
 
-/// Formats the path for messages and logs: characters that aren't printable are escaped. Programs get [`Self::as_path`].
+/// Formats the path for messages and logs: characters that aren't printable are escaped. Programs get
+/// [`Self::as_path`].
 impl fmt::Display for TargetPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(&printable(&self.as_path().to_string_lossy()))

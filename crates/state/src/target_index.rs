@@ -88,8 +88,8 @@ impl TargetIndex {
         before != (self.file_systems.len(), self.non_csi_paths.len())
     }
 
-    /// Returns whether a path is among the indexed ones. The bytes are compared: a comparison by components would be most
-    /// of the cost of a stage.
+    /// Returns whether a path is among the indexed ones. The bytes are compared: a comparison by components would be
+    /// most of the cost of a stage.
     fn lists(&self, path: &TargetPath) -> bool {
         let path = path.as_path().as_os_str();
         let mut paths = self.non_csi_paths.iter();

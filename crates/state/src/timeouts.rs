@@ -9,8 +9,8 @@ const KUBELET_SANDBOX: Duration = Duration::from_secs(240);
 /// Kubelet's timeout of CRI's `CreateContainer`.
 const KUBELET_CONTAINER: Duration = Duration::from_secs(120);
 
-/// The timeout of runcrust's own part of a create, before it execs the delegate. The volumes of a sandbox are mounted by
-/// its hook, and so not part of this.
+/// The timeout of runcrust's own part of a create, before it execs the delegate. The volumes of a sandbox are mounted
+/// by its hook, and so not part of this.
 pub const CREATE: Duration = Duration::from_secs(110);
 
 /// The timeouts of a hook.

@@ -35,7 +35,11 @@ pub(super) fn reserve_growth(
 
 /// Returns the growth of the crust directory by a stage: the number of the volume's entries if it is new, and for each
 /// entry the bytes by which it is longer than the replaced one.
-fn growth(entries: u64, present: &Result<Option<Volume>, EntryError>, info: &MountInfo) -> EntryUsage {
+fn growth(
+    entries: u64,
+    present: &Result<Option<Volume>, EntryError>,
+    info: &MountInfo,
+) -> EntryUsage {
     let replaced = match present {
         Ok(Some(volume)) if !volume.is_kata_layout() => size(volume.info()),
         // Kata's layout isn't counted, and the size of an unreadable entry is unknown.

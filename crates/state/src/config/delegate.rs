@@ -13,8 +13,8 @@ use super::{ConfigError, parse};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DelegateKind {
-    /// runc, which parses its command line with urfave/cli: v1 up to runc 1.5.0-rc.1, v3 on its main branch since spring
-    /// 2026.
+    /// runc, which parses its command line with urfave/cli: v1 up to runc 1.5.0-rc.1, v3 on its main branch since
+    /// spring 2026.
     Runc,
     /// crun, which parses its command line with argp, on top of `getopt_long`.
     Crun,
@@ -42,8 +42,8 @@ impl DelegateKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns the kind by the name of the delegate's file. It is runc for names that match no other kind. The caller has
-    /// to resolve symbolic links.
+    /// Returns the kind by the name of the delegate's file. It is runc for names that match no other kind. The caller
+    /// has to resolve symbolic links.
     #[must_use]
     pub fn from_file_name(path: &Path) -> Self {
         let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_and_the_delegate_are_parsed_whatever_the_other_keys() {
+    fn the_kind_is_parsed_despite_errors_in_other_keys() {
         let settings = |path: &str, kind| DelegateSettings {
             path: Some(path.into()),
             kind,

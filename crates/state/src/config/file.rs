@@ -12,15 +12,15 @@ use crust_blockfs::bounded;
 /// The size limit of a configuration file in bytes.
 pub(super) const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads the text of a configuration file. Returns `None` if the file doesn't exist. Fails if others than root can change
-/// the file or what its path leads to.
+/// Reads the text of a configuration file. Returns `None` if the file doesn't exist. Fails if others than root can
+/// change the file or what its path leads to.
 pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let failed = |source| ConfigError::Read {
         path: path.to_owned(),
         source,
     };
-    // Many nodes don't have the directory. One call shows that, while resolving the path takes several. A directory that
-    // exists is checked below even if the file doesn't exist, because others could have removed the file.
+    // Many nodes don't have the directory. One call shows that, while resolving the path takes several. A directory
+    // that exists is checked below even if the file doesn't exist, because others could have removed the file.
     let directory = path.parent().unwrap_or(path);
     if matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
     {

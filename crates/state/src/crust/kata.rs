@@ -110,8 +110,8 @@ impl KataDirectory {
         Ok(None)
     }
 
-    /// Removes the entry of a path, as Kata's `direct-volume remove` does. If the path has none, removes the entry whose
-    /// target path resolves to it.
+    /// Removes the entry of a path, as Kata's `direct-volume remove` does. If the path has none, removes the entry
+    /// whose target path resolves to it.
     pub(super) fn remove(&self, target: &TargetPath) -> Result<(), FileError> {
         let mut paths = vec![target.clone()];
         if matches!(self.entry_named_after(target), Ok(None)) {

@@ -114,8 +114,8 @@ impl<'a> Staging<'a> {
     }
 }
 
-/// Removes a pending resize that was requested for another device. A `resize.json` that can't be parsed is kept, and the
-/// next mount fails because of it.
+/// Removes a pending resize that was requested for another device. A `resize.json` that can't be parsed is kept, and
+/// the next mount fails because of it.
 fn remove_resize_of_other_device(entry: &Directory, device: &Path) -> Result<(), FileError> {
     let Ok(Some(bytes)) = entry.read(RESIZE_FILE) else {
         return Ok(());

@@ -182,8 +182,8 @@ impl CrustDirectory {
         Ok(again.find(|it| it.digest == found.digest))
     }
 
-    /// Removes all entries of a volume that was found in the crust directory. The caller has to hold its lock. The entry
-    /// of the target path is removed first, so that the volume isn't staged any more after a crash in between.
+    /// Removes all entries of a volume that was found in the crust directory. The caller has to hold its lock. The
+    /// entry of the target path is removed first, so that the volume isn't staged any more after a crash in between.
     pub fn remove(&self, found: &SurveyedVolume) -> Result<(), FileError> {
         let mut entries = found.entries.iter();
         entries.try_for_each(|entry| self.root.remove_directory(&entry.name))

@@ -560,7 +560,7 @@ fn there_may_be_more_entries_than_open_files() {
 }
 
 #[test]
-fn an_unreadable_resize_record_is_an_error_until_it_is_replaced() {
+fn an_unreadable_resize_is_an_error_until_replaced() {
     let node = TestNode::new();
     let target = node.stage("data/pods/a");
     let volume = node.crust.volume(&target).unwrap().unwrap();

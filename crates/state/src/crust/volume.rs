@@ -158,9 +158,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Records which part of the target path exists now, unless the record is as good already. More of the path may exist
-    /// when the volume is used than when it was staged, because some drivers create the directory after staging. Stagers
-    /// other than `crust_ops` may have recorded nothing.
+    /// Records which part of the target path exists now, unless the record is as good already. More of the path may
+    /// exist when the volume is used than when it was staged, because some drivers create the directory after staging.
+    /// Stagers other than `crust_ops` may have recorded nothing.
     pub fn record_presence(&self) -> Result<(), EntryError> {
         let Ok(now) = self.target.presence() else {
             return Ok(());

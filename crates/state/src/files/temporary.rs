@@ -124,8 +124,8 @@ impl Directory {
         }
     }
 
-    /// Examines a file with a temporary name. Returns `None` if it doesn't exist any more, because it got its final name
-    /// or was removed, or if it is neither a file nor a directory.
+    /// Examines a file with a temporary name. Returns `None` if it doesn't exist any more, because it got its final
+    /// name or was removed, or if it is neither a file nor a directory.
     fn leftover(&self, name: String, maker: &Maker) -> Result<Option<Leftover<'_>>, FileError> {
         let Some(FileType::Directory | FileType::RegularFile) = file_type(self, &name)? else {
             return Ok(None);
@@ -162,8 +162,8 @@ fn file_type(directory: &Directory, name: &str) -> Result<Option<FileType>, File
 /// Decides whether a process still works on a temporary file.
 ///
 /// `lock` is the result of trying to lock the file. Its maker locks it right after creating it, so an unlocked file is
-/// either new or abandoned. The pid alone isn't enough: if no process has it, the maker may be in another pid namespace,
-/// and if one has it, it may be another process by now.
+/// either new or abandoned. The pid alone isn't enough: if no process has it, the maker may be in another pid
+/// namespace, and if one has it, it may be another process by now.
 fn maker_state(pid: u32, lock: Result<(), &Errno>, is_running: bool, age: Duration) -> MakerState {
     match (lock, is_running) {
         (Err(&Errno::WOULDBLOCK), _) => MakerState::InProgress,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unlocked_file_is_abandoned_if_it_is_old_or_its_maker_has_ended() {
+    fn an_unlocked_file_is_abandoned_if_old_or_without_maker() {
         use MakerState::{Abandoned, InProgress, Unknown};
         let (unlocked, long, now) = (Ok(()), ABANDONED_AGE * 2, Duration::ZERO);
         for (lock, is_running, age, expected) in [

@@ -35,7 +35,7 @@ fn files_are_private_to_root_and_replaced_atomically() {
 }
 
 #[test]
-fn files_and_directories_that_others_could_have_changed_are_refused() {
+fn files_that_others_could_have_changed_are_refused() {
     let (_guard, directory) = directory();
     let path = directory.path().to_owned();
     let file = |name: &str| path.join(name);

@@ -82,7 +82,8 @@ pub fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFil
     StagedChange { temp, action }.commit_synced()
 }
 
-/// Prepares a new file up to its last step, which fails if the file exists by then. Fails if the directory doesn't exist.
+/// Prepares a new file up to its last step, which fails if the file exists by then. Fails if the directory doesn't
+/// exist.
 pub fn stage_new_file(
     path: &Path,
     bytes: &[u8],
@@ -102,8 +103,8 @@ fn write_temp(path: &Path, bytes: &[u8], mode: u32) -> Result<Temp, ForeignFileE
     Ok(temp)
 }
 
-/// Removes the temporary files that killed writers of a file have left beside it. The caller has to hold a lock that all
-/// writers of the file take: the temporary file of a live writer would be removed too.
+/// Removes the temporary files that killed writers of a file have left beside it. The caller has to hold a lock that
+/// all writers of the file take: the temporary file of a live writer would be removed too.
 pub fn remove_leftovers(path: &Path) -> Result<(), ForeignFileError> {
     let (dir, name) = split(path)?;
     let dir_fd = match open(dir) {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_change_leaves_the_file_and_its_directory_unchanged() {
+    fn a_dropped_change_leaves_the_directory_unchanged() {
         let (dir, path) = temporary_file_path();
         drop(stage_new_file(&path, b"new", 0o644).unwrap());
         assert!(names(dir.path()).is_empty());

@@ -158,8 +158,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns a boolean of the metadata; false if it is missing. It may be a string, because Kata's metadata is a map of
-    /// strings.
+    /// Returns a boolean of the metadata; false if it is missing. It may be a string, because Kata's metadata is a map
+    /// of strings.
     fn flag(&self, field: &'static str) -> Result<bool, InfoError> {
         match self.metadata(field) {
             None => Ok(false),
@@ -189,9 +189,9 @@ impl<'a> Fields<'a> {
 impl MountInfo {
     /// Parses the file of a volume that a driver staged for Kata.
     ///
-    /// Of the metadata, only the keys that Kata defines are read. The others are attributes of the volume that the driver
-    /// passed on. They come from the author of the volume or, for an inline volume, from the author of the pod. So
-    /// `deviceNode`, which gives containers the block device, can't be requested there.
+    /// Of the metadata, only the keys that Kata defines are read. The others are attributes of the volume that the
+    /// driver passed on. They come from the author of the volume or, for an inline volume, from the author of the pod.
+    /// So `deviceNode`, which gives containers the block device, can't be requested there.
     pub fn parse_kata(bytes: &[u8]) -> Result<Self, InfoError> {
         let mut document: Value = serde_json::from_slice(bytes)?;
         if let Some(Value::Object(metadata)) = document.get_mut("metadata") {
@@ -201,7 +201,8 @@ impl MountInfo {
         decode(document)
     }
 
-    /// Returns whether the file of the other layout describes the same volume, as far as Kata's format can express that.
+    /// Returns whether the file of the other layout describes the same volume, as far as Kata's format can express
+    /// that.
     #[must_use]
     pub fn agrees_with(&self, other: &Self) -> bool {
         self.as_kata_info() == other.as_kata_info()
@@ -221,8 +222,9 @@ impl MountInfo {
     }
 }
 
-/// Refuses requests for operations of Kata's guest: to encrypt the volume, or to create a file system on it. If they were
-/// ignored, unencrypted data would be written to the device, or old data would be visible on a volume that has to be empty.
+/// Refuses requests for operations of Kata's guest: to encrypt the volume, or to create a file system on it. If they
+/// were ignored, unencrypted data would be written to the device, or old data would be visible on a volume that has to
+/// be empty.
 fn refuse_unsupported(metadata: &Map<String, Value>) -> Result<(), InfoError> {
     let refused = |field, what: &str| {
         let reason = format!("{what} isn't supported");

@@ -1,5 +1,5 @@
-//! A tracing subscriber that writes events as lines to a file. It replaces the crate `tracing-subscriber`, whose support
-//! for spans, filters and threads would be half of the binary of a program that starts with every container
+//! A tracing subscriber that writes events as lines to a file. It replaces the crate `tracing-subscriber`, whose
+//! support for spans, filters and threads would be half of the binary of a program that starts with every container
 //! (docs/performance.md). runcrust has no spans.
 
 use std::fmt::{self, Debug, Write as _};
@@ -14,8 +14,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::printable::printable;
 
-/// Writes each event of level [`Level::INFO`] or higher as a line. Each line is one write(2), because other processes may
-/// have the file open.
+/// Writes each event of level [`Level::INFO`] or higher as a line. Each line is one write(2), because other processes
+/// may have the file open.
 #[derive(Debug)]
 pub(super) struct FileSubscriber(pub(super) File);
 
@@ -44,8 +44,8 @@ impl Subscriber for FileSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Formats an event: `<RFC 3339>  WARN crust_volume: message key=value`. Of the target it has only the crate, because the
-/// names of modules change.
+/// Formats an event: `<RFC 3339>  WARN crust_volume: message key=value`. Of the target it has only the crate, because
+/// the names of modules change.
 fn line(event: &Event<'_>, now: SystemTime) -> String {
     let metadata = event.metadata();
     let target = metadata.target();

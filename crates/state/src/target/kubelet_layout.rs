@@ -1,5 +1,5 @@
-//! The parts of a target path in kubelet's directory layout: the kubelet directory, the pod and the CSI volume. Also the
-//! bind mounts that a stock kubelet makes for subPaths before it creates a container.
+//! The parts of a target path in kubelet's directory layout: the kubelet directory, the pod and the CSI volume. Also
+//! the bind mounts that a stock kubelet makes for subPaths before it creates a container.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -58,8 +58,8 @@ impl TargetPath {
         }
     }
 
-    /// Looks the path up in the kernel's cache alone, without waiting for a disk or a file server. Returns `None` if the
-    /// path isn't cached or has symbolic links.
+    /// Looks the path up in the kernel's cache alone, without waiting for a disk or a file server. Returns `None` if
+    /// the path isn't cached or has symbolic links.
     #[must_use]
     pub fn look_up_cached(&self) -> Option<TargetLookup<'_>> {
         let link_free = self.link_free(|part| openat2::open_cached(part, NO_LINKS))?;

@@ -113,7 +113,7 @@ fn a_volume_is_found_only_if_katas_layout_is_configured() {
 }
 
 #[test]
-fn a_volume_behind_a_link_to_the_kubelet_directory_is_found_by_both_paths() {
+fn a_volume_behind_a_kubelet_link_is_found_by_both_paths() {
     let node = TestNode::new(true);
     let (given, resolved) = (node.target("kubelet/pods/a"), node.target("data/pods/a"));
     node.add(&given, INFO);
