@@ -48,8 +48,8 @@ const fn hint(code: Code) -> &'static str {
     }
 }
 
-/// The client of a container runtime. It connects with the first call, and again after the runtime was restarted. Clones
-/// share the connection.
+/// The client of a container runtime. It connects with the first call, and again after the runtime was restarted.
+/// Clones share the connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Cri {
     socket: PathBuf,

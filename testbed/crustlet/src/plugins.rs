@@ -74,8 +74,8 @@ impl Drivers {
         self.0.changes.subscribe()
     }
 
-    /// Registers and unregisters drivers as their sockets appear and disappear in a directory, as kubelet's plugin watcher
-    /// does. Never returns.
+    /// Registers and unregisters drivers as their sockets appear and disappear in a directory, as kubelet's plugin
+    /// watcher does. Never returns.
     pub(crate) async fn watch(self, registry: PathBuf) {
         Watcher::new(self, registry).run().await;
     }

@@ -88,8 +88,8 @@ impl ManifestDirectories {
     /// Reads the directories. `removed` are files that crustlet has removed itself.
     ///
     /// A file that can't be read any more keeps its last contents, so that no pod ends while a file is being written. A
-    /// file that is gone or empty, or lacks an object that it had, also keeps its last contents at first, because editors
-    /// write files in this way. The loss is accepted after a delay.
+    /// file that is gone or empty, or lacks an object that it had, also keeps its last contents at first, because
+    /// editors write files in this way. The loss is accepted after a delay.
     pub(crate) fn read(&mut self, removed: &[PathBuf], now: Instant) -> LoadedManifests {
         let mut loaded = LoadedManifests::default();
         for directory in &mut self.directories {
@@ -137,12 +137,12 @@ impl ManifestDirectories {
 
 impl Directory {
     fn read(&mut self, loaded: &mut LoadedManifests, now: Instant) {
-        let names = match self.list() {
-            Ok(names) => names,
+        let paths = match self.list() {
+            Ok(paths) => paths,
             // The known files still count: the directory may be being replaced, or may have been unmounted.
             Err(reason) => return loaded.errors.push(error(&self.path, reason)),
         };
-        for path in names {
+        for path in paths {
             self.files.entry(path).or_default();
         }
         let mut retry_after = loaded.retry_after;

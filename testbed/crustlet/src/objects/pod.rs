@@ -132,8 +132,8 @@ impl Pod {
         self.name == existing.name && self.spec == existing.spec
     }
 
-    /// Returns whether this pod may replace an existing one that hasn't started: volumes may become deferred (KEP-2857),
-    /// and the metadata may change.
+    /// Returns whether this pod may replace an existing one that hasn't started: volumes may become deferred
+    /// (KEP-2857), and the metadata may change.
     pub(crate) fn may_replace(&self, existing: &Self) -> bool {
         self.has_same_spec(existing) && self.deferred.is_superset(&existing.deferred)
     }

@@ -72,7 +72,7 @@ pub(crate) async fn publish(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        // A guess, which is replaced if the driver decides otherwise.
+        // The mounter so far. It is replaced if the driver's response says otherwise.
         if publish.defer_fs_ops {
             Mounter::Deferred
         } else {
@@ -180,13 +180,13 @@ async fn undo_host_mount(
         defer_fs_ops: false,
     };
     let unpublished = driver.call(request).await;
-    let has_no_effect = unpublished.is_ok() && is_new;
+    let was_undone = unpublished.is_ok() && is_new;
     let error = OperationError::NotDeferred {
         driver: data.id().driver,
         target: target.clone(),
         unpublish: unpublished.err().map(Box::new),
     };
-    if has_no_effect {
+    if was_undone {
         let (directory, target) = (directory.clone(), target);
         if blocking(move || directories::remove_volume_dir(&directory, &target))
             .await
@@ -250,7 +250,8 @@ pub(crate) async fn unpublish(
     let binds = layout.subpaths(pod).join(directory);
     blocking(move || subpath::unbind(&binds)).await?;
     let is_deferred = publication.mounter == Mounter::Deferred;
-    // If the driver lacks the capability now (KEP-2857, story 5), it isn't deferred: the runtime cleans up after the pod.
+    // A driver that lacks the capability now (KEP-2857, story 5) is called without `defer_fs_ops`: the runtime cleans
+    // up after the pod.
     let defer_fs_ops = is_deferred && driver.node_capabilities().await?.has(Rpc::DeferFsOps);
     let target = layout.target(pod, directory);
     let request = NodeUnpublishVolumeRequest {

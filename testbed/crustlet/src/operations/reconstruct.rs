@@ -229,9 +229,9 @@ fn read_data(directory: &Path) -> Result<VolumeData, String> {
     }
 }
 
-/// Unmounts and removes a volume's directory without a record, whatever is mounted (KEP-3756, "Proposed
-/// `VolumeManager` startup", forced cleanup). The driver isn't called: unstaging needs the volume's handle, and the path
-/// contains only its digest.
+/// Unmounts and removes a volume's directory without a record, whatever is mounted (KEP-3756, "Proposed `VolumeManager`
+/// startup", forced cleanup). The driver isn't called: unstaging needs the volume's handle, and the path contains only
+/// its digest.
 pub(crate) fn force_cleanup(
     layout: &RootDirLayout,
     unreadable: &UnreadableVolume,

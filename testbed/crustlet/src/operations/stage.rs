@@ -25,7 +25,7 @@ pub(crate) async fn stage(
         .node_capabilities()
         .await
         .map_err(FailedOperation::without_effect)?;
-    // The first mount that the driver can publish is staged: another pod may mount the volume in another way.
+    // Uses the first mount that the driver can publish. The options of other pods may need capabilities that it lacks.
     let publishable =
         |mount| PublishOptions::new(mount, &capabilities).map(|publish| (mount, publish));
     let mut all = mounts.iter().map(publishable);

@@ -130,9 +130,9 @@ struct PlannedWrite {
     write: Option<(PathBuf, Value)>,
 }
 
-/// Applies manifests. A new object gets a file of its own in the directory; an existing one is replaced in its file. All
-/// objects are checked before the first is written. `uid` generates the UIDs of new pods, and `now` is their creation
-/// time.
+/// Applies manifests. A new object gets a file of its own in the directory; an existing one is replaced in its file.
+/// All objects are checked before the first is written. `uid` generates the UIDs of new pods, and `now` is their
+/// creation time.
 pub(crate) fn apply(
     directory: &Path,
     current: CurrentState<'_>,

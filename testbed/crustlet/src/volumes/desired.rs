@@ -73,8 +73,8 @@ pub(crate) struct DesiredState {
 
 impl DesiredState {
     /// Returns the volumes of pods that are to run or haven't ended yet. A volume for one pod at a time stays with its
-    /// holder; without a holder, it goes to the pod whose name is first. A pod that has a volume in the `previous` state
-    /// keeps it when the claim is deleted.
+    /// holder; without a holder, it goes to the pod whose name is first. A pod that has a volume in the `previous`
+    /// state keeps it when the claim is deleted.
     pub(crate) fn new(
         objects: &Objects,
         pods: &[Arc<Pod>],

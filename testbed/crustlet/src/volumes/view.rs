@@ -25,8 +25,8 @@ pub(crate) struct VolumeView {
 /// The name of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
-    /// The name of the `PersistentVolume`, or that of the inline volume in the pod. Several pods may have inline volumes
-    /// with the same name.
+    /// The name of the `PersistentVolume`, or that of the inline volume in the pod. Several pods may have inline
+    /// volumes with the same name.
     pub(crate) name: String,
 }
 
