@@ -353,7 +353,7 @@ impl Agent {
                 objects: &self.objects,
                 pods: &self.pods,
                 unreadable_directories: &unreadable_directories,
-                // A volume without a claim may still be mounted, which only the disk shows.
+                // Until the disk has been read, a volume whose claim is gone may still be mounted.
                 is_complete: is_complete && self.reconstruction.is_done(),
             };
             let (is_changed, pause) = self.claims.reconcile(inputs, &mut self.volumes, now);

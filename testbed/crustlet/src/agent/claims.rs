@@ -191,7 +191,7 @@ impl Claims {
                 return false;
             }
             ClaimStep::Create(it) => (DriverCall::Create(it), None),
-            // A pod wants the volume, but isn't part of the actual state yet.
+            // A pod wants the volume, but the actual state doesn't have it yet.
             ClaimStep::Delete(it) if volumes.is_desired(&it.id()) => return false,
             ClaimStep::Delete(it) => (DriverCall::Delete(it), None),
             ClaimStep::ControllerExpand(it) => {

@@ -65,8 +65,8 @@ impl Reconstruction {
         volumes: &mut Volumes,
         found: ReconstructedState,
     ) {
-        let whole = found.published.len() + found.staged.len();
-        for _ in 0..whole {
+        let count = found.published.len() + found.staged.len();
+        for _ in 0..count {
             context.metrics.reconstructed(true);
         }
         for volume in &found.unreadable {
@@ -82,9 +82,9 @@ impl Reconstruction {
         let pods = found.pods.into_iter();
         self.pods
             .extend(pods.map(|ReconstructedPod { uid, recorded }| (uid, recorded.map(Arc::new))));
-        if whole > 0 {
+        if count > 0 {
             tracing::info!(
-                "{whole} volumes were found on the disk; whether they are mounted is uncertain"
+                "{count} volumes were found on the disk; whether they are mounted is uncertain"
             );
         }
     }
@@ -152,21 +152,21 @@ impl Reconstruction {
                 }
             }
         }
-        for mut volume in std::mem::take(&mut self.pending) {
-            let certainty = volumes.certainty_of(&volume.volume);
-            if volume.is_known(certainty) {
+        for mut cleanup in std::mem::take(&mut self.pending) {
+            let certainty = volumes.certainty_of(&cleanup.volume);
+            if cleanup.is_known(certainty) {
                 continue;
             }
-            let is_needed = volumes.needs(&volume.volume);
+            let is_needed = volumes.needs(&cleanup.volume);
             if !is_needed {
-                volume.add_as_uncertain(volumes);
+                cleanup.add_as_uncertain(volumes);
             }
-            let pod = volume.volume.pod.as_ref();
+            let pod = cleanup.volume.pod.as_ref();
             let is_in_use = |pod: &String| running.contains(pod) || volumes.is_being_published(pod);
-            if is_needed || pod.is_some_and(is_in_use) || volume.is_being_unpublished(volumes) {
-                self.pending.push(volume);
-            } else if !volume.clean_up(context) {
-                self.failed_cleanups.push(volume.volume.path);
+            if is_needed || pod.is_some_and(is_in_use) || cleanup.is_being_unpublished(volumes) {
+                self.pending.push(cleanup);
+            } else if !cleanup.clean_up(context) {
+                self.failed_cleanups.push(cleanup.volume.path);
             }
         }
         volumes.set_suspected(self.suspected());

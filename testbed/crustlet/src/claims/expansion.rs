@@ -272,10 +272,13 @@ impl<'o> BoundVolume<'o> {
         }
         let spec = self.volume.spec.clone().unwrap_or_default();
         let source = spec.csi.unwrap_or_default();
-        let knows = capabilities
+        let supports_single_node_modes = capabilities
             .controller
             .has(ControllerRpc::SingleNodeMultiWriter);
-        let access_mode = access_mode(&spec.access_modes.unwrap_or_default(), knows);
+        let access_mode = access_mode(
+            &spec.access_modes.unwrap_or_default(),
+            supports_single_node_modes,
+        );
         let capability = VolumeCapability {
             access_mode: Some(AccessMode {
                 mode: access_mode.into(),

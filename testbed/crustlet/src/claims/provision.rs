@@ -111,17 +111,18 @@ impl CreateVolume {
             claim: name,
             object: claim,
         };
-        let manifests = class.object.parameters.clone().unwrap_or_default();
-        let parameters = Parameters::of(&manifests, tokens).map_err(ProvisionError::Parameter)?;
+        let class_parameters = class.object.parameters.clone().unwrap_or_default();
+        let parameters =
+            Parameters::of(&class_parameters, tokens).map_err(ProvisionError::Parameter)?;
         let access_modes = spec
             .and_then(|it| it.access_modes.clone())
             .unwrap_or_default();
         let mount_options = class.object.mount_options.clone().unwrap_or_default();
-        let knows = capabilities.has(Rpc::SingleNodeMultiWriter);
+        let supports_single_node_modes = capabilities.has(Rpc::SingleNodeMultiWriter);
         // One capability for each access mode, as in external-provisioner: the driver has to support all of them.
         let capability = |access: &[String]| VolumeCapability {
             access_mode: Some(AccessMode {
-                mode: access_mode(access, knows).into(),
+                mode: access_mode(access, supports_single_node_modes).into(),
             }),
             access_type: Some(AccessType::Mount(MountVolume {
                 fs_type: parameters.fs_type.clone(),

@@ -44,8 +44,8 @@ impl DeleteVolume {
     /// Returns the event to emit after an error.
     pub(crate) fn failed(&self, reason: &str) -> Notice {
         let volume = Name::new("", &self.volume);
-        let of = (Kind::PersistentVolume, &volume);
-        Notice::new(EventType::Warning, of, FAILED, reason.to_owned())
+        let object = (Kind::PersistentVolume, &volume);
+        Notice::new(EventType::Warning, object, FAILED, reason.to_owned())
     }
 }
 
@@ -97,8 +97,8 @@ pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolum
         handle: source.volume_handle.clone(),
     };
     let notice = |kind, reason, message| {
-        let of = (Kind::PersistentVolume, &Name::new("", name));
-        Notice::new(kind, of, reason, message)
+        let object = (Kind::PersistentVolume, &Name::new("", name));
+        Notice::new(kind, object, reason, message)
     };
     if !is_released(inputs.records, volume) {
         let holder = claim_of(volume).filter(|_| is_deleted);

@@ -305,7 +305,10 @@ mod tests {
             "the request was taken back"
         );
         let modes = bound.access_modes.clone();
-        let grown = ClaimStatus::bound(Some(2 * GI), modes);
-        assert_eq!(status.with_progress(ExpansionProgress::Done(2 * GI)), grown);
+        let expanded = ClaimStatus::bound(Some(2 * GI), modes);
+        assert_eq!(
+            status.with_progress(ExpansionProgress::Done(2 * GI)),
+            expanded
+        );
     }
 }

@@ -4,7 +4,6 @@ mod binding;
 mod deletion;
 mod edits;
 mod expansion;
-
 mod provisioning;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
@@ -187,18 +186,18 @@ impl Fixture {
         })
     }
 
-    fn write(&mut self, write: RecordUpdate) {
+    fn write(&mut self, update: RecordUpdate) {
         self.uids += 1;
         let uid = format!("uid-{}", self.uids);
-        if let Some(record) = self.records.updated(&write, || uid, || NOW.to_owned()) {
-            self.records.insert(write.kind, write.name, record);
+        if let Some(record) = self.records.updated(&update, || uid, || NOW.to_owned()) {
+            self.records.insert(update.kind, update.name, record);
         }
-        self.notices.extend(write.notice);
+        self.notices.extend(update.notice);
     }
 
-    fn write_all(&mut self, writes: Vec<RecordUpdate>) {
-        for write in writes {
-            self.write(write);
+    fn write_all(&mut self, updates: Vec<RecordUpdate>) {
+        for update in updates {
+            self.write(update);
         }
     }
 
@@ -225,7 +224,7 @@ impl Fixture {
             }
             for step in steps {
                 match step {
-                    ClaimStep::Update(write) => self.write(*write),
+                    ClaimStep::Update(update) => self.write(*update),
                     ClaimStep::RemoveManifest(_) => self.delete_claim(),
                     step => self.forget(&step),
                 }
@@ -292,16 +291,16 @@ impl Fixture {
         self.write(volume_record);
     }
 
-    fn grow(&mut self) -> Box<ControllerExpand> {
+    fn controller_expand(&mut self) -> Box<ControllerExpand> {
         match self.only_step() {
-            ClaimStep::ControllerExpand(grow) => grow,
+            ClaimStep::ControllerExpand(call) => call,
             step => panic!("{step:?}"),
         }
     }
 
-    fn grow_on_node(&mut self) -> Box<NodeExpand> {
+    fn node_expand(&mut self) -> Box<NodeExpand> {
         match self.only_step() {
-            ClaimStep::NodeExpand(grow) => grow,
+            ClaimStep::NodeExpand(call) => call,
             step => panic!("{step:?}"),
         }
     }

@@ -364,8 +364,8 @@ mod tests {
     #[test]
     fn recorded_pod_state_is_read_and_the_rest_has_kubelets_defaults() {
         let mut first = sandbox("u", 0, true);
-        let notes = [(labels::GRACE, "5"), (labels::STARTED, "7000000000")];
-        first.annotations = notes
+        let annotations = [(labels::GRACE, "5"), (labels::STARTED, "7000000000")];
+        first.annotations = annotations
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
         let address = Some("10.0.0.7".to_owned());

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(
             capabilities.take_due(&names, true, later(2)),
             ["b"],
-            "its abilities are unknown"
+            "its capabilities are unknown"
         );
         // A driver that didn't answer is asked again only after its answer.
         capabilities.drivers_changed();

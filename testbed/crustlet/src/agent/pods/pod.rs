@@ -142,8 +142,8 @@ impl KnownPod {
 
     /// Returns the pod's name, as far as it is known.
     pub(crate) fn name(&self) -> Option<Name> {
-        let written = self.pod.as_ref().map(|it| it.name.clone());
-        written.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
+        let from_manifest = self.pod.as_ref().map(|it| it.name.clone());
+        from_manifest.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
     }
 
     /// Returns the name of the pod that has this UID now.
@@ -206,11 +206,11 @@ impl KnownPod {
 
     /// Returns how long the containers have to end.
     pub(super) fn grace(&self) -> Duration {
-        let written = self.pod.as_ref().map(|pod| {
+        let from_manifest = self.pod.as_ref().map(|pod| {
             let seconds = u64::try_from(pod.grace()).unwrap_or_default();
             Duration::from_secs(seconds)
         });
         let observed = || self.observed.as_ref().map(ObservedPod::grace);
-        written.or_else(observed).unwrap_or_default()
+        from_manifest.or_else(observed).unwrap_or_default()
     }
 }

@@ -82,7 +82,7 @@ fn a_claim_that_is_created_again_after_its_deletion_is_new() {
 /// The manifest that can't be read may say that the volume has to be kept.
 #[test]
 fn an_unreadable_manifest_stops_deletion_but_not_binding() {
-    let unreadable_manifest = "it waits until all manifests can be read: /m/a.yaml: no";
+    let unreadable_manifest = "waiting until all manifests can be read: /m/a.yaml: no";
     let mut fixture = Fixture::new(&[&claim_of_size("1Gi")]);
     fixture.unreadable_manifest = Some(unreadable_manifest);
     fixture.create();

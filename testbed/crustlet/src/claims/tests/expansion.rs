@@ -10,16 +10,16 @@ fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
     let mut fixture = Fixture::provisioned();
     fixture.take_reasons();
     fixture.apply(&[&claim_of_size("2Gi"), &pod("web", DATA)]);
-    let grow = fixture.grow();
-    assert_eq!(grow.request.volume_id, "handle-1");
-    let range = grow.request.capacity_range.expect("a range");
+    let call = fixture.controller_expand();
+    assert_eq!(call.request.volume_id, "handle-1");
+    let range = call.request.capacity_range.expect("a range");
     assert_eq!(range.required_bytes, 2 * GI);
-    fixture.write(grow.started());
+    fixture.write(call.started());
     let response = ControllerExpandVolumeResponse {
         capacity_bytes: 2 * GI,
         node_expansion_required: true,
     };
-    fixture.write_all(grow.succeeded(response));
+    fixture.write_all(call.succeeded(response));
     fixture.assert_settled();
     let claim = fixture.claim();
     assert_eq!(
@@ -29,15 +29,15 @@ fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
     assert_eq!(claim["status"]["capacity"]["storage"], "1Gi");
     assert_eq!(claim["status"]["allocatedResources"]["storage"], "2Gi");
     fixture.mount(Mounter::Deferred);
-    let grow = fixture.grow_on_node();
+    let call = fixture.node_expand();
     assert_eq!(
-        (grow.size, grow.mounter, grow.pod.as_str()),
+        (call.size, call.mounter, call.pod.as_str()),
         (2 * GI, Mounter::Deferred, "web-uid")
     );
-    fixture.write(grow.started());
+    fixture.write(call.started());
     let state = &fixture.claim()["status"]["allocatedResourceStatuses"]["storage"];
     assert_eq!(state, "NodeResizeInProgress");
-    fixture.write(grow.succeeded());
+    fixture.write(call.succeeded());
     fixture.assert_settled();
     let expected =
         json!({"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}, "phase": "Bound"});
@@ -56,15 +56,15 @@ fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
 fn the_controller_is_called_again_if_only_one_record_was_written() {
     let mut fixture = Fixture::provisioned();
     fixture.apply(&[&claim_of_size("2Gi")]);
-    let grow = fixture.grow();
+    let call = fixture.controller_expand();
     let response = ControllerExpandVolumeResponse {
         capacity_bytes: 2 * GI,
         node_expansion_required: false,
     };
-    let writes = grow.succeeded(response);
-    fixture.write(writes[0].clone());
-    assert_eq!(fixture.grow().request, grow.request);
-    fixture.write_all(writes);
+    let updates = call.succeeded(response);
+    fixture.write(updates[0].clone());
+    assert_eq!(fixture.controller_expand().request, call.request);
+    fixture.write_all(updates);
     fixture.assert_settled();
     assert_eq!(fixture.claim()["status"]["capacity"]["storage"], "2Gi");
 }
@@ -79,8 +79,8 @@ fn a_deferred_volume_is_expanded_only_by_a_driver_that_defers() {
         capacity_bytes: 2 * GI,
         node_expansion_required: true,
     };
-    let writes = fixture.grow().succeeded(response);
-    fixture.write_all(writes);
+    let updates = fixture.controller_expand().succeeded(response);
+    fixture.write_all(updates);
     let all = fixture.drivers["csi.example"].clone();
     let mut downgraded = all.clone();
     downgraded.node = [Rpc::ExpandVolume].into_iter().collect();
@@ -91,11 +91,11 @@ fn a_deferred_volume_is_expanded_only_by_a_driver_that_defers() {
     let resize = "PersistentVolumeClaimNodeExpansionFailed";
     assert_eq!(fixture.claim()["status"]["resizeStatus"], resize);
     fixture.mount(Mounter::Driver);
-    assert_eq!(fixture.grow_on_node().mounter, Mounter::Driver);
+    assert_eq!(fixture.node_expand().mounter, Mounter::Driver);
     fixture.mount(Mounter::Deferred);
     fixture.drivers.insert("csi.example".to_owned(), all);
-    let grow = fixture.grow_on_node();
-    fixture.write(grow.started());
+    let call = fixture.node_expand();
+    fixture.write(call.started());
     assert_eq!(fixture.claim()["status"].get("resizeStatus"), None);
 }
 
@@ -103,10 +103,10 @@ fn a_deferred_volume_is_expanded_only_by_a_driver_that_defers() {
 fn a_failed_expansion_is_reported_and_the_request_can_be_taken_back() {
     let mut fixture = Fixture::provisioned();
     fixture.apply(&[&claim_of_size("2Gi")]);
-    let grow = fixture.grow();
+    let call = fixture.controller_expand();
     fixture.take_reasons();
-    fixture.write(grow.started());
-    fixture.write(grow.failed(Code::OutOfRange, "too large"));
+    fixture.write(call.started());
+    fixture.write(call.failed(Code::OutOfRange, "too large"));
     assert_eq!(fixture.take_reasons(), ["Resizing", "VolumeResizeFailed"]);
     let state = |fixture: &Fixture| {
         fixture.claim()["status"]["allocatedResourceStatuses"]["storage"].clone()
@@ -116,8 +116,8 @@ fn a_failed_expansion_is_reported_and_the_request_can_be_taken_back() {
         capacity_bytes: GI,
         node_expansion_required: false,
     };
-    let writes = grow.succeeded(small);
-    fixture.write_all(writes);
+    let updates = call.succeeded(small);
+    fixture.write_all(updates);
     assert_eq!(
         state(&fixture),
         "ControllerResizeInProgress",
@@ -132,7 +132,7 @@ fn a_failed_expansion_is_reported_and_the_request_can_be_taken_back() {
 fn the_service_with_the_capability_expands_the_volume() {
     let node: &[Rpc] = &[Rpc::ExpandVolume];
     let controller: &[ControllerRpc] = &[ControllerRpc::ExpandVolume];
-    let grown = |controller: &[ControllerRpc], node: &[Rpc], class: &str| {
+    let with_larger_claim = |controller: &[ControllerRpc], node: &[Rpc], class: &str| {
         let mut fixture = Fixture::provisioned();
         fixture.apply(&[&claim_of_size("2Gi"), class]);
         let capabilities = DriverCapabilities {
@@ -145,11 +145,17 @@ fn the_service_with_the_capability_expands_the_volume() {
         fixture.mount(Mounter::Driver);
         fixture
     };
-    let asked = grown(controller, &[], CLASS).grow().request.capacity_range;
+    let asked = with_larger_claim(controller, &[], CLASS)
+        .controller_expand()
+        .request
+        .capacity_range;
     assert_eq!(asked.expect("a range").required_bytes, 2 * GI);
     // Without the controller's capability the node does the whole expansion.
-    assert_eq!(grown(&[], node, CLASS).grow_on_node().size, 2 * GI);
-    let notice = grown(&[], &[], CLASS).only_waiting();
+    assert_eq!(
+        with_larger_claim(&[], node, CLASS).node_expand().size,
+        2 * GI
+    );
+    let notice = with_larger_claim(&[], &[], CLASS).only_waiting();
     assert!(
         notice
             .message
@@ -157,14 +163,14 @@ fn the_service_with_the_capability_expands_the_volume() {
         "{notice:?}"
     );
     let never = CLASS.replace("allowVolumeExpansion: true\n", "");
-    let notice = grown(controller, node, &never).only_waiting();
+    let notice = with_larger_claim(controller, node, &never).only_waiting();
     assert!(
         notice
             .message
             .contains("storageclass fast doesn't allow it"),
         "{notice:?}"
     );
-    let mut fixture = grown(controller, node, CLASS);
+    let mut fixture = with_larger_claim(controller, node, CLASS);
     fixture.drivers.clear();
     assert_eq!(fixture.only_waiting().reason, "ExternalExpanding");
 }
@@ -181,6 +187,6 @@ fn a_claim_may_request_more_while_its_volume_is_created() {
             .volume_record(response("handle-1", GI))
             .expect("a volume"),
     );
-    assert_eq!(fixture.grow().request.volume_id, "handle-1");
+    assert_eq!(fixture.controller_expand().request.volume_id, "handle-1");
     assert_eq!(fixture.claim()["status"]["phase"], "Bound");
 }

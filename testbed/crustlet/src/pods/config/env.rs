@@ -53,7 +53,7 @@ fn value(
     let reference = reference.ok_or("crustlet supports no valueFrom but fieldRef")?;
     field(pod, node, reference).ok_or_else(|| {
         format!(
-            "fieldRef {:?}: crustlet supports only metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], \\
+            "fieldRef {:?}: crustlet supports only metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], \
              spec.nodeName and spec.serviceAccountName",
             reference.field_path
         )

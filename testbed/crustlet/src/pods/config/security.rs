@@ -132,7 +132,7 @@ fn check_not_root(
 }
 
 fn namespaces(spec: &PodSpec) -> NamespaceOption {
-    let nodes_or = |is_nodes: Option<bool>, other: NamespaceMode| match is_nodes {
+    let node_or = |is_nodes: Option<bool>, other: NamespaceMode| match is_nodes {
         Some(true) => NamespaceMode::Node.into(),
         _ => other.into(),
     };
@@ -141,9 +141,9 @@ fn namespaces(spec: &PodSpec) -> NamespaceOption {
         _ => NamespaceMode::Container,
     };
     NamespaceOption {
-        network: nodes_or(spec.host_network, NamespaceMode::Pod),
-        pid: nodes_or(spec.host_pid, pid),
-        ipc: nodes_or(spec.host_ipc, NamespaceMode::Pod),
+        network: node_or(spec.host_network, NamespaceMode::Pod),
+        pid: node_or(spec.host_pid, pid),
+        ipc: node_or(spec.host_ipc, NamespaceMode::Pod),
         ..NamespaceOption::default()
     }
 }
