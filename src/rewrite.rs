@@ -1,4 +1,4 @@
-//! Rewrites a config by a plan, and restores it. A rewrite is a list of edits, with a record by which it is undone.
+//! Rewrites a config as planned, and restores it. A rewrite is a list of edits, and the data to undo them.
 
 mod container;
 #[cfg(feature = "fuzzing")]
@@ -24,23 +24,23 @@ pub(crate) use container::{ContainerVolumes, container};
 pub(crate) use sandbox::sandbox;
 pub(crate) use undo::{is_marked, is_rewritten, undo};
 
-/// The hook's name in its own arguments.
+/// `argv[0]` of the hooks.
 const PROGRAM: &str = "crust-mount-hook";
 
-/// The program that the hooks run, and its common arguments.
+/// The program that the added hooks run, and their common arguments.
 #[derive(Debug)]
 pub(crate) struct Hooks {
-    /// `crust-mount-hook`.
+    /// Path of `crust-mount-hook`.
     pub(crate) program: PathBuf,
-    /// The program that answers for volumes in use (KEP-2857: `runtime-cli`).
+    /// Path of the program that CSI drivers call about volumes in use (KEP-2857: `runtime-cli`).
     pub(crate) cli: PathBuf,
-    /// The configuration that was read.
+    /// Path of the configuration that was read; `None` for the defaults.
     pub(crate) config: Option<PathBuf>,
-    /// The delegate that will run them.
+    /// The delegate that runs the hooks.
     pub(crate) delegate: DelegateKind,
 }
 
-/// The bundle whose config is rewritten.
+/// The identity of a bundle in its record.
 #[derive(Debug, Clone)]
 pub(crate) struct RewrittenBundle {
     /// The config's real path.
@@ -49,7 +49,8 @@ pub(crate) struct RewrittenBundle {
     pub(crate) containers: Vec<String>,
 }
 
-/// Changes to a config, and what it takes to undo them. Serialised it is what the bundle's record would keep.
+/// Edits of a config, and the data to undo them. Its serialised form is the part of the bundle's record that describes
+/// the edits.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Rewrite {
     #[serde(skip)]
@@ -61,7 +62,8 @@ pub(crate) struct Rewrite {
 
 impl Rewrite {
     fn push(&mut self, array: ArrayPath, element: &impl Serialize) -> Result<()> {
-        let value = serde_json::to_value(element).context("config.json: new element")?;
+        let value =
+            serde_json::to_value(element).context("config.json: serialise a new element")?;
         self.edits.push(Edit::Push {
             array,
             json: value.to_string(),
@@ -73,26 +75,26 @@ impl Rewrite {
         Ok(())
     }
 
-    /// Returns the new text.
+    /// Returns the config's new text.
     pub(crate) fn text(&self, document: &Document<'_>) -> Result<Vec<u8>> {
         Ok(document.apply(&self.edits)?)
     }
 
-    /// Returns the new text, and the record of how the old one was.
+    /// Returns the config's new text, and the record to restore the old one.
     pub(crate) fn apply(
         self,
         document: &Document<'_>,
-        made: RewrittenBundle,
+        bundle: RewrittenBundle,
     ) -> Result<(Vec<u8>, BundleRecord)> {
         let text = self.text(document)?;
         let record = BundleRecord {
             version: Version,
-            containers: Containers(made.containers),
+            containers: Containers(bundle.containers),
             sources: self.sources,
             added: self.added,
             removed: self.removed,
-            location: ConfigLocation::of(&made.config),
-            config: made.config,
+            location: ConfigLocation::of(&bundle.config),
+            config: bundle.config,
             has_renamed_keys: false,
         };
         Ok((text, record))
@@ -109,10 +111,9 @@ impl Hooks {
             arguments.extend(["--volume", utf8(volume.as_path())?].map(str::to_owned));
         }
         let mut hook = HookBuilder::default().path(&self.program).args(arguments);
-        // Each hook ends by its own deadline, so the delegate's timeout is only a second line of
-        // defence: it ends a hook that sleeps in a system call past its deadline. runc does that
-        // reliably. crun 1.21 and 1.28 do not: with any hook `timeout` they fail 4 to 6 % of parallel
-        // creates, and some sleep for the whole timeout although the hook has ended.
+        // Each hook ends at its own deadline. The delegate's timeout only ends a hook that sleeps in a system call past
+        // its deadline. runc does that reliably. crun 1.21 and 1.28 don't: with any hook `timeout` they fail 4 to 6 % of
+        // parallel creates, and some creates sleep for the whole timeout although the hook has ended.
         if self.delegate == DelegateKind::Runc {
             hook = hook.timeout(i64::try_from(timeouts.delegate.as_secs())?);
         }
@@ -120,14 +121,14 @@ impl Hooks {
     }
 }
 
-/// Adds to a hook's arguments.
-fn arguments<const N: usize>(hook: &mut Hook, more: [&str; N]) {
+/// Adds arguments to a hook.
+fn add_arguments<const N: usize>(hook: &mut Hook, more: [&str; N]) {
     if let Some(arguments) = hook.args_mut() {
         arguments.extend(more.map(str::to_owned));
     }
 }
 
-/// A path as a config can hold it: JSON strings are UTF-8.
+/// Returns a path as text for the config. Fails if it isn't UTF-8, since JSON strings are.
 fn utf8(path: &Path) -> Result<&str> {
     path.to_str()
         .with_context(|| format!("{} isn't UTF-8", path.display()))

@@ -1,4 +1,4 @@
-//! Rewrites the config of a container with volumes: its mounts, and the block devices that it gets.
+//! Rewrites the config of a container with volumes: its mounts, its block devices and its hooks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,100 +13,114 @@ use oci_spec::runtime::{
     LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
 };
 
-use super::{Hooks, Rewrite, arguments, utf8};
+use super::{Hooks, Rewrite, add_arguments, utf8};
 use crate::oci::{ArrayPath, Document, Edit};
 use crate::plan::{ContainerPlan, PlannedMount};
 
-/// The needs of a container's volumes, and the container's root file system.
+/// The properties of a container's volumes, and the container's root file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerVolumes<'a> {
-    /// The needs of each volume.
-    pub(crate) needs: &'a [(TargetPath, VolumeProperties)],
-    /// The container's root file system on the host.
+    /// The properties of each volume.
+    pub(crate) properties: &'a [(TargetPath, VolumeProperties)],
+    /// Path of the container's root file system on the host.
     pub(crate) rootfs: &'a Path,
 }
 
-/// Gives a container's mounts another source each, and the options that keep the volume's attributes;
-/// they stay where they are, with the options that they have. With `mount_mode = "hook"` they are the
-/// hook's instead, and the container gets their devices.
+/// Plans the rewrite of a container's config. Each mount of a volume gets another source and the options that keep the
+/// volume's attributes, but keeps its index and its own options. With `mount_mode = "hook"` those mounts are removed, a
+/// hook makes them, and the container gets their devices.
 pub(crate) fn container(
     document: &Document<'_>,
     plan: &ContainerPlan,
-    known: ContainerVolumes<'_>,
+    volumes: ContainerVolumes<'_>,
     config: &Config,
     hooks: &Hooks,
 ) -> Result<Rewrite> {
     let mut rewrite = Rewrite::default();
     match plan.mount_mode() {
         MountMode::Bind => {
-            rewrite.replace_sources(document, plan, known, config)?;
-            rewrite.pass_devices(&asked_for(plan, known))?;
+            rewrite.replace_sources(document, plan, volumes, config)?;
+            rewrite.pass_devices(&requested_devices(plan, volumes))?;
         }
         MountMode::Hook => {
-            rewrite.take_out(document, plan)?;
-            rewrite.pass_devices(known.needs)?;
+            rewrite.remove_mounts(document, plan)?;
+            rewrite.pass_devices(volumes.properties)?;
         }
     }
-    let volumes: Vec<TargetPath> = plan.volumes().into_iter().cloned().collect();
+    let targets: Vec<TargetPath> = plan.volumes().into_iter().cloned().collect();
     rewrite.push(
         ArrayPath::CreateRuntimeHooks,
-        &hooks.hook("publish", &volumes, timeouts::RECORD)?,
+        &hooks.hook("publish", &targets, timeouts::RECORD)?,
     )?;
     if plan.mount_mode() == MountMode::Hook {
         let mut mount = hooks.hook("mount", &[], timeouts::CONTAINER)?;
-        let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(known.rootfs)?);
-        arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
+        let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(volumes.rootfs)?);
+        add_arguments(&mut mount, ["--cli", cli, "--rootfs", rootfs]);
         if let Some(label) = &plan.label {
-            arguments(&mut mount, ["--mount-label", label]);
+            add_arguments(&mut mount, ["--mount-label", label]);
         }
-        let needs = known.by_volume();
+        let properties = volumes.by_volume();
         for planned in &plan.mounts {
-            let need = needs.get(&planned.found.volume);
-            let only_reads = need.is_some_and(|need| need.read_only);
-            let told = hook_mount(planned, only_reads);
-            let told = serde_json::to_string(&told).context("hook's argument")?;
-            arguments(&mut mount, ["--mount", &told]);
+            let properties = properties.get(&planned.found.volume);
+            let only_reads = properties.is_some_and(|properties| properties.read_only);
+            let argument = hook_mount(planned, only_reads);
+            let argument =
+                serde_json::to_string(&argument).context("serialise the hook's --mount")?;
+            add_arguments(&mut mount, ["--mount", &argument]);
         }
         rewrite.push(ArrayPath::CreateContainerHooks, &mount)?;
     }
     rewrite.push(
         ArrayPath::PoststopHooks,
-        &hooks.hook("release", &volumes, timeouts::RECORD)?,
+        &hooks.hook("release", &targets, timeouts::RECORD)?,
     )?;
     Ok(rewrite)
 }
 
-/// The devices that the container is to have. One that it sees read-only it can't write to either.
-fn asked_for(
+/// Returns the volumes whose raw device the container is to get. The device is read-only if all the container's mounts of
+/// the volume are.
+fn requested_devices(
     plan: &ContainerPlan,
-    known: ContainerVolumes<'_>,
+    volumes: ContainerVolumes<'_>,
 ) -> Vec<(TargetPath, VolumeProperties)> {
-    let wanted = known.needs.iter().filter(|(_, need)| need.device_node);
+    let requested = volumes
+        .properties
+        .iter()
+        .filter(|(_, properties)| properties.device_node);
     let mounts = plan.by_volume();
-    let wanted = wanted.map(|(volume, need)| {
+    let requested = requested.map(|(volume, properties)| {
         let mut mounts = mounts.get(volume).into_iter().flatten();
         let sees_read_only = mounts.all(|mount| mount.read_only);
-        let read_only = need.read_only || sees_read_only;
-        (volume.clone(), VolumeProperties { read_only, ..*need })
+        let read_only = properties.read_only || sees_read_only;
+        (
+            volume.clone(),
+            VolumeProperties {
+                read_only,
+                ..*properties
+            },
+        )
     });
-    wanted.collect()
+    requested.collect()
 }
 
 impl<'a> ContainerVolumes<'a> {
     fn by_volume(&self) -> BTreeMap<&'a TargetPath, &'a VolumeProperties> {
-        let needs = self.needs.iter().map(|(volume, need)| (volume, need));
-        needs.collect()
+        let properties = self
+            .properties
+            .iter()
+            .map(|(volume, properties)| (volume, properties));
+        properties.collect()
     }
 }
 
-/// Returns the options that a mount of a volume is given beside its own: those that keep the volume's
-/// attributes, and `ro` where the pod only reads.
+/// Returns the options that are added to a mount of a volume: those that keep the volume's attributes, and `ro` if the
+/// pod may only read the volume.
 ///
-/// A bind with `rw` clears `ro` of what it binds (crun, and runc from 1.2 on). Of `rw` and `ro` the
-/// last one counts, and the recursive `rrw` gives way to `rro` alone.
-fn added_options(need: &VolumeProperties, planned: &PlannedMount) -> Vec<&'static str> {
-    let mut added = options::missing_bind_options(need.attributes, &planned.options);
-    if need.read_only && !planned.read_only {
+/// A bind with `rw` clears `ro` of its source (crun, and runc since 1.2). The last of `rw` and `ro` counts, and only `rro`
+/// overrides the recursive `rrw`.
+fn added_options(properties: &VolumeProperties, planned: &PlannedMount) -> Vec<&'static str> {
+    let mut added = options::missing_bind_options(properties.attributes, &planned.options);
+    if properties.read_only && !planned.read_only {
         added.push("ro");
         if planned.options.iter().any(|option| option == "rrw") {
             added.push("rro");
@@ -120,18 +134,18 @@ impl Rewrite {
         &mut self,
         document: &Document<'_>,
         plan: &ContainerPlan,
-        known: ContainerVolumes<'_>,
+        volumes: ContainerVolumes<'_>,
         config: &Config,
     ) -> Result<()> {
         let mounts = document.mounts()?;
-        let needs = known.by_volume();
+        let properties = volumes.by_volume();
         for planned in &plan.mounts {
             let attached = config.attach_directory().join(planned.index.to_string());
             let attached = utf8(&attached)?.to_owned();
             let mount = mounts.get(planned.index);
             let original = mount.and_then(|mount| mount.source_json);
-            let need = needs.get(&planned.found.volume);
-            let options = need.map(|need| added_options(need, planned));
+            let properties = properties.get(&planned.found.volume);
+            let options = properties.map(|properties| added_options(properties, planned));
             let options = options.unwrap_or_default();
             let all = mount.filter(|_| !options.is_empty());
             self.edits.push(Edit::ReplaceMountSource {
@@ -149,7 +163,7 @@ impl Rewrite {
         Ok(())
     }
 
-    fn take_out(&mut self, document: &Document<'_>, plan: &ContainerPlan) -> Result<()> {
+    fn remove_mounts(&mut self, document: &Document<'_>, plan: &ContainerPlan) -> Result<()> {
         let mounts = document.mounts()?;
         let planned = plan.mounts.iter().filter_map(|it| mounts.get(it.index));
         for mount in planned {
@@ -177,12 +191,12 @@ fn hook_mount(planned: &PlannedMount, only_reads: bool) -> HookMount {
 }
 
 impl Rewrite {
-    /// Adds the devices of volumes, each once.
+    /// Adds the device nodes and cgroup rules of volumes, once for each device.
     fn pass_devices<'n>(
         &mut self,
-        needs: impl IntoIterator<Item = &'n (TargetPath, VolumeProperties)>,
+        volumes: impl IntoIterator<Item = &'n (TargetPath, VolumeProperties)>,
     ) -> Result<()> {
-        for passed in devices(needs) {
+        for passed in devices(volumes) {
             self.push(ArrayPath::Devices, &passed.node()?)?;
             self.push(ArrayPath::DeviceRules, &passed.rule()?)?;
         }
@@ -192,25 +206,25 @@ impl Rewrite {
 
 /// A block device that the container gets.
 struct PassedDevice {
-    /// The short digest of the first volume on it.
+    /// Short digest of the first volume on the device.
     name: String,
     number: DeviceNumber,
-    /// Whether it is read-only for every volume on it.
+    /// Whether all volumes on the device are read-only.
     read_only: bool,
 }
 
-/// Returns each device once, however many volumes are on it.
+/// Returns the devices of volumes. A device that several volumes are on is returned once.
 fn devices<'n>(
-    needs: impl IntoIterator<Item = &'n (TargetPath, VolumeProperties)>,
+    volumes: impl IntoIterator<Item = &'n (TargetPath, VolumeProperties)>,
 ) -> Vec<PassedDevice> {
     let mut devices: Vec<PassedDevice> = Vec::new();
-    for (target, need) in needs {
-        match devices.iter_mut().find(|it| it.number == need.device) {
-            Some(passed) => passed.read_only &= need.read_only,
+    for (target, properties) in volumes {
+        match devices.iter_mut().find(|it| it.number == properties.device) {
+            Some(passed) => passed.read_only &= properties.read_only,
             None => devices.push(PassedDevice {
                 name: target.digest().short(),
-                number: need.device,
-                read_only: need.read_only,
+                number: properties.device,
+                read_only: properties.read_only,
             }),
         }
     }

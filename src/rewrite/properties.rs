@@ -1,4 +1,4 @@
-//! Properties that hold for every config that is rewritten: it changes only where it has to, and can be restored.
+//! Property tests of rewriting: a rewrite changes only what it has to, and can be undone.
 
 use std::path::{Path, PathBuf};
 
@@ -20,115 +20,115 @@ use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwn
 
 /// The kind of rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Becomes {
+enum RewriteKind {
     Sandbox,
-    /// Every n-th mount with a path as its source is a volume's.
+    /// One mount of `every` mounts with an absolute path as source is of a volume.
     Container {
-        way: MountMode,
+        mount_mode: MountMode,
         every: usize,
     },
 }
 
-const ALL: [Becomes; 4] = [
-    Becomes::Sandbox,
-    Becomes::Container {
-        way: MountMode::Bind,
+const ALL_KINDS: [RewriteKind; 4] = [
+    RewriteKind::Sandbox,
+    RewriteKind::Container {
+        mount_mode: MountMode::Bind,
         every: 1,
     },
-    Becomes::Container {
-        way: MountMode::Bind,
+    RewriteKind::Container {
+        mount_mode: MountMode::Bind,
         every: 2,
     },
-    Becomes::Container {
-        way: MountMode::Hook,
+    RewriteKind::Container {
+        mount_mode: MountMode::Hook,
         every: 2,
     },
 ];
 
-/// Panics where a property doesn't hold of the config `text`, which is this document, and this value where
-/// one can hold it.
+/// Checks all kinds of rewrites of a config. Panics if a property doesn't hold. `document` and `value` are the parsed
+/// `text`; `value` is `None` if the text has no single value.
 pub(crate) fn check(text: &[u8], document: &Document<'_>, value: Option<&Value>) {
-    for becomes in ALL {
-        can_be_undone(text, document, value, becomes);
+    for kind in ALL_KINDS {
+        check_undo(text, document, value, kind);
     }
 }
 
-fn can_be_undone(text: &[u8], document: &Document<'_>, value: Option<&Value>, becomes: Becomes) {
+fn check_undo(text: &[u8], document: &Document<'_>, value: Option<&Value>, kind: RewriteKind) {
     let config = Config::default();
-    let is_sandbox = becomes == Becomes::Sandbox;
-    // It is ours already.
+    let is_sandbox = kind == RewriteKind::Sandbox;
+    // Already rewritten.
     if is_rewritten(document, is_sandbox, &config) {
         return;
     }
-    if let Becomes::Container { every, .. } = becomes
+    if let RewriteKind::Container { every, .. } = kind
         && planned(document, every).is_some_and(|planned| planned.is_empty())
     {
-        // A plan has mounts.
+        // A plan always has mounts.
         return;
     }
     if document.mounts().is_err() {
-        // No plan comes of it.
+        // Planning fails.
         return;
     }
     let unreadable = |array| document.array(array).is_err();
     let is_unreadable = ArrayPath::ALL.into_iter().any(unreadable);
-    let Some((once, record)) = rewritten(document, becomes) else {
+    let Some((once, record)) = rewritten(document, kind) else {
         assert!(
             is_unreadable,
-            "{becomes:?}: it can be read, and not be rewritten"
+            "{kind:?}: a readable config can't be rewritten"
         );
         return;
     };
-    let after = Document::parse(&once).expect("what was written");
+    let after = Document::parse(&once).expect("a rewritten config is valid");
     assert!(is_rewritten(&after, is_sandbox, &config));
     if let Some(value) = value {
-        let after = parse_unambiguous(&once).expect("what was written");
-        assert_eq!(edited(value, &record, &after), after, "{becomes:?}");
+        let after = parse_unambiguous(&once).expect("a rewritten config is unambiguous");
+        assert_eq!(expected_value(value, &record, &after), after, "{kind:?}");
     }
     let edits = match undo(&after, &record, &config) {
         Ok(edits) => edits,
-        // No delegate takes such a config either.
+        // No delegate accepts such a config either.
         Err(_) if is_unreadable => return,
-        Err(error) => panic!("{becomes:?}: its own record: {error}"),
+        Err(error) => panic!("{kind:?}: undo by the rewrite's own record: {error}"),
     };
-    let back = after.apply(&edits).expect("what was read");
-    if was_all_there(document, value, &record) {
+    let back = after.apply(&edits).expect("the edits of an undo apply");
+    if had_all_arrays(document, value, &record) {
         let texts = [text, &back].map(String::from_utf8_lossy);
-        assert_eq!(texts[0], texts[1], "{becomes:?}");
+        assert_eq!(texts[0], texts[1], "{kind:?}");
     }
     if let Some(value) = value {
         let values =
-            [value.clone(), parse_unambiguous(&back).expect("as before")].map(without_nothing);
-        assert_eq!(values[0], values[1], "{becomes:?}");
+            [value.clone(), parse_unambiguous(&back).expect("as before")].map(without_empty);
+        assert_eq!(values[0], values[1], "{kind:?}");
     }
-    let document = Document::parse(&back).expect("what was written");
-    let (again, _) = rewritten(&document, becomes).expect("as before");
+    let document = Document::parse(&back).expect("a restored config is valid");
+    let (again, _) = rewritten(&document, kind).expect("the second rewrite works like the first");
     if record.removed.is_empty() {
         let texts = [&once, &again].map(|text| String::from_utf8_lossy(text));
-        assert_eq!(texts[0], texts[1], "{becomes:?}");
+        assert_eq!(texts[0], texts[1], "{kind:?}");
     } else {
         assert_eq!(
             parse_unambiguous(&once),
             parse_unambiguous(&again),
-            "{becomes:?}"
+            "{kind:?}"
         );
     }
 }
 
-/// The new text, and the record as it comes back from the disk.
-fn rewritten(document: &Document<'_>, becomes: Becomes) -> Option<(Vec<u8>, BundleRecord)> {
-    let made = RewrittenBundle {
+/// Returns the rewritten text, and the record as it is read back from the disk.
+fn rewritten(document: &Document<'_>, kind: RewriteKind) -> Option<(Vec<u8>, BundleRecord)> {
+    let bundle = RewrittenBundle {
         config: "/b/config.json".into(),
         containers: vec!["c".to_owned()],
     };
-    let (text, record) = rewrite(document, becomes)?.apply(document, made).ok()?;
+    let (text, record) = rewrite(document, kind)?.apply(document, bundle).ok()?;
     let written = serde_json::to_vec(&record).expect("a record is JSON");
-    let read = serde_json::from_slice(&written).expect("its own form");
+    let read = serde_json::from_slice(&written).expect("a written record can be read");
     assert_eq!(record, read);
     Some((text, read))
 }
 
-fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
+fn rewrite(document: &Document<'_>, kind: RewriteKind) -> Option<Rewrite> {
     let hooks = Hooks {
         program: "/usr/bin/crust-mount-hook".into(),
         cli: "/usr/bin/runcrust".into(),
@@ -136,8 +136,8 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
         delegate: DelegateKind::Runc,
     };
     let rootfs = Path::new("/b/rootfs");
-    let (way, every) = match becomes {
-        Becomes::Sandbox => {
+    let (mount_mode, every) = match kind {
+        RewriteKind::Sandbox => {
             let volumes = ["/a", "/a b", "/c"].map(|path| TargetPath::new(path).expect("a path"));
             let plan = SandboxPlan {
                 pod_uid: "u".into(),
@@ -147,10 +147,10 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
             };
             return sandbox(rootfs, &plan, &hooks).ok();
         }
-        Becomes::Container { way, every } => (way, every),
+        RewriteKind::Container { mount_mode, every } => (mount_mode, every),
     };
     let plan = ContainerPlan {
-        mounted_in: match way {
+        mounted_in: match mount_mode {
             MountMode::Bind => MountedIn::Container(VolumeOwner::default()),
             MountMode::Hook => MountedIn::Hook(VolumeOwner::default()),
         },
@@ -158,12 +158,12 @@ fn rewrite(document: &Document<'_>, becomes: Becomes) -> Option<Rewrite> {
         label: None,
         mounts: planned(document, every)?,
     };
-    let needs = needs(&plan.volumes().into_iter().cloned().collect::<Vec<_>>());
-    let known = ContainerVolumes {
-        needs: &needs,
+    let properties = test_properties(&plan.volumes().into_iter().cloned().collect::<Vec<_>>());
+    let volumes = ContainerVolumes {
+        properties: &properties,
         rootfs,
     };
-    container(document, &plan, known, &Config::default(), &hooks).ok()
+    container(document, &plan, volumes, &Config::default(), &hooks).ok()
 }
 
 fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
@@ -190,11 +190,11 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
     Some(with_path.step_by(every).collect())
 }
 
-/// Some share a device, some are read-only, some want their device node.
-fn needs(volumes: &[TargetPath]) -> Vec<(TargetPath, VolumeProperties)> {
+/// Returns properties for each volume. Some volumes share a device, some are read-only, and some need their device node.
+fn test_properties(volumes: &[TargetPath]) -> Vec<(TargetPath, VolumeProperties)> {
     let numbered = (0_u32..).zip(volumes);
-    let needs = numbered.map(|(number, volume)| {
-        let need = VolumeProperties {
+    let properties = numbered.map(|(number, volume)| {
+        let properties = VolumeProperties {
             device: DeviceNumber::new(7, number % 2),
             read_only: number % 3 == 0,
             device_node: number % 4 < 2,
@@ -204,18 +204,20 @@ fn needs(volumes: &[TargetPath]) -> Vec<(TargetPath, VolumeProperties)> {
                 MountAttrFlags::empty()
             },
         };
-        (volume.clone(), need)
+        (volume.clone(), properties)
     });
-    needs.collect()
+    properties.collect()
 }
 
-/// A value with what its record says. A mount that got more options has them from `after`.
-fn edited(value: &Value, record: &BundleRecord, after: &Value) -> Value {
+/// Applies the edits of a record to a value. The added options of mounts are taken from `after`, the rewritten value.
+fn expected_value(value: &Value, record: &BundleRecord, after: &Value) -> Value {
     let mut value = value.clone();
     let attach = Config::default().attach_directory();
     for replaced in &record.sources {
         let attached = Path::new(&replaced.attached);
-        let index = attached.strip_prefix(&attach).expect("a name in it");
+        let index = attached
+            .strip_prefix(&attach)
+            .expect("a path in the attach directory");
         let index: usize = index
             .to_str()
             .and_then(|it| it.parse().ok())
@@ -240,7 +242,7 @@ fn edited(value: &Value, record: &BundleRecord, after: &Value) -> Value {
         assert_eq!(parse_unambiguous(removed.json.as_bytes()), Some(mount));
     }
     for added in &record.added {
-        let array = at(&mut value, &added.array);
+        let array = value_at(&mut value, &added.array);
         if array.is_null() {
             *array = json!([]);
         }
@@ -252,7 +254,7 @@ fn edited(value: &Value, record: &BundleRecord, after: &Value) -> Value {
     value
 }
 
-fn at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
+fn value_at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
     path.split('.').fold(value, |place, key| {
         if place.is_null() {
             *place = json!({});
@@ -261,19 +263,19 @@ fn at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
     })
 }
 
-/// Whether everything that was changed was there before: then every byte comes back.
-fn was_all_there(document: &Document<'_>, value: Option<&Value>, record: &BundleRecord) -> bool {
+/// Whether all changed arrays existed before, so that an undo restores every byte.
+fn had_all_arrays(document: &Document<'_>, value: Option<&Value>, record: &BundleRecord) -> bool {
     let is_there = |array: ArrayPath| {
         let has_some = document.array(array).is_ok_and(|all| !all.is_empty());
-        let is_array = |value: &Value| at(&mut value.clone(), array.name()).is_array();
+        let is_array = |value: &Value| value_at(&mut value.clone(), array.name()).is_array();
         has_some || value.is_some_and(is_array)
     };
     let is_changed = |array: &ArrayPath| record.added.iter().any(|it| it.array == array.name());
     record.removed.is_empty() && ArrayPath::ALL.into_iter().filter(is_changed).all(is_there)
 }
 
-/// Without what is empty where we add something: it says as much as if it weren't there.
-fn without_nothing(mut value: Value) -> Value {
+/// Removes empty arrays and objects where a rewrite adds elements. They mean the same as if they were missing.
+fn without_empty(mut value: Value) -> Value {
     for path in [
         "mounts",
         "hooks.createRuntime",

@@ -1,4 +1,4 @@
-//! Rewrites the config of a sandbox: adds the tmpfs for volumes, and the hooks.
+//! Rewrites the config of a sandbox: adds the tmpfs for its volumes, and the hooks.
 
 use std::path::Path;
 
@@ -6,17 +6,16 @@ use anyhow::Result;
 use crust_state::timeouts;
 use oci_spec::runtime::MountBuilder;
 
-use super::{Hooks, Rewrite, arguments, utf8};
+use super::{Hooks, Rewrite, add_arguments, utf8};
 use crate::oci::ArrayPath;
 use crate::plan::SandboxPlan;
 
-/// Adds the tmpfs that volumes are mounted on, and the hook that mounts them there.
+/// Adds the tmpfs that volumes are mounted on, and the hooks that mount and release them. `rootfs` is the path of the
+/// sandbox's root file system on the host.
 ///
-/// A sandbox gets no device node and no cgroup rule. The hook runs in the host's context and needs
-/// neither. Whatever stands in the sandbox is within reach of the pod's containers
-/// (`shareProcessNamespace`) and of any pod with `hostPID`, and a rule outlives its volume.
-///
-/// `rootfs` is its root file system on the host.
+/// A sandbox gets no device node and no cgroup rule. The hook runs in the host's context and needs neither. The pod's
+/// containers (`shareProcessNamespace`) and any pod with `hostPID` can reach everything in the sandbox, and a rule
+/// outlives its volume.
 pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Result<Rewrite> {
     let mut rewrite = Rewrite::default();
     let options = ["nosuid", "nodev", "noexec", "mode=0700", "size=64k"].map(str::to_owned);
@@ -29,10 +28,10 @@ pub(crate) fn sandbox(rootfs: &Path, plan: &SandboxPlan, hooks: &Hooks) -> Resul
     rewrite.push(ArrayPath::Mounts, &crust)?;
     let mut mount = hooks.hook("sandbox", &plan.volumes, timeouts::SANDBOX)?;
     let (cli, rootfs) = (utf8(&hooks.cli)?, utf8(rootfs)?);
-    let told = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];
-    arguments(&mut mount, told);
+    let arguments = ["--pod-uid", &plan.pod_uid, "--cli", cli, "--rootfs", rootfs];
+    add_arguments(&mut mount, arguments);
     if let Some(label) = &plan.label {
-        arguments(&mut mount, ["--mount-label", label]);
+        add_arguments(&mut mount, ["--mount-label", label]);
     }
     rewrite.push(ArrayPath::CreateRuntimeHooks, &mount)?;
     rewrite.push(

@@ -33,7 +33,7 @@ fn target() -> TargetPath {
     TargetPath::new(TARGET).unwrap()
 }
 
-fn container_plan(way: MountMode) -> ContainerPlan {
+fn container_plan(mount_mode: MountMode) -> ContainerPlan {
     let process = Process {
         pid: 100,
         start_time: 1,
@@ -65,7 +65,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
         failures: vec![],
     };
     ContainerPlan {
-        mounted_in: match way {
+        mounted_in: match mount_mode {
             MountMode::Bind => MountedIn::Sandbox(record),
             MountMode::Hook => MountedIn::Hook(VolumeOwner::default()),
         },
@@ -75,7 +75,7 @@ fn container_plan(way: MountMode) -> ContainerPlan {
     }
 }
 
-fn need(device: &str, read_only: bool) -> (TargetPath, VolumeProperties) {
+fn with_device(device: &str, read_only: bool) -> (TargetPath, VolumeProperties) {
     (
         target(),
         VolumeProperties {
@@ -100,31 +100,31 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The new text, and the record of how the old one was.
+/// Returns the rewritten text, and the record to restore the old one.
 fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
-    let made = RewrittenBundle {
+    let bundle = RewrittenBundle {
         config: "/b/config.json".into(),
         containers: vec!["a".to_owned()],
     };
-    let (bytes, record) = rewrite.apply(document, made).unwrap();
+    let (bytes, record) = rewrite.apply(document, bundle).unwrap();
     (text(bytes), record)
 }
 
-fn member_rewritten(document: &Document<'_>) -> (String, BundleRecord) {
-    container_rewritten(document, MountMode::Bind, &[need("7:3", true)])
+fn app_rewritten(document: &Document<'_>) -> (String, BundleRecord) {
+    container_rewritten(document, MountMode::Bind, &[with_device("7:3", true)])
 }
 
 fn container_rewritten(
     document: &Document<'_>,
-    way: MountMode,
-    needs: &[(TargetPath, VolumeProperties)],
+    mount_mode: MountMode,
+    properties: &[(TargetPath, VolumeProperties)],
 ) -> (String, BundleRecord) {
-    let known = ContainerVolumes {
-        needs,
+    let volumes = ContainerVolumes {
+        properties,
         rootfs: Path::new("/b/rootfs"),
     };
-    let plan = container_plan(way);
-    let rewrite = container(document, &plan, known, &Config::default(), &hooks());
+    let plan = container_plan(mount_mode);
+    let rewrite = container(document, &plan, volumes, &Config::default(), &hooks());
     rewritten(document, rewrite.unwrap())
 }
 
@@ -139,7 +139,7 @@ const APP: &str = r#"{ "x":1e2, "mounts":[{"destination":"/p"},
  "hooks":{"createRuntime":[{"path":"/theirs"}],"poststop":[]}}"#;
 
 #[test]
-fn a_members_config_changes_in_the_source_and_the_hooks_only() {
+fn only_the_source_and_the_hooks_of_an_app_containers_config_change() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let config = "--config\",\"/etc/runcrust/crust.toml\",\"--volume\",\"";
     let hook = |verb: &str, timeout: u32| {
@@ -160,13 +160,13 @@ fn a_members_config_changes_in_the_source_and_the_hooks_only() {
             "\"poststop\":[]",
             &format!("\"poststop\":[{}]", hook("release", 30)),
         );
-    let (text, record) = member_rewritten(&document);
+    let (text, record) = app_rewritten(&document);
     assert_eq!(text, expected);
     assert_eq!(undone(&text, &record), APP, "byte for byte");
 }
 
 #[test]
-fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_device() {
+fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_devices() {
     let config = r#"{"mounts":[],"linux":{"devices":[],"resources":{"devices":[]}},"hooks":{"createRuntime":[],"poststop":[]}}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
     let rootfs = Path::new("/b/rootfs");
@@ -185,8 +185,8 @@ fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_device() {
     assert_eq!(undone(&text, &record), config, "byte for byte");
 }
 
-/// Runs a rewrite of `APP` whose mount of the volume is written in the way `given`; returns the
-/// text, which was undone byte for byte.
+/// Rewrites `APP` with `given` in the place of the volume's mount options. Returns the rewritten text, after checking that
+/// an undo restores every byte.
 fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) -> String {
     let app = APP.replace(r#""options":["rbind","ro"]"#, given);
     let document = Document::parse(app.as_bytes()).unwrap();
@@ -194,20 +194,26 @@ fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) ->
     let options = document.mounts().unwrap()[1].options.clone();
     plan.mounts[0].options = options.iter().map(ToString::to_string).collect();
     plan.mounts[0].read_only = options.iter().any(|option| option == "ro");
-    let (volume, need) = need("7:3", only_reads);
-    let needs = [(volume, VolumeProperties { attributes, ..need })];
-    let known = ContainerVolumes {
-        needs: &needs,
+    let (volume, properties) = with_device("7:3", only_reads);
+    let properties = [(
+        volume,
+        VolumeProperties {
+            attributes,
+            ..properties
+        },
+    )];
+    let volumes = ContainerVolumes {
+        properties: &properties,
         rootfs: Path::new("/b/rootfs"),
     };
-    let rewrite = container(&document, &plan, known, &Config::default(), &hooks());
+    let rewrite = container(&document, &plan, volumes, &Config::default(), &hooks());
     let (text, record) = rewritten(&document, rewrite.unwrap());
     assert_eq!(undone(&text, &record), app, "byte for byte");
     text
 }
 
 #[test]
-fn a_volumes_options_follow_the_mounts_own_and_are_revertible() {
+fn added_options_follow_the_mounts_own_and_can_be_undone() {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let none = MountAttrFlags::empty();
     for (attributes, only_reads, given, expected) in [
@@ -247,7 +253,7 @@ fn a_volumes_options_follow_the_mounts_own_and_are_revertible() {
             r#""options":["nodev","rnosuid"]"#,
             r#""options":["nodev","rnosuid"]"#,
         ),
-        // A source's own `ro` is cleared by a mount with `rw`, and by some delegates without.
+        // A mount with `rw` clears the source's `ro`; with some delegates a mount without it does, too.
         (
             none,
             true,
@@ -285,24 +291,24 @@ fn a_volumes_options_follow_the_mounts_own_and_are_revertible() {
     }
 }
 
-/// As in a config that was copied from a rewritten one.
+/// A config that was copied from a rewritten one already has the hooks.
 #[test]
-fn of_elements_that_say_the_same_the_added_one_is_taken_back() {
-    let once = member_rewritten(&Document::parse(APP.as_bytes()).unwrap()).0;
+fn an_undo_removes_the_added_one_of_equal_elements() {
+    let once = app_rewritten(&Document::parse(APP.as_bytes()).unwrap()).0;
     let source = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
     let copied = once.replace("/run/runcrust/attach/1", source);
     let copied = copied.replace("\"poststop\":[{", "\"poststop\":[ { ");
-    let (text, record) = member_rewritten(&Document::parse(copied.as_bytes()).unwrap());
+    let (text, record) = app_rewritten(&Document::parse(copied.as_bytes()).unwrap());
     assert_eq!(undone(&text, &record), copied, "byte for byte");
 }
 
 #[test]
-fn the_same_plan_gives_the_same_text_after_an_undo() {
+fn a_second_rewrite_after_an_undo_gives_the_same_text() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let (once, record) = member_rewritten(&document);
+    let (once, record) = app_rewritten(&document);
     let again = undone(&once, &record);
     let document = Document::parse(again.as_bytes()).unwrap();
-    assert_eq!(member_rewritten(&document).0, once);
+    assert_eq!(app_rewritten(&document).0, once);
 }
 
 #[test]
@@ -330,7 +336,7 @@ fn an_attached_source_without_its_record_is_refused() {
 }
 
 #[test]
-fn only_a_sandboxs_crust_mount_counts_as_ours() {
+fn a_crust_mount_marks_only_a_sandboxs_config_as_rewritten() {
     let config = r#"{"mounts":[{"destination":"/.crust","type":"tmpfs"}]}"#;
     let document = Document::parse(config.as_bytes()).unwrap();
     assert!(is_rewritten(&document, true, &Config::default()));
@@ -338,12 +344,12 @@ fn only_a_sandboxs_crust_mount_counts_as_ours() {
 }
 
 #[test]
-fn a_volume_with_a_device_node_brings_its_device_along() {
+fn a_volume_with_a_device_node_adds_its_device() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     // The mount is read-only, the volume isn't.
-    let (volume, mut wanted) = need("7:3", false);
-    wanted.device_node = true;
-    let (text, record) = container_rewritten(&document, MountMode::Bind, &[(volume, wanted)]);
+    let (volume, mut properties) = with_device("7:3", false);
+    properties.device_node = true;
+    let (text, record) = container_rewritten(&document, MountMode::Bind, &[(volume, properties)]);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let path = format!("/dev/crust/{}", target().digest().short());
     assert_eq!(value["linux"]["devices"][0]["path"], path);
@@ -354,22 +360,22 @@ fn a_volume_with_a_device_node_brings_its_device_along() {
     );
     let back: serde_json::Value = serde_json::from_str(&undone(&text, &record)).unwrap();
     assert_eq!(back["linux"]["resources"]["devices"], serde_json::json!([]));
-    assert!(member_rewritten(&document).0.find("/dev/crust").is_none());
+    assert!(app_rewritten(&document).0.find("/dev/crust").is_none());
 }
 
 #[test]
-fn a_device_is_passed_once_with_its_widest_access() {
+fn a_device_is_added_once_with_its_widest_access() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let needs = [
-        need("7:3", true),
-        need("7:3", true),
-        need("259:1", false),
-        need("259:1", true),
+    let properties = [
+        with_device("7:3", true),
+        with_device("7:3", true),
+        with_device("259:1", false),
+        with_device("259:1", true),
     ];
-    let (text, _) = container_rewritten(&document, MountMode::Hook, &needs);
+    let (text, _) = container_rewritten(&document, MountMode::Hook, &properties);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let devices = value["linux"]["devices"].as_array().unwrap();
-    assert_eq!(devices.len(), 2, "one entry a device");
+    assert_eq!(devices.len(), 2, "one entry for each device");
     let digest = target().digest().short();
     assert_eq!(devices[0]["path"], format!("/dev/crust/{digest}"));
     assert_eq!(
@@ -391,14 +397,14 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
             delegate,
             ..hooks()
         };
-        let needs = [need("7:3", false)];
-        let known = ContainerVolumes {
-            needs: &needs,
+        let properties = [with_device("7:3", false)];
+        let volumes = ContainerVolumes {
+            properties: &properties,
             rootfs: Path::new("/b/rootfs"),
         };
         let plan = container_plan(MountMode::Hook);
-        let of_a_container = container(&document, &plan, known, &Config::default(), &hooks);
-        let of_a_sandbox = sandbox(known.rootfs, &sandbox_plan(), &hooks);
+        let of_a_container = container(&document, &plan, volumes, &Config::default(), &hooks);
+        let of_a_sandbox = sandbox(volumes.rootfs, &sandbox_plan(), &hooks);
         let mut added = Vec::new();
         for rewrite in [of_a_container, of_a_sandbox] {
             let (_, record) = rewritten(&document, rewrite.unwrap());
@@ -414,10 +420,10 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
 }
 
 #[test]
-fn a_mount_done_by_a_hook_is_taken_out_revertibly() {
+fn a_mount_made_by_a_hook_is_removed_and_can_be_restored() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let needs = [need("7:3", true)];
-    let (text, record) = container_rewritten(&document, MountMode::Hook, &needs);
+    let properties = [with_device("7:3", true)];
+    let (text, record) = container_rewritten(&document, MountMode::Hook, &properties);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mounts = value["mounts"].as_array().unwrap();
     assert_eq!(mounts.len(), 1);
@@ -425,10 +431,10 @@ fn a_mount_done_by_a_hook_is_taken_out_revertibly() {
     assert_eq!(value["linux"]["devices"].as_array().unwrap().len(), 1);
     let arguments = &value["hooks"]["createContainer"][0]["args"];
     assert_eq!(arguments[1], "mount");
-    let told = arguments.as_array().unwrap().last().unwrap();
-    let told: serde_json::Value = serde_json::from_str(told.as_str().unwrap()).unwrap();
+    let argument = arguments.as_array().unwrap().last().unwrap();
+    let argument: serde_json::Value = serde_json::from_str(argument.as_str().unwrap()).unwrap();
     assert_eq!(
-        (&told["destination"], &told["readOnly"]),
+        (&argument["destination"], &argument["readOnly"]),
         (&"/data".into(), &true.into())
     );
     let document = Document::parse(text.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Rewritten configs: known again, and taken back.
+//! Recognises rewritten configs, and undoes the rewrite.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,31 +12,32 @@ use oci_spec::runtime::Hook;
 use super::PROGRAM;
 use crate::oci::{ArrayPath, DESTINATION, Document, Edit, SOURCE};
 
-/// Whether a config was rewritten before: its bundle is created again. What isn't well-formed isn't
-/// of ours.
+/// Whether an earlier create has rewritten the config, so that its bundle is now created again. Parts of a config that
+/// can't be parsed don't count.
 pub(crate) fn is_rewritten(document: &Document<'_>, is_sandbox: bool, config: &Config) -> bool {
     let attach = config.attach_directory();
     let is_attached = |source: &str| Path::new(source).starts_with(&attach);
     document.has_mount(SOURCE, is_attached) || is_marked(document, is_sandbox)
 }
 
-/// Whether it shows elsewhere than in its mounts' sources that a config was rewritten.
+/// Whether a config has other marks of a rewrite than its mounts' sources: the hook that mounts volumes or, in a sandbox,
+/// the mount of `/.crust`.
 pub(crate) fn is_marked(document: &Document<'_>, is_sandbox: bool) -> bool {
     let hooks = document.array(ArrayPath::CreateContainerHooks);
     let hooks = hooks.unwrap_or_default();
-    hooks.into_iter().any(mounts_volumes)
+    hooks.into_iter().any(is_mount_hook)
         || (is_sandbox
             && document.has_mount(DESTINATION, |destination| destination == SANDBOX_CRUST_DIR))
 }
 
-/// Whether a hook is the one that mounts volumes in the container.
-fn mounts_volumes(hook: &str) -> bool {
+/// Whether a hook is `crust-mount-hook mount`.
+fn is_mount_hook(hook: &str) -> bool {
     let hook: Option<Hook> = serde_json::from_str(hook).ok();
     let arguments = hook.as_ref().and_then(|hook| hook.args().as_deref());
     matches!(arguments, Some([name, verb, ..]) if name == PROGRAM && verb == "mount")
 }
 
-/// The edits that take a rewrite back.
+/// Returns the edits that undo a rewrite.
 pub(crate) fn undo(
     document: &Document<'_>,
     record: &BundleRecord,
@@ -76,7 +77,7 @@ pub(crate) fn undo(
             .filter(|added| added.array == array.name())
             .map(|added| &added.element)
             .collect();
-        // What was added came last: of two that say the same the earlier was there before.
+        // The rewrite added its elements at the end, so of two equal elements the later one is removed.
         for (index, element) in document.array(array)?.iter().enumerate().rev() {
             let Ok(value) = serde_json::from_str::<serde_json::Value>(element) else {
                 continue;
@@ -87,7 +88,7 @@ pub(crate) fn undo(
             }
         }
     }
-    // Between those that are left, which kept their order.
+    // The remaining mounts have kept their order. The removed ones are inserted between them.
     let mut removed: Vec<&RemovedMount> = record.removed.iter().collect();
     removed.sort_by_key(|mount| mount.index);
     for (earlier, mount) in removed.into_iter().enumerate() {
@@ -100,10 +101,10 @@ pub(crate) fn undo(
     Ok(edits)
 }
 
-/// A mount that names the attach directory without a record of what stood there before.
+/// Returns the error for a mount whose source is in the attach directory, but whose original source isn't recorded.
 fn unknown_source(source: &str, destination: &str) -> anyhow::Error {
     anyhow!(
-        "mount {destination}: {source} was put there by an earlier create of this bundle, of which \
-         no record is left; hint: write the bundle's config.json anew"
+        "mount {destination}: its source {source} was written by an earlier create of this bundle, of which \
+         no record is left; hint: generate the bundle's config.json again"
     )
 }

@@ -194,23 +194,24 @@ impl<'a> CreateCall<'a> {
             check_hook_options(plan)?;
         }
         let volumes = ContainerVolumes {
-            needs: &self.needs(plan, node)?,
+            properties: &self.properties(plan, node)?,
             rootfs: &rootfs,
         };
         let rewrite = rewrite::container(document, plan, volumes, self.config, &hooks);
         Ok((rewrite.with_context(|| plan.subject())?, hooks))
     }
 
-    /// Returns the needs of each volume. Fails if the container can't have one.
-    fn needs(
+    /// Returns the properties of each volume. Fails if the container can't have one of them.
+    fn properties(
         &self,
         plan: &ContainerPlan,
         node: &CachedNode<'_>,
     ) -> Result<Vec<(TargetPath, VolumeProperties)>> {
-        let mut needs = Vec::new();
+        let mut properties = Vec::new();
         for volume in plan.volumes() {
-            let need = crust_volume::volume_properties(self.config, &*node.volume(volume)?)?;
-            if need.device_node && plan.ids.is_some() {
+            let volume_properties =
+                crust_volume::volume_properties(self.config, &*node.volume(volume)?)?;
+            if volume_properties.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
                      the raw device, but in a user namespace no device can be made; hint: unset \
@@ -218,9 +219,9 @@ impl<'a> CreateCall<'a> {
                     volume.volume_name()
                 );
             }
-            needs.push((volume.clone(), need));
+            properties.push((volume.clone(), volume_properties));
         }
-        Ok(needs)
+        Ok(properties)
     }
 
     /// Returns the root file system's real path, as mountinfo shows it.
