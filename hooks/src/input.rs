@@ -1,5 +1,5 @@
-//! The input of a hook: the arguments that runcrust writes into configs, and the container's state on standard input
-//! (runtime-spec, "State").
+//! Parses the input of a hook: the arguments that runcrust writes into configs, and the container's state on standard
+//! input (runtime-spec, "State").
 
 use std::io::{BufReader, Read};
 use std::path::PathBuf;
@@ -10,33 +10,32 @@ use crust_state::bundle::HookMount;
 use lexopt::prelude::*;
 use serde::Deserialize;
 
-/// The hook that is to be run.
+/// The hook to run, with its arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    /// createRuntime of a sandbox.
+pub(crate) enum HookVerb {
+    /// The createRuntime hook of a sandbox.
     Sandbox(SandboxArgs),
-    /// createContainer of a container whose volumes it mounts.
+    /// The createContainer hook of a container. It mounts the container's volumes.
     Mount(MountArgs),
-    /// createRuntime of a container.
+    /// The createRuntime hook of a container.
     Publish { volumes: Vec<TargetPath> },
-    /// poststop of a container.
+    /// The poststop hook of a container.
     Release { volumes: Vec<TargetPath> },
-    /// poststop of a sandbox.
+    /// The poststop hook of a sandbox.
     ReleaseSandbox,
 }
 
 /// The arguments of a sandbox's hook.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SandboxArgs {
-    /// The UID of its pod.
     pub(crate) pod_uid: String,
-    /// The program that answers for volumes in use (KEP-2857: `runtime-cli`).
+    /// Path of the program that CSI drivers call about volumes in use (KEP-2857: `runtime-cli`).
     pub(crate) cli: PathBuf,
-    /// The root file system on the host: where `/.crust` is before the container pivots into it.
+    /// Path of the sandbox's root file system on the host. `/.crust` is below it until the sandbox pivots.
     pub(crate) rootfs: PathBuf,
-    /// The SELinux label that the volumes' files are to have.
+    /// SELinux label for the volumes' files.
     pub(crate) label: Option<String>,
-    /// The volumes that are staged for the pod.
+    /// Target paths of the volumes that are staged for the pod.
     pub(crate) volumes: Vec<TargetPath>,
 }
 
@@ -45,7 +44,7 @@ pub(crate) struct SandboxArgs {
 pub(crate) struct MountArgs {
     /// See [`SandboxArgs::cli`].
     pub(crate) cli: PathBuf,
-    /// The root file system on the host.
+    /// Path of the container's root file system on the host.
     pub(crate) rootfs: PathBuf,
     /// See [`SandboxArgs::label`].
     pub(crate) label: Option<String>,
@@ -53,12 +52,12 @@ pub(crate) struct MountArgs {
     pub(crate) mounts: Vec<HookMount>,
 }
 
-/// The command line.
+/// The command line of `crust-mount-hook`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HookArgs {
-    /// The configuration that the runtime used.
+    /// Path of the configuration that runcrust read; `None` for the defaults.
     pub(crate) config: Option<PathBuf>,
-    pub(crate) verb: Verb,
+    pub(crate) verb: HookVerb,
 }
 
 impl HookArgs {
@@ -81,27 +80,27 @@ impl HookArgs {
             }
         }
         let verb = match verb.as_deref() {
-            Some("sandbox") => Verb::Sandbox(SandboxArgs {
+            Some("sandbox") => HookVerb::Sandbox(SandboxArgs {
                 pod_uid: pod_uid.context("sandbox: --pod-uid is missing")?,
                 cli: cli.context("sandbox: --cli is missing")?,
                 rootfs: rootfs.context("sandbox: --rootfs is missing")?,
                 label,
                 volumes,
             }),
-            Some("mount") => Verb::Mount(MountArgs {
+            Some("mount") => HookVerb::Mount(MountArgs {
                 cli: cli.context("mount: --cli is missing")?,
                 rootfs: rootfs.context("mount: --rootfs is missing")?,
                 label,
                 mounts,
             }),
-            Some("publish") => Verb::Publish { volumes },
-            Some("release") => Verb::Release { volumes },
-            Some("release-sandbox") => Verb::ReleaseSandbox,
+            Some("publish") => HookVerb::Publish { volumes },
+            Some("release") => HookVerb::Release { volumes },
+            Some("release-sandbox") => HookVerb::ReleaseSandbox,
             _ => bail!(
                 "usage: crust-mount-hook sandbox|mount|publish|release|release-sandbox \
                  [--config FILE] [--pod-uid UID] [--cli PROGRAM] [--rootfs DIRECTORY] \
-                 [--mount-label LABEL] [--volume TARGET_PATH]... [--mount JSON]...; runcrust writes these hooks into \
-                 configs, they aren't called by hand"
+                 [--mount-label LABEL] [--volume TARGET_PATH]... [--mount JSON]...; runcrust adds these hooks to the \
+                 configs of containers, so that runc or crun runs them; don't run them by hand"
             ),
         };
         Ok(Self { config, verb })
@@ -111,25 +110,24 @@ impl HookArgs {
 /// The part of a container's state that the hooks need.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ContainerState {
-    /// The container's id.
     pub(crate) id: String,
-    /// Its first process in the host's pid namespace; none once it has ended.
+    /// Pid of the container's first process in the host's pid namespace; 0 in poststop, where the state has none.
     #[serde(default)]
     pub(crate) pid: i32,
 }
 
-/// The longest state that is read, in bytes. It has the config's annotations, at most 16 MiB of which are read for a
-/// config with volumes, and Go may write each byte as six.
-const MOST_BYTES: u64 = 6 * (16 << 20) + (1 << 20);
+/// The size of the largest state that is parsed, in bytes. The state contains the config's annotations. A config with
+/// volumes has at most 16 MiB, and Go may escape each byte as six.
+const MAX_STATE_BYTES: u64 = 6 * (16 << 20) + (1 << 20);
 
 impl ContainerState {
-    /// Reads the state from standard input, all of it.
+    /// Reads the state from standard input, to its end.
     pub(crate) fn read() -> Result<Self> {
         let mut stdin = std::io::stdin().lock();
-        let state = serde_json::from_reader(BufReader::new((&mut stdin).take(MOST_BYTES)));
-        // Read to its end in any case: the delegate would die of SIGPIPE if it wrote to a pipe without a reader.
+        let state = serde_json::from_reader(BufReader::new((&mut stdin).take(MAX_STATE_BYTES)));
+        // The rest is read even after an error: SIGPIPE would kill the delegate if it wrote to a pipe without a reader.
         std::io::copy(&mut stdin, &mut std::io::sink()).context("read state from stdin")?;
-        state.context("the state on stdin")
+        state.context("parse the container's state on stdin")
     }
 }
 
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runcrust_writes_is_read() {
+    fn the_arguments_that_runcrust_writes_are_parsed() {
         let line = "sandbox --config /c --volume /a --volume /b --pod-uid u --cli /r --rootfs /f \
                     --mount-label u:object_r:t:s0:c1,c2";
         let volumes = ["/a", "/b"]
@@ -150,7 +148,7 @@ mod tests {
             .into();
         let (pod_uid, cli, rootfs) = ("u".into(), "/r".into(), "/f".into());
         let label = Some("u:object_r:t:s0:c1,c2".into());
-        let verb = Verb::Sandbox(SandboxArgs {
+        let verb = HookVerb::Sandbox(SandboxArgs {
             pod_uid,
             cli,
             rootfs,
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
+    fn invalid_arguments_are_refused() {
         for line in [
             "",
             "mount",

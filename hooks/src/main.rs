@@ -1,7 +1,12 @@
-//! `crust-mount-hook`: the OCI hooks that runcrust adds to a config (runtime-spec, "POSIX-platform
-//! Hooks"). `sandbox` mounts a pod's volumes into its new sandbox, `mount` into a container where
-//! that is configured, `publish` records a container that exists, `release` forgets one that has
-//! ended.
+//! `crust-mount-hook` runs the OCI hooks that runcrust adds to a config (runtime-spec, "POSIX-platform Hooks"):
+//!
+//! | verb | hook | what it does |
+//! |---|---|---|
+//! | `sandbox` | createRuntime of a sandbox | mounts the pod's volumes in the new sandbox |
+//! | `mount` | createContainer of a container | mounts the container's volumes in it (`mount_mode = "hook"`) |
+//! | `publish` | createRuntime of a container | records the container as a user of its volumes |
+//! | `release` | poststop of a container | removes the user |
+//! | `release-sandbox` | poststop of a sandbox | removes the sandbox's records |
 
 mod input;
 mod mount;
@@ -19,10 +24,10 @@ use crust_volume::Context;
 use crust_volume::privileges::{self, Operation};
 use dlmalloc::GlobalDlmalloc;
 
-use input::{ContainerState, HookArgs, Verb};
+use input::{ContainerState, HookArgs, HookVerb};
 
-/// The same allocator as runcrust's. musl's maps each large buffer by itself, which is 40 system calls of a sandbox's
-/// hook.
+/// The same allocator as runcrust's. musl's allocator maps each large buffer separately, which takes 40 system calls in a
+/// sandbox's hook.
 #[global_allocator]
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 
@@ -30,30 +35,31 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&sentence(error.as_ref()));
+            report_error(&sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn tell(message: &str) {
+/// Writes an error to the log and, in one line, to stderr: runc includes the line in its own error.
+fn report_error(message: &str) {
     tracing::error!("{message}");
-    // One line: runc puts it into its own error. Stderr may be closed or read-only.
+    // Stderr may be closed or read-only.
     let _ = writeln!(std::io::stderr(), "crust-mount-hook: {message}");
 }
 
 fn run() -> Result<()> {
-    // Before anything that may fail: a hook that ends without reading kills crun by SIGPIPE.
+    // This comes before anything that may fail: a hook that exits without reading its stdin kills crun by SIGPIPE.
     let container = ContainerState::read()?;
     let arguments = HookArgs::parse(lexopt::Parser::from_env())?;
-    privileges::drop_all_but(step(&arguments.verb))?;
+    privileges::drop_all_but(operation(&arguments.verb))?;
     let config = match &arguments.config {
         Some(file) => Config::load_file(file)?,
         None => Config::default(),
     };
     logging::start(config.log.as_deref());
     std::panic::set_hook(Box::new(|panic| {
-        tell(&sentence(anyhow!("{panic}").as_ref()));
+        report_error(&sentence(anyhow!("{panic}").as_ref()));
     }));
     let crust = CrustDirectory::new(&config);
     let state = StateDirectory::create(&config.state_dir)?;
@@ -66,30 +72,32 @@ fn run() -> Result<()> {
         loop_devices: &LoopDeviceCache::default(),
     };
     match arguments.verb {
-        Verb::Sandbox(sandbox) => mount::into_sandbox(&context, &container, &sandbox),
-        Verb::Mount(mount) => mount::into_container(&context, &container, &mount),
-        Verb::Publish { volumes } => users::publish(&context, &container, &volumes),
-        Verb::Release { volumes } => users::release(&context, &container, &volumes),
-        Verb::ReleaseSandbox => users::release_sandbox(&context, &container),
+        HookVerb::Sandbox(sandbox) => mount::into_sandbox(&context, &container, &sandbox),
+        HookVerb::Mount(mount) => mount::into_container(&context, &container, &mount),
+        HookVerb::Publish { volumes } => users::publish(&context, &container, &volumes),
+        HookVerb::Release { volumes } => users::release(&context, &container, &volumes),
+        HookVerb::ReleaseSandbox => users::release_sandbox(&context, &container),
     }
     .with_context(|| format!("container {}", container.id))
 }
 
-/// This process executes nothing: what it doesn't need it never has again.
-fn step(verb: &Verb) -> Operation {
+/// Returns the operation whose capabilities the hook needs. It drops all others for good, since it executes no program.
+fn operation(verb: &HookVerb) -> Operation {
     match verb {
-        Verb::Sandbox(_) => Operation::Sandbox,
-        Verb::Mount(_) => Operation::Mount,
-        Verb::Publish { .. } => Operation::Publish,
-        Verb::Release { .. } | Verb::ReleaseSandbox => Operation::Release,
+        HookVerb::Sandbox(_) => Operation::Sandbox,
+        HookVerb::Mount(_) => Operation::Mount,
+        HookVerb::Publish { .. } => Operation::Publish,
+        HookVerb::Release { .. } | HookVerb::ReleaseSandbox => Operation::Release,
     }
 }
 
-fn time_limit(verb: &Verb) -> Duration {
+fn time_limit(verb: &HookVerb) -> Duration {
     let timeouts = match verb {
-        Verb::Sandbox(_) => timeouts::SANDBOX,
-        Verb::Mount(_) => timeouts::CONTAINER,
-        Verb::Publish { .. } | Verb::Release { .. } | Verb::ReleaseSandbox => timeouts::RECORD,
+        HookVerb::Sandbox(_) => timeouts::SANDBOX,
+        HookVerb::Mount(_) => timeouts::CONTAINER,
+        HookVerb::Publish { .. } | HookVerb::Release { .. } | HookVerb::ReleaseSandbox => {
+            timeouts::RECORD
+        }
     };
     timeouts.hook
 }

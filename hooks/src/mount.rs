@@ -1,5 +1,5 @@
-//! Mounts volumes: those of a pod into its new sandbox (createRuntime), and those of a container into that container,
-//! where it is configured so (createContainer, `mount_mode = "hook"`).
+//! Mounts volumes: a pod's volumes in its new sandbox (createRuntime), or a container's volumes in the container
+//! (createContainer, `mount_mode = "hook"`).
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crust_volume::{Context, SandboxRequest, ensure_mounted, lock, mount_reserved
 
 use crate::input::{ContainerState, MountArgs, SandboxArgs};
 
-/// Mounts each volume, and its views in their places, in the order of the config. This runs in the
-/// container's mount namespace and device cgroup, where the host's tree is still at `/`.
+/// Mounts the container's volumes, and their views at the destinations, in the order of the config. This runs in the
+/// container's mount namespace and device cgroup, where `/` is still the host's.
 pub(crate) fn into_container(
     context: &Context<'_>,
     container: &ContainerState,
@@ -26,11 +26,12 @@ pub(crate) fn into_container(
         let indices = volumes.entry(TargetPath::new(&mount.volume)?);
         indices.or_default().push(index);
     }
-    let all: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
-    let named = || format!("volume {}", all.join(", "));
-    let mut rootfs = Rootfs::open(&arguments.rootfs).with_context(named)?;
-    let scratch = ScratchDirectory::open(&context.config.attach_directory()).with_context(named)?;
-    let hook = Hook {
+    let names: Vec<String> = volumes.keys().map(TargetPath::volume_name).collect();
+    let subject = || format!("volume {}", names.join(", "));
+    let mut rootfs = Rootfs::open(&arguments.rootfs).with_context(subject)?;
+    let scratch =
+        ScratchDirectory::open(&context.config.attach_directory()).with_context(subject)?;
+    let hook = ContainerHook {
         context,
         container,
         arguments,
@@ -38,33 +39,33 @@ pub(crate) fn into_container(
     };
     let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
     for (target, indices) in &volumes {
-        let taken = hook.views(target, indices)?;
-        views.extend(indices.iter().copied().zip(taken));
+        let of_volume = hook.mount_volume(target, indices)?;
+        views.extend(indices.iter().copied().zip(of_volume));
     }
     for (index, view) in &views {
         let mount = &arguments.mounts[*index];
-        let attributes = rootfs::bind_attributes(&mount.options).with_context(named)?;
+        let attributes = rootfs::bind_attributes(&mount.options).with_context(subject)?;
         rootfs
             .mount(view, &mount.destination, attributes, context.deadline)
             .with_context(|| {
                 let target = TargetPath::new(&mount.volume);
-                target.map_or_else(|_| named(), |it| format!("volume {}", it.volume_name()))
+                target.map_or_else(|_| subject(), |it| format!("volume {}", it.volume_name()))
             })?;
     }
     Ok(())
 }
 
-/// The hook of one container.
-struct Hook<'a> {
+/// The `mount` hook of one container.
+struct ContainerHook<'a> {
     context: &'a Context<'a>,
     container: &'a ContainerState,
     arguments: &'a MountArgs,
     scratch: &'a ScratchDirectory,
 }
 
-impl Hook<'_> {
+impl ContainerHook<'_> {
     /// Mounts a volume, and returns a view of it for each of the mounts with these indices.
-    fn views(&self, target: &TargetPath, indices: &[usize]) -> Result<Vec<DetachedMount>> {
+    fn mount_volume(&self, target: &TargetPath, indices: &[usize]) -> Result<Vec<DetachedMount>> {
         let (context, arguments) = (self.context, self.arguments);
         let locked = lock(context, target)?;
         let label = arguments.label.as_deref();
@@ -81,10 +82,10 @@ impl Hook<'_> {
     }
 }
 
-/// Marks the sandbox's `/.crust`, records the sandbox, and mounts what is staged for its pod.
+/// Records the sandbox, and mounts the volumes that are staged for its pod below its `/.crust`.
 ///
-/// A volume that can't be mounted doesn't fail the hook: crun would lose the message. It is kept
-/// in the record, and the create of the container that wants the volume tries again and reports.
+/// A volume that can't be mounted doesn't fail the hook, because crun would lose the message. The message is kept in the
+/// sandbox's record. The create of a container with the volume tries again, and reports the error.
 pub(crate) fn into_sandbox(
     context: &Context<'_>,
     container: &ContainerState,

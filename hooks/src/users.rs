@@ -1,4 +1,4 @@
-//! Containers and sandboxes as users of volumes: recorded by createRuntime once they exist, forgotten by poststop.
+//! Records containers as users of volumes (createRuntime), and removes users and sandboxes that have ended (poststop).
 
 use anyhow::{Context as _, Result, bail};
 use crust_state::TargetPath;
@@ -6,26 +6,30 @@ use crust_volume::{Context, check_host_mounts, propagated_mounts, sweep};
 
 use crate::input::ContainerState;
 
-/// Makes the container a user of its volumes. An error fails the container's create: a user that
-/// nobody knows of would lose its volume to the next pod.
+/// Records the container as a user of its volumes. An error fails the container's create: the volume of a user without a
+/// record could be given to another pod.
 pub(crate) fn publish(
     context: &Context<'_>,
     container: &ContainerState,
     volumes: &[TargetPath],
 ) -> Result<()> {
-    let names = || {
+    let subject = || {
         let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
         format!("volume {}", names.join(", "))
     };
-    // Unmounts the copies of all volumes before any volume's error ends the hook: a copy that is left on the
-    // host stays there.
+    // The copies of all volumes are unmounted before an error of one volume can end the hook: nothing else would remove a
+    // copy on the host.
     let copies =
         propagated_mounts::unmount_copies(&context.config.attach_directory(), context.deadline);
-    let copies = copies.with_context(names)?;
+    let copies = copies.with_context(subject)?;
     let mut errors = Vec::new();
     for (checked, target) in volumes.iter().enumerate() {
         if context.deadline.is_expired() {
-            errors.push(too_slow(volumes, checked, "checked for mounts on the host"));
+            errors.push(timeout_error(
+                volumes,
+                checked,
+                "checked for mounts on the host",
+            ));
             break;
         }
         let checked = check_host_mounts(context, &copies, target, &container.id);
@@ -36,23 +40,23 @@ pub(crate) fn publish(
     }
     for (recorded, target) in volumes.iter().enumerate() {
         if context.deadline.is_expired() {
-            bail!("{}", too_slow(volumes, recorded, "recorded"));
+            bail!("{}", timeout_error(volumes, recorded, "recorded"));
         }
         crust_volume::publish(context, target, &container.id, container.pid)?;
     }
     Ok(())
 }
 
-fn too_slow(volumes: &[TargetPath], done: usize, what: &str) -> String {
+fn timeout_error(volumes: &[TargetPath], done: usize, what: &str) -> String {
     format!(
-        "volume {}: only {done} of the container's {} volumes were {what} when the time for the hook was over; hint: \
+        "volume {}: timeout: only {done} of the container's {} volumes were {what} before the hook's deadline; hint: \
          create the container again once the node is less busy, or give it fewer volumes",
         volumes[done].volume_name(),
         volumes.len()
     )
 }
 
-/// Forgets a container that has ended. Goes on after an error, and fails with all of them.
+/// Removes a container that has ended from the users of its volumes. Goes on after an error, and fails with all errors.
 pub(crate) fn release(
     context: &Context<'_>,
     container: &ContainerState,
@@ -65,16 +69,17 @@ pub(crate) fn release(
         .filter_map(Result::err)
         .map(|error| error.to_string())
         .collect();
-    finish(context, errors)
+    sweep_and_report(context, errors)
 }
 
-/// Forgets a sandbox that has ended.
+/// Removes a sandbox that has ended from the records, and from the users of its volumes.
 pub(crate) fn release_sandbox(context: &Context<'_>, container: &ContainerState) -> Result<()> {
     let errors = crust_volume::release_sandbox(context, &container.id);
-    finish(context, errors.iter().map(ToString::to_string).collect())
+    sweep_and_report(context, errors.iter().map(ToString::to_string).collect())
 }
 
-fn finish(context: &Context<'_>, mut errors: Vec<String>) -> Result<()> {
+/// Sweeps the records of bundles and sandboxes that are gone. Fails with the given errors and those of the sweep.
+fn sweep_and_report(context: &Context<'_>, mut errors: Vec<String>) -> Result<()> {
     errors.extend(sweep(context).err().map(|error| error.to_string()));
     if errors.is_empty() {
         return Ok(());
@@ -93,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_volume_is_looked_at_after_the_time_of_the_hook() {
+    fn no_volume_is_checked_after_the_hooks_deadline() {
         let temporary = tempfile::tempdir().unwrap();
         let config = Config {
             crust_root: temporary.path().join("crust"),
@@ -119,7 +124,9 @@ mod tests {
         };
         let error = published(Deadline::after(Duration::ZERO));
         assert!(
-            error.starts_with("volume /1: only 0 of the container's 2 volumes were checked"),
+            error.starts_with(
+                "volume /1: timeout: only 0 of the container's 2 volumes were checked"
+            ),
             "{error}"
         );
         let error = published(Deadline::never());
