@@ -20,7 +20,8 @@ pub(crate) enum Role {
         /// The pod's UID, set for CRI-O only: its sandboxes need not be containers, and then they have no record.
         pod_uid: Option<String>,
     },
-    /// A container that no CRI runtime created, but podman, docker or a caller with a plain bundle. The caller is root.
+    /// A container that wasn't created by a CRI runtime, but by podman, docker or a caller with a plain bundle. The
+    /// caller is root.
     Standalone,
 }
 

@@ -130,25 +130,25 @@ fn every_case_of_the_table_is_parsed_as_expected() {
 
 #[test]
 fn arguments_that_are_not_utf8_are_preserved() {
-    let odd = OsString::from_vec(b"A\xff\xfe".to_vec());
+    let not_utf8 = OsString::from_vec(b"A\xff\xfe".to_vec());
     let mut argv = argv(&["--root"]);
     argv.extend([
-        odd.clone(),
+        not_utf8.clone(),
         "create".into(),
         "-b".into(),
-        odd.clone(),
-        odd.clone(),
+        not_utf8.clone(),
+        not_utf8.clone(),
     ]);
     for kind in DelegateKind::ALL {
         let Invocation { globals, command } = parse(kind, &argv);
-        assert_eq!(globals.root.as_deref(), Some(odd.as_os_str()));
+        assert_eq!(globals.root.as_deref(), Some(not_utf8.as_os_str()));
         assert_eq!(
             command,
             Ok(Command::Create(CreateCommand {
                 verb: CreateVerb::Create,
-                bundle: PathBuf::from(&odd),
+                bundle: PathBuf::from(&not_utf8),
                 config: None,
-                id: odd.clone(),
+                id: not_utf8.clone(),
             }))
         );
     }

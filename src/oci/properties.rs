@@ -1,4 +1,4 @@
-//! Properties that hold for every document. Fuzz targets and property tests check them.
+//! Properties that hold for every document. The fuzz targets check them.
 
 #![expect(
     clippy::option_option,

@@ -14,7 +14,7 @@ fn mask_duplicates(text: &str) -> Result<Option<String>, DocumentError> {
 /// Returns all sources. `?` stands for undecodable text, and `*` marks those that are relative to the bundle.
 fn sources(text: &str, delegate: ParserFamily) -> Vec<String> {
     let mut all = Vec::new();
-    let none: Option<()> = document(text).find_source(delegate, |source| {
+    let found: Option<()> = document(text).find_source(delegate, |source| {
         let text = source.text.map_or("?".to_owned(), String::from);
         all.push(if source.is_from_bundle {
             text + "*"
@@ -23,7 +23,7 @@ fn sources(text: &str, delegate: ParserFamily) -> Vec<String> {
         });
         None
     });
-    assert_eq!(none, None);
+    assert_eq!(found, None);
     all
 }
 
@@ -243,20 +243,21 @@ fn find_source_visits_all_sources_that_a_delegate_may_find() {
 
 #[test]
 fn tens_of_thousands_of_keys_and_mounts_are_read() {
-    let many = 20_000;
-    let keys: Vec<String> = (0..many).map(|n| format!("\"k{n}\":\"{n}\",")).collect();
+    let count = 20_000;
+    let keys: Vec<String> = (0..count).map(|n| format!("\"k{n}\":\"{n}\",")).collect();
     let keys = keys.concat();
-    let mounts = "{\"source\":\"/a\"},".repeat(many);
-    let twice = "\"mounts\":[0],".repeat(many);
+    let mounts = "{\"source\":\"/a\"},".repeat(count);
+    let duplicates = "\"mounts\":[0],".repeat(count);
     let mounts = mounts.trim_end_matches(',');
-    let text =
-        format!("{{{keys}{twice}\"annotations\":{{{keys}\"a\":\"1\"}},\"mounts\":[{mounts}]}}");
-    assert_eq!(sources(&text, ParserFamily::Go).len(), many);
+    let text = format!(
+        "{{{keys}{duplicates}\"annotations\":{{{keys}\"a\":\"1\"}},\"mounts\":[{mounts}]}}"
+    );
+    assert_eq!(sources(&text, ParserFamily::Go).len(), count);
     assert_eq!(
         document(&text).annotation("a").unwrap().as_deref(),
         Some("1")
     );
     let masked = mask_duplicates(&text).unwrap().unwrap();
-    assert_eq!(document(&masked).mounts().unwrap().len(), many);
+    assert_eq!(document(&masked).mounts().unwrap().len(), count);
     assert_eq!(document(&masked).unmask_duplicates(), text.as_bytes());
 }
