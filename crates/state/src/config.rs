@@ -192,12 +192,14 @@ impl Config {
     pub fn candidate_files(argv0: Option<&OsString>) -> impl Iterator<Item = PathBuf> {
         let directory = Path::new(CONFIG_DIRECTORY);
         let name = argv0.and_then(|argv0| Path::new(argv0).file_name());
-        let own = name.map(|name| {
+        let named_file = name.map(|name| {
             let mut file_name = name.to_owned();
             file_name.push(".toml");
             directory.join(file_name)
         });
-        own.into_iter().chain([directory.join("config.toml")])
+        named_file
+            .into_iter()
+            .chain([directory.join("config.toml")])
     }
 
     /// Reads only the keys about the delegate, as [`ConfigFile::delegate`] does.

@@ -42,7 +42,7 @@ pub enum ForeignFileError {
     /// target directly would keep the old content.
     #[error(
         "{} is a symbolic link, and runcrust doesn't rewrite the target of a link; \
-         hint: put the file itself there", .0.display()
+         hint: replace the link with the file itself", .0.display()
     )]
     Symlink(PathBuf),
     /// The file was changed or replaced since it was read.

@@ -35,13 +35,13 @@ pub enum StateError {
         source: serde_json::Error,
     },
     /// The index of target paths can't be parsed.
-    #[error("{}: {source}; hint: remove it and stage the node's volumes again, which writes it anew", path.display())]
+    #[error("{}: {source}; hint: remove it and stage the node's volumes again, which creates it again", path.display())]
     Targets {
         path: PathBuf,
         source: serde_json::Error,
     },
     /// The record of a sandbox has the name of another sandbox's.
-    #[error("{}: it is of sandbox {id:?}; hint: was it copied? remove it", path.display())]
+    #[error("{}: this is the record of sandbox {id:?}; hint: was the file copied? remove it", path.display())]
     OtherSandbox {
         path: PathBuf,
         /// The id in the record.
@@ -665,7 +665,10 @@ mod tests {
         let sandboxes = state.root.path().join(SANDBOXES);
         std::fs::copy(sandboxes.join("s.json"), sandboxes.join("t.json")).unwrap();
         let error = state.sandbox("t").unwrap_err().to_string();
-        assert!(error.contains("t.json: it is of sandbox \"s\""), "{error}");
+        assert!(
+            error.contains("t.json: this is the record of sandbox \"s\""),
+            "{error}"
+        );
         state.remove_sandbox("s").unwrap();
         state.remove_sandbox("s").unwrap();
         assert_eq!(state.sandbox("s").unwrap(), None);

@@ -13,7 +13,7 @@ pub enum EntryError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The entry has no `mountInfo.json`.
-    #[error("{} is missing; hint: is crust_ops, or the CSI driver, running? stage the volume again", .0.display())]
+    #[error("{} is missing; hint: check that crust_ops or the CSI driver is running, and stage the volume again", .0.display())]
     NoInfo(PathBuf),
     /// `mountInfo.json` can't be parsed.
     #[error("{}: {source}", path.display())]

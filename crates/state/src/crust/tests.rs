@@ -110,9 +110,9 @@ fn a_staged_volume_is_found_and_an_unstaged_one_is_not() {
 #[test]
 fn the_staged_digests_have_all_paths_of_each_volume() {
     let node = TestNode::new();
-    let none: [usize; 0] = [];
+    let empty: [usize; 0] = [];
     let digests = node.crust.staged_digests().unwrap();
-    assert_eq!(digests.lengths_of(&node.target("x")), none);
+    assert_eq!(digests.lengths_of(&node.target("x")), empty);
     node.stage("kubelet/pods/a");
     node.stage("data/pods/a/b//c");
     std::fs::create_dir(node.root.join("crust/.not-an-entry")).unwrap();

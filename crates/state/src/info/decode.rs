@@ -21,7 +21,7 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
         Some(version) => return Err(InfoError::Version(version.to_string())),
     }
     // Both spellings are accepted: the KEP's and Kata's.
-    let volume_type = fields.with_spelling("volume-type", "volume_type")?;
+    let volume_type = fields.either_spelling("volume-type", "volume_type")?;
     let volume_type = match required("volume-type", string("volume-type", volume_type)?)? {
         // Kata's name for a directly assigned block device.
         "block" | "directvol" => VolumeType::Block,
@@ -36,7 +36,7 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     };
     let device = required("device", string("device", fields.0.get("device"))?)?;
     check_source(volume_type, device)?;
-    let fstype = fields.with_spelling("fstype", "fs_type")?;
+    let fstype = fields.either_spelling("fstype", "fs_type")?;
     let fstype = required("fstype", string("fstype", fstype)?)?;
     if fstype.is_empty()
         || !fstype
@@ -113,8 +113,8 @@ fn string<'a>(field: &'static str, value: Option<&'a Value>) -> Result<Option<&'
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl<'a> Fields<'a> {
-    /// Returns a field that has two spellings. Fails if both are there and differ.
-    fn with_spelling(
+    /// Returns the value of a field with two spellings. Fails if both are present and differ.
+    fn either_spelling(
         &self,
         field: &'static str,
         other: &'static str,

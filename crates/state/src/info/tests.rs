@@ -61,7 +61,7 @@ fn a_policy_without_a_group_is_ignored() {
     assert!(with_policy("Sometimes").is_err(), "an unknown policy");
 }
 
-fn katas(metadata: &Value) -> Result<MountInfo, InfoError> {
+fn parse_kata_metadata(metadata: &Value) -> Result<MountInfo, InfoError> {
     MountInfo::parse_kata(with("metadata", metadata).as_bytes())
 }
 
@@ -84,15 +84,18 @@ fn only_katas_own_metadata_is_read_from_its_file() {
         "targetPath": "/elsewhere", "csi.storage.k8s.io/pod.uid": "u", "size": 5,
         "diskSeq": "none",
     });
-    let info = katas(&attributes).unwrap();
+    let info = parse_kata_metadata(&attributes).unwrap();
     let expected = MountInfo {
         fs_group: Some(7),
         ..parse(GOOD).unwrap()
     };
     assert_eq!(info, expected);
-    assert_eq!(katas(&Value::Null).unwrap(), parse(GOOD).unwrap());
     assert_eq!(
-        katas(&json!({"createFilesystem": "false"})).unwrap(),
+        parse_kata_metadata(&Value::Null).unwrap(),
+        parse(GOOD).unwrap()
+    );
+    assert_eq!(
+        parse_kata_metadata(&json!({"createFilesystem": "false"})).unwrap(),
         parse(GOOD).unwrap()
     );
 }
@@ -118,7 +121,7 @@ fn operations_of_katas_guest_are_refused() {
         ),
         (json!([]), "`metadata`: expected an object"),
     ] {
-        let error = katas(&metadata).unwrap_err().to_string();
+        let error = parse_kata_metadata(&metadata).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
     let spdk = with("volume-type", &json!("spdkvol"));
@@ -132,7 +135,7 @@ fn operations_of_katas_guest_are_refused() {
 fn files_of_both_layouts_are_compared_by_katas_fields() {
     let (one, gid) = (
         parse(GOOD).unwrap(),
-        katas(&json!({"fsGroup": "7"})).unwrap(),
+        parse_kata_metadata(&json!({"fsGroup": "7"})).unwrap(),
     );
     let ours = MountInfo {
         target_path: Some(TargetPath::new("/k").unwrap()),
@@ -142,12 +145,14 @@ fn files_of_both_layouts_are_compared_by_katas_fields() {
     };
     assert!(ours.agrees_with(&one));
     assert!(!ours.agrees_with(&gid));
-    let policy = katas(&json!({"fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
+    let policy = parse_kata_metadata(&json!({"fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
     assert!(
         one.agrees_with(&policy),
         "without a group there is no policy"
     );
-    let both = katas(&json!({"fsGroup": "7", "fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
+    let both =
+        parse_kata_metadata(&json!({"fsGroup": "7", "fsGroupChangePolicy": "OnRootMismatch"}))
+            .unwrap();
     assert!(!gid.agrees_with(&both));
 }
 
