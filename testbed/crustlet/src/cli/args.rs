@@ -62,7 +62,7 @@ pub(crate) struct Get {
     #[command(flatten)]
     pub(super) scope: Scope,
     /// Output format. Without it, a table
-    #[arg(short, long, value_name = "FORM")]
+    #[arg(short, long, value_name = "FORMAT")]
     pub(super) output: Option<Output>,
     /// Don't print the header of the table
     #[arg(long)]
@@ -106,7 +106,7 @@ pub(crate) struct Events {
     #[arg(short, long)]
     pub(super) watch: bool,
     /// Output format. Without it, a table
-    #[arg(short, long, value_name = "FORM")]
+    #[arg(short, long, value_name = "FORMAT")]
     pub(super) output: Option<EventOutput>,
     /// Don't print the header of the table
     #[arg(long)]

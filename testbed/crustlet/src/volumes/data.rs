@@ -1,4 +1,4 @@
-//! `vol_data.json`, the record of a staged or published volume, from which a restarted crustlet reconstructs the volume.
+//! `vol_data.json`, the record of a staged or published volume. A restarted crustlet reconstructs the volume from it.
 //! The keys are kubelet's, KEP-2857's `deferFSMount`, and one of crustlet's own for KEP-2857's earlier draft.
 
 use std::io;
