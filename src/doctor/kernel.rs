@@ -176,6 +176,6 @@ mod tests {
         let finding =
             judge_file_systems(&wanted, Err(HostFeaturesError::FileSystem { call, errno }));
         assert_eq!(finding.verdict, CheckVerdict::Fail);
-        assert!(finding.fix.contains("only root"), "{finding}");
+        assert!(finding.fix.contains("as root"), "{finding}");
     }
 }
