@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Splits `name=value` at the first `=`. Returns the whole text as the name if there is none.
+/// Splits `name=value` at the first `=`. Returns the whole text as the name if there is no `=`.
 pub(super) fn split_value(text: &[u8]) -> (&[u8], Option<&OsStr>) {
     match text.iter().position(|&byte| byte == b'=') {
         Some(at) => (&text[..at], Some(OsStr::from_bytes(&text[at + 1..]))),
