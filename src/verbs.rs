@@ -1,16 +1,16 @@
-//! `runcrust crust …`: the CLI that a volume's `runtime-cli` names (KEP-2857).
+//! `runcrust crust …`: the CLI that a volume's `runtime-cli` names (KEP-2857), and subcommands for operators.
 //!
-//! Success is exit 0 with one JSON object on standard output; of verbs for people, with that where
-//! `--json` asks for it. Failure is a non-zero exit, nothing on standard output, and one line on
-//! standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
+//! On success it exits with 0 and prints one JSON object to standard output. The subcommands for operators print text
+//! unless `--json` is given. On failure it exits with a non-zero code, prints nothing to standard output, and prints one
+//! line to standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
-mod answer;
 mod doctor;
 mod driver;
 mod explain;
 mod gc;
 mod inspect;
 mod list;
+mod output;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,61 +28,60 @@ use crust_state::{
 use crust_volume::{Context, GrpcCode, VolumeError};
 use serde_json::{Value, json};
 
-use answer::{Answer, Form};
+use output::{CommandOutput, OutputFormat};
 
 use crate::report::{FAILURE, SUCCESS};
 
-/// Volumes whose mount is deferred to the container runtime (KEP-2857)
+/// Manage volumes whose mount is deferred to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
 #[command(name = "runcrust crust", version, disable_help_subcommand = true)]
 struct CrustArgs {
     #[command(subcommand)]
-    asked: Asked,
+    command: CrustCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Asked {
+enum CrustCommand {
     #[command(flatten)]
-    Verb(Verb),
-    /// Show what a create of a bundle would come to, and do nothing
+    Verb(VolumeVerb),
+    /// Show what a create of a bundle would do, without doing it
     Explain(explain::ExplainArgs),
-    /// Look at what this node needs for volumes, and say what to do where it isn't there; changes
-    /// nothing, and fails where a check does
+    /// Check this node for problems with volumes, and suggest fixes; changes nothing, and exits with
+    /// an error if a check fails
     Doctor(doctor::DoctorArgs),
 }
 
-/// What is done to volumes, or asked of them.
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum VolumeVerb {
     /// Stage a volume for the pod that has this target path
     Stage(driver::StageArgs),
-    /// Remove what was staged at a target path; waits until the device is free
+    /// Remove the volume that is staged at a target path; waits until its device is free
     Unstage {
         /// `target_path` of CSI `NodePublishVolume`
         target_path: OsString,
     },
-    /// Show how full a volume in use is, and how it fares
+    /// Show usage and health of a mounted volume
     Stats {
         /// `target_path` of CSI `NodePublishVolume`
         target_path: OsString,
     },
-    /// Grow a volume to its device's size; one that isn't in use yet, with its mount
+    /// Grow a volume to the size of its device; a volume that isn't mounted grows with its next mount
     Resize(driver::ResizeArgs),
-    /// Stage a volume and mount it in a sandbox that runs
+    /// Stage a volume and mount it in a running sandbox
     Publish(driver::PublishArgs),
-    /// Show what this runtime can do on this host
+    /// Show the capabilities of this runtime on this host
     Capabilities,
-    /// Show what is staged, and who has it
-    List(Form),
-    /// Show everything that is known of one volume
+    /// List the staged volumes and their users
+    List(OutputFormat),
+    /// Show all details of one volume
     Inspect(inspect::InspectArgs),
-    /// Remove what nobody can need any more, and say what may be needed
+    /// Remove stale state; list what was removed, what was kept and why
     Gc(gc::GcArgs),
 }
 
-impl Verb {
-    /// Nothing is changed, and no log begun.
-    const fn only_looks(&self) -> bool {
+impl VolumeVerb {
+    /// Whether the verb changes nothing. Such a verb doesn't write to the log either.
+    const fn is_read_only(&self) -> bool {
         match self {
             Self::List(_) | Self::Inspect(_) => true,
             Self::Gc(arguments) => arguments.dry_run,
@@ -91,7 +90,7 @@ impl Verb {
     }
 }
 
-/// A failure as the caller is told.
+/// An error as it is reported to the caller.
 #[derive(Debug)]
 struct Failure {
     code: GrpcCode,
@@ -131,99 +130,104 @@ impl From<VolumeError> for Failure {
     }
 }
 
-/// The verbs, as a subcommand.
+/// Returns the command line of `crust`, as a subcommand of runcrust.
 pub(crate) fn command() -> clap::Command {
     <CrustArgs as clap::CommandFactory>::command().name("crust")
 }
 
-/// Runs the verb after the word `crust`, which is at `at` in argv.
+/// Runs `runcrust crust …`, and returns the exit code. `at` is the index of the word `crust` in `argv`.
 pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigError>) -> u8 {
     let name = OsString::from("runcrust crust");
-    let words = &argv[at + 1..];
-    let parsed = match alone(words) {
+    let arguments = &argv[at + 1..];
+    let parsed = match parse_stage(arguments) {
         Some(verb) => Ok(CrustArgs {
-            asked: Asked::Verb(verb),
+            command: CrustCommand::Verb(verb),
         }),
-        None => CrustArgs::try_parse_from(std::iter::once(&name).chain(words)),
+        None => CrustArgs::try_parse_from(std::iter::once(&name).chain(arguments)),
     };
-    let outcome = match parsed {
-        Err(asked) if !asked.use_stderr() => {
+    let result = match parsed {
+        Err(help) if !help.use_stderr() => {
             // --help and --version.
-            let _ = write!(std::io::stdout(), "{asked}");
+            let _ = write!(std::io::stdout(), "{help}");
             return SUCCESS;
         }
-        Err(error) => Err(Failure::invalid(plain(&error))),
-        Ok(CrustArgs { asked }) => answer(asked, argv.first(), config),
+        Err(error) => Err(Failure::invalid(one_line(&error))),
+        Ok(CrustArgs { command }) => execute(command, argv.first(), config),
     };
-    match outcome {
-        Ok(answer) => match writeln!(std::io::stdout(), "{answer}") {
-            Ok(()) if !answer.is_of_a_failure() => SUCCESS,
+    match result {
+        Ok(output) => match writeln!(std::io::stdout(), "{output}") {
+            Ok(()) if !output.is_failure() => SUCCESS,
             Ok(()) => FAILURE,
-            // What was done is done.
-            Err(error) => failed(&Failure {
+            // The verb has succeeded, but the caller can't know.
+            Err(error) => report_failure(&Failure {
                 code: GrpcCode::Internal,
-                message: format!("write the answer to stdout: {error}"),
+                message: format!("write the result to stdout: {error}"),
             }),
         },
-        Err(failure) => failed(&failure),
+        Err(failure) => report_failure(&failure),
     }
 }
 
-/// A driver stages each volume of a node, and to tell clap of every verb takes as long as to stage one: it is told of
-/// this one. `None` where there is another, or anything to be said, which is said by all of them.
-fn alone(words: &[OsString]) -> Option<Verb> {
+/// Fast path for `stage`: parses only its arguments. Building clap's parser for all verbs takes as long as staging a
+/// volume. `None` for any other verb, and for anything that clap prints (an error, `--help`), which the full parser does.
+fn parse_stage(arguments: &[OsString]) -> Option<VolumeVerb> {
     #[derive(Parser)]
-    struct Alone {
+    struct StageOnly {
         #[command(flatten)]
         stage: driver::StageArgs,
     }
-    if words.first()? != "stage" {
+    if arguments.first()? != "stage" {
         return None;
     }
-    let parsed = Alone::try_parse_from(words).ok()?;
-    Some(Verb::Stage(parsed.stage))
+    let parsed = StageOnly::try_parse_from(arguments).ok()?;
+    Some(VolumeVerb::Stage(parsed.stage))
 }
 
-fn failed(Failure { code, message }: &Failure) -> u8 {
+/// Prints a failure to standard error, and returns the exit code.
+fn report_failure(Failure { code, message }: &Failure) -> u8 {
     let line = json!({"error": {"code": code.as_str(), "message": message}});
     let _ = writeln!(std::io::stderr(), "{}", printable_json(&line.to_string()));
     FAILURE
 }
 
-/// clap's message in one line, without its "error: ".
-fn plain(error: &clap::Error) -> String {
+/// Returns clap's message in one line, without its "error: ".
+fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-/// `argv0`: what this program was called by.
-fn answer(
-    asked: Asked,
+/// Executes a command. Only `doctor` runs without a valid configuration.
+fn execute(
+    command: CrustCommand,
     argv0: Option<&OsString>,
     config: Result<Config, ConfigError>,
-) -> Result<Answer, Failure> {
-    let needed =
+) -> Result<CommandOutput, Failure> {
+    let required =
         |config: Result<Config, ConfigError>| config.map_err(|error| Failure::internal(&error));
-    match asked {
-        Asked::Verb(verb) => dispatch(verb, argv0, &needed(config)?),
-        Asked::Explain(arguments) => explain::run(arguments, argv0, &needed(config)?),
-        Asked::Doctor(arguments) => Ok(doctor::run(&arguments, argv0, config)),
+    match command {
+        CrustCommand::Verb(verb) => run_verb(verb, argv0, &required(config)?),
+        CrustCommand::Explain(arguments) => explain::run(arguments, argv0, &required(config)?),
+        CrustCommand::Doctor(arguments) => Ok(doctor::run(&arguments, argv0, config)),
     }
 }
 
-fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Answer, Failure> {
-    if !verb.only_looks() {
+fn run_verb(
+    verb: VolumeVerb,
+    argv0: Option<&OsString>,
+    config: &Config,
+) -> Result<CommandOutput, Failure> {
+    if !verb.is_read_only() {
         logging::start(config.log.as_deref());
     }
     let crust = CrustDirectory::new(config);
-    // Whoever only looks makes no directory.
+    // A read-only verb doesn't create the state directory.
     let state = StateDirectory::open_lazily(&config.state_dir)
         .map_err(|error| Failure::internal(&error))?;
-    // crust_ops gives a CLI 30 seconds; unstage waits for processes that die.
+    // crust_ops allows a CLI 30 seconds. unstage waits for processes that are being killed.
     let limit = match verb {
-        Verb::Publish(_) => timeouts::CREATE,
-        Verb::Gc(_) => Duration::from_secs(30),
+        VolumeVerb::Publish(_) => timeouts::CREATE,
+        VolumeVerb::Gc(_) => Duration::from_secs(30),
         _ => Duration::from_secs(10),
     };
     let deadline = Deadline::after(limit);
@@ -235,25 +239,29 @@ fn dispatch(verb: Verb, argv0: Option<&OsString>, config: &Config) -> Result<Ans
         loop_devices: &LoopDeviceCache::default(),
     };
     Ok(match verb {
-        Verb::Stage(arguments) => driver::stage(&context, arguments)?.into(),
-        Verb::Unstage { target_path } => driver::unstage(&context, &target(target_path)?)?.into(),
-        Verb::Stats { target_path } => driver::stats(&context, &target(target_path)?)?.into(),
-        Verb::Resize(arguments) => driver::resize(&context, arguments)?.into(),
-        Verb::Publish(arguments) => driver::publish(&context, arguments, &cli(argv0)?)?.into(),
-        Verb::Capabilities => driver::capabilities(config)?.into(),
-        Verb::List(form) => list::list(&context, form)?,
-        Verb::Inspect(arguments) => inspect::inspect(&context, &arguments)?,
-        Verb::Gc(arguments) => gc::gc(&context, &arguments),
+        VolumeVerb::Stage(arguments) => driver::stage(&context, arguments)?.into(),
+        VolumeVerb::Unstage { target_path } => {
+            driver::unstage(&context, &target(target_path)?)?.into()
+        }
+        VolumeVerb::Stats { target_path } => driver::stats(&context, &target(target_path)?)?.into(),
+        VolumeVerb::Resize(arguments) => driver::resize(&context, arguments)?.into(),
+        VolumeVerb::Publish(arguments) => {
+            driver::publish(&context, arguments, &runtime_cli(argv0)?)?.into()
+        }
+        VolumeVerb::Capabilities => driver::capabilities(config)?.into(),
+        VolumeVerb::List(format) => list::list(&context, format)?,
+        VolumeVerb::Inspect(arguments) => inspect::inspect(&context, &arguments)?,
+        VolumeVerb::Gc(arguments) => gc::gc(&context, &arguments),
     })
 }
 
-/// The program that answers for what this call mounts.
-fn cli(argv0: Option<&OsString>) -> Result<PathBuf, Failure> {
+/// Returns the path that is recorded as `runtime-cli` of the volumes that this call mounts.
+fn runtime_cli(argv0: Option<&OsString>) -> Result<PathBuf, Failure> {
     crate::programs::invocation_path(argv0).map_err(|error| Failure::internal(error.as_ref()))
 }
 
-/// JSON has no paths but those of UTF-8.
-fn shown(path: impl AsRef<Path>) -> Value {
+/// Returns a path as a JSON string, with bytes that aren't UTF-8 replaced.
+fn path_json(path: impl AsRef<Path>) -> Value {
     path.as_ref().to_string_lossy().into()
 }
 
@@ -266,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verb_alone_is_understood_as_among_the_others() {
+    fn the_parser_for_stage_agrees_with_the_full_parser() {
         let lines = [
             "stage /k --device /dev/a --fstype ext4",
             "stage /k --device=/dev/a --fstype xfs --option a --option=b --fs-group 7 --read-only",
@@ -280,19 +288,23 @@ mod tests {
             "--version stage",
             "list",
         ];
-        let mut alone_too = 0;
+        let mut parsed_alone = 0;
         for line in lines {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let name = OsString::from("crust");
-            let among = CrustArgs::try_parse_from(std::iter::once(&name).chain(&words));
-            let among = among.ok().map(|it| format!("{:?}", it.asked));
-            if let Some(verb) = alone(&words) {
-                assert_eq!(Some(format!("{:?}", Asked::Verb(verb))), among, "{line}");
-                alone_too += 1;
+            let full = CrustArgs::try_parse_from(std::iter::once(&name).chain(&arguments));
+            let full = full.ok().map(|it| format!("{:?}", it.command));
+            if let Some(verb) = parse_stage(&arguments) {
+                assert_eq!(
+                    Some(format!("{:?}", CrustCommand::Verb(verb))),
+                    full,
+                    "{line}"
+                );
+                parsed_alone += 1;
             } else if line.starts_with("stage") {
-                assert_eq!(among, None, "{line}");
+                assert_eq!(full, None, "{line}");
             }
         }
-        assert_eq!(alone_too, 5);
+        assert_eq!(parsed_alone, 5);
     }
 }

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong with this node.
+//! `doctor`: checks this node for problems.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -8,25 +8,25 @@ use crust_state::check::{CheckVerdict, Finding};
 use crust_state::config::ConfigError;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Form, Report};
+use super::output::{CommandOutput, OutputFormat, Printable};
 use crate::doctor;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
     #[command(flatten)]
-    form: Form,
+    format: OutputFormat,
 }
 
 pub(super) fn run(
     arguments: &DoctorArgs,
     argv0: Option<&OsString>,
     config: Result<Config, ConfigError>,
-) -> Answer {
+) -> CommandOutput {
     let findings = Findings(doctor::examine(config, argv0.cloned()));
-    let answer = Answer::new(&findings, arguments.form);
+    let output = CommandOutput::new(&findings, arguments.format);
     match findings.count(CheckVerdict::Fail) {
-        0 => answer,
-        _ => answer.of_a_failure(),
+        0 => output,
+        _ => output.with_failure(),
     }
 }
 
@@ -39,7 +39,7 @@ impl Findings {
     }
 }
 
-impl Report for Findings {
+impl Printable for Findings {
     fn json(&self) -> Value {
         json!({
             "checks": self.0,

@@ -1,5 +1,5 @@
-//! The verbs that a CSI driver calls: `stage`, `unstage`, `publish` (KEP-2857's earlier draft), `stats`, `resize` and
-//! `capabilities`.
+//! The subcommands that a CSI driver calls: `stage`, `unstage`, `publish` (an earlier draft of KEP-2857), `stats`, `resize`
+//! and `capabilities`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,28 +31,28 @@ pub(super) struct StageArgs {
 /// The arguments that describe a volume.
 #[derive(Debug, clap::Args)]
 pub(super) struct VolumeArguments {
-    /// The block device, an absolute path
+    /// Absolute path of the block device
     #[arg(long)]
     device: PathBuf,
-    /// The file system on it
+    /// File system on the device, such as ext4
     #[arg(long)]
     fstype: String,
-    /// A mount option; may be repeated
+    /// Mount option; may be given several times
     #[arg(long = "option", value_name = "OPTION")]
     options: Vec<String>,
-    /// The group that owns the volume's files (a pod's fsGroup)
+    /// Group that owns the volume's files (the pod's fsGroup)
     #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..=0xffff_fffe))]
     fs_group: Option<u32>,
-    /// When the group is applied: Always or `OnRootMismatch`; without a group it has no effect
+    /// When the group is applied: Always or `OnRootMismatch`; has no effect without --fs-group
     #[arg(long, value_name = "POLICY", default_value = "Always")]
     fs_group_change_policy: FsGroupChangePolicy,
-    /// Give the pod a read-only mount of the volume (`--option ro`: every pod)
+    /// Give this pod a read-only mount of the volume (use `--option ro` for every pod)
     #[arg(long)]
     read_only: bool,
-    /// A CSI access mode, such as `SINGLE_NODE_SINGLE_WRITER`
+    /// CSI access mode, such as `SINGLE_NODE_SINGLE_WRITER`
     #[arg(long, value_name = "MODE")]
     access_mode: Option<AccessMode>,
-    /// Give the workload the raw device as well
+    /// Give the workload the raw device, too
     #[arg(long)]
     device_node: bool,
 }
@@ -70,7 +70,7 @@ impl VolumeArguments {
             read_only: self.read_only,
             access_mode: self.access_mode,
             device_node: self.device_node,
-            // The stage reads it from the device.
+            // Staging reads it from the device.
             disk_seq: None,
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn stage(context: &Context<'_>, arguments: StageArgs) -> Result<Value
 
 pub(super) fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
     crust_volume::unstage(context, target)?;
-    // Stale state of ended bundles; it can be removed the next time as well.
+    // A failure to remove stale records doesn't matter: the next sweep tries again.
     if let Err(error) = crust_volume::sweep(context) {
         tracing::warn!("{error}");
     }
@@ -94,9 +94,9 @@ pub(super) fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<Valu
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PublishArgs {
-    /// The path where the volume would have been mounted on the host
+    /// Path where the volume would have been mounted on the host
     target_path: OsString,
-    /// The sandbox, as the CRI runtime names it
+    /// Id of the sandbox in the CRI runtime
     #[arg(long, value_name = "ID")]
     sandbox: String,
     #[command(flatten)]
@@ -114,7 +114,7 @@ pub(super) fn publish(
         StateError::Id(error) => Failure::invalid(error),
         error => Failure::internal(&error),
     })?;
-    let record = record.ok_or_else(|| no_place(&target, &arguments.sandbox))?;
+    let record = record.ok_or_else(|| no_sandbox_record(&target, &arguments.sandbox))?;
     check_pod(&target, &record)?;
     let sandbox = Sandbox::open(&record).map_err(|error| Failure {
         code: GrpcCode::FailedPrecondition,
@@ -131,25 +131,25 @@ pub(super) fn publish(
     Ok(json!({}))
 }
 
-fn no_place(target: &TargetPath, sandbox: &str) -> Failure {
+fn no_sandbox_record(target: &TargetPath, sandbox: &str) -> Failure {
     Failure {
         code: GrpcCode::FailedPrecondition,
         message: format!(
-            "volume {}: there is no record of sandbox {sandbox}: it was made without a place for \
-             volumes, or has ended; hint: sandbox = \"always\" in runcrust's configuration gives \
-             every new one a place",
+            "volume {}: there is no record of sandbox {sandbox}: it was created without a directory for \
+             volumes, or has ended; hint: set sandbox = \"always\" in runcrust's configuration, and \
+             recreate the pod",
             target.volume_name()
         ),
     }
 }
 
-/// Checks that a target path that names a pod names the sandbox's.
+/// Checks that the pod in a target path, if it has one, is the sandbox's pod.
 fn check_pod(target: &TargetPath, record: &SandboxRecord) -> Result<(), Failure> {
     match target.pod_uid() {
         Some(owner) if owner != &*record.pod_uid => Err(Failure {
             code: GrpcCode::InvalidArgument,
             message: format!(
-                "volume {}: its target path is of pod {}, and sandbox {} was made for pod {}; \
+                "volume {}: its target path is of pod {}, but sandbox {} was created for pod {}; \
                  hint: a pod can only have its own volumes",
                 target.volume_name(),
                 owner.display(),
@@ -161,18 +161,18 @@ fn check_pod(target: &TargetPath, record: &SandboxRecord) -> Result<(), Failure>
     }
 }
 
-/// The largest number of bytes in CSI, which has signed integers.
-const MAX: u64 = i64::MAX as u64;
+/// The largest number of bytes in CSI, whose integers are signed.
+const MAX_BYTES: u64 = i64::MAX as u64;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ResizeArgs {
     /// `target_path` of CSI `NodePublishVolume`
     target_path: OsString,
-    /// How large the volume has to be at least (`required_bytes`); 0 is no limit
-    #[arg(allow_negative_numbers = true, value_parser = value_parser!(u64).range(..=MAX))]
+    /// Minimum size of the volume in bytes (`required_bytes`); 0 for no minimum
+    #[arg(allow_negative_numbers = true, value_parser = value_parser!(u64).range(..=MAX_BYTES))]
     min_bytes: u64,
-    /// How large it may be at most (`limit_bytes`); 0 is no limit
-    #[arg(allow_negative_numbers = true, value_parser = value_parser!(u64).range(..=MAX))]
+    /// Maximum size of the volume in bytes (`limit_bytes`); 0 for no maximum
+    #[arg(allow_negative_numbers = true, value_parser = value_parser!(u64).range(..=MAX_BYTES))]
     max_bytes: u64,
 }
 
@@ -186,7 +186,7 @@ pub(super) fn resize(context: &Context<'_>, arguments: ResizeArgs) -> Result<Val
 pub(super) fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
     let stats = crust_volume::stats(context, target)?;
     Ok(json!({
-        "usage": stats.usage.map_or_else(Vec::new, entries),
+        "usage": stats.usage.map_or_else(Vec::new, usage_entries),
         "volume_condition": {
             "abnormal": stats.condition.abnormal,
             "message": stats.condition.message,
@@ -194,11 +194,14 @@ pub(super) fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Value,
     }))
 }
 
-fn entries(usage: Usage) -> Vec<Value> {
-    vec![entry("BYTES", usage.bytes), entry("INODES", usage.inodes)]
+fn usage_entries(usage: Usage) -> Vec<Value> {
+    vec![
+        usage_entry("BYTES", usage.bytes),
+        usage_entry("INODES", usage.inodes),
+    ]
 }
 
-fn entry(unit: &str, amounts: Amounts) -> Value {
+fn usage_entry(unit: &str, amounts: Amounts) -> Value {
     json!({
         "unit": unit,
         "total": amounts.total,
@@ -207,8 +210,8 @@ fn entry(unit: &str, amounts: Amounts) -> Value {
     })
 }
 
-/// The values of `RuntimeCapability.RPC.Type` that hold wherever volumes can be mounted.
-const ALWAYS: [&str; 4] = [
+/// The values of `RuntimeCapability.RPC.Type` that every host has on which volumes can be mounted.
+const BASE_CAPABILITIES: [&str; 4] = [
     "FS_GROUP_CHANGE_POLICY_ALWAYS",
     "FS_GROUP_CHANGE_POLICY_ROOT_MISMATCH",
     "SUBPATH",
@@ -216,37 +219,36 @@ const ALWAYS: [&str; 4] = [
 ];
 
 const RESIZE: &str = "VOLUME_RESIZE";
-/// Holds only where an SELinux policy is enforced: elsewhere labels mean nothing.
+/// Only hosts with an enforced SELinux policy have this: without one, labels have no effect.
 const LABEL_ON_MOUNT: &str = "SELINUX_RELABEL_ON_MOUNT";
 
 pub(super) fn capabilities(config: &Config) -> Result<Value, Failure> {
     let file_systems =
         mountable_fstypes(&config.fstypes).map_err(|error| Failure::internal(&error))?;
-    let grows = any_can_grow(&file_systems).map_err(|error| Failure::internal(&error))?;
-    let able = HostAbilities {
-        mounts: !file_systems.is_empty(),
-        grows,
-        labels: kernel::enforces_selinux(),
+    let can_grow = any_can_grow(&file_systems).map_err(|error| Failure::internal(&error))?;
+    let abilities = HostAbilities {
+        can_mount: !file_systems.is_empty(),
+        can_grow,
+        enforces_selinux: kernel::enforces_selinux(),
     };
-    let mut capabilities = able.capabilities();
+    let mut capabilities = abilities.capabilities();
     capabilities.retain(|name| !config.capabilities_off.iter().any(|off| off == name));
     Ok(json!({"capabilities": capabilities, "file_systems": file_systems}))
 }
 
-/// The abilities of this host.
 struct HostAbilities {
-    mounts: bool,
-    grows: bool,
-    labels: bool,
+    can_mount: bool,
+    can_grow: bool,
+    enforces_selinux: bool,
 }
 
 impl HostAbilities {
     fn capabilities(&self) -> Vec<&'static str> {
-        // Without a file system there is nothing to be capable of.
-        let always = ALWAYS.into_iter().filter(|_| self.mounts);
-        let grows = self.grows.then_some(RESIZE);
-        let labels = (self.labels && self.mounts).then_some(LABEL_ON_MOUNT);
-        always.chain(labels).chain(grows).collect()
+        // A host that can mount no file system has no capabilities.
+        let base = BASE_CAPABILITIES.into_iter().filter(|_| self.can_mount);
+        let resize = self.can_grow.then_some(RESIZE);
+        let label = (self.enforces_selinux && self.can_mount).then_some(LABEL_ON_MOUNT);
+        base.chain(label).chain(resize).collect()
     }
 }
 
@@ -255,19 +257,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_promised_only_where_a_policy_is_enforced() {
-        for (mounts, labels, expected) in [
+    fn labels_are_a_capability_only_with_an_enforced_policy() {
+        for (can_mount, enforces_selinux, expected) in [
             (true, true, true),
             (true, false, false),
             (false, true, false),
         ] {
-            let able = HostAbilities {
-                mounts,
-                labels,
-                grows: false,
+            let abilities = HostAbilities {
+                can_mount,
+                enforces_selinux,
+                can_grow: false,
             };
-            let promised = able.capabilities().contains(&LABEL_ON_MOUNT);
-            assert_eq!(promised, expected, "{mounts} {labels}");
+            let has_label = abilities.capabilities().contains(&LABEL_ON_MOUNT);
+            assert_eq!(has_label, expected, "{can_mount} {enforces_selinux}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `explain`: prints what a create of a bundle would come to.
+//! `explain`: prints what a create of a bundle would do.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -12,7 +12,7 @@ use crust_volume::{EntryLayout, MountPreview, PodAccess};
 use serde_json::Value;
 
 use super::Failure;
-use super::answer::{Answer, Form, Report, Table};
+use super::output::{CommandOutput, OutputFormat, Printable, Table};
 use crate::delegate::Delegate;
 use crate::explain::{ExplainedMount, ExplainedVolume, Explanation, explain};
 use crate::invocation::{CreateCommand, CreateVerb, GlobalFlags};
@@ -23,32 +23,32 @@ use crate::start::CreateCall;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExplainArgs {
-    /// The bundle's directory
+    /// Directory of the bundle
     bundle: PathBuf,
-    /// Another file than the bundle's config.json, as it would be given to `create`
+    /// Config to read instead of the bundle's config.json, as it would be given to `create`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    form: Form,
+    format: OutputFormat,
 }
 
 pub(super) fn run(
     arguments: ExplainArgs,
     argv0: Option<&OsString>,
     config: &Config,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let bundle = arguments.bundle;
-    let real = check(&bundle)?;
+    let real = real_bundle(&bundle)?;
     let command = CreateCommand {
         verb: CreateVerb::Create,
         config: arguments.config,
-        // As containerd calls it: a container without a pod is one by its id.
+        // containerd names the bundle's directory after the container.
         id: real.file_name().unwrap_or_default().to_owned(),
         bundle,
     };
     let crust = CrustDirectory::new(config);
     let delegate = config.delegate_settings();
-    // Without a delegate `doctor` is subject says so.
+    // A missing delegate isn't an error here. `doctor` reports it.
     let delegate_kind = match Delegate::find(&delegate) {
         Ok(delegate) => delegate.kind(),
         Err(_) => delegate.kind.unwrap_or(DelegateKind::Runc),
@@ -69,32 +69,35 @@ pub(super) fn run(
         .map_err(|error| Failure::internal(error.as_ref()))?;
     let file = file.ok_or_else(|| {
         Failure::not_found(format!(
-            "{}: there is no such file; hint: name the config with --config, if it is elsewhere",
+            "{}: there is no such file; hint: give the config with --config if it is elsewhere",
             path.display()
         ))
     })?;
-    Ok(Answer::new(&explain(call, file.bytes()), arguments.form))
+    Ok(CommandOutput::new(
+        &explain(call, file.bytes()),
+        arguments.format,
+    ))
 }
 
-/// Returns the bundle's real path.
-fn check(bundle: &Path) -> Result<PathBuf, Failure> {
-    let shown = bundle.display();
+/// Returns the bundle's real path. Fails if it isn't a directory.
+fn real_bundle(bundle: &Path) -> Result<PathBuf, Failure> {
+    let given = bundle.display();
     let real = bundle
         .canonicalize()
-        .map_err(|error| Failure::not_found(format!("bundle {shown}: realpath: {error}")))?;
+        .map_err(|error| Failure::not_found(format!("bundle {given}: realpath: {error}")))?;
     if real.is_dir() {
         return Ok(real);
     }
     Err(Failure::invalid(format!(
-        "{shown} isn't a directory; hint: give the bundle, which holds config.json: {}; a config of \
-         another name goes with --config",
+        "{given} isn't a directory; hint: give the bundle, the directory with config.json: {}; for a config with \
+         another name use --config",
         real.parent().unwrap_or(&real).display()
     )))
 }
 
-impl Report for Explanation {
+impl Printable for Explanation {
     fn json(&self) -> Value {
-        // Strings and numbers: it can't fail.
+        // This can't fail: all keys are strings.
         serde_json::to_value(self).unwrap_or_default()
     }
 }
@@ -104,27 +107,27 @@ impl Display for Explanation {
         let mut head = Table::default();
         head.row(["config", &self.config]);
         if self.rewritten {
-            let what = "by an earlier create; what follows is of the config as it was before";
-            head.row(["rewritten", what]);
+            let note = "by an earlier create; the rest describes the config before that";
+            head.row(["rewritten", note]);
         }
         if let Some(role) = &self.role {
-            head.row(["role", &role_in_words(&role.role)]);
+            head.row(["role", &describe_role(&role.role)]);
             for (key, value) in &role.annotations {
                 head.row(["", &format!("{key}={value}")]);
             }
         }
         if let Some(plan) = &self.plan {
-            head.row(["plan", &plan_in_words(plan)]);
+            head.row(["plan", &describe_plan(plan)]);
         }
         for refusal in &self.refusals {
             head.row(["refused", refusal]);
         }
         write!(formatter, "{head}")?;
         if !self.mounts.is_empty() {
-            write!(formatter, "\n\n{}", mounts(&self.mounts))?;
+            write!(formatter, "\n\n{}", mount_table(&self.mounts))?;
         }
         if !self.volumes.is_empty() {
-            write!(formatter, "\n\n{}", volumes(&self.volumes))?;
+            write!(formatter, "\n\n{}", volume_table(&self.volumes))?;
         }
         if !self.diff.is_empty() {
             let mut diff = Table::default();
@@ -137,7 +140,7 @@ impl Display for Explanation {
     }
 }
 
-fn role_in_words(role: &Result<Role, RoleError>) -> String {
+fn describe_role(role: &Result<Role, RoleError>) -> String {
     match role {
         Ok(Role::Sandbox { pod_uid: Some(uid) }) => format!("the sandbox of pod {uid}"),
         Ok(Role::Sandbox { pod_uid: None }) => "the sandbox of a pod without a uid".to_owned(),
@@ -148,49 +151,50 @@ fn role_in_words(role: &Result<Role, RoleError>) -> String {
         Ok(Role::AppContainer {
             sandbox_id,
             pod_uid: None,
-        }) => format!("a container of the pod that sandbox {sandbox_id} is of"),
-        Ok(Role::Standalone) => "a container in no pod: no CRI's annotations".to_owned(),
+        }) => format!("a container in sandbox {sandbox_id}"),
+        Ok(Role::Standalone) => {
+            "a container without a pod: there are no CRI annotations".to_owned()
+        }
         Err(error) => format!("unknown: {error}"),
     }
 }
 
-fn plan_in_words(plan: &Plan) -> String {
+fn describe_plan(plan: &Plan) -> String {
     match plan {
-        Plan::PassThrough => {
-            "pass on: the delegate gets the bundle as its caller wrote it".to_owned()
-        }
+        Plan::PassThrough => "pass through: the delegate gets the bundle unchanged".to_owned(),
         Plan::Sandbox(plan) => {
-            let place = plan.directory;
-            format!("sandbox: a hook mounts the pod's volumes in it, below {place}")
+            let directory = plan.directory;
+            format!("sandbox: a hook mounts the pod's volumes in it, below {directory}")
         }
         Plan::Container(plan) => {
-            let place = match &plan.mounted_in {
+            let method = match &plan.mounted_in {
                 MountedIn::Sandbox(record) => format!(
                     "its volumes are mounted in sandbox {} (process {}), and bound from there",
                     record.id, record.process.pid
                 ),
                 MountedIn::Container(_) => {
-                    "its volumes are mounted for it alone, and bound".to_owned()
+                    "its volumes are mounted for this container alone, and bound".to_owned()
                 }
                 MountedIn::Hook(_) => {
-                    "a hook mounts its volumes in it, and it gets their devices".to_owned()
+                    "a hook mounts its volumes in the container, which gets their devices"
+                        .to_owned()
                 }
             };
             let ids = plan
                 .ids
                 .as_ref()
-                .map_or("", |_| "; owners are shown as its user namespace has them");
-            format!("container: {place}{ids}")
+                .map_or("", |_| "; ids are mapped for its user namespace");
+            format!("container: {method}{ids}")
         }
     }
 }
 
-fn mounts(mounts: &[ExplainedMount]) -> Table {
+fn mount_table(mounts: &[ExplainedMount]) -> Table {
     let mut table = Table::default();
     table.row(["MOUNT", "DESTINATION", "SOURCE", "VOLUME"]);
     for mount in mounts {
         let volume = match (&mount.planned, &mount.error, &mount.note) {
-            (Some(planned), ..) => matched(planned),
+            (Some(planned), ..) => describe_match(planned),
             (_, Some(error), _) => format!("refused: {error}"),
             (_, _, Some(note)) => format!("none: {note}"),
             _ => "-".to_owned(),
@@ -202,7 +206,7 @@ fn mounts(mounts: &[ExplainedMount]) -> Table {
     table
 }
 
-fn matched(planned: &PlannedMount) -> String {
+fn describe_match(planned: &PlannedMount) -> String {
     let found = &planned.found;
     let by = match &found.by {
         MatchedBy::Exact => "the exact source".to_owned(),
@@ -226,7 +230,7 @@ fn matched(planned: &PlannedMount) -> String {
     words.join("; ")
 }
 
-fn volumes(volumes: &[ExplainedVolume]) -> Table {
+fn volume_table(volumes: &[ExplainedVolume]) -> Table {
     let mut table = Table::default();
     table.row(["VOLUME", "DEVICE", "FILE SYSTEM", "HOW"]);
     for volume in volumes {
@@ -242,12 +246,17 @@ fn volumes(volumes: &[ExplainedVolume]) -> Table {
         options.extend(preview.options.iter().map(String::as_str));
         let file_system = format!("{} ({})", preview.fstype, options.join(","));
         let users = volume.users.as_deref().unwrap_or_default();
-        table.row([name, &device, &file_system, &how(preview, users, problem)]);
+        table.row([
+            name,
+            &device,
+            &file_system,
+            &describe_use(preview, users, problem),
+        ]);
     }
     table
 }
 
-fn how(preview: &MountPreview, users: &[User], problem: Option<&str>) -> String {
+fn describe_use(preview: &MountPreview, users: &[User], problem: Option<&str>) -> String {
     let users: Vec<String> = users.iter().map(ToString::to_string).collect();
     let mut words = vec![match &preview.access {
         Ok(PodAccess::First) => "is mounted first".to_owned(),

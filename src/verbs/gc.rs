@@ -1,4 +1,4 @@
-//! `gc`: what nobody can need any more is removed, and what may be needed is told.
+//! `gc`: removes stale state, and lists what it removed and what it kept.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -6,51 +6,51 @@ use std::path::Path;
 use crust_volume::{Context, ItemReport, ReconcileMode, ReconcileReport, StateItem};
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, Answer, Form, Table};
-use super::shown;
+use super::output::{self, CommandOutput, OutputFormat, Table};
+use super::path_json;
 use crate::programs::SELF_EXE;
 use crate::users;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct GcArgs {
-    /// Say what would be removed, and remove nothing
+    /// List what would be removed, without removing it
     #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
-    form: Form,
+    format: OutputFormat,
 }
 
-pub(super) fn gc(context: &Context<'_>, arguments: &GcArgs) -> Answer {
+pub(super) fn gc(context: &Context<'_>, arguments: &GcArgs) -> CommandOutput {
     let mode = if arguments.dry_run {
         ReconcileMode::DryRun
     } else {
         ReconcileMode::Remove
     };
     let report = crust_volume::reconcile(context, mode, Path::new(SELF_EXE));
-    Answer::new(&Collected { mode, report }, arguments.form)
+    CommandOutput::new(&GcReport { mode, report }, arguments.format)
 }
 
-struct Collected {
+struct GcReport {
     mode: ReconcileMode,
     report: ReconcileReport,
 }
 
-impl Collected {
-    /// Returns the items that were left, and those that couldn't be removed.
-    fn left(&self) -> impl Iterator<Item = &ItemReport> {
+impl GcReport {
+    /// Returns the items that were kept, and those that couldn't be removed.
+    fn kept(&self) -> impl Iterator<Item = &ItemReport> {
         self.report.left.iter().chain(&self.report.failed)
     }
 }
 
-impl answer::Report for Collected {
+impl output::Printable for GcReport {
     fn json(&self) -> Value {
-        let removed: Vec<Value> = self.report.removed.iter().map(object).collect();
-        let left: Vec<Value> = self.left().map(object).collect();
+        let removed: Vec<Value> = self.report.removed.iter().map(item_json).collect();
+        let left: Vec<Value> = self.kept().map(item_json).collect();
         json!({"dry_run": self.mode == ReconcileMode::DryRun, "removed": removed, "left": left})
     }
 }
 
-impl Display for Collected {
+impl Display for GcReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (removed, left) = match self.mode {
             ReconcileMode::Remove => ("removed", "left"),
@@ -67,27 +67,27 @@ impl Display for Collected {
                 .iter()
                 .map(|it| count(removed, it))
                 .sum(),
-            self.left().map(|it| count(left, it)).sum(),
+            self.kept().map(|it| count(left, it)).sum(),
         );
         table.row([format!("{removed} {}, {left} {}", counts.0, counts.1)]);
         table.fmt(formatter)
     }
 }
 
-fn object(ItemReport { item, reason }: &ItemReport) -> Value {
+fn item_json(ItemReport { item, reason }: &ItemReport) -> Value {
     let mut object = Map::new();
     let mut set = |key: &str, value: Value| object.insert(key.to_owned(), value);
     set("kind", item.kind().into());
     if let Some(volume) = item.volume() {
         set("volume", volume.volume_name().into());
-        set("target_path", shown(volume));
+        set("target_path", path_json(volume));
     }
     match item {
         StateItem::Bundle(path)
         | StateItem::Entry(path)
         | StateItem::Leftover(path)
         | StateItem::Directory(path) => {
-            set("path", shown(path));
+            set("path", path_json(path));
         }
         StateItem::Sandbox { id, pod_uid } => {
             set("id", id.clone().into());
@@ -97,7 +97,7 @@ fn object(ItemReport { item, reason }: &ItemReport) -> Value {
             set("user", users::user_json(user));
         }
         StateItem::RuntimeCli { cli, .. } => {
-            set("runtime_cli", shown(cli));
+            set("runtime_cli", path_json(cli));
         }
         StateItem::Owner { device, .. } => {
             set("device", device.to_string().into());
@@ -110,10 +110,10 @@ fn object(ItemReport { item, reason }: &ItemReport) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::answer::Report as _;
+    use super::output::Printable as _;
     use super::*;
 
-    fn collected(mode: ReconcileMode) -> Collected {
+    fn gc_report(mode: ReconcileMode) -> GcReport {
         let finding = |item, reason: &str| ItemReport {
             item,
             reason: reason.to_owned(),
@@ -133,22 +133,22 @@ mod tests {
                 "rmdir: EROFS",
             )],
         };
-        Collected { mode, report }
+        GcReport { mode, report }
     }
 
     #[test]
-    fn each_finding_has_a_line_and_the_last_one_counts() {
+    fn each_item_has_a_line_and_the_last_line_has_the_counts() {
         let expected = "removed  record of sandbox s of pod uid  process 7 has ended\n\
                         left     entry /run/crust/x              isn't JSON\n\
                         left     /run/crust/.x                   rmdir: EROFS\n\
                         removed 1, left 2";
-        assert_eq!(collected(ReconcileMode::Remove).to_string(), expected);
-        let dry = collected(ReconcileMode::DryRun).to_string();
+        assert_eq!(gc_report(ReconcileMode::Remove).to_string(), expected);
+        let dry = gc_report(ReconcileMode::DryRun).to_string();
         assert!(dry.ends_with("\nwould remove 1, would leave 2"), "{dry}");
     }
 
     #[test]
-    fn programs_get_one_object() {
+    fn json_output_is_one_object() {
         let expected = json!({
             "dry_run": true,
             "removed": [{"kind": "sandbox", "id": "s", "pod_uid": "uid", "why": "process 7 has ended"}],
@@ -157,6 +157,6 @@ mod tests {
                 {"kind": "leftover", "path": "/run/crust/.x", "why": "rmdir: EROFS"},
             ],
         });
-        assert_eq!(collected(ReconcileMode::DryRun).json(), expected);
+        assert_eq!(gc_report(ReconcileMode::DryRun).json(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! `inspect`: everything that is known of one volume.
+//! `inspect`: shows all details of one volume.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -6,22 +6,22 @@ use std::fmt::{self, Display};
 use crust_blockfs::resize::Limits;
 use crust_state::MountInfo;
 use crust_volume::{
-    BlockDevice, Context, FindError, Inspection, ObservedUser, find_volume, inspect as look,
-    parse_query,
+    BlockDevice, Context, FindError, Inspection, ObservedUser, find_volume,
+    inspect as inspect_volume, parse_query,
 };
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Form, Report, Table};
-use super::{Failure, list, shown};
+use super::output::{CommandOutput, OutputFormat, Printable, Table};
+use super::{Failure, list, path_json};
 use crate::users;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct InspectArgs {
-    /// Its target path; or that path's digest, or the first 12 digits of it; or its device, as a path
-    /// or as major:minor
+    /// The volume's target path, the digest of that path or its first 12 digits, or the volume's
+    /// device as a path or as major:minor
     volume: OsString,
     #[command(flatten)]
-    form: Form,
+    format: OutputFormat,
 }
 
 impl From<FindError> for Failure {
@@ -33,40 +33,46 @@ impl From<FindError> for Failure {
     }
 }
 
-pub(super) fn inspect(context: &Context<'_>, arguments: &InspectArgs) -> Result<Answer, Failure> {
+pub(super) fn inspect(
+    context: &Context<'_>,
+    arguments: &InspectArgs,
+) -> Result<CommandOutput, Failure> {
     let text = arguments.volume.to_string_lossy();
     let Some(query) = parse_query(&text) else {
         return Err(Failure::invalid(format!(
-            "{text:?} is no target path, digest or device; hint: an absolute path without `..`, 12 to \
-             64 hex digits in lower case, or major:minor"
+            "{text:?} is not a target path, a digest or a device; hint: give an absolute path without `..`, 12 to 64 \
+             hex digits in lower case, or major:minor"
         )));
     };
-    let inspection = look(context, find_volume(context, &query)?);
-    Ok(Answer::new(&Volume(inspection), arguments.form))
+    let inspection = inspect_volume(context, find_volume(context, &query)?);
+    Ok(CommandOutput::new(
+        &InspectedVolume(inspection),
+        arguments.format,
+    ))
 }
 
-struct Volume(Inspection);
+struct InspectedVolume(Inspection);
 
-impl Report for Volume {
+impl Printable for InspectedVolume {
     fn json(&self) -> Value {
         let Inspection { overview, .. } = &self.0;
-        let mut object = list::object(overview);
-        let entries: Vec<Value> = overview.found.entry_paths().iter().map(shown).collect();
-        let seen: Vec<Value> = self.0.users.iter().map(user).collect();
+        let mut object = list::volume_json(overview);
+        let entries: Vec<Value> = overview.found.entry_paths().iter().map(path_json).collect();
+        let seen: Vec<Value> = self.0.users.iter().map(user_json).collect();
         let record = self.0.record.as_ref().ok().and_then(Option::as_ref);
         let more = json!({
-            "resolved_path": self.0.resolved.as_ref().map(shown),
+            "resolved_path": self.0.resolved.as_ref().map(path_json),
             "resolved_digest": self.0.resolved.as_ref().map(|path| path.digest().to_string()),
             "entries": entries,
-            "mount_info": overview.info().map(mount_info),
+            "mount_info": overview.info().map(mount_info_json),
             "record": record,
             "record_error": self.0.record.as_ref().err(),
             "users": seen,
-            "runtime_cli": self.0.runtime_cli.as_ref().ok().and_then(Option::as_ref).map(shown),
+            "runtime_cli": self.0.runtime_cli.as_ref().ok().and_then(Option::as_ref).map(path_json),
             "runtime_cli_error": self.0.runtime_cli.as_ref().err(),
-            "pending_resize": self.0.pending_resize.as_ref().ok().copied().flatten().map(limits),
+            "pending_resize": self.0.pending_resize.as_ref().ok().copied().flatten().map(limits_json),
             "pending_resize_error": self.0.pending_resize.as_ref().err(),
-            "block_device": self.0.device.as_ref().ok().map(block),
+            "block_device": self.0.device.as_ref().ok().map(block_device_json),
             "block_device_error": self.0.device.as_ref().err(),
             "unstage_obstacles": self.0.obstacles,
         });
@@ -77,37 +83,36 @@ impl Report for Volume {
     }
 }
 
-/// Returns what was staged, in the form of `mountInfo.json`.
-fn mount_info(info: &MountInfo) -> Value {
+/// Returns the volume's metadata in the form of `mountInfo.json`.
+fn mount_info_json(info: &MountInfo) -> Value {
     serde_json::from_slice(&info.to_json()).unwrap_or_default()
 }
 
-fn limits(limits: Limits) -> Value {
+fn limits_json(limits: Limits) -> Value {
     json!({"min_bytes": limits.min(), "max_bytes": limits.max().unwrap_or_default()})
 }
 
-fn user(seen: &ObservedUser) -> Value {
+fn user_json(seen: &ObservedUser) -> Value {
     let mut object = users::user_json(&seen.user);
-    let mounts = seen
-        .user
-        .mounts
-        .iter()
-        .map(|mount| json!({"destination": shown(&mount.destination), "source": mount.source}));
+    let mounts =
+        seen.user.mounts.iter().map(
+            |mount| json!({"destination": path_json(&mount.destination), "source": mount.source}),
+        );
     let (life, why) = users::describe_life(&seen.life);
     object["life"] = life.into();
     object["why"] = why.into();
     object["mounts"] = mounts.collect();
-    object["mounted_at"] = seen.mount_points.iter().map(shown).collect();
+    object["mounted_at"] = seen.mount_points.iter().map(path_json).collect();
     object
 }
 
-fn block(device: &BlockDevice) -> Value {
+fn block_device_json(device: &BlockDevice) -> Value {
     let owners = device.owners.iter().map(|(device, volume)| {
-        json!({"device_number": device.to_string(), "volume": volume.volume_name(), "target_path": shown(volume)})
+        json!({"device_number": device.to_string(), "volume": volume.volume_name(), "target_path": path_json(volume)})
     });
     let owners: Vec<Value> = owners.collect();
     json!({
-        "path": shown(&device.path),
+        "path": path_json(&device.path),
         "number": device.number.to_string(),
         "disk_seq": device.disk_seq.map(|seq| seq.to_string()),
         "size": device.size,
@@ -116,12 +121,12 @@ fn block(device: &BlockDevice) -> Value {
     })
 }
 
-impl Display for Volume {
+impl Display for InspectedVolume {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::default();
-        self.staged(&mut table);
-        self.used(&mut table);
-        self.device(&mut table);
+        self.add_staged_rows(&mut table);
+        self.add_use_rows(&mut table);
+        self.add_device_rows(&mut table);
         for obstacle in &self.0.obstacles {
             table.row(["unstage", &format!("would fail, or wait: {obstacle}")]);
         }
@@ -129,16 +134,19 @@ impl Display for Volume {
     }
 }
 
-/// Returns a value in words, or the reason why it can't be read; `None` if there is none.
-fn or_error<T>(it: &Result<Option<T>, String>, show: impl FnOnce(&T) -> String) -> Option<String> {
+/// Returns the text of a value, or the reason why it can't be read. `None` if there is no value.
+fn value_or_error<T>(
+    it: &Result<Option<T>, String>,
+    show: impl FnOnce(&T) -> String,
+) -> Option<String> {
     match it {
         Ok(it) => it.as_ref().map(show),
         Err(error) => Some(error.clone()),
     }
 }
 
-impl Volume {
-    fn staged(&self, table: &mut Table) {
+impl InspectedVolume {
+    fn add_staged_rows(&self, table: &mut Table) {
         let Inspection {
             overview, resolved, ..
         } = &self.0;
@@ -158,15 +166,15 @@ impl Volume {
             table.row(["entry", &place.display().to_string()]);
         }
         if let Some(info) = overview.info() {
-            table.row(["staged", &mount_info(info).to_string()]);
+            table.row(["staged", &mount_info_json(info).to_string()]);
         }
-        let (state, why) = list::state(&overview.state);
+        let (state, why) = list::describe_state(&overview.state);
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         table.row(["state", &format!("{state}{why}")]);
     }
 
-    fn used(&self, table: &mut Table) {
-        let record = or_error(&self.0.record, |record| {
+    fn add_use_rows(&self, table: &mut Table) {
+        let record = value_or_error(&self.0.record, |record| {
             let exclusive = if record.exclusive {
                 ", for one pod"
             } else {
@@ -204,10 +212,10 @@ impl Volume {
                 table.row(["", &format!("has it mounted at {}", place.display())]);
             }
         }
-        if let Some(cli) = or_error(&self.0.runtime_cli, |cli| cli.display().to_string()) {
+        if let Some(cli) = value_or_error(&self.0.runtime_cli, |cli| cli.display().to_string()) {
             table.row(["runtime-cli", &cli]);
         }
-        let resize = or_error(&self.0.pending_resize, |limits| match limits.max() {
+        let resize = value_or_error(&self.0.pending_resize, |limits| match limits.max() {
             Some(max) => format!(
                 "to {} bytes, at most {max}, with the next mount",
                 limits.min()
@@ -219,7 +227,7 @@ impl Volume {
         }
     }
 
-    fn device(&self, table: &mut Table) {
+    fn add_device_rows(&self, table: &mut Table) {
         let device = match &self.0.device {
             Ok(device) => device,
             Err(error) => return table.row(["device", error]),

@@ -34,7 +34,7 @@ on_each_delegate! {
         let sandbox_id = sandbox.id();
         for expected in [
             format!("config  {}", bundle.config_path().display()),
-            format!("a container of the pod that sandbox {sandbox_id} is of"),
+            format!("a container in sandbox {sandbox_id}"),
             "io.kubernetes.cri.container-type=container".to_owned(),
             format!("mounted in sandbox {sandbox_id} (process {})", sandbox.pid()),
             "pv-1, by the exact source".to_owned(),
@@ -103,7 +103,7 @@ fn a_bundle_is_a_directory_however_it_is_given() {
     let file = error(explained(parent, &[utf8(&bundle.config_path())]));
     assert_eq!(file.0, "INVALID_ARGUMENT");
     let hint = format!(
-        "hint: give the bundle, which holds config.json: {}",
+        "hint: give the bundle, the directory with config.json: {}",
         bundle.path().display()
     );
     assert!(file.1.contains(&hint), "{file:?}");

@@ -1,86 +1,83 @@
-//! The answers of verbs. Those that CSI drivers call print one JSON object; those that people call print the same in
-//! words and tables, unless they are asked for the object.
+//! Output of the subcommands. Those that CSI drivers call print one JSON object. Those for operators print text and
+//! tables, or with `--json` one JSON object.
 
 use std::fmt::{self, Display};
 
 use crust_state::printable::{Columns, printable, printable_json};
 use serde_json::Value;
 
-/// The form of an answer.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Form {
+pub(super) struct OutputFormat {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// A report with a form for people, which is how it is displayed (lines, without the last newline), and one for
-/// programs.
-pub(super) trait Report: Display {
-    /// Returns the form for programs, one object.
+/// A value that is printed as text or as JSON. `Display` writes the text without its last newline.
+pub(super) trait Printable: Display {
+    /// Returns the value as one JSON object.
     fn json(&self) -> Value;
 }
 
-/// The text that a verb prints.
+/// The output of a subcommand.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CommandOutput {
     text: String,
-    /// Whether the verb is to fail although it has an answer.
-    is_of_a_failure: bool,
+    is_failure: bool,
 }
 
-impl Answer {
-    /// Returns a report in the form that was asked for.
-    pub(super) fn new(report: &impl Report, form: Form) -> Self {
-        if form.json {
-            return report.json().into();
+impl CommandOutput {
+    /// Formats a value as text or as JSON.
+    pub(super) fn new(value: &impl Printable, format: OutputFormat) -> Self {
+        if format.json {
+            return value.json().into();
         }
-        Self::saying(report.to_string())
+        Self::from_text(value.to_string())
     }
 
-    /// Returns the same answer, with the exit code of a failure.
-    pub(super) fn of_a_failure(self) -> Self {
+    /// Sets the exit code of a failure. The output is printed all the same.
+    pub(super) fn with_failure(self) -> Self {
         Self {
-            is_of_a_failure: true,
+            is_failure: true,
             ..self
         }
     }
 
     /// Whether the exit code is that of a failure.
-    pub(super) const fn is_of_a_failure(&self) -> bool {
-        self.is_of_a_failure
+    pub(super) const fn is_failure(&self) -> bool {
+        self.is_failure
     }
 
-    const fn saying(text: String) -> Self {
+    const fn from_text(text: String) -> Self {
         Self {
             text,
-            is_of_a_failure: false,
+            is_failure: false,
         }
     }
 }
 
-impl From<Value> for Answer {
+impl From<Value> for CommandOutput {
     fn from(object: Value) -> Self {
-        Self::saying(printable_json(&object.to_string()).into_owned())
+        Self::from_text(printable_json(&object.to_string()).into_owned())
     }
 }
 
-impl Display for Answer {
+impl Display for CommandOutput {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
-/// The number of blanks between two columns.
-const GAP: usize = 2;
+/// The number of spaces between two columns.
+const COLUMN_GAP: usize = 2;
 
-/// A table; rows may have more cells than others.
+/// A table. Its rows may differ in the number of cells.
 #[derive(Debug, Default)]
 pub(super) struct Table(Vec<Vec<String>>);
 
 impl Table {
-    /// Adds a row. Nothing that a name or a message holds can start a line or tell a terminal
-    /// anything.
+    /// Adds a row. Control characters in the cells are escaped, so that a name or a message can neither start a new line
+    /// nor control the terminal.
     pub(super) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
         let cells = cells
             .into_iter()
@@ -91,7 +88,7 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = Columns::new(GAP, 0).lines(&self.0);
+        let text = Columns::new(COLUMN_GAP, 0).lines(&self.0);
         for (index, line) in text.lines().enumerate() {
             let end = if index == 0 { "" } else { "\n" };
             write!(formatter, "{end}{}", line.trim_end())?;
@@ -105,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_cells_and_nothing_trails() {
+    fn columns_fit_their_cells_and_lines_have_no_trailing_spaces() {
         let mut table = Table::default();
         table.row(["VOLUME", "STATE", "WHY"]);
         table.row(["pv-1", "in use", ""]);
@@ -120,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_starts_no_line_and_tells_a_terminal_nothing() {
+    fn control_characters_are_escaped() {
         let mut table = Table::default();
         table.row(["pv\n\u{1b}[2J\u{202e}", "é"]);
         assert_eq!(table.to_string(), "pv\\n\\u{1b}[2J\\u{202e}  é");
