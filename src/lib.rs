@@ -67,8 +67,8 @@ pub fn main(argv: &[OsString]) -> u8 {
     FAILURE
 }
 
-/// Returns the command line of runcrust's own subcommands, for manual pages and shell completions. All other subcommands
-/// are the delegate's.
+/// Returns the command line of runcrust's own subcommands, for manual pages and shell completions. All other
+/// subcommands are the delegate's.
 #[must_use]
 pub fn command() -> clap::Command {
     installer::command().subcommand(verbs::command())
@@ -93,8 +93,8 @@ fn parse_config(file: Result<Option<ConfigFile>, ConfigError>) -> Result<Config,
     file?.map_or_else(|| Ok(Config::default()), |file| file.config())
 }
 
-/// Prepares a create or an update if `invocation` is one, and execs the delegate. A fork would lose `LISTEN_PID` and the
-/// parent-death signal.
+/// Prepares a create or an update if `invocation` is one, and execs the delegate. A fork would lose `LISTEN_PID` and
+/// the parent-death signal.
 fn exec_delegate(
     argv: &[OsString],
     invocation: Invocation,

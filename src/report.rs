@@ -1,8 +1,8 @@
 //! Reports fatal errors to the caller (docs/callers.md).
 //!
-//! containerd's shim takes the last line with level `error` from the file of `--log`, and kubelet shows its message. One
-//! line that isn't JSON makes the whole file unreadable for the shim. Errors also go to stderr, but containerd opens
-//! stderr read-only for a sandbox, so write errors there are ignored.
+//! containerd's shim takes the last line with level `error` from the file of `--log`, and kubelet shows its message.
+//! One line that isn't JSON makes the whole file unreadable for the shim. Errors also go to stderr, but containerd
+//! opens stderr read-only for a sandbox, so write errors there are ignored.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;

@@ -51,8 +51,8 @@ pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
     &id[..length.unwrap_or(id.len())]
 }
 
-/// Returns whether a process is alive (`lives`, `ended` or `unknown`), and how that is known or why it isn't. The second
-/// text is empty for a live process.
+/// Returns whether a process is alive (`lives`, `ended` or `unknown`), and how that is known or why it isn't. The
+/// second text is empty for a live process.
 pub(crate) fn describe_life(life: &ProcessState) -> (&'static str, String) {
     match life {
         ProcessState::Alive => ("lives", String::new()),
