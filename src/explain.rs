@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crust_blockfs::user_namespace::UserNamespace;
 use crust_state::config::MountMode;
 use crust_state::record::User;
-use crust_state::{StateDirectory, TargetPath, sentence};
+use crust_state::{StateDirectory, TargetPath, error_message};
 use crust_volume::{Context, MountPreview, PreviewPod, preview_mount};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -133,7 +133,7 @@ const MAX_DIFF_BYTES: usize = 256 << 10;
 impl Explanation {
     /// Adds the error that a create would end with.
     fn refuse(&mut self, error: &anyhow::Error) {
-        self.add_refusal(sentence(error.as_ref()));
+        self.add_refusal(error_message(error.as_ref()));
     }
 
     /// Adds a refusal, unless it was added before.
@@ -306,7 +306,7 @@ impl ExplainedVolume {
         Self {
             volume: target.volume_name(),
             target_path: target.as_path().display().to_string(),
-            problem: problem.map(|error| sentence(error)),
+            problem: problem.map(|error| error_message(error)),
             users: found.as_mut().ok().map(|it| std::mem::take(&mut it.users)),
             preview: found.ok(),
         }
@@ -340,7 +340,7 @@ fn explain_mounts<'m>(
         match plan(mount) {
             Ok(planned @ Some(_)) => explained.planned = planned,
             Ok(None) => explained.note = unstaged_note(source, call),
-            Err(error) => explained.error = Some(sentence(&error)),
+            Err(error) => explained.error = Some(error_message(&error)),
         }
         explained
     });

@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use crust_state::sentence;
+use crust_state::error_message;
 
 use install::Install;
 use uninstall::Uninstall;
@@ -62,7 +62,11 @@ pub(crate) fn run(argv: &[OsString], at: usize) -> u8 {
     match done {
         Ok(()) => SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "runcrust: {}", sentence(error.as_ref()));
+            let _ = writeln!(
+                std::io::stderr(),
+                "runcrust: {}",
+                error_message(error.as_ref())
+            );
             FAILURE
         }
     }

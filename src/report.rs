@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crust_state::{DelegateKind, sentence};
+use crust_state::{DelegateKind, error_message};
 
 use crate::invocation::{GlobalFlags, LogFormat};
 
@@ -71,7 +71,7 @@ impl ErrorReporter {
 
     /// Writes `error` and its causes to the log, then to stderr. Write errors are ignored.
     pub(crate) fn report_fatal(&self, error: &anyhow::Error) {
-        let sentence = sentence(error.as_ref());
+        let sentence = error_message(error.as_ref());
         if let Some((path, format)) = &self.log {
             let text = format.format(&sentence, SystemTime::now());
             // There is no place to report a failed write; stderr gets the message in any case.
@@ -245,7 +245,7 @@ mod tests {
             for part in &parts[1..] {
                 error = error.context(part.clone());
             }
-            let sentence = sentence(error.as_ref());
+            let sentence = error_message(error.as_ref());
             prop_assert!(!sentence.contains(char::is_control));
             let line = LogLineFormat::Json.format(&sentence, SystemTime::now());
             prop_assert_eq!(line.matches('\n').count(), 1);

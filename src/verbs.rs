@@ -23,7 +23,7 @@ use crust_blockfs::device::LoopDeviceCache;
 use crust_state::config::ConfigError;
 use crust_state::printable::printable_json;
 use crust_state::{
-    Config, CrustDirectory, StateDirectory, TargetPath, logging, sentence, timeouts,
+    Config, CrustDirectory, StateDirectory, TargetPath, error_message, logging, timeouts,
 };
 use crust_volume::{Context, GrpcCode, VolumeError};
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ impl Failure {
     }
 
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
-        let message = sentence(error);
+        let message = error_message(error);
         Self {
             code: GrpcCode::Internal,
             message,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
-use crust_state::{Config, CrustDirectory, StateDirectory, logging, sentence, timeouts};
+use crust_state::{Config, CrustDirectory, StateDirectory, error_message, logging, timeouts};
 use crust_volume::Context;
 use crust_volume::privileges::{self, Operation};
 use dlmalloc::GlobalDlmalloc;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report_error(&sentence(error.as_ref()));
+            report_error(&error_message(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -59,7 +59,7 @@ fn run() -> Result<()> {
     };
     logging::start(config.log.as_deref());
     std::panic::set_hook(Box::new(|panic| {
-        report_error(&sentence(anyhow!("{panic}").as_ref()));
+        report_error(&error_message(anyhow!("{panic}").as_ref()));
     }));
     let crust = CrustDirectory::new(&config);
     let state = StateDirectory::create(&config.state_dir)?;

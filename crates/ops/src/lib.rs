@@ -78,7 +78,7 @@ pub fn main() -> ExitCode {
             process::main(DAEMON.name, level, server::serve(configured))
         }
         Err(error) => {
-            log::fatal(DAEMON.name, &crust_state::sentence(error.as_ref()));
+            log::fatal(DAEMON.name, &crust_state::error_message(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use crust_state::sentence;
+use crust_state::error_message;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Request, Response, Status, TimeoutExpired};
@@ -44,13 +44,13 @@ impl CallFailure {
             // What was answered has no source.
             return Self::Refused {
                 code: status.code(),
-                message: sentence(&Told(status.message().to_owned())),
+                message: error_message(&Told(status.message().to_owned())),
             };
         };
         if causes(source).any(<dyn Error>::is::<ConnectError>) {
-            return Self::Absent(sentence(source));
+            return Self::Absent(error_message(source));
         }
-        Self::Lost(sentence(source))
+        Self::Lost(error_message(source))
     }
 
     /// Returns the code of the answer. Without an answer it is that of gRPC's library for Go: a connection that can't
@@ -107,7 +107,7 @@ where
 }
 
 async fn connect(socket: &Path) -> Result<Channel, CallFailure> {
-    let failed = |error: tonic::transport::Error| absent(socket, &sentence(&error));
+    let failed = |error: tonic::transport::Error| absent(socket, &error_message(&error));
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(failed)?;
     endpoint.connect().await.map_err(failed)
 }

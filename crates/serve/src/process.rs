@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use crust_state::sentence;
+use crust_state::error_message;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +22,7 @@ where
     log::start(level, name);
     let error = match run(daemon) {
         Ok(Ok(())) => return ExitCode::SUCCESS,
-        Ok(Err(error)) => sentence(error.as_ref()),
+        Ok(Err(error)) => error_message(error.as_ref()),
         Err(error) => format!(
             "start the threads of the async runtime: {error}; hint: raise the limit of threads (TasksMax of a systemd unit) or of memory"
         ),

@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 
 pub use directory::directory;
 
+use crate::error_message;
 use crate::printable::one_line;
-use crate::sentence;
 use crate::trust::{self, TrustError, in_user_namespace};
 
 /// The verdict of a check, from best to worst.
@@ -57,8 +57,8 @@ impl Finding {
     /// Returns a failed check. The error's hint becomes the next step.
     #[must_use]
     pub fn from_error(check: &'static str, error: &(dyn Error + 'static)) -> Self {
-        let sentence = sentence(error);
-        let (found, fix) = sentence.split_once("; hint: ").unwrap_or((&sentence, ""));
+        let message = error_message(error);
+        let (found, fix) = message.split_once("; hint: ").unwrap_or((&message, ""));
         Self::fail(check, found, fix)
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use crust_blockfs::resize::Limits;
 use crust_state::lock::LockName;
 use crust_state::record::{UserKind, VolumeRecord};
-use crust_state::{Process, TargetPath, Volume, sentence};
+use crust_state::{Process, TargetPath, Volume, error_message};
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::context::Context;
@@ -116,7 +116,7 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
             volume.clear_resize()?;
         }
         Err(error) => {
-            let why = sentence(&error);
+            let why = error_message(&error);
             let volume_name = volume.target().volume_name();
             tracing::warn!(
                 volume = volume_name,

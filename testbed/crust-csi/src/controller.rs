@@ -116,7 +116,7 @@ impl Driver {
         if let Err(error) = self.store.save(id, &record) {
             // On a full disk, which the image's end makes less full: where this ends half way, the record is
             // one without an image, and nobody is given that.
-            tracing::warn!("{}", crust_state::sentence(&error));
+            tracing::warn!("{}", crust_state::error_message(&error));
         }
         self.forget(id)?;
         tracing::info!("volume {id}: deleted, which was made for {:?}", record.name);

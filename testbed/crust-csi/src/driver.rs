@@ -116,7 +116,7 @@ impl Driver {
     /// and the caller will ask again.
     fn finish(&self) -> Result<(), StartError> {
         if let Err(error) = self.store.sweep() {
-            tracing::warn!("{}", crust_state::sentence(&error));
+            tracing::warn!("{}", crust_state::error_message(&error));
         }
         for (id, record) in self.store.all().map_err(DataError::from)? {
             let is_ready = record.is_none_or(|record| record.life == Lifecycle::Ready);
@@ -127,7 +127,7 @@ impl Driver {
             };
             if let Err(error) = cleared {
                 // The others' pods wait.
-                tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
+                tracing::warn!("volume {id}: {}", crust_state::error_message(&error));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::volume_health::VolumeHealthEntry;
 use crust_proto::csi::v1::{
     StorageHealthErrorType, VolumeCondition, VolumeHealth, VolumeHealthErrorType,
 };
-use crust_state::sentence;
+use crust_state::error_message;
 
 use crate::driver::Driver;
 use crate::images::ImageError;
@@ -88,7 +88,7 @@ impl Driver {
             Ok(size) => self.cut(id, record, size).map(|cut| Problem {
                 status: VolumeHealthErrorType::DataLoss,
                 reason: "ImageCut",
-                message: sentence(&Refusal::state(id, cut)),
+                message: error_message(&Refusal::state(id, cut)),
             }),
             Err(error) => Some(image_problem(error)?),
         };
@@ -110,14 +110,14 @@ impl Driver {
             return problem(
                 StorageUnreachable,
                 "DataDirectoryReplaced",
-                sentence(&error),
+                error_message(&error),
             );
         }
         match self.room() {
             Err(error) => problem(
                 StorageUnreachable,
                 "DataDirectoryUnreadable",
-                sentence(&error),
+                error_message(&error),
             ),
             Ok(room) if room.is_read_only => problem(
                 StorageDegraded,
@@ -153,7 +153,7 @@ fn image_problem(error: ImageError) -> Result<Problem, ImageError> {
     Ok(Problem {
         status: VolumeHealthErrorType::Inaccessible,
         reason,
-        message: sentence(&error),
+        message: error_message(&error),
     })
 }
 

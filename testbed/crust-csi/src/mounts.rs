@@ -150,7 +150,7 @@ fn instantiate(
         exclusive: false,
     };
     filesystem::instantiate(&request).map_err(|error| MountsError::FileSystem {
-        told: without_values(&crust_state::sentence(&error), options),
+        told: without_values(&crust_state::error_message(&error), options),
         is_callers: error.is_the_callers(),
     })
 }

@@ -40,7 +40,7 @@ impl Driver {
     /// mustn't hold up who gives something back.
     fn save_less(&self, id: &str, record: &Record) {
         if let Err(error) = self.store.save_less(id, record) {
-            tracing::warn!("volume {id}: {}", crust_state::sentence(&error));
+            tracing::warn!("volume {id}: {}", crust_state::error_message(&error));
         }
     }
 

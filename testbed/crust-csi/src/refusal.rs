@@ -7,8 +7,8 @@ use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::loops::LoopError;
 use crust_blockfs::resize::ResizeError;
 use crust_serve::{ErrorReply, client};
+use crust_state::error_message;
 use crust_state::files::FileError;
-use crust_state::sentence;
 use tonic::{Code, Status};
 
 use crate::field_error::FieldError;
@@ -265,7 +265,7 @@ impl Refusal {
         let failure = ErrorReply {
             code,
             reason,
-            message: &sentence(self),
+            message: &error_message(self),
             volume: self.volume().map(String::as_str).or(asked),
             field,
         };

@@ -155,7 +155,7 @@ impl Store {
             making_room: Mutex::new(()),
         };
         if let Err(error) = store.put_aside() {
-            tracing::warn!("{}", crust_state::sentence(&error));
+            tracing::warn!("{}", crust_state::error_message(&error));
         }
         Ok(store)
     }
@@ -182,7 +182,7 @@ impl Store {
                 self.data.remove(SPARE)?;
                 let saved = self.save(id, record);
                 if let Err(error) = self.put_aside() {
-                    tracing::warn!("{}", crust_state::sentence(&error));
+                    tracing::warn!("{}", crust_state::error_message(&error));
                 }
                 saved
             }
@@ -196,7 +196,7 @@ impl Store {
         let read = |id: String| match self.load(&id) {
             Ok(record) => (id, record),
             Err(error) => {
-                tracing::debug!("volume {id}: {}", crust_state::sentence(&error));
+                tracing::debug!("volume {id}: {}", crust_state::error_message(&error));
                 (id, None)
             }
         };

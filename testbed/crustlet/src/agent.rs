@@ -119,7 +119,7 @@ impl Agent {
         let directories = settings.manifests();
         for directory in &directories {
             if let Err(error) = sources::remove_temporary_files(directory) {
-                tracing::warn!("manifests: {}", crust_state::sentence(&error));
+                tracing::warn!("manifests: {}", crust_state::error_message(&error));
             }
         }
         let policy = settings.admission_policy.as_deref().map(DeferPolicy::load);
@@ -296,7 +296,7 @@ impl Agent {
             AgentQuery::DeleteVolume(name, answer) => {
                 let deleted = self.claims.delete_volume(&name);
                 self.merge_objects();
-                let _ = answer.send(deleted.map_err(|error| crust_state::sentence(&error)));
+                let _ = answer.send(deleted.map_err(|error| crust_state::error_message(&error)));
             }
             AgentQuery::Container(pod, container, answer) => {
                 let _ = answer.send(self.pods.container(&pod, &container));

@@ -122,7 +122,7 @@ impl From<WriteError> for Status {
             | WriteError::Untrusted(_)
             | WriteError::PartiallyWritten { .. } => (Code::Internal, "WRITE"),
         };
-        error_status(code, reason, &crust_state::sentence(&error))
+        error_status(code, reason, &crust_state::error_message(&error))
     }
 }
 
@@ -378,7 +378,7 @@ impl Node for Api {
             .exec(&container.id, &request.command, timeout)
             .await;
         let executed = executed.map_err(|error| {
-            let message = crust_state::sentence(&error);
+            let message = crust_state::error_message(&error);
             error_status(Code::Internal, "EXEC", &format!("Pod {pod}: {message}"))
         })?;
         Ok(Response::new(ExecResponse {

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use crust_serve::flags::socket;
-use crust_state::sentence;
+use crust_state::error_message;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::settings::{SOCKET, Settings};
@@ -68,7 +68,7 @@ pub(crate) fn run_agent_command(command: AgentCommand, socket: &Path) -> ExitCod
         Ok(code) => code,
         Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            io::eprint(format!("crustlet: {}\n", sentence(error.as_ref())));
+            io::eprint(format!("crustlet: {}\n", error_message(error.as_ref())));
             ExitCode::FAILURE
         }
     }

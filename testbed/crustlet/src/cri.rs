@@ -66,7 +66,8 @@ impl Cri {
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
         let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
         // An invalid path fails with the first call, like one on which nothing listens.
-        let channel = channel.map_err(|error| CallFailure::Absent(crust_state::sentence(&error)));
+        let channel =
+            channel.map_err(|error| CallFailure::Absent(crust_state::error_message(&error)));
         Self {
             socket: socket.to_owned(),
             owner: owner.to_owned(),

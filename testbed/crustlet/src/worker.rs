@@ -7,7 +7,7 @@ mod logs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crust_state::sentence;
+use crust_state::error_message;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
 use tokio::task::JoinSet;
 
@@ -48,7 +48,7 @@ impl PodWorker {
         }
         let created = self.create_sandbox(objects, pod, step).await;
         if let Err(error) = &created {
-            let message = format!("Failed to create pod sandbox: {}", sentence(error));
+            let message = format!("Failed to create pod sandbox: {}", error_message(error));
             self.events.warning(pod, "FailedCreatePodSandBox", message);
         }
         created
@@ -98,7 +98,7 @@ impl PodWorker {
             // An event with the details of the image error was emitted already.
             let message = match error.image_error_reason() {
                 Some(reason) => format!("Error: {reason}"),
-                None => format!("Error: {}", sentence(error)),
+                None => format!("Error: {}", error_message(error)),
             };
             self.events.warning(pod, "Failed", message);
         }
@@ -151,7 +151,7 @@ impl PodWorker {
             } => {
                 let result = self.stop_pod(pod, containers, sandboxes, *grace).await;
                 if let Err(error) = &result {
-                    let message = format!("error killing pod: {}", sentence(error));
+                    let message = format!("error killing pod: {}", error_message(error));
                     self.events.warning(pod.clone(), "FailedKillPod", message);
                 }
                 result

@@ -220,7 +220,7 @@ impl Claims {
             Ok(removed) => self.removed_manifests.push(removed),
             Err(error) => {
                 self.backoff.fail(&(kind, name.clone()), Instant::now());
-                let message = crust_state::sentence(&error);
+                let message = crust_state::error_message(&error);
                 let events = &self.context.events;
                 events.warning(Regarding::object(kind, name), "FailedDelete", message);
             }
@@ -273,7 +273,7 @@ impl Claims {
 
     fn store_failed(&mut self, key: &ObjectKey, error: &StoreError) {
         let (kind, name) = key;
-        tracing::error!("{kind} {name}: {}", crust_state::sentence(error));
+        tracing::error!("{kind} {name}: {}", crust_state::error_message(error));
         self.backoff.fail(key, Instant::now());
     }
 

@@ -238,7 +238,7 @@ impl Pods {
     /// Logs the failure of a relist, unless the one before failed too.
     pub(crate) fn relist_failed(&mut self, error: &CriError) {
         if !std::mem::replace(&mut self.is_relist_failing, true) {
-            tracing::warn!("{}", crust_state::sentence(error));
+            tracing::warn!("{}", crust_state::error_message(error));
         }
     }
 

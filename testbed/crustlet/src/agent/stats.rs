@@ -134,7 +134,7 @@ async fn measure(context: &Context, volumes: Vec<MeasuredVolume>) -> Vec<VolumeS
             Ok(None) => {}
             // Like kubelet, which only logs it.
             Err(error) => {
-                let error = crust_state::sentence(&error);
+                let error = crust_state::error_message(&error);
                 let (pod, id) = (&publication.pod, &publication.id);
                 tracing::warn!("volume {id} in pod {pod}: statistics: {error}");
             }

@@ -122,7 +122,7 @@ fn report_failure(
     reason: &'static str,
     error: &OperationError,
 ) -> Failure {
-    let message = crust_state::sentence(error);
+    let message = crust_state::error_message(error);
     let events = &context.events;
     events.warning(regarding.clone(), reason, message.clone());
     Failure {

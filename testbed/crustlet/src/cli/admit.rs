@@ -82,7 +82,7 @@ impl Admit {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    let sentence = crust_state::sentence(error.as_ref());
+    let sentence = crust_state::error_message(error.as_ref());
     let _ = writeln!(io::stderr(), "{sentence}");
     ExitCode::FAILURE
 }
@@ -269,7 +269,7 @@ spec: {}
             "{decisions}"
         );
         at("wrong.yml", "kind: Pod");
-        let error = crust_state::sentence(admit.admit().unwrap_err().as_ref());
+        let error = crust_state::error_message(admit.admit().unwrap_err().as_ref());
         assert!(error.contains("wrong.yml: document 1: "), "{error}");
         admit.manifests.clear();
         admit.file = at("claim.yaml", CLAIM);

@@ -8,7 +8,7 @@ use crust_proto::crustlet::v1::{
     ApplyRequest, ApplyResponse, DeleteRequest, Event, EventsRequest, ExecRequest, ExecResponse,
     ListRequest, LogsRequest, LogsResponse,
 };
-use crust_state::sentence;
+use crust_state::error_message;
 use serde_json::Value;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status, Streaming};
@@ -49,7 +49,9 @@ impl Client {
     pub(super) async fn connect(socket: &Path) -> Result<Self, ClientError> {
         let failed = |error: tonic::transport::Error| ClientError::Connect {
             socket: socket.to_owned(),
-            cause: error.source().map_or_else(|| sentence(&error), sentence),
+            cause: error
+                .source()
+                .map_or_else(|| error_message(&error), error_message),
         };
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
         let channel = endpoint.map_err(failed)?.connect().await.map_err(failed)?;
@@ -148,7 +150,7 @@ fn client_error(socket: &Path, status: &Status) -> ClientError {
     if let Some(cause) = status.source() {
         return ClientError::ConnectionLost {
             socket: socket.to_owned(),
-            cause: sentence(cause),
+            cause: error_message(cause),
         };
     }
     let message = match status.message() {

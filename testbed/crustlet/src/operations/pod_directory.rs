@@ -4,8 +4,8 @@
 use std::fs;
 
 use crust_blockfs::mountinfo;
+use crust_state::error_message;
 use crust_state::files::{Directory, FileError};
-use crust_state::sentence;
 use rustix::io::Errno;
 
 use super::directories::{create_directory, ignore_missing, remove_unfinished};
@@ -19,7 +19,7 @@ pub(super) const POD_RECORD: &str = "pod.json";
 
 /// Writes a pod's record. Called before the sandbox is created.
 pub(crate) fn write_pod_record(layout: &RootDirLayout, pod: &Pod) -> Result<(), OperationError> {
-    let failed = |error: FileError| OperationError::Other(sentence(&error));
+    let failed = |error: FileError| OperationError::Other(error_message(&error));
     let path = layout.pod(&pod.uid);
     create_directory(&path)?;
     let directory = Directory::create(&path).map_err(failed)?;
@@ -33,9 +33,9 @@ pub(crate) fn write_pod_record(layout: &RootDirLayout, pod: &Pod) -> Result<(), 
 pub(super) fn read_pod_record(layout: &RootDirLayout, uid: &str) -> Option<Pod> {
     let path = layout.pod(uid);
     let read = || -> Result<Option<Pod>, String> {
-        let directory = Directory::open(&path).map_err(|error| sentence(&error))?;
+        let directory = Directory::open(&path).map_err(|error| error_message(&error))?;
         let bytes = directory.map(|it| it.read_record(POD_RECORD)).transpose();
-        let Some(bytes) = bytes.map_err(|error| sentence(&error))?.flatten() else {
+        let Some(bytes) = bytes.map_err(|error| error_message(&error))?.flatten() else {
             return Ok(None);
         };
         let document = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;

@@ -199,7 +199,7 @@ async fn undo_host_mount(
     let data = data.with_mounter(Mounter::Driver);
     let written = blocking(move || directories::prepare(&directory, &data)).await;
     if let Err(error) = written {
-        tracing::warn!("{}", crust_state::sentence(&error));
+        tracing::warn!("{}", crust_state::error_message(&error));
     }
     FailedOperation::mounted_by_driver(error)
 }

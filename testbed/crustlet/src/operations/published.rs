@@ -58,7 +58,7 @@ pub(crate) async fn stats(
             Ok(response) => stats.condition = response.volume_health.map(VolumeCondition::from),
             // The usage is still valid.
             Err(error) => {
-                let error = crust_state::sentence(&error);
+                let error = crust_state::error_message(&error);
                 tracing::warn!("cannot get the health of volume {id} in pod {pod}: {error}");
             }
         }

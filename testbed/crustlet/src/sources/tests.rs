@@ -419,7 +419,7 @@ fn the_error_names_the_objects_that_were_written() {
     let current = CurrentState { loaded, started };
     let mut uid = || Ok("given".to_owned());
     let error = apply(dir.path(), current, &text, NOW, &mut uid).unwrap_err();
-    let message = crust_state::sentence(&error);
+    let message = crust_state::error_message(&error);
     let expected = "wrote only PersistentVolumeClaim default/data: rename";
     assert!(message.starts_with(expected), "{message}");
     assert!(

@@ -33,7 +33,7 @@ pub(super) fn check_directory(path: &Path) -> Result<(), String> {
     let opened = Directory::open(path).map(drop);
     opened.map_err(|error| match Untrusted::from_file_error(error) {
         Ok(untrusted) => untrusted.to_string(),
-        Err(error) => crust_state::sentence(&error),
+        Err(error) => crust_state::error_message(&error),
     })
 }
 

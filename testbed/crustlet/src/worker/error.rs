@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crust_state::sentence;
+use crust_state::error_message;
 
 use crate::cri::CriError;
 use crate::pods::config::ConfigError;
@@ -72,7 +72,7 @@ impl From<&StepError> for Failure {
     fn from(error: &StepError) -> Self {
         Self {
             reason: error.reason(),
-            message: sentence(error),
+            message: error_message(error),
             is_pull: matches!(error, StepError::Pull { .. }),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crust_proto::cri::v1::Image;
-use crust_state::sentence;
+use crust_state::error_message;
 use k8s_openapi::api::core::v1::Container;
 
 use super::{PodWorker, StepError};
@@ -27,7 +27,7 @@ impl PodWorker {
             (None, PullPolicy::Never) => {
                 let error = StepError::NeverPulled(name.to_owned());
                 self.events
-                    .warning(pod, "ErrImageNeverPull", sentence(&error));
+                    .warning(pod, "ErrImageNeverPull", error_message(&error));
                 Err(error)
             }
             (_, PullPolicy::Always | PullPolicy::IfNotPresent) => self.pull(pod, name).await,
@@ -39,7 +39,7 @@ impl PodWorker {
         self.events.normal(pod, "Pulling", message);
         let since = Instant::now();
         if let Err(source) = self.cri.pull_image(name).await {
-            let message = format!("Failed to pull image {name:?}: {}", sentence(&source));
+            let message = format!("Failed to pull image {name:?}: {}", error_message(&source));
             self.events.warning(pod, "Failed", message);
             return Err(StepError::Pull {
                 image: name.to_owned(),

@@ -99,7 +99,7 @@ impl DriverCall {
                         Err(error) => result.fail(create.failed(&error)),
                     },
                     Err(error) => {
-                        let error = ProvisionError::Call(crust_state::sentence(&error));
+                        let error = ProvisionError::Call(crust_state::error_message(&error));
                         result.fail(create.failed(&error));
                     }
                 }
@@ -111,7 +111,7 @@ impl DriverCall {
                             result.forget = Some((kind, name));
                         }
                     }
-                    Err(error) => result.fail(delete.failed(&crust_state::sentence(&error))),
+                    Err(error) => result.fail(delete.failed(&crust_state::error_message(&error))),
                 }
             }
             Self::ControllerExpand(expand) => {
@@ -121,7 +121,7 @@ impl DriverCall {
                         result.is_failed = true;
                         result
                             .updates
-                            .push(expand.failed(error.code(), &crust_state::sentence(&error)));
+                            .push(expand.failed(error.code(), &crust_state::error_message(&error)));
                     }
                 }
             }
@@ -146,7 +146,7 @@ impl DriverCall {
                     Ok(()) => call.step.succeeded(),
                     Err(error) => call
                         .step
-                        .failed(error.code(), &crust_state::sentence(&error)),
+                        .failed(error.code(), &crust_state::error_message(&error)),
                 });
             }
         }

@@ -32,10 +32,10 @@ impl Pods {
             // The directory comes last: if crustlet restarts before the end, it finds the pod by its directory.
             let logs = worker.remove_logs(&uid);
             let result = logs
-                .map_err(|error| crust_state::sentence(&error))
+                .map_err(|error| crust_state::error_message(&error))
                 .and_then(|()| {
                     let removed = operations::remove_pod(&layout, &uid);
-                    removed.map_err(|error| crust_state::sentence(&error))
+                    removed.map_err(|error| crust_state::error_message(&error))
                 });
             // The channel is closed only when the process is ending.
             let _ = completions.send(Completion::PodCleanup(CleanupResult { uid, result }));
@@ -102,7 +102,7 @@ impl Pods {
             }
             Err(error) => error,
         };
-        let message = crust_state::sentence(&error);
+        let message = crust_state::error_message(&error);
         if matches!(error, WriteError::SharedFile { .. }) {
             // Other objects are in the same file, so its author has to change it. One event is enough.
             if let Some(pod) = known.pod.as_deref()

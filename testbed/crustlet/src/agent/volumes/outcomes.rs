@@ -44,7 +44,7 @@ impl Volumes {
                 if let (VolumeStep::Publish(pod), Some(mounter)) = (&key.1, mounter) {
                     self.correct_mounter(&key.0, pod, mounter);
                 }
-                let error = crust_state::sentence(&error);
+                let error = crust_state::error_message(&error);
                 let message = format!(
                     "{} : {error}",
                     self.describe_failure(&key, mount.as_deref())

@@ -12,7 +12,7 @@ const MAX_CAUSES: usize = 8 * 1024;
 /// A cause that the text before it ends with isn't repeated. The hints of all causes come last, because callers search
 /// the message for the cause. The middle of causes longer than 8 KiB is left out.
 #[must_use]
-pub fn sentence(error: &(dyn Error + 'static)) -> String {
+pub fn error_message(error: &(dyn Error + 'static)) -> String {
     const HINT: &str = "hint: ";
     let (mut causes, mut hints) = (String::new(), String::new());
     let mut next = Some(error);
@@ -77,7 +77,7 @@ mod tests {
         let error = innermost_first
             .fold(None, |cause, text| Some(Box::new(Link { text, cause })))
             .unwrap();
-        sentence(error.as_ref())
+        error_message(error.as_ref())
     }
 
     #[test]
