@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crust_blockfs::fstypes::is_mounted_as;
+use crust_blockfs::fstypes::is_mountable_as;
 use crust_blockfs::probe::probe;
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -24,7 +24,7 @@ pub fn superblock(bytes: &[u8]) {
     let Some(found) = probe(&image).expect("a file can be read") else {
         return;
     };
-    assert!(is_mounted_as(found.fstype, found.fstype));
+    assert!(is_mountable_as(found.fstype, found.fstype));
     assert_eq!(found.uuid.to_string().len(), 36);
     assert_eq!(probe(&image), Ok(Some(found)));
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::value_parser;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_blockfs::kernel;
-use crust_blockfs::resize::Limits;
-use crust_blockfs::usage::{Amounts, Usage};
+use crust_blockfs::resize::SizeLimits;
+use crust_blockfs::usage::{ResourceUsage, Usage};
 use crust_state::info::{AccessMode, VolumeType};
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::StateError;
@@ -178,7 +178,8 @@ pub(super) struct ResizeArgs {
 
 pub(super) fn resize(context: &Context<'_>, arguments: ResizeArgs) -> Result<Value, Failure> {
     let target = target(arguments.target_path)?;
-    let limits = Limits::new(arguments.min_bytes, arguments.max_bytes).map_err(Failure::invalid)?;
+    let limits =
+        SizeLimits::new(arguments.min_bytes, arguments.max_bytes).map_err(Failure::invalid)?;
     let bytes = crust_volume::resize(context, &target, limits)?;
     Ok(json!({"capacity_bytes": bytes}))
 }
@@ -201,7 +202,7 @@ fn usage_entries(usage: Usage) -> Vec<Value> {
     ]
 }
 
-fn usage_entry(unit: &str, amounts: Amounts) -> Value {
+fn usage_entry(unit: &str, amounts: ResourceUsage) -> Value {
     json!({
         "unit": unit,
         "total": amounts.total,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 use crust_state::MountInfo;
 use crust_volume::{
     BlockDevice, Context, FindError, Inspection, ObservedUser, find_volume,
@@ -88,7 +88,7 @@ fn mount_info_json(info: &MountInfo) -> Value {
     serde_json::from_slice(&info.to_json()).unwrap_or_default()
 }
 
-fn limits_json(limits: Limits) -> Value {
+fn limits_json(limits: SizeLimits) -> Value {
     json!({"min_bytes": limits.min(), "max_bytes": limits.max().unwrap_or_default()})
 }
 

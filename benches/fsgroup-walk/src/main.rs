@@ -11,7 +11,7 @@ use std::time::Instant;
 use crust_blockfs::Deadline;
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_blockfs::fsgroup::{self, Order};
+use crust_blockfs::fsgroup::{self, FsGroupRequest};
 
 const USAGE: &str = "usage: fsgroup-walk GROUP DIRECTORY [DEVICE]";
 
@@ -25,11 +25,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|path| Device::open(Path::new(&path)).map(DeviceFacts::from))
         .transpose()?;
     let root = File::open(directory)?;
-    let order = Order {
+    let order = FsGroupRequest {
         group: group.to_str().ok_or(USAGE)?.parse()?,
         policy: FsGroupChangePolicy::Always,
         device: device.as_ref(),
-        live: false,
+        in_use: false,
     };
     let start = Instant::now();
     fsgroup::apply(&root, &order, Deadline::never(), &mut |_| {})?;

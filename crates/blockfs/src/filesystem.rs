@@ -10,13 +10,13 @@ use rustix::fs::{Advice, AtFlags, SeekFrom, StatxFlags, fadvise, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
-pub use cause::Cause;
-pub use context::Call;
-pub use error::{MountError, Refusal};
+pub use cause::MountErrorCause;
+pub use context::MountCall;
+pub use error::{FailedMountCall, MountError};
 
 use crate::contents;
 use crate::device::{Device, DeviceFacts, DeviceNumber};
-use crate::fstypes::{self, FileSystem};
+use crate::fstypes::{self, FileSystemType};
 use crate::options::{FsOption, MountOptions};
 use crate::probe;
 use cause::{Circumstances, DeviceContents};
@@ -24,7 +24,7 @@ use context::Context;
 
 /// A mount that is to be made.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct MountRequest<'a> {
     /// The device that it is on.
     pub device: &'a DeviceFacts,
     /// The file system's type; the caller has checked it against the allow list, since the name
@@ -45,15 +45,15 @@ pub struct Request<'a> {
 /// ([`MountOptions::without_journal_replay`]). A clone of an xfs that is mounted gets `nouuid`, a
 /// clone of a btrfs that is mounted is refused, and so is an ext4 with its journal on another device. An
 /// ext4 whose superblock asks for a kernel panic on errors is mounted with `errors=remount-ro`.
-pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
+pub fn mount_detached(request: &MountRequest<'_>) -> Result<OwnedFd, MountError> {
     let known = fstypes::find(request.fstype);
     let options = effective_options(request, known)?;
     let mount = match make(request, &options) {
-        Err(MountError::Refused(refusal)) => {
+        Err(MountError::Call(refusal)) => {
             let option = known.and_then(|known| known.duplicate_uuid_option);
             let option = option.filter(|option| may_have_twin(request, &options, &refusal, option));
             let Some(option) = option else {
-                return Err(MountError::Refused(refusal));
+                return Err(MountError::Call(refusal));
             };
             beside_its_twin(request, options, option, refusal)?
         }
@@ -65,7 +65,7 @@ pub fn instantiate(request: &Request<'_>) -> Result<OwnedFd, MountError> {
     Ok(mount)
 }
 
-/// Asks the kernel to read in the background what [`instantiate`] looks at before it mounts. Opens the device, which
+/// Asks the kernel to read in the background what [`mount_detached`] looks at before it mounts. Opens the device, which
 /// has to stay open until then: the kernel drops the pages that it has read when the last descriptor is closed.
 pub fn read_ahead(fstype: &str, device: &DeviceFacts) {
     let place = fstypes::find(fstype).and_then(|known| known.read_ahead);
@@ -84,9 +84,9 @@ pub fn read_ahead(fstype: &str, device: &DeviceFacts) {
 /// the mount succeeds with it and not without, a twin is mounted. Asking the other devices for their UUIDs instead
 /// could hang with any of them.
 fn may_have_twin(
-    request: &Request<'_>,
+    request: &MountRequest<'_>,
     options: &MountOptions,
-    refusal: &Refusal,
+    refusal: &FailedMountCall,
     option: &str,
 ) -> bool {
     let mut given = options.fs_options.iter();
@@ -96,21 +96,19 @@ fn may_have_twin(
         let found = probe::signature(request.device).ok().flatten();
         found.is_some_and(|found| !found.uuid.is_nil())
     };
-    matches!(refusal.cause, Cause::Unacceptable { .. }) && !is_given && has_uuid()
+    matches!(refusal.cause, MountErrorCause::Unacceptable { .. }) && !is_given && has_uuid()
 }
 
 /// Tries a second time, with the option for a clone. Refused for the same reason, it had no twin.
 fn beside_its_twin(
-    request: &Request<'_>,
+    request: &MountRequest<'_>,
     mut options: MountOptions,
     option: &str,
-    first: Box<Refusal>,
+    first: Box<FailedMountCall>,
 ) -> Result<OwnedFd, MountError> {
     options.fs_options.push(FsOption::Flag(option.to_owned()));
     match make(request, &options) {
-        Err(MountError::Refused(again)) if again.errno == first.errno => {
-            Err(MountError::Refused(first))
-        }
+        Err(MountError::Call(again)) if again.errno == first.errno => Err(MountError::Call(first)),
         Err(error) => Err(error),
         Ok(mount) => {
             let (device, fstype) = (request.device.path().display(), request.fstype);
@@ -120,40 +118,40 @@ fn beside_its_twin(
     }
 }
 
-fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountError> {
+fn make(request: &MountRequest<'_>, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let refuse = |call, errno, log| refusal(request, options, call, errno, log);
     let context = fsopen(request.fstype, FsOpenFlags::FSOPEN_CLOEXEC)
         .map(Context::new)
-        .map_err(|errno| refuse(Call::Open, errno, Vec::new()))?;
+        .map_err(|errno| refuse(MountCall::Open, errno, Vec::new()))?;
 
     // The path without links: mountinfo shows it, and btrfs is told from others by it.
     let source = request.device.device().resolved_path();
     context
         .set_string("source", source)
-        .map_err(|errno| refuse(Call::Source, errno, context.log()))?;
+        .map_err(|errno| refuse(MountCall::Source, errno, context.log()))?;
     for option in &options.fs_options {
         let set = match option {
             FsOption::Flag(key) => context.set_flag(key),
             FsOption::Value { key, value } => context.set_string(key, value.as_ref()),
         };
-        set.map_err(|errno| refuse(Call::Option(option.clone()), errno, context.log()))?;
+        set.map_err(|errno| refuse(MountCall::Option(option.clone()), errno, context.log()))?;
     }
     if options.read_only {
         let option = FsOption::Flag("ro".to_owned());
         context
             .set_flag(option.key())
-            .map_err(|errno| refuse(Call::Option(option), errno, context.log()))?;
+            .map_err(|errno| refuse(MountCall::Option(option), errno, context.log()))?;
     }
     context
         .create(request.exclusive, options.read_only)
-        .map_err(|errno| refuse(Call::Create, errno, context.log()))?;
+        .map_err(|errno| refuse(MountCall::Create, errno, context.log()))?;
 
     let mut attributes = options.attributes;
     attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, options.read_only);
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-        .map_err(|errno| refuse(Call::Mount, errno, context.log()))?;
+        .map_err(|errno| refuse(MountCall::Mount, errno, context.log()))?;
     let mounted =
-        superblock_device(&mount).map_err(|errno| refuse(Call::Stat, errno, Vec::new()))?;
+        superblock_device(&mount).map_err(|errno| refuse(MountCall::Stat, errno, Vec::new()))?;
     check_device(request, mounted)?;
     Ok(mount)
 }
@@ -164,8 +162,8 @@ fn make(request: &Request<'_>, options: &MountOptions) -> Result<OwnedFd, MountE
 /// read-only in any case, and refuses a second mount without `ro`. A device that doesn't tell whether it is
 /// read-only is treated as one that isn't: the mount then says so itself.
 fn effective_options(
-    request: &Request<'_>,
-    known: Option<&FileSystem>,
+    request: &MountRequest<'_>,
+    known: Option<&FileSystemType>,
 ) -> Result<MountOptions, MountError> {
     let mut options = request.options.clone();
     options.read_only |= known.is_some_and(|known| known.is_read_only);
@@ -192,7 +190,7 @@ fn superblock_device(mount: &OwnedFd) -> Result<DeviceNumber, Errno> {
 
 /// The kernel looked the path up once more: did it find what we did? An `st_dev` whose major number
 /// is 0 (btrfs) belongs to no device and can't be compared.
-fn check_device(request: &Request<'_>, mounted: DeviceNumber) -> Result<(), MountError> {
+fn check_device(request: &MountRequest<'_>, mounted: DeviceNumber) -> Result<(), MountError> {
     let expected = request.device.number();
     if mounted.major() == 0 || mounted == expected {
         return Ok(());
@@ -205,17 +203,18 @@ fn check_device(request: &Request<'_>, mounted: DeviceNumber) -> Result<(), Moun
 }
 
 fn refusal(
-    request: &Request<'_>,
+    request: &MountRequest<'_>,
     options: &MountOptions,
-    call: Call,
+    call: MountCall,
     errno: Errno,
     log: Vec<String>,
 ) -> MountError {
     // Only now: a mount that succeeds needs no look at the device.
     let found = match (&call, errno) {
-        (Call::Create, Errno::INVAL | Errno::IO | Errno::ROFS | Errno::ACCESS | Errno::NOSYS) => {
-            look_at(request.device)
-        }
+        (
+            MountCall::Create,
+            Errno::INVAL | Errno::IO | Errno::ROFS | Errno::ACCESS | Errno::NOSYS,
+        ) => look_at(request.device),
         _ => DeviceContents::Unknown,
     };
     let cause = cause::of(
@@ -232,7 +231,7 @@ fn refusal(
             page: rustix::param::page_size() as u64,
         },
     );
-    MountError::Refused(Box::new(Refusal {
+    MountError::Call(Box::new(FailedMountCall {
         device: request.device.path().to_owned(),
         fstype: request.fstype.to_owned(),
         call,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::Deadline;
 
 pub use error::FsGroupError;
-pub use progress::{Counts, Progress};
+pub use progress::{EntryCounts, WalkProgress};
 
 use progress::{ClockInterval, ReportInterval};
 use walk::{Observe, Walk};
@@ -37,11 +37,11 @@ const PROGRESS_EVERY_ENTRIES: u64 = 100_000;
 
 /// The outcome of applying fsGroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FsGroupOutcome {
     /// `OnRootMismatch`, and the root matches: nothing else was looked at.
     RootMatches,
     /// The file system's tables say that each of its `inodes` is right: no entry was looked at.
-    AllRight {
+    AllInodesMatch {
         /// Those in use.
         inodes: u64,
         /// Since it began.
@@ -55,14 +55,14 @@ pub enum Outcome {
     ///   caller can tell, since it knows what it has mounted.
     ReadOnly,
     /// Every entry was looked at.
-    Applied(Progress),
+    Applied(WalkProgress),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for FsGroupOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RootMatches => f.write_str("the root matches, and nothing else was looked at"),
-            Self::AllRight { inodes, elapsed } => {
+            Self::AllInodesMatch { inodes, elapsed } => {
                 let elapsed = elapsed.as_secs();
                 write!(f, "all {inodes} inodes are right already, in {elapsed} s")
             }
@@ -74,7 +74,7 @@ impl fmt::Display for Outcome {
 
 /// The group that is to be applied to a volume's files, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
+pub struct FsGroupRequest<'a> {
     /// The pod's `fsGroup`.
     pub group: u32,
     /// When fsGroup is applied.
@@ -85,7 +85,7 @@ pub struct Order<'a> {
     /// Another pod may be changing the tree during the walk. The walk is then repeated until a pass
     /// finds nothing left to change, so that entries moved from an unvisited to a visited directory are
     /// found.
-    pub live: bool,
+    pub in_use: bool,
 }
 
 /// Gives everything below `root`, and at last `root` itself, to the group: lchown(-1, group), files
@@ -102,21 +102,21 @@ pub struct Order<'a> {
 /// `OnRootMismatch`, does the rest.
 pub fn apply(
     root: impl AsFd,
-    order: &Order<'_>,
+    order: &FsGroupRequest<'_>,
     deadline: Deadline,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Outcome, FsGroupError> {
+    progress: &mut dyn FnMut(&WalkProgress),
+) -> Result<FsGroupOutcome, FsGroupError> {
     let start = Instant::now();
     let mut pace = ReportInterval::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
     let mut looks = ClockInterval::default();
-    let mut observe = |counts: &Counts| {
+    let mut observe = |counts: &EntryCounts| {
         if !looks.is_due(counts.entries) && !pace.has_come_to(counts.entries) {
             return ControlFlow::Continue(());
         }
         let elapsed = start.elapsed();
         let counts = *counts;
         if pace.is_due(elapsed, counts.entries) {
-            progress(&Progress { counts, elapsed });
+            progress(&WalkProgress { counts, elapsed });
         }
         if deadline.is_expired() {
             ControlFlow::Break(())
@@ -127,33 +127,33 @@ pub fn apply(
     let found = run(root.as_fd(), order, &mut observe)?;
     let elapsed = start.elapsed();
     Ok(match found {
-        Found::RootMatches => Outcome::RootMatches,
-        Found::AllRight(inodes) => Outcome::AllRight { inodes, elapsed },
-        Found::ReadOnly => Outcome::ReadOnly,
-        Found::Walked(counts) => Outcome::Applied(Progress { counts, elapsed }),
+        Found::RootMatches => FsGroupOutcome::RootMatches,
+        Found::AllRight(inodes) => FsGroupOutcome::AllInodesMatch { inodes, elapsed },
+        Found::ReadOnly => FsGroupOutcome::ReadOnly,
+        Found::Walked(counts) => FsGroupOutcome::Applied(WalkProgress { counts, elapsed }),
     })
 }
 
-/// [`Outcome`] without the time.
+/// [`FsGroupOutcome`] without the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     RootMatches,
     AllRight(u64),
     ReadOnly,
-    Walked(Counts),
+    Walked(EntryCounts),
 }
 
 /// [`apply`] without clocks: `observe` is asked whether to go on before each entry that is the
 /// caller's own thread's, and now and then while it waits for others.
 fn run(
     root: BorrowedFd<'_>,
-    order: &Order<'_>,
+    order: &FsGroupRequest<'_>,
     observe: Observe<'_>,
 ) -> Result<Found, FsGroupError> {
     let group = order.group;
     // chown(2) takes it for "leave the group alone".
     if group == u32::MAX {
-        return Err(FsGroupError::NotAGroup { group });
+        return Err(FsGroupError::InvalidGroup { group });
     }
     let mut walk = Walk::new(root, group)?;
     let attributes = walk.root_attributes()?;
@@ -172,7 +172,7 @@ fn run(
     let right = device.and_then(|device| walk.all_right(device, observe));
     match right {
         Some(inodes) => Ok(Found::AllRight(inodes)),
-        None => walked(&mut walk, order.live, observe).map(Found::Walked),
+        None => walked(&mut walk, order.in_use, observe).map(Found::Walked),
     }
 }
 
@@ -188,7 +188,7 @@ const PASSES: usize = 8;
 /// walk of a busy one would always take all passes, where a directory is rare and hides all that is below
 /// it. So an old file is missed that is moved ahead of every pass, or of a single pass that finds all else
 /// right. kubelet makes a single pass.
-fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
+fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<EntryCounts, FsGroupError> {
     let mut passes = 0;
     loop {
         walk.begin_pass()?;
@@ -200,7 +200,7 @@ fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<Counts, F
         match walk.left_behind() {
             _ if walk.pool.is_halted() => break,
             Some(_) if !is_last => {}
-            Some(path) => return Err(FsGroupError::Restless { path }),
+            Some(path) => return Err(FsGroupError::KeepsChanging { path }),
             None if live && walk.is_unsettled() && !is_last => {}
             None => break,
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 
 use crate::device::DeviceFacts;
-use crate::fstypes::{self, FILE_SYSTEMS};
+use crate::fstypes::{self, FILE_SYSTEM_TYPES};
 pub use crate::signature::{Restriction, Signature, Uuid};
 
 /// Returns whether the device's file system can never be mounted read-write, because of its type or of a flag in its
@@ -27,7 +27,10 @@ pub(crate) fn signature(device: &DeviceFacts) -> Result<Option<Signature>, Errno
 /// Returns the signature of the file system on an open device or image; `None` if it holds no known superblock or is
 /// too small for one. Fails with the error of pread(2), usually EIO.
 pub fn probe(device: impl AsFd) -> Result<Option<Signature>, Errno> {
-    for superblock in FILE_SYSTEMS.iter().filter_map(|it| it.superblock.as_ref()) {
+    for superblock in FILE_SYSTEM_TYPES
+        .iter()
+        .filter_map(|it| it.superblock.as_ref())
+    {
         if let Some(found) = superblock.read_from(&device)? {
             return Ok(Some(found));
         }

@@ -9,10 +9,10 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-pub use decide::{InvalidLimits, Limits, Misfit};
+pub use decide::{InvalidLimits, SizeLimits, UnreachableSize};
 
 use crate::device::{DeviceError, DeviceFacts};
-use crate::fstypes::{self, FileSystem, Growth, GrowthError, Size};
+use crate::fstypes::{self, FileSystemSize, FileSystemType, Growth, GrowthError};
 use crate::probe;
 use decide::ResizeDecision;
 
@@ -21,11 +21,11 @@ use decide::ResizeDecision;
 pub enum ResizeError {
     /// No size is within the limits.
     #[error("device {device:?}: {misfit}")]
-    Limits {
+    UnreachableSize {
         /// The device's path.
         device: PathBuf,
         /// The numbers.
-        misfit: Misfit,
+        misfit: UnreachableSize,
     },
     /// It can't be grown.
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub fn grow(
     root: &OwnedFd,
     device: &DeviceFacts,
     fstype: &str,
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Result<u64, ResizeError> {
     let (known, growth) = growth(device, fstype)?;
     let present = || (growth.size)(root, device, known);
@@ -66,16 +66,20 @@ pub fn grow(
 
 /// Returns the size in bytes that [`grow`] would give a file system that isn't mounted yet, as far as
 /// its superblock tells. Fails if this process couldn't grow it.
-pub fn foresee(device: &DeviceFacts, fstype: &str, limits: Limits) -> Result<u64, ResizeError> {
+pub fn predict_size(
+    device: &DeviceFacts,
+    fstype: &str,
+    limits: SizeLimits,
+) -> Result<u64, ResizeError> {
     let (known, growth) = growth(device, fstype)?;
     let found = probe::signature(device);
     let found = found.map_err(|errno| GrowthError::read_failed(device, errno))?;
-    let size = match found.filter(|found| known.mounts(found.fstype)) {
+    let size = match found.filter(|found| known.can_mount(found.fstype)) {
         Some(found) => (growth.size_on_disk)(device, known, &found)?,
         None => None,
     };
     // Where there is no such file system the mount will say so.
-    let size = size.unwrap_or(Size {
+    let size = size.unwrap_or(FileSystemSize {
         bytes: 0,
         block: NonZeroU64::MIN,
         least: 0,
@@ -96,13 +100,13 @@ pub fn foresee(device: &DeviceFacts, fstype: &str, limits: Limits) -> Result<u64
 fn growth(
     device: &DeviceFacts,
     fstype: &str,
-) -> Result<(&'static FileSystem, &'static Growth), GrowthError> {
+) -> Result<(&'static FileSystemType, &'static Growth), GrowthError> {
     const REASON: &str = "this version doesn't know how; hint: grow it with its own tool";
     let known = fstypes::find(fstype).and_then(|known| Some((known, known.growth?)));
     known.ok_or_else(|| GrowthError::unsupported(device, fstype, REASON))
 }
 
-fn misfit(device: &DeviceFacts, misfit: Misfit) -> ResizeError {
+fn misfit(device: &DeviceFacts, misfit: UnreachableSize) -> ResizeError {
     let device = device.path().to_owned();
-    ResizeError::Limits { device, misfit }
+    ResizeError::UnreachableSize { device, misfit }
 }

@@ -15,7 +15,7 @@ use crate::openat2;
 
 /// The treatment of a subPath that doesn't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingPolicy {
     /// Make directories, with the mode of the volume's root.
     Create,
     /// Fail.
@@ -24,16 +24,16 @@ pub enum Missing {
 
 /// The directory or file that a subPath leads to.
 #[derive(Debug)]
-pub struct Resolved {
+pub struct ResolvedSubpath {
     /// `O_PATH` and close-on-exec; it means this directory or file whatever is renamed later.
     pub fd: OwnedFd,
     /// The kind of file.
-    pub kind: Kind,
+    pub kind: MountPointType,
 }
 
 /// The type of a mount point: a directory is mounted on a directory, anything else on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MountPointType {
     /// A directory.
     Directory,
     /// A regular file; or a socket, a named pipe or a device node, as kubelet bind-mounts them
@@ -55,22 +55,22 @@ const INSIDE: ResolveFlags = ResolveFlags::BENEATH
 pub fn resolve(
     root: impl AsFd,
     subpath: &Path,
-    missing: Missing,
-) -> Result<Resolved, SubpathError> {
+    missing: MissingPolicy,
+) -> Result<ResolvedSubpath, SubpathError> {
     let root = root.as_fd();
     let components = components(subpath)?;
     let fd = match open(root, &components) {
-        Err(Errno::NOENT) if missing == Missing::Create => {
+        Err(Errno::NOENT) if missing == MissingPolicy::Create => {
             create::directories(root, subpath, &components)?
         }
         opened => opened.map_err(|errno| SubpathError::of_lookup(subpath, errno))?,
     };
     let stat = fstat(&fd).map_err(|errno| SubpathError::call("fstat", subpath, errno))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Kind::Directory,
-        _ => Kind::File,
+        FileType::Directory => MountPointType::Directory,
+        _ => MountPointType::File,
     };
-    Ok(Resolved { fd, kind })
+    Ok(ResolvedSubpath { fd, kind })
 }
 
 /// The components, without `.`; refuses what kubelet's validation refuses, whoever was asked.

@@ -10,14 +10,14 @@ use crate::errno::Name;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// In bytes.
-    pub bytes: Amounts,
+    pub bytes: ResourceUsage,
     /// In inodes; all zero where the file system has no fixed number of them (btrfs).
-    pub inodes: Amounts,
+    pub inodes: ResourceUsage,
 }
 
 /// One quantity. `used + available` can be less than `total`: ext4 keeps blocks back for root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Amounts {
+pub struct ResourceUsage {
     /// All there is, in use or not.
     pub total: u64,
     /// The number in use.
@@ -36,7 +36,7 @@ pub enum UsageError {
 
 /// Asks the file system that `fd` is on (fstatfs(2); `O_PATH` will do). The caller closes `fd` soon:
 /// one that is forgotten keeps the device busy.
-pub fn usage(fd: impl AsFd) -> Result<Usage, UsageError> {
+pub fn read_usage(fd: impl AsFd) -> Result<Usage, UsageError> {
     let stat = rustix::io::retry_on_intr(|| fstatvfs(fd.as_fd())).map_err(UsageError::Statfs)?;
     Ok(convert(&Counts::from(&stat)))
 }
@@ -69,12 +69,12 @@ impl From<&StatVfs> for Counts {
 fn convert(counts: &Counts) -> Usage {
     let bytes = |blocks: u64| blocks.saturating_mul(counts.fragment);
     Usage {
-        bytes: Amounts {
+        bytes: ResourceUsage {
             total: bytes(counts.blocks),
             used: bytes(counts.blocks.saturating_sub(counts.blocks_free)),
             available: bytes(counts.blocks_available),
         },
-        inodes: Amounts {
+        inodes: ResourceUsage {
             total: counts.files,
             used: counts.files.saturating_sub(counts.files_free),
             available: counts.files_free,
@@ -100,7 +100,7 @@ mod tests {
         let usage = convert(&COUNTS);
         assert_eq!(
             usage.bytes,
-            Amounts {
+            ResourceUsage {
                 total: 4_096_000,
                 used: 2_457_600,
                 available: 1_433_600
@@ -114,7 +114,7 @@ mod tests {
         let usage = convert(&COUNTS);
         assert_eq!(
             usage.inodes,
-            Amounts {
+            ResourceUsage {
                 total: 64,
                 used: 11,
                 available: 53
@@ -146,7 +146,7 @@ mod tests {
             rustix::fs::Mode::empty(),
         )
         .expect("the directory opens");
-        let usage = usage(&fd).expect("the file system answers");
+        let usage = read_usage(&fd).expect("the file system answers");
         assert!(usage.bytes.total > 0);
         assert!(usage.bytes.used <= usage.bytes.total);
         assert!(usage.bytes.available <= usage.bytes.total);

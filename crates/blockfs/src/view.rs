@@ -8,9 +8,9 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
 use crate::Deadline;
 use crate::errno::Name;
-use crate::fstypes::{hint_on_volume, with_id_mapping};
+use crate::fstypes::{hint_for_volume_error, types_with_id_mapping};
 use crate::kernel;
-use crate::subpath::{self, Kind, Missing, SubpathError};
+use crate::subpath::{self, MissingPolicy, MountPointType, SubpathError};
 use crate::sys;
 
 /// The view of a volume that a container's mount shows.
@@ -30,7 +30,7 @@ pub struct DetachedMount {
     /// From `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`.
     pub fd: OwnedFd,
     /// Directories are mounted on directories, files on files.
-    pub kind: Kind,
+    pub kind: MountPointType,
 }
 
 /// The error of making a view.
@@ -42,7 +42,7 @@ pub enum ViewError {
     /// The file system can't show other owners.
     #[error(
         "mount_setattr(MOUNT_ATTR_IDMAP): {}; hint: the container has a user namespace, which \
-         this file system can't be mapped into; {} can", Name(*.0), with_id_mapping(kernel::version())
+         this file system can't be mapped into; {} can", Name(*.0), types_with_id_mapping(kernel::version())
     )]
     Ids(Errno),
     /// A container has more mounts of the volume than there is time for.
@@ -57,7 +57,7 @@ pub enum ViewError {
         all: usize,
     },
     /// A call failed.
-    #[error("{call}: {}{}", Name(*errno), hint_on_volume(*errno))]
+    #[error("{call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
         /// The call, with its arguments.
         call: &'static str,
@@ -88,7 +88,7 @@ pub fn create_all<'v>(
 /// 6.18 at the latest, nothing below the root of a detached one can be cloned. A subPath that
 /// isn't there is made.
 pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError> {
-    let place = subpath::resolve(root, view.subpath, Missing::Create)?;
+    let place = subpath::resolve(root, view.subpath, MissingPolicy::Create)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;

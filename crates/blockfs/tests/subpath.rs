@@ -14,9 +14,11 @@ use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crust_blockfs::filesystem::{Request, instantiate};
+use crust_blockfs::filesystem::{MountRequest, mount_detached};
 use crust_blockfs::options;
-use crust_blockfs::subpath::{Kind, Missing, Resolved, SubpathError, resolve};
+use crust_blockfs::subpath::{
+    MissingPolicy, MountPointType, ResolvedSubpath, SubpathError, resolve,
+};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fcntl_getfl, fstat, mknodat, openat2,
 };
@@ -26,13 +28,13 @@ use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, set_
 fn try_resolve(
     tree: &Tree,
     subpath: impl AsRef<Path>,
-    missing: Missing,
-) -> Result<Resolved, SubpathError> {
+    missing: MissingPolicy,
+) -> Result<ResolvedSubpath, SubpathError> {
     resolve(tree.open().as_fd(), subpath.as_ref(), missing)
 }
 
 /// The error's sentence; it must not tell where the volume is.
-fn refused(tree: &Tree, subpath: &str, missing: Missing) -> String {
+fn refused(tree: &Tree, subpath: &str, missing: MissingPolicy) -> String {
     let error = try_resolve(tree, subpath, missing).expect_err(subpath);
     let (sentence, details) = (error.to_string(), format!("{error:?}"));
     let host = tree.root().to_str().expect("a plain path");
@@ -48,7 +50,7 @@ fn refused(tree: &Tree, subpath: &str, missing: Missing) -> String {
 }
 
 /// Whether it is just that file or directory.
-fn is(resolved: &Resolved, path: &Path) -> bool {
+fn is(resolved: &ResolvedSubpath, path: &Path) -> bool {
     let (stat, expected) = (fstat(&resolved.fd), fs::symlink_metadata(path));
     let (stat, expected) = (stat.expect("fstat"), expected.expect("the entry"));
     (stat.st_dev, stat.st_ino) == (expected.dev(), expected.ino())
@@ -60,14 +62,14 @@ fn directories_and_files_are_found_as_path_descriptors() {
     let directory = tree.directory("a", 0o755);
     let file = tree.file("a/file", 0o644);
     for (subpath, path, kind) in [
-        ("", tree.root(), Kind::Directory),
-        (".", tree.root(), Kind::Directory),
-        ("a", &directory, Kind::Directory),
-        ("a/", &directory, Kind::Directory),
-        ("./a//.", &directory, Kind::Directory),
-        ("a/file", &file, Kind::File),
+        ("", tree.root(), MountPointType::Directory),
+        (".", tree.root(), MountPointType::Directory),
+        ("a", &directory, MountPointType::Directory),
+        ("a/", &directory, MountPointType::Directory),
+        ("./a//.", &directory, MountPointType::Directory),
+        ("a/file", &file, MountPointType::File),
     ] {
-        let resolved = try_resolve(&tree, subpath, Missing::Refuse).expect(subpath);
+        let resolved = try_resolve(&tree, subpath, MissingPolicy::Refuse).expect(subpath);
         assert_eq!(resolved.kind, kind, "{subpath}");
         assert!(is(&resolved, path), "{subpath}");
         let flags = fcntl_getfl(&resolved.fd).expect("its flags");
@@ -79,7 +81,7 @@ fn directories_and_files_are_found_as_path_descriptors() {
 fn names_may_be_any_bytes() {
     let tree = Tree::new();
     let name = OsStr::from_bytes(b"new\nline \xff");
-    let made = try_resolve(&tree, name, Missing::Create).expect("it is made");
+    let made = try_resolve(&tree, name, MissingPolicy::Create).expect("it is made");
     assert!(is(&made, &tree.root().join(name)));
 }
 
@@ -98,17 +100,17 @@ fn relative_links_inside_the_volume_are_followed() {
         symlink(target, tree.root().join(link)).expect("a link");
     }
     for (subpath, path, kind) in [
-        ("to-a", directory.as_path(), Kind::Directory),
-        ("to-a/file", &file, Kind::File),
-        ("to-file", &file, Kind::File),
-        ("b/up", &directory, Kind::Directory),
-        ("b/up2/file", &file, Kind::File),
+        ("to-a", directory.as_path(), MountPointType::Directory),
+        ("to-a/file", &file, MountPointType::File),
+        ("to-file", &file, MountPointType::File),
+        ("b/up", &directory, MountPointType::Directory),
+        ("b/up2/file", &file, MountPointType::File),
     ] {
-        let resolved = try_resolve(&tree, subpath, Missing::Refuse).expect(subpath);
+        let resolved = try_resolve(&tree, subpath, MissingPolicy::Refuse).expect(subpath);
         assert_eq!(resolved.kind, kind, "{subpath}");
         assert!(is(&resolved, path), "{subpath}");
     }
-    let made = try_resolve(&tree, "b/up/new/deep", Missing::Create).expect("it is made");
+    let made = try_resolve(&tree, "b/up/new/deep", MissingPolicy::Create).expect("it is made");
     assert!(is(&made, &directory.join("new/deep")));
 }
 
@@ -148,7 +150,7 @@ fn a_link_out_is_refused_and_nothing_is_made_behind_it() {
         "magic",
     ] {
         for subpath in [link.to_owned(), format!("{link}/new")] {
-            for missing in [Missing::Refuse, Missing::Create] {
+            for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
                 let sentence = refused(&tree, &subpath, missing);
                 assert!(sentence.contains("leads out of the volume"), "{sentence}");
             }
@@ -165,7 +167,7 @@ fn a_loop_of_links_is_refused() {
     let tree = Tree::new();
     symlink("b", tree.root().join("a")).expect("a link");
     symlink("a", tree.root().join("b")).expect("a link");
-    for missing in [Missing::Refuse, Missing::Create] {
+    for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
         assert!(refused(&tree, "a/x", missing).contains("too many symbolic links"));
     }
 }
@@ -175,12 +177,12 @@ fn a_link_to_nothing_is_refused_and_its_target_is_not_made() {
     let tree = Tree::new();
     symlink("nowhere", tree.root().join("link")).expect("a link");
     for subpath in ["link", "link/below"] {
-        let sentence = refused(&tree, subpath, Missing::Create);
+        let sentence = refused(&tree, subpath, MissingPolicy::Create);
         assert!(
             sentence.contains("a link to something that doesn't exist"),
             "{sentence}"
         );
-        assert!(refused(&tree, subpath, Missing::Refuse).contains("ENOENT"));
+        assert!(refused(&tree, subpath, MissingPolicy::Refuse).contains("ENOENT"));
     }
     assert!(!tree.root().join("nowhere").exists());
 }
@@ -206,8 +208,8 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
         set_mode(tree.root(), mode);
         let old = tree.directory("old", 0o711);
         set_mode(&old, 0o711);
-        let made = try_resolve(&tree, "old/a/b/c", Missing::Create).expect("it is made");
-        assert_eq!(made.kind, Kind::Directory);
+        let made = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is made");
+        assert_eq!(made.kind, MountPointType::Directory);
         assert!(is(&made, &old.join("a/b/c")));
         for new in ["old/a", "old/a/b", "old/a/b/c"] {
             assert_eq!(
@@ -221,7 +223,7 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
             0o711,
             "what was there stays as it was"
         );
-        let again = try_resolve(&tree, "old/a/b/c", Missing::Create).expect("it is there");
+        let again = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is there");
         assert!(is(&again, &old.join("a/b/c")));
     }
     assert_eq!(umask(), callers, "the container's");
@@ -230,7 +232,7 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
 #[test]
 fn what_is_missing_is_not_made_when_not_asked_for() {
     let tree = Tree::new();
-    assert!(refused(&tree, "a/b", Missing::Refuse).contains("ENOENT"));
+    assert!(refused(&tree, "a/b", MissingPolicy::Refuse).contains("ENOENT"));
     assert_eq!(fs::read_dir(tree.root()).expect("it is listed").count(), 0);
 }
 
@@ -238,7 +240,7 @@ fn what_is_missing_is_not_made_when_not_asked_for() {
 fn nothing_is_below_a_file() {
     let tree = Tree::new();
     tree.file("file", 0o644);
-    for missing in [Missing::Refuse, Missing::Create] {
+    for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
         assert!(refused(&tree, "file/x", missing).contains("ENOTDIR"));
     }
 }
@@ -263,15 +265,15 @@ fn special_files_are_given_out_without_being_opened() {
         ("block", FileType::BlockDevice),
         ("socket", FileType::Socket),
     ] {
-        for missing in [Missing::Refuse, Missing::Create] {
+        for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
             let resolved = resolve(tree.open(), Path::new(name), missing).expect(name);
-            assert_eq!(resolved.kind, Kind::File, "{name}");
+            assert_eq!(resolved.kind, MountPointType::File, "{name}");
             let stat = fstat(&resolved.fd).expect("it is held");
             assert_eq!(FileType::from_raw_mode(stat.st_mode), kind, "{name}");
             let flags = fcntl_getfl(&resolved.fd).expect("it is held");
             assert!(flags.contains(OFlags::PATH), "{name} was opened");
         }
-        assert!(refused(&tree, &format!("{name}/x"), Missing::Create).contains("ENOTDIR"));
+        assert!(refused(&tree, &format!("{name}/x"), MissingPolicy::Create).contains("ENOTDIR"));
     }
 }
 
@@ -281,7 +283,7 @@ fn another_mount_in_the_volume_is_not_entered() {
         let tree = Tree::new();
         let other = tree.directory("other", 0o755);
         let mounted = Mounted::tmpfs(&other);
-        let sentence = refused(&tree, "other/x", Missing::Create);
+        let sentence = refused(&tree, "other/x", MissingPolicy::Create);
         assert!(sentence.contains("leads out of the volume"), "{sentence}");
         assert_eq!(fs::read_dir(&other).expect("it is listed").count(), 0);
         drop(mounted);
@@ -296,7 +298,7 @@ fn a_detached_volume_takes_subpaths_unless_read_only() {
         ("rw", None),
         ("ro", Some("EROFS: doesn't exist, and the volume")),
     ] {
-        let volume = instantiate(&Request {
+        let volume = mount_detached(&MountRequest {
             device: &on.facts(),
             fstype: "ext4",
             options: &options::parse(&[option]).expect("the option is valid"),
@@ -304,14 +306,17 @@ fn a_detached_volume_takes_subpaths_unless_read_only() {
         })
         .expect("it is mounted");
         let missing = Path::new(option).join("new");
-        let result = resolve(volume.as_fd(), &missing, Missing::Create);
+        let result = resolve(volume.as_fd(), &missing, MissingPolicy::Create);
         match expected {
-            None => assert_eq!(result.expect("it is made").kind, Kind::Directory),
+            None => assert_eq!(result.expect("it is made").kind, MountPointType::Directory),
             Some(words) => {
                 let sentence = result.expect_err("it is read-only").to_string();
                 assert!(sentence.contains(words), "{sentence}");
-                let there = resolve(volume.as_fd(), Path::new("rw/new"), Missing::Create);
-                assert_eq!(there.expect("it was made before").kind, Kind::Directory);
+                let there = resolve(volume.as_fd(), Path::new("rw/new"), MissingPolicy::Create);
+                assert_eq!(
+                    there.expect("it was made before").kind,
+                    MountPointType::Directory
+                );
             }
         }
         drop(volume);
@@ -349,7 +354,7 @@ fn a_lookup_that_is_disturbed_by_renames_is_tried_again() {
         let (mut disturbed, mut failed) = (0, Vec::new());
         // As often as it takes to be disturbed for sure.
         for _ in 0..200_000 {
-            match try_resolve(&tree, "l", Missing::Refuse) {
+            match try_resolve(&tree, "l", MissingPolicy::Refuse) {
                 Ok(found) if is(&found, &directory) => {}
                 other => failed.push(other),
             }
@@ -371,7 +376,7 @@ fn those_who_make_one_subpath_at_once_all_get_the_same() {
         let tree = Tree::new();
         set_mode(tree.root(), 0o2770);
         std::thread::scope(|scope| {
-            let attempt = || try_resolve(&tree, "a/b/c/d", Missing::Create);
+            let attempt = || try_resolve(&tree, "a/b/c/d", MissingPolicy::Create);
             let makers: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
             for maker in makers {
                 let made = maker.join().expect("no panic").expect("it is made");
@@ -403,8 +408,8 @@ fn a_component_swapped_for_a_link_out_leads_nowhere() {
         let found: Vec<_> = (0..5000)
             .map(|_| {
                 (
-                    try_resolve(&tree, "a/there", Missing::Refuse),
-                    try_resolve(&tree, "a/new/x", Missing::Create),
+                    try_resolve(&tree, "a/there", MissingPolicy::Refuse),
+                    try_resolve(&tree, "a/new/x", MissingPolicy::Create),
                 )
             })
             .collect();

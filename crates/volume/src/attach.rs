@@ -18,7 +18,7 @@ use crate::tmpfs;
 use crust_blockfs::device_mounts::DeviceMounts;
 use crust_blockfs::errno::Name;
 use crust_blockfs::mountinfo::{MountInfo, MountInfoError};
-use crust_blockfs::subpath::Kind;
+use crust_blockfs::subpath::MountPointType;
 use crust_blockfs::sys;
 use crust_blockfs::view::{self, DetachedMount, View, ViewError};
 
@@ -143,12 +143,12 @@ impl AttachDirectory {
     pub fn attach(&self, name: &str, mount: &DetachedMount) -> Result<(), AttachError> {
         let path = self.path.join(name);
         let directory_flag = match mount.kind {
-            Kind::Directory => {
+            MountPointType::Directory => {
                 rustix::fs::mkdirat(&self.tmpfs, name, Mode::RWXU)
                     .map_err(failed(format!("mkdir({})", path.display())))?;
                 OFlags::DIRECTORY
             }
-            Kind::File => {
+            MountPointType::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 openat(&self.tmpfs, name, flags, Mode::RUSR)
                     .map_err(failed(format!("create({})", path.display())))?;

@@ -120,8 +120,8 @@ impl VolumeError {
             | Cause::Admission(AdmissionError::TargetNotAllowed { .. })
             | Cause::FileSystem { .. } => GrpcCode::InvalidArgument,
             Cause::Admission(AdmissionError::LimitReached { .. }) => GrpcCode::ResourceExhausted,
-            Cause::Mount(error) if error.is_the_callers() => GrpcCode::InvalidArgument,
-            Cause::Resize(ResizeError::Limits { .. }) => GrpcCode::OutOfRange,
+            Cause::Mount(error) if error.is_request_error() => GrpcCode::InvalidArgument,
+            Cause::Resize(ResizeError::UnreachableSize { .. }) => GrpcCode::OutOfRange,
             Cause::Unsupported(_)
             | Cause::Resize(ResizeError::Growth(GrowthError::Unsupported { .. })) => {
                 GrpcCode::Unimplemented

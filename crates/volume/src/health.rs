@@ -19,7 +19,7 @@ use crust_blockfs::errno::Name;
 use crust_blockfs::fstypes;
 use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::probe;
-use crust_blockfs::usage::{Usage, UsageError, usage};
+use crust_blockfs::usage::{Usage, UsageError, read_usage};
 
 /// CSI's `VolumeCondition`.
 #[derive(Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ fn read_stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats,
     record.retain_live(Process::is_alive);
     let mounted = volume_mounts::find(&record).next();
     let mounted = mounted.ok_or(Cause::NotInUse)?;
-    let usage = usage(&mounted.root);
+    let usage = read_usage(&mounted.root);
     let usage_result = usage.as_ref().map(|_| ());
     // An unreadable resize file fails the next create, but needn't fail this call.
     let not_grown = volume.failed_resize().ok().flatten();

@@ -52,9 +52,10 @@ pub fn mountable_fstypes(fstypes: &[String]) -> Result<Vec<String>, HostFeatures
 
 /// Returns true if this process can grow one of the file system types while it is mounted.
 pub fn any_can_grow(fstypes: &[String]) -> Result<bool, HostFeaturesError> {
-    let uses_reserves = fstypes::can_use_reserves().map_err(privileges::failed("capget"))?;
+    let has_cap_sys_resource =
+        fstypes::has_cap_sys_resource().map_err(privileges::failed("capget"))?;
     let mut known = fstypes.iter().filter_map(|fstype| fstypes::find(fstype));
-    Ok(known.any(|fstype| fstype.can_grow(uses_reserves)))
+    Ok(known.any(|fstype| fstype.can_grow(has_cap_sys_resource)))
 }
 
 const CHECK_NAME: &str = "capabilities";
@@ -77,7 +78,9 @@ fn consequence(capability: Capability) -> Option<Cow<'static, str>> {
         | Capability::CAP_FOWNER
         | Capability::CAP_FSETID => "fsGroup can't be applied",
         Capability::CAP_SYS_RESOURCE => {
-            return Some(format!("{} can't grow", fstypes::growing_by_reserves()).into());
+            return Some(
+                format!("{} can't grow", fstypes::types_needing_capability_to_grow()).into(),
+            );
         }
         Capability::CAP_SETUID | Capability::CAP_SETGID | Capability::CAP_SETFCAP => {
             "pods with a user namespace of their own can't use volumes"

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_state::lock::{LockError, LockName};
 use crust_state::record::{User, VolumeRecord};
@@ -29,7 +29,7 @@ pub struct Inspection {
     /// The program that reports on the volume and resizes it (KEP-2857: `runtime-cli`).
     pub runtime_cli: Result<Option<PathBuf>, String>,
     /// The growth that the next mount carries out.
-    pub pending_resize: Result<Option<Limits>, String>,
+    pub pending_resize: Result<Option<SizeLimits>, String>,
     pub device: Result<BlockDevice, String>,
     /// The reasons why an unstage would be refused or would wait.
     pub obstacles: Vec<String>,

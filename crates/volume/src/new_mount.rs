@@ -14,8 +14,8 @@ use super::error::Cause;
 use super::plan::{MountPlan, check_disk};
 use super::resize;
 use crust_blockfs::device::Device;
-use crust_blockfs::filesystem::{self, Request};
-use crust_blockfs::fsgroup::{self, Order, Outcome};
+use crust_blockfs::filesystem::{self, MountRequest};
+use crust_blockfs::fsgroup::{self, FsGroupOutcome, FsGroupRequest};
 use crust_blockfs::probe;
 use crust_blockfs::sys;
 
@@ -45,7 +45,7 @@ pub(super) fn mount(
     if exclusive {
         check_not_held(context, plan)?;
     }
-    let mount = filesystem::instantiate(&Request {
+    let mount = filesystem::mount_detached(&MountRequest {
         device: &plan.device,
         fstype: &plan.superblock.fstype,
         options: &plan.options,
@@ -55,24 +55,24 @@ pub(super) fn mount(
     let prepared = record.mark_prepared(new.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
         let name = new.volume.target().volume_name();
-        let order = Order {
+        let order = FsGroupRequest {
             group,
             policy,
             device: Some(&plan.device),
-            live: !exclusive,
+            in_use: !exclusive,
         };
         let outcome = fsgroup::apply(&mount, &order, context.deadline, &mut |progress| {
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
         match outcome {
-            Outcome::ReadOnly if has_become_read_only(plan, &mount) => {
+            FsGroupOutcome::ReadOnly if has_become_read_only(plan, &mount) => {
                 tracing::warn!(
                     volume = name, group, %outcome,
                     "fsGroup wasn't applied: the file system has become read-only, probably after an error; see the \
                      kernel's log (dmesg)"
                 );
             }
-            Outcome::ReadOnly => {
+            FsGroupOutcome::ReadOnly => {
                 tracing::info!(volume = name, group, %outcome, "fsGroup wasn't applied");
             }
             outcome => tracing::info!(volume = name, group, %outcome, "fsGroup was applied"),

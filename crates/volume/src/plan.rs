@@ -76,7 +76,7 @@ impl MountPlan {
         let Some(label) = label else {
             return Ok(self);
         };
-        if fstypes::takes_label(fstype) {
+        if fstypes::supports_selinux_label(fstype) {
             self.options = self.options.with_label(label)?;
             self.superblock = superblock(fstype, &self.options);
         } else {

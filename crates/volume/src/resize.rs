@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 use crust_state::lock::LockName;
 use crust_state::record::{UserKind, VolumeRecord};
 use crust_state::{Process, TargetPath, Volume, error_message};
@@ -13,7 +13,7 @@ use super::error::{Cause, VolumeError};
 use super::plan::MountPlan;
 use super::volume_mounts::{self, VolumeMount};
 use crust_blockfs::device::{Device, DeviceFacts};
-use crust_blockfs::filesystem::{self, Request};
+use crust_blockfs::filesystem::{self, MountRequest};
 use crust_blockfs::options::{FsOption, MountOptions};
 use crust_blockfs::resize;
 
@@ -24,7 +24,7 @@ use crust_blockfs::resize;
 pub fn resize(
     context: &Context<'_>,
     target: &TargetPath,
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Result<u64, VolumeError> {
     let resized = || -> Result<_, Cause> {
         let Some(locked) = context.lock_volume(target)? else {
@@ -49,7 +49,7 @@ fn in_use(
     context: &Context<'_>,
     volume: &Volume,
     record: &VolumeRecord,
-    limits: Limits,
+    limits: SizeLimits,
 ) -> Result<Option<u64>, Cause> {
     let mut places = volume_mounts::find(record).peekable();
     if places.peek().is_none() {
@@ -86,12 +86,12 @@ fn in_use(
     Ok(Some(bytes))
 }
 
-fn later(context: &Context<'_>, volume: &Volume, limits: Limits) -> Result<u64, Cause> {
+fn later(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> Result<u64, Cause> {
     let plan = MountPlan::new(context.config, volume.info(), None)?;
     if plan.superblock.read_only {
         return Err(Cause::ReadOnly);
     }
-    let bytes = resize::foresee(&plan.device, &plan.superblock.fstype, limits)?;
+    let bytes = resize::predict_size(&plan.device, &plan.superblock.fstype, limits)?;
     volume.record_resize(limits)?;
     Ok(bytes)
 }
@@ -140,7 +140,7 @@ fn own_mount(record: &VolumeRecord, device: &DeviceFacts) -> Result<OwnedFd, Cau
         fs_options: options.collect(),
         ..MountOptions::default()
     };
-    Ok(filesystem::instantiate(&Request {
+    Ok(filesystem::mount_detached(&MountRequest {
         device,
         fstype: &present.fstype,
         options: &options,

@@ -16,7 +16,7 @@ use rustix::mount::{MoveMountFlags, move_mount};
 use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::tmpfs;
 use crust_blockfs::errno::Name;
-use crust_blockfs::fstypes::hint_on_volume;
+use crust_blockfs::fstypes::hint_for_volume_error;
 use crust_blockfs::mountinfo::{MountInfo, MountInfoError, has_option};
 use crust_blockfs::view::ViewError;
 use crust_blockfs::{device_mounts, sys};
@@ -100,7 +100,7 @@ pub enum SandboxError {
         source: MountInfoError,
     },
     /// A call in the sandbox failed.
-    #[error("sandbox {id}: {call}: {}{}", Name(*errno), hint_on_volume(*errno))]
+    #[error("sandbox {id}: {call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
         /// The sandbox.
         id: String,

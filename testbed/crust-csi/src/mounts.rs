@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::errno::{self, Name};
-use crust_blockfs::filesystem::{self, Request};
-use crust_blockfs::fsgroup::{self, FsGroupError, Order};
+use crust_blockfs::filesystem::{self, MountRequest};
+use crust_blockfs::fsgroup::{self, FsGroupError, FsGroupRequest};
 use crust_blockfs::loops::{self, LoopError};
 use crust_blockfs::mountinfo::{self, Mount as Mounted, MountInfoError};
 use crust_blockfs::options::{self, FsOption, MountOptions, OptionsError};
@@ -105,11 +105,11 @@ pub(crate) fn mount(
     let detached = instantiate(&device, mount, &options)?;
     let is_written = !publication.read_only && !options.read_only;
     if let Some(group) = mount.group.filter(|_| is_written) {
-        let order = Order {
+        let order = FsGroupRequest {
             group,
             policy: mount.change_policy.unwrap_or_default(),
             device: Some(&device),
-            live: is_shared,
+            in_use: is_shared,
         };
         fsgroup::apply(
             &detached,
@@ -143,15 +143,15 @@ fn instantiate(
     mount: &MountCapability,
     options: &MountOptions,
 ) -> Result<OwnedFd, MountsError> {
-    let request = Request {
+    let request = MountRequest {
         device,
         fstype: mount.fstype.name(),
         options,
         exclusive: false,
     };
-    filesystem::instantiate(&request).map_err(|error| MountsError::FileSystem {
+    filesystem::mount_detached(&request).map_err(|error| MountsError::FileSystem {
         told: without_values(&crust_state::error_message(&error), options),
-        is_callers: error.is_the_callers(),
+        is_callers: error.is_request_error(),
     })
 }
 

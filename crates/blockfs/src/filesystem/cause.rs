@@ -5,15 +5,15 @@ mod hint;
 
 use rustix::io::Errno;
 
-use super::context::Call;
+use super::context::MountCall;
 use crate::contents::{Contents, KnownFormat};
 use crate::fstypes;
 use crate::options::FsOption;
 use crate::signature::{Restriction, Signature};
 
-/// The cause of a failed mount. It displays as a clause; [`Cause::hint`] returns the next step.
+/// The cause of a failed mount. It displays as a clause; [`MountErrorCause::hint`] returns the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Cause {
+pub enum MountErrorCause {
     /// ENODEV of fsopen.
     #[error("this kernel doesn't know the file system {fstype}")]
     UnknownFileSystem {
@@ -190,13 +190,13 @@ pub(super) struct Circumstances<'a> {
 
 impl Circumstances<'_> {
     /// Returns the state of the file system that explains an error.
-    fn restriction(&self, errno: Errno) -> Option<Cause> {
+    fn restriction(&self, errno: Errno) -> Option<MountErrorCause> {
         let restriction = match self.found {
             DeviceContents::A { signature, .. } => signature.restriction,
             _ => None,
         };
         let restriction = restriction.filter(|it| it.errno == errno);
-        restriction.map(Cause::Restricted)
+        restriction.map(MountErrorCause::Restricted)
     }
 }
 
@@ -217,74 +217,83 @@ pub(super) enum DeviceContents {
     },
 }
 
-pub(super) fn of(call: &Call, errno: Errno, log: &[String], around: &Circumstances<'_>) -> Cause {
+pub(super) fn of(
+    call: &MountCall,
+    errno: Errno,
+    log: &[String],
+    around: &Circumstances<'_>,
+) -> MountErrorCause {
     let fstype = around.fstype.to_owned();
     match (call, errno) {
-        (_, Errno::PERM) => Cause::NotPermitted,
-        (Call::Open, Errno::NODEV) => Cause::UnknownFileSystem { fstype },
-        (Call::Option(option), _) => Cause::BadOption {
+        (_, Errno::PERM) => MountErrorCause::NotPermitted,
+        (MountCall::Open, Errno::NODEV) => MountErrorCause::UnknownFileSystem { fstype },
+        (MountCall::Option(option), _) => MountErrorCause::BadOption {
             fstype,
             option: option.key().to_owned(),
         },
-        (Call::Create, Errno::INVAL) => invalid(log, around),
-        (Call::Create, Errno::NOENT) if around.is_there => missing(around),
-        (Call::Create, Errno::EXIST) => Cause::Remembered,
+        (MountCall::Create, Errno::INVAL) => invalid(log, around),
+        (MountCall::Create, Errno::NOENT) if around.is_there => missing(around),
+        (MountCall::Create, Errno::EXIST) => MountErrorCause::Remembered,
         (_, Errno::BUSY) => busy(log, around.read_only),
-        (_, Errno::NOENT | Errno::NXIO | Errno::NODEV) => Cause::NoDevice,
-        (_, Errno::NOTBLK) => Cause::NotBlockDevice,
-        (_, Errno::BADMSG) => Cause::BadChecksum,
-        (_, Errno::UCLEAN) => Cause::Corrupt,
-        (_, Errno::ACCESS) => around.restriction(errno).unwrap_or(Cause::ReadOnlyDevice),
-        (_, Errno::ROFS) if around.is_read_only_device => Cause::JournalOnReadOnlyDevice,
-        (_, Errno::ROFS) => around.restriction(errno).unwrap_or(Cause::NotWritable),
-        (Call::Create, Errno::NOSYS) => misfit(around).unwrap_or(Cause::Other),
-        (Call::Mount | Call::Stat, Errno::IO) => Cause::ShutDown,
-        (_, Errno::IO) => truncated(around.found).unwrap_or(Cause::InputOutput),
-        _ => Cause::Other,
+        (_, Errno::NOENT | Errno::NXIO | Errno::NODEV) => MountErrorCause::NoDevice,
+        (_, Errno::NOTBLK) => MountErrorCause::NotBlockDevice,
+        (_, Errno::BADMSG) => MountErrorCause::BadChecksum,
+        (_, Errno::UCLEAN) => MountErrorCause::Corrupt,
+        (_, Errno::ACCESS) => around
+            .restriction(errno)
+            .unwrap_or(MountErrorCause::ReadOnlyDevice),
+        (_, Errno::ROFS) if around.is_read_only_device => MountErrorCause::JournalOnReadOnlyDevice,
+        (_, Errno::ROFS) => around
+            .restriction(errno)
+            .unwrap_or(MountErrorCause::NotWritable),
+        (MountCall::Create, Errno::NOSYS) => misfit(around).unwrap_or(MountErrorCause::Other),
+        (MountCall::Mount | MountCall::Stat, Errno::IO) => MountErrorCause::ShutDown,
+        (_, Errno::IO) => truncated(around.found).unwrap_or(MountErrorCause::InputOutput),
+        _ => MountErrorCause::Other,
     }
 }
 
-fn invalid(log: &[String], around: &Circumstances<'_>) -> Cause {
+fn invalid(log: &[String], around: &Circumstances<'_>) -> MountErrorCause {
     let fstype = around.fstype.to_owned();
     // Legacy file systems and option combinations are only looked at here.
     if let Some(option) = unknown_parameter(log) {
-        return Cause::BadOption { fstype, option };
+        return MountErrorCause::BadOption { fstype, option };
     }
     match around.found {
-        DeviceContents::Other(Contents::Empty) => Cause::NoFileSystem { fstype },
-        DeviceContents::Other(Contents::Data { at }) => Cause::UnknownData { at },
+        DeviceContents::Other(Contents::Empty) => MountErrorCause::NoFileSystem { fstype },
+        DeviceContents::Other(Contents::Data { at }) => MountErrorCause::UnknownData { at },
         DeviceContents::Other(Contents::Known(found)) if found.fstype != Some(around.fstype) => {
-            Cause::SomethingElse { fstype, found }
+            MountErrorCause::SomethingElse { fstype, found }
         }
         DeviceContents::A { signature, .. }
-            if !fstypes::is_mounted_as(signature.fstype, around.fstype) =>
+            if !fstypes::is_mountable_as(signature.fstype, around.fstype) =>
         {
             let found = signature.fstype;
-            Cause::OtherFileSystem { fstype, found }
+            MountErrorCause::OtherFileSystem { fstype, found }
         }
         found => truncated(found)
             .or_else(|| misfit(around))
-            .unwrap_or_else(|| Cause::Unacceptable {
+            .unwrap_or_else(|| MountErrorCause::Unacceptable {
                 fstype,
                 options: around.options.iter().map(ToString::to_string).collect(),
             }),
     }
 }
 
-fn truncated(found: DeviceContents) -> Option<Cause> {
+fn truncated(found: DeviceContents) -> Option<MountErrorCause> {
     match found {
         DeviceContents::A {
             signature: Signature { size, .. },
             room,
             ..
-        } if room < size => Some(Cause::Truncated { size, room }),
+        } if room < size => Some(MountErrorCause::Truncated { size, room }),
         _ => None,
     }
 }
 
 /// Returns the cause if the file system's sectors are too small for the device, or its blocks too large
 /// for the kernel.
-fn misfit(around: &Circumstances<'_>) -> Option<Cause> {
+fn misfit(around: &Circumstances<'_>) -> Option<MountErrorCause> {
     let DeviceContents::A {
         signature, logical, ..
     } = around.found
@@ -293,9 +302,9 @@ fn misfit(around: &Circumstances<'_>) -> Option<Cause> {
     };
     let (sector, block, page) = (signature.sector, signature.block, around.page);
     if (1..logical).contains(&sector) {
-        return Some(Cause::SmallSectors { sector, logical });
+        return Some(MountErrorCause::SmallSectors { sector, logical });
     }
-    (block > page).then(|| Cause::LargeBlocks {
+    (block > page).then(|| MountErrorCause::LargeBlocks {
         fstype: around.fstype.to_owned(),
         block,
         page,
@@ -303,11 +312,13 @@ fn misfit(around: &Circumstances<'_>) -> Option<Cause> {
 }
 
 /// Something in the file system isn't there, rather than the device.
-fn missing(around: &Circumstances<'_>) -> Cause {
+fn missing(around: &Circumstances<'_>) -> MountErrorCause {
     let mut options = around.options.iter();
     let subvolume = options.rfind(|option| matches!(option.key(), "subvol" | "subvolid"));
-    subvolume.map_or(Cause::Other, |option| Cause::NoSubvolume {
-        option: option.to_string(),
+    subvolume.map_or(MountErrorCause::Other, |option| {
+        MountErrorCause::NoSubvolume {
+            option: option.to_string(),
+        }
     })
 }
 
@@ -323,14 +334,14 @@ fn unknown_parameter(log: &[String]) -> Option<String> {
 
 /// The three that are EBUSY differ by what the log says (fs/super.c); where it says nothing (before
 /// Linux 5.13 or so) the general one is still true.
-fn busy(log: &[String], read_only: bool) -> Cause {
+fn busy(log: &[String], read_only: bool) -> MountErrorCause {
     let says = |words: &str| log.iter().any(|message| message.contains(words));
     if says("would change RO state") {
-        Cause::ReadOnlyMismatch { read_only }
+        MountErrorCause::ReadOnlyMismatch { read_only }
     } else if says("reusing existing filesystem") {
-        Cause::AlreadyMounted
+        MountErrorCause::AlreadyMounted
     } else {
-        Cause::InUse
+        MountErrorCause::InUse
     }
 }
 

@@ -14,7 +14,7 @@ use crate::options::FsOption;
 
 /// One of the calls that make a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum MountCall {
     /// fsopen(2).
     Open,
     /// fsconfig(2) with the device.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::cause::Cause;
-use super::context::Call;
+use super::cause::MountErrorCause;
+use super::context::MountCall;
 use crate::device::DeviceNumber;
 use crate::errno::Name;
 use crate::fstypes::UnfitDevice;
@@ -17,7 +17,7 @@ use crate::fstypes::UnfitDevice;
 pub enum MountError {
     /// The kernel refused.
     #[error(transparent)]
-    Refused(Box<Refusal>),
+    Call(Box<FailedMountCall>),
     /// The device's file system isn't mounted, whatever the kernel says.
     #[error(transparent)]
     Unfit(#[from] UnfitDevice),
@@ -39,9 +39,9 @@ pub enum MountError {
 impl MountError {
     /// Returns the cause, if the kernel has told it.
     #[must_use]
-    pub fn cause(&self) -> Option<&Cause> {
+    pub fn cause(&self) -> Option<&MountErrorCause> {
         match self {
-            Self::Refused(refusal) => Some(&refusal.cause),
+            Self::Call(refusal) => Some(&refusal.cause),
             _ => None,
         }
     }
@@ -49,13 +49,13 @@ impl MountError {
     /// Whether it is for certain that the file system's type or an option is wrong, and not the
     /// device or the node.
     #[must_use]
-    pub fn is_the_callers(&self) -> bool {
+    pub fn is_request_error(&self) -> bool {
         match self {
-            Self::Refused(refusal) => {
+            Self::Call(refusal) => {
                 refusal.errno == Errno::INVAL
                     && matches!(
                         refusal.cause,
-                        Cause::BadOption { .. } | Cause::OtherFileSystem { .. }
+                        MountErrorCause::BadOption { .. } | MountErrorCause::OtherFileSystem { .. }
                     )
             }
             _ => false,
@@ -66,17 +66,17 @@ impl MountError {
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint(fstype))]
-pub struct Refusal {
+pub struct FailedMountCall {
     /// The device's path, as it was given.
     pub device: PathBuf,
     /// The type asked for.
     pub fstype: String,
     /// The call.
-    pub call: Call,
+    pub call: MountCall,
     /// The error number.
     pub errno: Errno,
     /// The meaning of the error.
-    pub cause: Cause,
+    pub cause: MountErrorCause,
     /// The context's log, first message first, without the levels.
     pub log: Vec<String>,
 }
@@ -90,18 +90,18 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-impl Refusal {
+impl FailedMountCall {
     /// `fsconfig("/dev/loop3", ext4, "dax=maybe")`.
     fn call(&self) -> impl fmt::Display {
         let device = Quoted(&self.device);
         let fstype = &self.fstype;
         match &self.call {
-            Call::Open => format!("fsopen({fstype}) for {device}"),
-            Call::Source => format!("fsconfig({device}, {fstype}, source)"),
-            Call::Option(option) => format!("fsconfig({device}, {fstype}, \"{option}\")"),
-            Call::Create => format!("fsconfig({device}, {fstype}, create)"),
-            Call::Mount => format!("fsmount({device}, {fstype})"),
-            Call::Stat => format!("statx({device}, {fstype})"),
+            MountCall::Open => format!("fsopen({fstype}) for {device}"),
+            MountCall::Source => format!("fsconfig({device}, {fstype}, source)"),
+            MountCall::Option(option) => format!("fsconfig({device}, {fstype}, \"{option}\")"),
+            MountCall::Create => format!("fsconfig({device}, {fstype}, create)"),
+            MountCall::Mount => format!("fsmount({device}, {fstype})"),
+            MountCall::Stat => format!("statx({device}, {fstype})"),
         }
     }
 
@@ -110,7 +110,7 @@ impl Refusal {
         let log = self.log.join("; ");
         match self.cause {
             _ if log.is_empty() => self.cause.to_string(),
-            Cause::BadOption { .. } => log,
+            MountErrorCause::BadOption { .. } => log,
             _ => format!("{} (kernel: {log})", self.cause),
         }
     }

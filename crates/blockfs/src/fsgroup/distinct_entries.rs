@@ -52,7 +52,7 @@ impl Default for DistinctEntries {
 }
 
 impl DistinctEntries {
-    /// Counts entries that were listed in a directory.
+    /// EntryCounts entries that were listed in a directory.
     pub(super) fn list<'n>(
         &self,
         directory: InodeId,

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::progress::Counts;
+use super::progress::EntryCounts;
 use crate::errno::Name;
-use crate::fstypes::{checkers, hint_on_volume};
+use crate::fstypes::{checkers, hint_for_volume_error};
 
 /// Paths are relative to the volume's root, which itself is the empty path. After each of these the
 /// root hasn't been changed: the next try goes on.
@@ -18,7 +18,7 @@ use crate::fstypes::{checkers, hint_on_volume};
 pub enum FsGroupError {
     /// 4294967295 is chown's "leave it alone".
     #[error("fsGroup {group}: not a group id; hint: group ids end at 4294967294")]
-    NotAGroup {
+    InvalidGroup {
         /// The group that was given.
         group: u32,
     },
@@ -48,7 +48,7 @@ pub enum FsGroupError {
          hint: another pod or container is at work in this volume; the next try goes on",
         Shown(path)
     )]
-    Restless {
+    KeepsChanging {
         /// The entry.
         path: PathBuf,
     },
@@ -59,7 +59,7 @@ pub enum FsGroupError {
          the pods and containers that use the volume, and run the file system's checker ({}) on its device",
         checkers()
     )]
-    Shared {
+    RepeatedEntries {
         /// Number of entries listed so far: names in directories.
         listed: u64,
         /// Estimated number of different entries among them.
@@ -77,7 +77,7 @@ pub enum FsGroupError {
         /// The group.
         group: u32,
         /// How far it got.
-        counts: Counts,
+        counts: EntryCounts,
     },
 }
 
@@ -96,9 +96,9 @@ fn hint(errno: Errno) -> Cow<'static, str> {
         }
         Errno::DQUOT => "; hint: the new group's quota in this volume is used up",
         // No link is followed: it is a directory that holds one that it is in.
-        Errno::LOOP => return hint_on_volume(Errno::UCLEAN).into(),
+        Errno::LOOP => return hint_for_volume_error(Errno::UCLEAN).into(),
         Errno::MFILE => "; hint: the walk needs about 100 descriptors (ulimit -n)",
-        errno => return hint_on_volume(errno).into(),
+        errno => return hint_for_volume_error(errno).into(),
     };
     hint.into()
 }

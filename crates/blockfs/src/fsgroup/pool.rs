@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::batch::Batch;
 use super::directory::Open;
 use super::error::FsGroupError;
-use super::progress::Counts;
+use super::progress::EntryCounts;
 use super::queue::{Queue, Task, Waiting};
 
 /// The number of entries from which helpers are worth starting.
@@ -60,7 +60,7 @@ struct Shared {
     /// Workers that wait for one.
     idle: usize,
     staff: Staff,
-    counts: Counts,
+    counts: EntryCounts,
     /// The entries of earlier passes, which `counts` includes.
     earlier: u64,
     halt: Option<Halt>,
@@ -97,7 +97,7 @@ fn most_helpers() -> usize {
 impl WorkerPool {
     /// The next task, for a worker that has done its last one, if it had one, and what it counted
     /// since then. Who isn't `patient` waits no longer than a moment.
-    pub(super) fn next(&self, had_task: bool, counts: &mut Counts, patient: bool) -> NextTask {
+    pub(super) fn next(&self, had_task: bool, counts: &mut EntryCounts, patient: bool) -> NextTask {
         let mut shared = self.lock();
         shared.busy -= usize::from(had_task);
         shared.counts += std::mem::take(counts);
@@ -172,12 +172,12 @@ impl WorkerPool {
     }
 
     /// Returns the counts that all workers have reported.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> EntryCounts {
         self.lock().counts
     }
 
     /// Ends the walk; the first reason counts.
-    pub(super) fn halt(&self, why: Halt, counts: Counts) {
+    pub(super) fn halt(&self, why: Halt, counts: EntryCounts) {
         let mut shared = self.lock();
         shared.counts += counts;
         shared.halt.get_or_insert(why);
@@ -197,7 +197,7 @@ impl WorkerPool {
     }
 
     /// How it ended, once all workers have.
-    pub(super) fn end(&self) -> Result<Counts, (Halt, Counts)> {
+    pub(super) fn end(&self) -> Result<EntryCounts, (Halt, EntryCounts)> {
         let mut shared = self.lock();
         match shared.halt.take() {
             Some(halt) => Err((halt, shared.counts)),
@@ -238,11 +238,11 @@ mod tests {
     fn the_first_reason_to_halt_counts_and_every_count_does() {
         let pool = WorkerPool::default();
         let group = u32::MAX;
-        let counts = |entries| Counts {
+        let counts = |entries| EntryCounts {
             entries,
-            ..Counts::default()
+            ..EntryCounts::default()
         };
-        pool.halt(FsGroupError::NotAGroup { group }.into(), counts(2));
+        pool.halt(FsGroupError::InvalidGroup { group }.into(), counts(2));
         pool.halt(Halt::Stopped, counts(3));
         assert!(pool.is_halted());
         assert!(matches!(

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 /// The progress of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct WalkProgress {
     /// The entries so far.
-    pub counts: Counts,
+    pub counts: EntryCounts,
     /// The time since the walk began.
     pub elapsed: Duration,
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for WalkProgress {
     /// `1200 entries looked at, 300 changed, in 31 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts {
+        let EntryCounts {
             entries,
             changed,
             immutable,
@@ -51,7 +51,7 @@ pub(super) enum EntryOutcome {
 
 /// Numbers of entries that a walk has found. A file counts once for each hard link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct EntryCounts {
     /// Entries of any kind.
     pub entries: u64,
     /// Those that were changed.
@@ -65,7 +65,7 @@ pub struct Counts {
     pub other_mounts: u64,
 }
 
-impl Counts {
+impl EntryCounts {
     pub(super) fn count(&mut self, outcome: EntryOutcome) {
         self.entries += 1;
         match outcome {
@@ -77,7 +77,7 @@ impl Counts {
     }
 }
 
-impl Add for Counts {
+impl Add for EntryCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -91,7 +91,7 @@ impl Add for Counts {
     }
 }
 
-impl AddAssign for Counts {
+impl AddAssign for EntryCounts {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }

@@ -25,12 +25,12 @@ fn walked(
     group: u32,
     policy: FsGroupChangePolicy,
     observe: Observe<'_>,
-) -> Result<Option<Counts>, FsGroupError> {
-    let order = Order {
+) -> Result<Option<EntryCounts>, FsGroupError> {
+    let order = FsGroupRequest {
         group,
         policy,
         device: None,
-        live: false,
+        in_use: false,
     };
     match run(root.as_fd(), &order, observe)? {
         Found::RootMatches => Ok(None),
@@ -44,7 +44,7 @@ fn run_until(
     root: &tempfile::TempDir,
     policy: FsGroupChangePolicy,
     last: u64,
-) -> Result<Option<Counts>, FsGroupError> {
+) -> Result<Option<EntryCounts>, FsGroupError> {
     let fd = File::open(root.path()).expect("the root opens");
     walked(&fd, GROUP, policy, &mut |counts| {
         if counts.entries < last {
@@ -219,20 +219,23 @@ fn a_directory_moved_in_each_pass_ends_the_walk() {
         ControlFlow::Continue(())
     });
     let error = walked.expect_err("it never stands still");
-    assert!(matches!(error, FsGroupError::Restless { .. }), "{error}");
+    assert!(
+        matches!(error, FsGroupError::KeepsChanging { .. }),
+        "{error}"
+    );
     assert_eq!(moved, PASSES);
     assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 
 #[test]
 fn progress_is_a_line_for_the_log() {
-    let counts = Counts {
+    let counts = EntryCounts {
         entries: 1200,
         changed: 300,
-        ..Counts::default()
+        ..EntryCounts::default()
     };
     let elapsed = Duration::from_millis(31_400);
-    let mut progress = Progress { counts, elapsed };
+    let mut progress = WalkProgress { counts, elapsed };
     assert_eq!(
         progress.to_string(),
         "1200 entries looked at, 300 changed, in 31 s"
@@ -245,9 +248,12 @@ fn progress_is_a_line_for_the_log() {
         "1200 entries looked at, 300 changed, 2 immutable and left as they were, \
          3 in read-only subvolumes and left as they were, 1 other mounts left out, in 31 s"
     );
-    assert_eq!(Outcome::Applied(progress).to_string(), progress.to_string());
+    assert_eq!(
+        FsGroupOutcome::Applied(progress).to_string(),
+        progress.to_string()
+    );
     let inodes = 1200;
-    let right = Outcome::AllRight { inodes, elapsed };
+    let right = FsGroupOutcome::AllInodesMatch { inodes, elapsed };
     assert_eq!(
         right.to_string(),
         "all 1200 inodes are right already, in 31 s"
@@ -261,7 +267,7 @@ fn the_group_id_that_means_no_change_is_refused() {
     let policy = FsGroupChangePolicy::Always;
     let result = walked(&fd, u32::MAX, policy, &mut |_| ControlFlow::Continue(()));
     assert!(
-        matches!(result, Err(FsGroupError::NotAGroup { .. })),
+        matches!(result, Err(FsGroupError::InvalidGroup { .. })),
         "{result:?}"
     );
 }

@@ -17,7 +17,7 @@ use super::distinct_entries::{DistinctEntries, RepeatedListing};
 use super::entry::{self, EntryStat, FailedCall, ModeSetter};
 use super::error::FsGroupError;
 use super::pool::{Halt, WorkerPool};
-use super::progress::{Counts, EntryOutcome};
+use super::progress::{EntryCounts, EntryOutcome};
 use crate::device::DeviceFacts;
 use crate::fstypes::{self, Inode, InodeSurvey};
 
@@ -28,7 +28,7 @@ const NAMED: u64 = 10;
 const LINKED: usize = 64;
 
 /// Asked before each entry of the caller's own whether to go on.
-pub(super) type Observe<'a> = &'a mut dyn FnMut(&Counts) -> ControlFlow<()>;
+pub(super) type Observe<'a> = &'a mut dyn FnMut(&EntryCounts) -> ControlFlow<()>;
 
 pub(super) struct Walk {
     pub(super) group: u32,
@@ -43,7 +43,7 @@ pub(super) struct Walk {
     named: AtomicU64,
     /// Time at which the walk began, comparable with `EntryStat::born`.
     start: (i64, u32),
-    /// Counts the entries listed in this pass.
+    /// EntryCounts the entries listed in this pass.
     met: DistinctEntries,
     /// The first directory that was moved away while this pass was below it.
     left_behind: Mutex<Option<PathBuf>>,
@@ -96,7 +96,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Counts entries that were listed in a directory. Fails if the same ones are listed over and over.
+    /// EntryCounts entries that were listed in a directory. Fails if the same ones are listed over and over.
     pub(super) fn list<'n>(
         &self,
         directory: &Directory,
@@ -106,7 +106,7 @@ impl Walk {
             .list(directory.identity, names)
             .map_err(|too_often| {
                 let RepeatedListing { listed, different } = too_often;
-                FsGroupError::Shared { listed, different }
+                FsGroupError::RepeatedEntries { listed, different }
             })
     }
 
@@ -144,12 +144,12 @@ impl Walk {
     /// that it isn't to go on says it again to the walk.
     pub(super) fn all_right(&self, device: &DeviceFacts, observe: Observe<'_>) -> Option<u64> {
         let root = self.root.descriptor.as_fd();
-        let goes_on = || observe(&Counts::default()).is_continue();
+        let goes_on = || observe(&EntryCounts::default()).is_continue();
         all_right(root, device, self.group, goes_on)
     }
 
     /// Ends the walk with the root, once its workers have ended, and returns the counts.
-    pub(super) fn end(&self, observe: Observe<'_>) -> Result<Counts, FsGroupError> {
+    pub(super) fn end(&self, observe: Observe<'_>) -> Result<EntryCounts, FsGroupError> {
         let below = self.pool.end();
         let counts = below.and_then(|counts| self.finish(counts, observe));
         counts.map_err(|(halt, counts)| match halt {
@@ -162,7 +162,11 @@ impl Walk {
     }
 
     /// The root's turn.
-    fn finish(&self, mut counts: Counts, observe: Observe<'_>) -> Result<Counts, (Halt, Counts)> {
+    fn finish(
+        &self,
+        mut counts: EntryCounts,
+        observe: Observe<'_>,
+    ) -> Result<EntryCounts, (Halt, EntryCounts)> {
         if observe(&counts).is_break() {
             return Err((Halt::Stopped, counts));
         }

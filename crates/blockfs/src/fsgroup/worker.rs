@@ -14,7 +14,7 @@ use super::directory::{Directory, Open};
 use super::entry::{self, EntryStat, FailedCall};
 use super::error::FsGroupError;
 use super::pool::{Halt, NextTask};
-use super::progress::{Counts, EntryOutcome};
+use super::progress::{EntryCounts, EntryOutcome};
 use super::queue::{Task, Waiting};
 use super::walk::{Observe, Walk, failed};
 use crate::sys;
@@ -30,9 +30,9 @@ pub(super) struct Worker<'scope, 'env> {
     buffer: Buffer,
     batch: Batch,
     /// Those that the others haven't been told of.
-    counts: Counts,
+    counts: EntryCounts,
     /// The counts that all workers had reported before.
-    told: Counts,
+    told: EntryCounts,
     /// The last entry wasn't right. Then the next one isn't either, as a rule, and is held before it
     /// is looked at.
     changing: bool,
@@ -56,8 +56,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             observe,
             buffer: Buffer::new(),
             batch: Batch::default(),
-            counts: Counts::default(),
-            told: Counts::default(),
+            counts: EntryCounts::default(),
+            told: EntryCounts::default(),
             changing: false,
         }
     }

@@ -8,14 +8,15 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::descriptor::{
-    FileSystem, Format, Growth, OptionRules, Precautions, SECOND_DEVICE, SuperblockFormat, field,
+    FileSystemType, Format, Growth, OptionRules, RequiredOptions, SECOND_DEVICE, SuperblockFormat,
+    field,
 };
-use super::growth::{GrowthError, Size, ioctl};
+use super::growth::{FileSystemSize, GrowthError, ioctl};
 use crate::device::DeviceFacts;
 use crate::signature::{Restriction, Signature, Uuid};
 use crate::sys::growth;
 
-pub(super) static BTRFS: FileSystem = FileSystem {
+pub(super) static BTRFS: FileSystemType = FileSystemType {
     name: "btrfs",
     is_allowed_by_default: true,
     checker: Some("btrfs check"),
@@ -31,12 +32,12 @@ pub(super) static BTRFS: FileSystem = FileSystem {
     },
     before_mount: Some(|device, _| {
         clones::check(device)?;
-        Ok(Precautions::default())
+        Ok(RequiredOptions::default())
     }),
     // Two may be mounted at once: from Linux 6.7 on the second gets a temporary id, before that the kernel refuses it.
     after_mount: Some(clones::check),
     growth: Some(&Growth {
-        needs_reserves: false,
+        needs_cap_sys_resource: false,
         size,
         size_on_disk,
         check_allowed: |_, _| Ok(()),
@@ -47,15 +48,15 @@ pub(super) static BTRFS: FileSystem = FileSystem {
         // Without `-f` it refuses what isn't empty.
         options: &[],
         // mkfs.btrfs(8) 6.2, with its own defaults.
-        least: 109 << 20,
+        min_device_bytes: 109 << 20,
         check_by_backup: None,
     }),
     has_anonymous_device: true,
-    maps_ids_since: Some((5, 15)),
+    id_mapping_since: Some((5, 15)),
     // Before that it gives its new superblock the security module's defaults itself, which the mount's own option then
     // contradicts.
-    takes_label_since: (6, 8),
-    ..FileSystem::BASE
+    selinux_label_since: (6, 8),
+    ..FileSystemType::BASE
 };
 
 const SUPERBLOCK: SuperblockFormat = SuperblockFormat {
@@ -93,7 +94,11 @@ fn parse(superblock: &[u8]) -> Option<Signature> {
 /// The smallest size that the kernel resizes a device to, in bytes (`btrfs_ioctl_resize`).
 const LEAST: u64 = 256 << 20;
 
-fn size(root: &OwnedFd, device: &DeviceFacts, fstype: &FileSystem) -> Result<Size, GrowthError> {
+fn size(
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    fstype: &FileSystemType,
+) -> Result<FileSystemSize, GrowthError> {
     let (_, size) = only_device(root, device, fstype.name)?;
     Ok(size)
 }
@@ -103,7 +108,7 @@ fn only_device(
     root: &OwnedFd,
     device: &DeviceFacts,
     fstype: &str,
-) -> Result<(u64, Size), GrowthError> {
+) -> Result<(u64, FileSystemSize), GrowthError> {
     let failed = |name: &str| {
         let call = ioctl(device, name);
         move |errno| GrowthError::Call { call, errno }
@@ -115,7 +120,7 @@ fn only_device(
     // Ids are given once: after a replacement the only device's needn't be 1.
     let id = info.max_device_id;
     let bytes = growth::btrfs_device_bytes(root, id).map_err(failed("BTRFS_IOC_DEV_INFO"))?;
-    let size = Size {
+    let size = FileSystemSize {
         bytes,
         block: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
         least: LEAST,
@@ -127,14 +132,14 @@ fn only_device(
 
 fn size_on_disk(
     device: &DeviceFacts,
-    fstype: &FileSystem,
+    fstype: &FileSystemType,
     found: &Signature,
-) -> Result<Option<Size>, GrowthError> {
+) -> Result<Option<FileSystemSize>, GrowthError> {
     if found.devices != 1 {
         return Err(several(device, fstype.name));
     }
-    let size = Size::on_disk(found);
-    Ok(size.map(|size| Size {
+    let size = FileSystemSize::on_disk(found);
+    Ok(size.map(|size| FileSystemSize {
         least: LEAST,
         ..size
     }))
@@ -146,7 +151,12 @@ fn several(device: &DeviceFacts, fstype: &str) -> GrowthError {
     GrowthError::unsupported(device, fstype, REASON)
 }
 
-fn grow(root: &OwnedFd, device: &DeviceFacts, _: Size, bytes: u64) -> Result<(), GrowthError> {
+fn grow(
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    _: FileSystemSize,
+    bytes: u64,
+) -> Result<(), GrowthError> {
     let (id, _) = only_device(root, device, "btrfs")?;
     let what = format!("{id}:{bytes}");
     growth::btrfs_resize(root, &what).map_err(|errno| {

@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use rustix::fs::{FsWord, StatFs};
 use rustix::io::Errno;
 
-use super::growth::{GrowthError, Size};
+use super::growth::{FileSystemSize, GrowthError};
 use crate::DeviceNumber;
 use crate::device::{DeviceFacts, read_at};
 use crate::kernel;
 use crate::signature::Signature;
 
 /// A type of file system: everything in which one differs from another. What a type doesn't say is as
-/// `FileSystem::BASE` has it.
-pub struct FileSystem {
+/// `FileSystemType::BASE` has it.
+pub struct FileSystemType {
     /// The name, as fsopen(2), mount(8) and blkid(8) have it.
     pub name: &'static str,
     /// Whether the configuration's `fstypes` has it by default.
@@ -50,14 +50,14 @@ pub struct FileSystem {
     /// It has a device number of its own, with major 0, which is no block device's.
     pub(crate) has_anonymous_device: bool,
     /// The first Linux that maps ids of a user namespace into it; `None` if none does.
-    pub(crate) maps_ids_since: Option<kernel::KernelVersion>,
+    pub(crate) id_mapping_since: Option<kernel::KernelVersion>,
     /// The first Linux that takes an SELinux label for it by way of fsconfig(2).
-    pub(crate) takes_label_since: kernel::KernelVersion,
+    pub(crate) selinux_label_since: kernel::KernelVersion,
 }
 
 /// Reads the superblock of a device that is about to be mounted with these options, each a name and a value.
 pub(crate) type BeforeMount =
-    fn(&DeviceFacts, &[(&str, Option<&str>)]) -> Result<Precautions, UnfitDevice>;
+    fn(&DeviceFacts, &[(&str, Option<&str>)]) -> Result<RequiredOptions, UnfitDevice>;
 
 /// Checks a device whose file system was just mounted.
 pub(crate) type AfterMount = fn(&DeviceFacts) -> Result<(), UnfitDevice>;
@@ -117,7 +117,7 @@ impl OptionRules {
 
 /// Changes that a superblock makes to its mount.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Precautions {
+pub(crate) struct RequiredOptions {
     /// The mount has to be read-only.
     pub(crate) read_only: bool,
     /// An option to be added, with its value.
@@ -142,16 +142,21 @@ pub struct UnfitDevice {
 /// reading on a mount that can be written to.
 pub(crate) struct Growth {
     /// The kernel requires `CAP_SYS_RESOURCE`.
-    pub(crate) needs_reserves: bool,
+    pub(crate) needs_cap_sys_resource: bool,
     /// Returns the size of a mounted one.
-    pub(crate) size: fn(root: &OwnedFd, &DeviceFacts, &FileSystem) -> Result<Size, GrowthError>,
+    pub(crate) size:
+        fn(root: &OwnedFd, &DeviceFacts, &FileSystemType) -> Result<FileSystemSize, GrowthError>,
     /// Returns the size of one that isn't mounted; `None` if its superblock makes no sense.
-    pub(crate) size_on_disk:
-        fn(&DeviceFacts, &FileSystem, &Signature) -> Result<Option<Size>, GrowthError>,
+    pub(crate) size_on_disk: fn(
+        &DeviceFacts,
+        &FileSystemType,
+        &Signature,
+    ) -> Result<Option<FileSystemSize>, GrowthError>,
     /// Fails if the kernel would refuse this process to grow one to a size of `blocks`.
     pub(crate) check_allowed: fn(&DeviceFacts, blocks: u64) -> Result<(), GrowthError>,
     /// Grows a mounted one to a size of `bytes`.
-    pub(crate) grow: fn(root: &OwnedFd, &DeviceFacts, Size, bytes: u64) -> Result<(), GrowthError>,
+    pub(crate) grow:
+        fn(root: &OwnedFd, &DeviceFacts, FileSystemSize, bytes: u64) -> Result<(), GrowthError>,
 }
 
 /// A way to read all inodes of a file system at once.
@@ -193,15 +198,15 @@ pub struct Format {
     /// The options that it is given.
     pub options: &'static [&'static str],
     /// The fewest bytes of a device that it is made on.
-    pub least: u64,
+    pub min_device_bytes: u64,
     /// The check of a file system by a backup of its superblock; `None` if the type has no such check.
-    pub check_by_backup: Option<CheckByBackup>,
+    pub check_by_backup: Option<BackupSuperblockCheck>,
 }
 
 /// Returns a program and its arguments. `block` is the size of a block in bytes.
-pub type CheckByBackup = fn(block: u64) -> (&'static str, Vec<String>);
+pub type BackupSuperblockCheck = fn(block: u64) -> (&'static str, Vec<String>);
 
-impl FileSystem {
+impl FileSystemType {
     /// A type of which nothing is known. It is mounted, and its fsGroup applied from name to name.
     pub(crate) const BASE: Self = Self {
         name: "",
@@ -220,22 +225,22 @@ impl FileSystem {
         recorded_errors: None,
         is_read_only: false,
         has_anonymous_device: false,
-        maps_ids_since: None,
-        takes_label_since: (0, 0),
+        id_mapping_since: None,
+        selinux_label_since: (0, 0),
     };
 
     /// Returns true if a superblock of the type `found` can be mounted as this type.
     #[must_use]
-    pub fn mounts(&self, found: &str) -> bool {
+    pub fn can_mount(&self, found: &str) -> bool {
         found == self.name || self.also_mounts.contains(&found)
     }
 
     /// Returns true if it can grow while it is mounted, by a process that may use reserves
-    /// ([`can_use_reserves`](super::can_use_reserves)) or not.
+    /// ([`has_cap_sys_resource`](super::has_cap_sys_resource)) or not.
     #[must_use]
-    pub fn can_grow(&self, uses_reserves: bool) -> bool {
+    pub fn can_grow(&self, has_cap_sys_resource: bool) -> bool {
         let growth = self.growth;
-        growth.is_some_and(|growth| uses_reserves || !growth.needs_reserves)
+        growth.is_some_and(|growth| has_cap_sys_resource || !growth.needs_cap_sys_resource)
     }
 
     /// Returns the number of errors that the kernel has recorded of a mounted one.
@@ -245,25 +250,25 @@ impl FileSystem {
     }
 }
 
-impl fmt::Debug for FileSystem {
+impl fmt::Debug for FileSystemType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl fmt::Display for FileSystem {
+impl fmt::Display for FileSystemType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl PartialEq for FileSystem {
+impl PartialEq for FileSystemType {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for FileSystem {}
+impl Eq for FileSystemType {}
 
 impl SuperblockFormat {
     /// Reads the superblock of a device; `None` if it has none. Opens the device.

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::descriptor::{
-    FileSystem, Format, Growth, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE,
+    FileSystemType, Format, Growth, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE,
 };
 use crate::DeviceNumber;
 use crate::bounded::{self, MAX_KERNEL_VALUE};
@@ -19,16 +19,16 @@ use crate::fstypes::descriptor::{SuperblockFormat, field};
 use crate::signature::{Restriction, Signature, Uuid};
 
 /// Fields that the three types share.
-const EXT: FileSystem = FileSystem {
+const EXT: FileSystemType = FileSystemType {
     checker: Some("e2fsck"),
     before_mount: Some(precautions::of_device),
     read_ahead: Some(precautions::PLACE),
     growth: Some(&GROWTH),
     recorded_errors: Some(recorded_errors),
-    ..FileSystem::BASE
+    ..FileSystemType::BASE
 };
 
-pub(super) static EXT4: FileSystem = FileSystem {
+pub(super) static EXT4: FileSystemType = FileSystemType {
     name: "ext4",
     is_allowed_by_default: true,
     also_mounts: &["ext2", "ext3"],
@@ -50,20 +50,20 @@ pub(super) static EXT4: FileSystem = FileSystem {
         all_right: inodes::all_right,
     }),
     format: Some(format("mkfs.ext4")),
-    maps_ids_since: Some((5, 12)),
+    id_mapping_since: Some((5, 12)),
     ..EXT
 };
 
-pub(super) static EXT3: FileSystem = FileSystem {
+pub(super) static EXT3: FileSystemType = FileSystemType {
     name: "ext3",
     is_allowed_by_default: true,
     options: JOURNAL,
     format: Some(format("mkfs.ext3")),
-    maps_ids_since: Some((5, 12)),
+    id_mapping_since: Some((5, 12)),
     ..EXT
 };
 
-pub(super) static EXT2: FileSystem = FileSystem {
+pub(super) static EXT2: FileSystemType = FileSystemType {
     name: "ext2",
     also_mounts: &["ext3"],
     ..EXT
@@ -76,7 +76,7 @@ const JOURNAL: OptionRules = OptionRules {
 };
 
 static GROWTH: Growth = Growth {
-    needs_reserves: true,
+    needs_cap_sys_resource: true,
     size: growth::size,
     size_on_disk: growth::size_on_disk,
     check_allowed: growth::check_allowed,
@@ -91,7 +91,7 @@ const fn format(mkfs: &'static str) -> Format {
         options: &["-F", "-m0"],
         // What is smaller gets no journal from mke2fs(8): an ext4 that doesn't outlive a crash, and an ext3 that is an
         // ext2.
-        least: 2 << 20,
+        min_device_bytes: 2 << 20,
         check_by_backup: Some(check_by_backup),
     }
 }

@@ -14,7 +14,7 @@ use crate::signature::Signature;
 
 /// The size of a file system, and the sizes that it can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct FileSystemSize {
     /// All of it, including what the file system keeps for itself.
     pub(crate) bytes: u64,
     /// Unit of the size in bytes.
@@ -27,7 +27,7 @@ pub(crate) struct Size {
     pub(crate) hint_above: &'static str,
 }
 
-impl Size {
+impl FileSystemSize {
     /// Returns the size that a superblock tells; `None` for blocks of no bytes, which ext4's may have.
     pub(crate) fn on_disk(found: &Signature) -> Option<Self> {
         Some(Self {
@@ -120,6 +120,6 @@ pub(crate) fn ioctl(device: &DeviceFacts, name: impl fmt::Display) -> String {
 
 /// Returns true if this thread may take a file system's reserves, and let an ext4 grow
 /// (`CAP_SYS_RESOURCE`, `ext4_resize_begin`).
-pub fn can_use_reserves() -> Result<bool, CapsError> {
+pub fn has_cap_sys_resource() -> Result<bool, CapsError> {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE)
 }

@@ -6,14 +6,15 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use super::descriptor::{
-    FileSystem, Format, Growth, InodeTables, OptionRules, SECOND_DEVICE, SuperblockFormat, field,
+    FileSystemType, Format, Growth, InodeTables, OptionRules, SECOND_DEVICE, SuperblockFormat,
+    field,
 };
-use super::growth::{GrowthError, Size, ioctl};
+use super::growth::{FileSystemSize, GrowthError, ioctl};
 use crate::device::DeviceFacts;
 use crate::signature::{Signature, Uuid};
 use crate::sys::growth;
 
-pub(super) static XFS: FileSystem = FileSystem {
+pub(super) static XFS: FileSystemType = FileSystemType {
     name: "xfs",
     is_allowed_by_default: true,
     checker: Some("xfs_repair"),
@@ -31,9 +32,9 @@ pub(super) static XFS: FileSystem = FileSystem {
     },
     duplicate_uuid_option: Some("nouuid"),
     growth: Some(&Growth {
-        needs_reserves: false,
+        needs_cap_sys_resource: false,
         size,
-        size_on_disk: |_, _, found| Ok(Size::on_disk(found)),
+        size_on_disk: |_, _, found| Ok(FileSystemSize::on_disk(found)),
         check_allowed: |_, _| Ok(()),
         grow,
     }),
@@ -46,11 +47,11 @@ pub(super) static XFS: FileSystem = FileSystem {
         // Without `-f` it refuses what isn't empty.
         options: &[],
         // mkfs.xfs(8), since 5.19.
-        least: 300 << 20,
+        min_device_bytes: 300 << 20,
         check_by_backup: None,
     }),
-    maps_ids_since: Some((5, 12)),
-    ..FileSystem::BASE
+    id_mapping_since: Some((5, 12)),
+    ..FileSystemType::BASE
 };
 
 /// `struct xfs_dsb` (`fs/xfs/libxfs/xfs_format.h`), big-endian.
@@ -71,13 +72,17 @@ fn parse(superblock: &[u8]) -> Option<Signature> {
     })
 }
 
-fn size(root: &OwnedFd, device: &DeviceFacts, _: &FileSystem) -> Result<Size, GrowthError> {
+fn size(
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    _: &FileSystemType,
+) -> Result<FileSystemSize, GrowthError> {
     let geometry = growth::xfs_geometry(root).map_err(|errno| {
         let call = ioctl(device, "XFS_IOC_FSGEOMETRY");
         GrowthError::Call { call, errno }
     })?;
     let block = u64::from(geometry.block_size);
-    Ok(Size {
+    Ok(FileSystemSize {
         bytes: geometry.data_blocks.saturating_mul(block),
         block: NonZeroU64::new(block).unwrap_or(NonZeroU64::MIN),
         least: 0,
@@ -87,7 +92,12 @@ fn size(root: &OwnedFd, device: &DeviceFacts, _: &FileSystem) -> Result<Size, Gr
 }
 
 /// Grows a mounted xfs. The kernel leaves out the end of the device if it is too small for an allocation group.
-fn grow(root: &OwnedFd, device: &DeviceFacts, size: Size, bytes: u64) -> Result<(), GrowthError> {
+fn grow(
+    root: &OwnedFd,
+    device: &DeviceFacts,
+    size: FileSystemSize,
+    bytes: u64,
+) -> Result<(), GrowthError> {
     // It is set with the size, and meant to stay.
     let percent = growth::xfs_geometry(root)
         .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fstypes::Size;
+use crate::fstypes::FileSystemSize;
 
 /// CSI's `CapacityRange`: a least and a largest size in bytes, each of which may be unset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Bytes", try_from = "Bytes")]
-pub struct Limits {
+pub struct SizeLimits {
     min: u64,
     max: Option<u64>,
 }
@@ -20,7 +20,7 @@ pub struct InvalidLimits {
     max: u64,
 }
 
-impl Limits {
+impl SizeLimits {
     /// Makes limits of a least and a largest size in bytes; 0 is no limit.
     pub const fn new(min: u64, max: u64) -> Result<Self, InvalidLimits> {
         if max == 0 {
@@ -46,7 +46,7 @@ impl Limits {
     }
 }
 
-/// Limits in the form of records.
+/// SizeLimits in the form of records.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Bytes {
@@ -54,8 +54,8 @@ struct Bytes {
     max_bytes: u64,
 }
 
-impl From<Limits> for Bytes {
-    fn from(limits: Limits) -> Self {
+impl From<SizeLimits> for Bytes {
+    fn from(limits: SizeLimits) -> Self {
         Self {
             min_bytes: limits.min,
             max_bytes: limits.max.unwrap_or(0),
@@ -63,7 +63,7 @@ impl From<Limits> for Bytes {
     }
 }
 
-impl TryFrom<Bytes> for Limits {
+impl TryFrom<Bytes> for SizeLimits {
     type Error = InvalidLimits;
 
     fn try_from(bytes: Bytes) -> Result<Self, InvalidLimits> {
@@ -82,7 +82,7 @@ pub(super) enum ResizeDecision {
 
 /// The reason why no size is possible. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
+pub enum UnreachableSize {
     /// The volume hasn't been expanded, or the node doesn't know of it yet.
     #[error(
         "it has {device} bytes, fewer than the {min} asked for; hint: expand the volume on the \
@@ -157,19 +157,23 @@ pub enum Misfit {
 ///
 /// Where it is the device that ends the growth, `min` is met by the device: what the file system
 /// can't use of its end is nothing that a caller could expand.
-pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<ResizeDecision, Misfit> {
+pub(super) fn decide(
+    device: u64,
+    size: FileSystemSize,
+    limits: SizeLimits,
+) -> Result<ResizeDecision, UnreachableSize> {
     let (present, min) = (size.bytes, limits.min());
     if device < min {
-        return Err(Misfit::DeviceTooSmall { device, min });
+        return Err(UnreachableSize::DeviceTooSmall { device, min });
     }
     if let Some(max) = limits.max().filter(|max| *max < present) {
-        return Err(Misfit::Shrink { present, max });
+        return Err(UnreachableSize::Shrink { present, max });
     }
     if device < present {
-        return Err(Misfit::DeviceShrank { device, present });
+        return Err(UnreachableSize::DeviceShrank { device, present });
     }
     if size.most < min {
-        return Err(Misfit::AboveMost {
+        return Err(UnreachableSize::AboveMost {
             most: size.most,
             min,
             hint: size.hint_above,
@@ -188,17 +192,17 @@ pub(super) fn decide(device: u64, size: Size, limits: Limits) -> Result<ResizeDe
     }
     if min > present {
         let least = size.least;
-        return Err(Misfit::BelowLeast { present, least });
+        return Err(UnreachableSize::BelowLeast { present, least });
     }
     Ok(ResizeDecision::Stay)
 }
 
 /// Whether a size is one that was asked for, when it was the largest to be had.
-pub(super) fn check(device: u64, possible: u64, limits: Limits) -> Result<(), Misfit> {
+pub(super) fn check(device: u64, possible: u64, limits: SizeLimits) -> Result<(), UnreachableSize> {
     let min = limits.min();
     match limits.max() {
         Some(max) if max < device && possible < min => {
-            Err(Misfit::NothingBetween { possible, min, max })
+            Err(UnreachableSize::NothingBetween { possible, min, max })
         }
         _ => Ok(()),
     }
@@ -213,7 +217,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// An ext4 or xfs.
-    const SIZE: Size = Size {
+    const SIZE: FileSystemSize = FileSystemSize {
         bytes: 100 * MIB,
         block: NonZeroU64::new(4096).unwrap(),
         least: 0,
@@ -221,8 +225,8 @@ mod tests {
         hint_above: "; hint",
     };
 
-    fn of(device: u64, min: u64, max: u64) -> Result<ResizeDecision, Misfit> {
-        decide(device, SIZE, Limits::new(min, max).unwrap())
+    fn of(device: u64, min: u64, max: u64) -> Result<ResizeDecision, UnreachableSize> {
+        decide(device, SIZE, SizeLimits::new(min, max).unwrap())
     }
 
     #[test]
@@ -256,7 +260,7 @@ mod tests {
             );
         }
         let (device, min) = (200 * MIB, 200 * MIB + 1);
-        let error = Misfit::DeviceTooSmall { device, min };
+        let error = UnreachableSize::DeviceTooSmall { device, min };
         assert_eq!(of(device, min, 0), Err(error));
     }
 
@@ -270,7 +274,7 @@ mod tests {
         assert_eq!(exact, Ok(ResizeDecision::Grow(150 * MIB)));
         assert_eq!(of(200 * MIB, 0, 100 * MIB), Ok(ResizeDecision::Stay));
         let (min, max) = (150 * MIB + 1, 150 * MIB + 2);
-        let error = Misfit::NothingBetween {
+        let error = UnreachableSize::NothingBetween {
             possible: 150 * MIB,
             min,
             max,
@@ -281,9 +285,12 @@ mod tests {
     #[test]
     fn nothing_shrinks() {
         let (present, max) = (100 * MIB, 100 * MIB - 1);
-        assert_eq!(of(200 * MIB, 0, max), Err(Misfit::Shrink { present, max }));
+        assert_eq!(
+            of(200 * MIB, 0, max),
+            Err(UnreachableSize::Shrink { present, max })
+        );
         let device = 100 * MIB - 4096;
-        let error = Misfit::DeviceShrank { device, present };
+        let error = UnreachableSize::DeviceShrank { device, present };
         assert_eq!(of(device, 0, 0), Err(error));
     }
 
@@ -295,31 +302,31 @@ mod tests {
 
     #[test]
     fn only_growth_beyond_the_format_is_refused() {
-        let size = Size {
+        let size = FileSystemSize {
             most: 150 * MIB,
             ..SIZE
         };
-        let of = |min| decide(200 * MIB, size, Limits::new(min, 0).unwrap());
+        let of = |min| decide(200 * MIB, size, SizeLimits::new(min, 0).unwrap());
         assert_eq!(of(0), Ok(ResizeDecision::Grow(150 * MIB)));
         assert_eq!(of(150 * MIB), Ok(ResizeDecision::Grow(150 * MIB)));
         let (most, min, hint) = (150 * MIB, 150 * MIB + 1, SIZE.hint_above);
-        assert_eq!(of(min), Err(Misfit::AboveMost { most, min, hint }));
+        assert_eq!(of(min), Err(UnreachableSize::AboveMost { most, min, hint }));
     }
 
     #[test]
     fn a_small_btrfs_stays_below_the_size_from_which_it_can_grow() {
-        let size = Size {
+        let size = FileSystemSize {
             least: 256 * MIB,
             ..SIZE
         };
-        let of = |device, min| decide(device, size, Limits::new(min, 0).unwrap());
+        let of = |device, min| decide(device, size, SizeLimits::new(min, 0).unwrap());
         assert_eq!(of(200 * MIB, 0), Ok(ResizeDecision::Stay));
         assert_eq!(of(200 * MIB, 100 * MIB), Ok(ResizeDecision::Stay));
         assert_eq!(
             of(256 * MIB, 200 * MIB),
             Ok(ResizeDecision::Grow(256 * MIB))
         );
-        let error = Misfit::BelowLeast {
+        let error = UnreachableSize::BelowLeast {
             present: 100 * MIB,
             least: 256 * MIB,
         };
@@ -328,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_result_is_judged_by_the_limits_not_the_devices_end() {
-        let check = |got, min, max| check(200 * MIB, got, Limits::new(min, max).unwrap());
+        let check = |got, min, max| check(200 * MIB, got, SizeLimits::new(min, max).unwrap());
         assert_eq!(check(150 * MIB, 150 * MIB, 160 * MIB), Ok(()));
         assert_eq!(check(199 * MIB, 200 * MIB, 0), Ok(()));
         assert_eq!(check(199 * MIB, 200 * MIB, 200 * MIB), Ok(()));
@@ -337,7 +344,8 @@ mod tests {
 
     #[test]
     fn limits_take_zero_as_none_and_must_not_cross() {
-        let limits = |min, max| Limits::new(min, max).map(|limits| (limits.min(), limits.max()));
+        let limits =
+            |min, max| SizeLimits::new(min, max).map(|limits| (limits.min(), limits.max()));
         assert_eq!(limits(0, 0), Ok((0, None)));
         assert_eq!(limits(7, 0), Ok((7, None)));
         assert_eq!(limits(7, 7), Ok((7, Some(7))));

@@ -93,7 +93,7 @@ fn open_or_make(step: Step<'_>, mode: Mode) -> Result<OwnedFd, SubpathError> {
         }
     }
     let subpath = subpath.into();
-    Err(SubpathError::Restless { subpath })
+    Err(SubpathError::KeepsChanging { subpath })
 }
 
 /// With all of the mode that mkdir(2) gives: whoever finds it when we were killed won't change it.
@@ -110,7 +110,7 @@ fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
         Errno::ROFS => SubpathError::ReadOnly { subpath: given },
         // The parent is a file, or was removed.
         Errno::NOTDIR => SubpathError::NotADirectory { subpath: given },
-        Errno::NOENT => SubpathError::Restless { subpath: given },
+        Errno::NOENT => SubpathError::KeepsChanging { subpath: given },
         errno => SubpathError::call("mkdirat", subpath, errno),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::errno::Name;
-use crate::fstypes::hint_on_volume;
+use crate::fstypes::hint_for_volume_error;
 
 /// Each names the subPath as the pod's author wrote it, and nothing else: these sentences reach the
 /// workload's side.
@@ -73,12 +73,12 @@ pub enum SubpathError {
         "subPath {subpath:?}: is replaced faster than it can be opened; \
          hint: another pod or container is at work in this volume; try again"
     )]
-    Restless {
+    KeepsChanging {
         /// The path as it was given.
         subpath: PathBuf,
     },
     /// A system call failed otherwise.
-    #[error("subPath {subpath:?}: {call}: {}{}", Name(*errno), hint_on_volume(*errno))]
+    #[error("subPath {subpath:?}: {call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
         /// The call.
         call: &'static str,

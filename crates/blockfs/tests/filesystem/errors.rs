@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use crust_blockfs::device::Device;
-use crust_blockfs::filesystem::{Cause, MountError, Request, instantiate};
+use crust_blockfs::filesystem::{MountError, MountErrorCause, MountRequest, mount_detached};
 use crust_blockfs::options;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ fn a_file_system_the_kernel_does_not_know_is_named() {
     let (cause, _) = refused(result, &on, start);
     assert_eq!(
         cause,
-        Cause::UnknownFileSystem {
+        MountErrorCause::UnknownFileSystem {
             fstype: "nosuchfs".to_owned()
         }
     );
@@ -48,7 +48,7 @@ fn another_file_system_than_asked_for_is_named() {
         );
         let (cause, _) = refused(mount(&on, asked, &[], true), &on, &start);
         let fstype = asked.to_owned();
-        assert_eq!(cause, Cause::OtherFileSystem { fstype, found });
+        assert_eq!(cause, MountErrorCause::OtherFileSystem { fstype, found });
     }
 }
 
@@ -64,7 +64,7 @@ fn a_blank_device_holds_no_file_system() {
         let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
         assert_eq!(
             cause,
-            Cause::NoFileSystem {
+            MountErrorCause::NoFileSystem {
                 fstype: fstype.to_owned()
             }
         );
@@ -89,7 +89,7 @@ fn a_bad_option_is_named_in_the_kernels_words() {
         let (cause, _) = refused(result, &on, &start);
         let key = option.split('=').next().expect("a key");
         let (fstype, option) = (fstype.to_owned(), key.to_owned());
-        assert_eq!(cause, Cause::BadOption { fstype, option });
+        assert_eq!(cause, MountErrorCause::BadOption { fstype, option });
     }
 }
 
@@ -113,9 +113,9 @@ fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
         let key = option.split('=').next().expect("a key").to_owned();
         let expected = if late {
             let options = vec!["ssd".to_owned(), option.to_owned()];
-            Cause::Unacceptable { fstype, options }
+            MountErrorCause::Unacceptable { fstype, options }
         } else {
-            Cause::BadOption {
+            MountErrorCause::BadOption {
                 fstype,
                 option: key,
             }
@@ -150,7 +150,7 @@ fn a_subvolume_that_is_not_there_is_not_a_device_that_is_gone() {
         let start = "fsconfig({device}, btrfs, create): ENOENT: the file system has no subvolume";
         let (cause, _) = refused(mount(&on, "btrfs", &["ssd", option], true), &on, start);
         let option = option.to_owned();
-        assert_eq!(cause, Cause::NoSubvolume { option });
+        assert_eq!(cause, MountErrorCause::NoSubvolume { option });
         wait_until_free(&on.device());
     }
 }
@@ -169,11 +169,11 @@ fn a_device_held_by_another_type_is_busy() {
     assert!(held.is_held_exclusively().expect("the device answers"));
     let start = "fsconfig({device}, ext4, create): EBUSY: ";
     let (cause, _) = refused(mount(&on, "ext4", &[], false), &on, start);
-    assert_eq!(cause, Cause::InUse);
+    assert_eq!(cause, MountErrorCause::InUse);
     drop(holder);
     let ext2 = mount(&on, "ext2", &[], true).expect("it is free again");
     let (cause, _) = refused(mount(&on, "ext4", &[], false), &on, start);
-    assert_eq!(cause, Cause::InUse);
+    assert_eq!(cause, MountErrorCause::InUse);
     drop(ext2);
 }
 
@@ -188,7 +188,7 @@ fn a_second_mount_of_an_exclusive_device_is_refused() {
         if kernel() >= (6, 6) {
             let start = format!("fsconfig({{device}}, {fstype}, create): EBUSY: ");
             let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
-            assert_eq!(cause, Cause::AlreadyMounted);
+            assert_eq!(cause, MountErrorCause::AlreadyMounted);
         }
         let second = mount(&on, fstype, &[], false).expect("sharing is allowed");
         drop((first, second));
@@ -215,7 +215,7 @@ fn read_write_and_read_only_at_once_are_refused_both_ways() {
         );
         let (cause, _) = refused(mount(&on, fstype, &[second], false), &on, &start);
         let read_only = second == "ro";
-        assert_eq!(cause, Cause::ReadOnlyMismatch { read_only });
+        assert_eq!(cause, MountErrorCause::ReadOnlyMismatch { read_only });
         drop(held);
         wait_until_free(&on.device());
     }
@@ -237,15 +237,15 @@ fn a_device_node_that_vanishes_is_a_device_gone() {
     };
     let options = options::parse(&["rw"]).expect("the options are valid");
     for (replacement, errno, expected) in [
-        (None, "ENOENT", Cause::NoDevice),
-        (Some("a file"), "ENOTBLK", Cause::NotBlockDevice),
+        (None, "ENOENT", MountErrorCause::NoDevice),
+        (Some("a file"), "ENOTBLK", MountErrorCause::NotBlockDevice),
     ] {
         let device = copy_node();
         std::fs::remove_file(&node).expect("the node is removed");
         if let Some(contents) = replacement {
             std::fs::write(&node, contents).expect("a file takes its place");
         }
-        let result = instantiate(&Request {
+        let result = mount_detached(&MountRequest {
             device: &device.into(),
             fstype: "ext4",
             options: &options,
@@ -274,7 +274,7 @@ fn a_node_that_becomes_another_device_is_noticed() {
     let device = Device::open(&node).expect("a block device");
     copy(&other);
     let options = options::parse(&["rw"]).expect("the options are valid");
-    let error = instantiate(&Request {
+    let error = mount_detached(&MountRequest {
         device: &device.into(),
         fstype: "ext4",
         options: &options,
@@ -300,7 +300,7 @@ fn a_wrong_checksum_is_told_from_corruption() {
     let on = with_another_label(&image, 0x400 + 0x78);
     let start = "fsconfig({device}, ext4, create): EBADMSG: ";
     let (cause, _) = refused(mount(&on, "ext4", &[], true), &on, start);
-    assert_eq!(cause, Cause::BadChecksum);
+    assert_eq!(cause, MountErrorCause::BadChecksum);
 }
 
 /// xfs calls it corruption, btrfs only says EINVAL.
@@ -310,7 +310,7 @@ fn a_wrong_checksum_of_xfs_and_btrfs_is_told_to_be_checked() {
     let on = with_another_label(&image, 0x6c);
     let start = "fsconfig({device}, xfs, create): EUCLEAN: ";
     let (cause, sentence) = refused(mount(&on, "xfs", &[], true), &on, start);
-    assert_eq!(cause, Cause::Corrupt);
+    assert_eq!(cause, MountErrorCause::Corrupt);
     assert!(sentence.contains("xfs_repair"), "{sentence}");
 
     let image = Image::made("btrfs", &[]);
@@ -338,7 +338,7 @@ fn a_corrupt_file_system_is_told_to_be_checked() {
         let on = image.attach();
         let start = format!("fsconfig({{device}}, {fstype}, create): EUCLEAN: ");
         let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
-        assert_eq!(cause, Cause::Corrupt);
+        assert_eq!(cause, MountErrorCause::Corrupt);
         assert!(sentence.contains(checker), "{sentence}");
     }
 }
@@ -358,7 +358,7 @@ fn a_device_shorter_than_its_file_system_names_both_sizes() {
              the file system on it needs {size}; hint: "
         );
         let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
-        assert_eq!(cause, Cause::Truncated { size, room });
+        assert_eq!(cause, MountErrorCause::Truncated { size, room });
     }
 }
 
@@ -372,7 +372,7 @@ fn a_read_error_is_told_from_a_broken_file_system() {
     file.expect("it opens").set_len(4096).expect("it shrinks");
     let start = "fsconfig({device}, xfs, create): EIO: the device can't be read";
     let (cause, _) = refused(mount(&on, "xfs", &[], true), &on, start);
-    assert_eq!(cause, Cause::InputOutput);
+    assert_eq!(cause, MountErrorCause::InputOutput);
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_read_only_device_takes_only_a_read_only_mount() {
         let start =
             format!("fsconfig({{device}}, {fstype}, create): EACCES: the device is read-only");
         let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
-        assert_eq!(cause, Cause::ReadOnlyDevice);
+        assert_eq!(cause, MountErrorCause::ReadOnlyDevice);
         let mount = mount(&on, fstype, &["ro"], true).expect("read-only is possible");
         let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(&mount, "file", create, Mode::from(0o600));
@@ -520,7 +520,10 @@ fn unreplayed_fast_commits_are_told_from_a_device_error() {
         Ok(replayed) => drop(replayed),
         failed => {
             let (cause, sentence) = refused(failed, &on, start);
-            assert!(matches!(cause, Cause::Restricted(_)), "{sentence}");
+            assert!(
+                matches!(cause, MountErrorCause::Restricted(_)),
+                "{sentence}"
+            );
             assert!(!sentence.contains("device can't"), "{sentence}");
         }
     }
@@ -537,7 +540,7 @@ fn a_seed_is_told_from_a_device_that_is_read_only() {
     let on = image.attach();
     let start = "fsconfig({device}, btrfs, create): EACCES: ";
     let (cause, _) = refused(mount(&on, "btrfs", &[], true), &on, start);
-    assert!(matches!(cause, Cause::Restricted(_)));
+    assert!(matches!(cause, MountErrorCause::Restricted(_)));
     drop(mount(&on, "btrfs", &["ro"], true).expect("what is hinted at works"));
 }
 
@@ -553,7 +556,11 @@ fn sectors_larger_than_blocks_are_named_with_both_sizes() {
         let start = format!("fsconfig({{device}}, {fstype}, create): {errno}: ");
         let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
         let logical = 4096;
-        assert_eq!(cause, Cause::SmallSectors { sector, logical }, "{sentence}");
+        assert_eq!(
+            cause,
+            MountErrorCause::SmallSectors { sector, logical },
+            "{sentence}"
+        );
         for size in [sector, logical] {
             assert!(sentence.contains(&size.to_string()), "{sentence}");
         }

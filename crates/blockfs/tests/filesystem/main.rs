@@ -15,15 +15,15 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
-use crust_blockfs::filesystem::{Cause, MountError, Request, instantiate};
+use crust_blockfs::filesystem::{MountError, MountErrorCause, MountRequest, mount_detached};
 use crust_blockfs::options;
-use crust_blockfs::usage::usage;
+use crust_blockfs::usage::read_usage;
 use rustix::fs::{Mode, OFlags, openat};
 use support::{Image, Loop, wait_until_free};
 
 fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<OwnedFd, MountError> {
     let options = options::parse(list).expect("the options are valid");
-    instantiate(&Request {
+    mount_detached(&MountRequest {
         device: &on.facts(),
         fstype,
         options: &options,
@@ -32,7 +32,11 @@ fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<Owne
 }
 
 /// The error's sentence and cause; `{device}` in `start` stands for the path.
-fn refused(result: Result<OwnedFd, MountError>, on: &Loop, start: &str) -> (Cause, String) {
+fn refused(
+    result: Result<OwnedFd, MountError>,
+    on: &Loop,
+    start: &str,
+) -> (MountErrorCause, String) {
     let error = result.expect_err("the mount is refused");
     let sentence = error.to_string();
     let start = start.replace("{device}", &format!("\"{}\"", on.path().display()));
@@ -70,7 +74,7 @@ fn a_detached_mount_ends_with_its_descriptor() {
     assert!(!device.is_held_exclusively().expect("the device answers"));
     let mount = mount(&on, "ext4", &["noatime,discard", "nosuid"], true).expect("it is mounted");
     write_and_read(&mount);
-    assert!(usage(&mount).expect("it answers").bytes.total > 16 << 20);
+    assert!(read_usage(&mount).expect("it answers").bytes.total > 16 << 20);
     assert!(device.is_held_exclusively().expect("the device answers"));
     let mounts = crust_blockfs::mountinfo::read_own().expect("our mountinfo");
     assert!(

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crust_blockfs::Deadline;
-use crust_blockfs::filesystem::{Request, instantiate};
+use crust_blockfs::filesystem::{MountRequest, mount_detached};
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_blockfs::fsgroup::{FsGroupError, Order, Outcome, apply};
+use crust_blockfs::fsgroup::{FsGroupError, FsGroupOutcome, FsGroupRequest, apply};
 use crust_blockfs::options;
 use rustix::fs::{CWD, RenameFlags};
 
@@ -37,7 +37,10 @@ fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
 fn walk_again_and_again(tree: &Tree) {
     for n in 0..2000_u32 {
         if let Err(error) = try_apply(tree.open(), GROUP + n % 2) {
-            assert!(matches!(error, FsGroupError::Restless { .. }), "{error}");
+            assert!(
+                matches!(error, FsGroupError::KeepsChanging { .. }),
+                "{error}"
+            );
         }
     }
 }
@@ -81,7 +84,7 @@ fn ends_with_a_sentence(image: &Image, script: &str, most: u64) -> u64 {
         .arg(commands)
         .arg(image.path()));
     let on = image.attach();
-    let volume = instantiate(&Request {
+    let volume = mount_detached(&MountRequest {
         device: &on.facts(),
         fstype: "ext4",
         options: &options::parse::<&str>(&[]).expect("no options"),
@@ -89,7 +92,7 @@ fn ends_with_a_sentence(image: &Image, script: &str, most: u64) -> u64 {
     })
     .expect("it is mounted");
     let error = try_apply(&volume, GROUP).expect_err("it is stopped");
-    let FsGroupError::Shared { listed, different } = error else {
+    let FsGroupError::RepeatedEntries { listed, different } = error else {
         panic!("{error}");
     };
     assert!(listed < most, "{listed} {different}");
@@ -158,7 +161,7 @@ fn while_another_pod_renames(fstype: &str) {
     const RENAMES: usize = 1000;
     let image = Image::made(fstype, &[]);
     let on = image.attach();
-    let volume = instantiate(&Request {
+    let volume = mount_detached(&MountRequest {
         device: &on.facts(),
         fstype,
         options: &options::parse::<&str>(&[]).expect("no options"),
@@ -182,8 +185,8 @@ fn while_another_pod_renames(fstype: &str) {
     // Each directory, its file and two beside it; the root of each way, and its innermost one.
     let all = 1 + TOPS * (1 + LEVELS * 4);
     let renames = AtomicUsize::new(0);
-    let order = Order {
-        live: true,
+    let order = FsGroupRequest {
+        in_use: true,
         ..order(GROUP, FsGroupChangePolicy::Always)
     };
     let outcome = std::thread::scope(|scope| {
@@ -210,7 +213,7 @@ fn while_another_pod_renames(fstype: &str) {
         outcome
     });
     let outcome = outcome.expect("a move is no failure");
-    assert!(matches!(outcome, Outcome::Applied(_)), "{outcome}");
+    assert!(matches!(outcome, FsGroupOutcome::Applied(_)), "{outcome}");
     let mut looked_at = 0;
     let mut left = vec![root];
     while let Some(entry) = left.pop() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::fsgroup::{FsGroupError, Order, Outcome, apply};
+use crust_blockfs::fsgroup::{FsGroupError, FsGroupOutcome, FsGroupRequest, apply};
 use fastrand::Rng;
 
 use crate::support::{
@@ -58,18 +58,18 @@ impl Volume {
         self.mounted = Some(mounted.expect("it is mounted"));
     }
 
-    fn apply(&self) -> Outcome {
+    fn apply(&self) -> FsGroupOutcome {
         self.apply_asking(&self.on)
     }
 
-    fn apply_asking(&self, on: &Loop) -> Outcome {
+    fn apply_asking(&self, on: &Loop) -> FsGroupOutcome {
         let outcome = self.try_apply(on, Deadline::never());
         outcome.expect("fsGroup is applied")
     }
 
-    fn try_apply(&self, on: &Loop, deadline: Deadline) -> Result<Outcome, FsGroupError> {
+    fn try_apply(&self, on: &Loop, deadline: Deadline) -> Result<FsGroupOutcome, FsGroupError> {
         let device = on.facts();
-        let order = Order {
+        let order = FsGroupRequest {
             device: Some(&device),
             ..order(GROUP, crust_blockfs::fsgroup::FsGroupChangePolicy::Always)
         };
@@ -155,11 +155,11 @@ fn agrees(fstype: &'static str, arguments: &[&str]) {
         }
         let (inodes, wrong) = volume.inodes_and_wrong();
         match volume.apply() {
-            Outcome::AllRight { inodes: told, .. } => {
+            FsGroupOutcome::AllInodesMatch { inodes: told, .. } => {
                 assert_eq!((told, wrong), (inodes, 0), "in round {round}");
                 right += 1;
             }
-            Outcome::Applied(progress) => {
+            FsGroupOutcome::Applied(progress) => {
                 assert!(wrong > 0, "{inodes} inodes are right in round {round}");
                 assert!(progress.counts.changed >= wrong as u64);
             }
@@ -254,7 +254,7 @@ fn asked() -> &'static [&'static str] {
 fn is_walked(volume: &Volume, what: &str) {
     let _ = volume.apply();
     let outcome = volume.apply();
-    let Outcome::Applied(progress) = outcome else {
+    let FsGroupOutcome::Applied(progress) = outcome else {
         panic!("{what}: {outcome}");
     };
     assert_eq!(progress.counts.changed, 0, "{what}");
@@ -295,7 +295,10 @@ fn an_ext4_that_contradicts_itself_is_walked() {
                 fs::write(volume.root().join(file.to_string()), "").expect("a file");
             }
             let _ = volume.apply();
-            assert!(matches!(volume.apply(), Outcome::AllRight { .. }));
+            assert!(matches!(
+                volume.apply(),
+                FsGroupOutcome::AllInodesMatch { .. }
+            ));
             volume.unmount();
             let mut debugfs = Command::new("debugfs");
             run(debugfs.args(["-w", "-R", request]).arg(volume.on.path()));
@@ -327,11 +330,14 @@ fn another_device_is_not_asked() {
     in_own_mount_namespace("inodes::another_device_is_not_asked", || {
         let (volume, other) = (Volume::new("ext4", &[]), Volume::new("ext4", &[]));
         for volume in [&volume, &other] {
-            assert!(matches!(volume.apply(), Outcome::Applied(_)));
-            assert!(matches!(volume.apply(), Outcome::AllRight { .. }));
+            assert!(matches!(volume.apply(), FsGroupOutcome::Applied(_)));
+            assert!(matches!(
+                volume.apply(),
+                FsGroupOutcome::AllInodesMatch { .. }
+            ));
         }
         let outcome = volume.apply_asking(&other.on);
-        assert!(matches!(outcome, Outcome::Applied(_)), "{outcome}");
+        assert!(matches!(outcome, FsGroupOutcome::Applied(_)), "{outcome}");
     });
 }
 
@@ -345,15 +351,18 @@ fn an_open_file_without_a_name_counts() {
             let file = fs::File::create(&path).expect("a file");
             let _ = volume.apply();
             assert!(
-                matches!(volume.apply(), Outcome::AllRight { .. }),
+                matches!(volume.apply(), FsGroupOutcome::AllInodesMatch { .. }),
                 "{fstype}"
             );
             fs::remove_file(&path).expect("it is removed");
             std::os::unix::fs::fchown(&file, None, Some(0)).expect("chown");
-            assert!(matches!(volume.apply(), Outcome::Applied(_)), "{fstype}");
+            assert!(
+                matches!(volume.apply(), FsGroupOutcome::Applied(_)),
+                "{fstype}"
+            );
             drop(file);
             assert!(
-                matches!(volume.apply(), Outcome::AllRight { .. }),
+                matches!(volume.apply(), FsGroupOutcome::AllInodesMatch { .. }),
                 "{fstype}"
             );
         }
@@ -382,13 +391,13 @@ fn an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it() {
             let _ = volume.apply();
             let outcome = volume.apply();
             assert!(
-                matches!(outcome, Outcome::AllRight { inodes: 102, .. }),
+                matches!(outcome, FsGroupOutcome::AllInodesMatch { inodes: 102, .. }),
                 "{outcome}"
             );
             let last = volume.root().join("99");
             set_mode(&last, 0o700);
             let outcome = volume.apply();
-            assert!(matches!(outcome, Outcome::Applied(_)), "{outcome}");
+            assert!(matches!(outcome, FsGroupOutcome::Applied(_)), "{outcome}");
         },
     );
 }
@@ -408,7 +417,7 @@ fn an_ext4_whose_journal_was_replayed_is_asked_as_any_other() {
             let crashed = Volume::of("ext4", Image::clone_of(&first.image));
             let outcome = crashed.apply();
             assert!(
-                matches!(outcome, Outcome::AllRight { inodes: 102, .. }),
+                matches!(outcome, FsGroupOutcome::AllInodesMatch { inodes: 102, .. }),
                 "{outcome}"
             );
         },

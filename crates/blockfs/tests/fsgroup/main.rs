@@ -21,9 +21,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::filesystem::{Request, instantiate};
+use crust_blockfs::filesystem::{MountRequest, mount_detached};
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_blockfs::fsgroup::{Counts, FsGroupError, Order, Outcome, apply};
+use crust_blockfs::fsgroup::{EntryCounts, FsGroupError, FsGroupOutcome, FsGroupRequest, apply};
 use crust_blockfs::options;
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -31,28 +31,28 @@ use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, run,
 
 const GROUP: u32 = 2000;
 
-fn order(group: u32, policy: FsGroupChangePolicy) -> Order<'static> {
-    Order {
+fn order(group: u32, policy: FsGroupChangePolicy) -> FsGroupRequest<'static> {
+    FsGroupRequest {
         group,
         policy,
         device: None,
-        live: false,
+        in_use: false,
     }
 }
 
-fn try_apply(root: impl AsFd, group: u32) -> Result<Outcome, FsGroupError> {
+fn try_apply(root: impl AsFd, group: u32) -> Result<FsGroupOutcome, FsGroupError> {
     let order = order(group, FsGroupChangePolicy::Always);
     apply(root.as_fd(), &order, Deadline::never(), &mut |_| {})
 }
 
-fn applied(root: impl AsFd, group: u32) -> Counts {
+fn applied(root: impl AsFd, group: u32) -> EntryCounts {
     match try_apply(root, group).expect("fsGroup is applied") {
-        Outcome::Applied(progress) => progress.counts,
+        FsGroupOutcome::Applied(progress) => progress.counts,
         outcome => panic!("the policy is Always: {outcome}"),
     }
 }
 
-fn on_root_mismatch(tree: &Tree) -> Outcome {
+fn on_root_mismatch(tree: &Tree) -> FsGroupOutcome {
     let order = order(GROUP, FsGroupChangePolicy::OnRootMismatch);
     let result = apply(tree.open(), &order, Deadline::never(), &mut |_| {});
     result.expect("fsGroup is applied")
@@ -194,14 +194,14 @@ fn on_root_mismatch_looks_at_the_root_only_when_it_matches() {
     let file = tree.file("file", 0o600);
     lchown(tree.root(), None, Some(GROUP)).expect("the root's group");
     set_mode(tree.root(), 0o2775);
-    assert_eq!(on_root_mismatch(&tree), Outcome::RootMatches);
+    assert_eq!(on_root_mismatch(&tree), FsGroupOutcome::RootMatches);
     assert_eq!(group_and_mode(&file), (0, 0o600));
 
     for mode in [0o775, 0o2750] {
         lchown(&file, None, Some(0)).expect("the file's group");
         set_mode(tree.root(), mode);
         assert!(
-            matches!(on_root_mismatch(&tree), Outcome::Applied(_)),
+            matches!(on_root_mismatch(&tree), FsGroupOutcome::Applied(_)),
             "root with {mode:o}"
         );
         assert_eq!(group_and_mode(&file).0, GROUP);
@@ -290,9 +290,12 @@ fn an_expired_deadline_leaves_the_root_for_a_second_call() {
         "{error}"
     );
     assert_eq!(group_and_mode(tree.root()).0, 0);
-    assert!(matches!(on_root_mismatch(&tree), Outcome::Applied(_)));
+    assert!(matches!(
+        on_root_mismatch(&tree),
+        FsGroupOutcome::Applied(_)
+    ));
     assert_eq!(group_and_mode(&file), (GROUP, 0o660));
-    assert_eq!(on_root_mismatch(&tree), Outcome::RootMatches);
+    assert_eq!(on_root_mismatch(&tree), FsGroupOutcome::RootMatches);
 }
 
 #[test]
@@ -303,7 +306,7 @@ fn an_immutable_file_is_passed_over_and_counted() {
     run(Command::new("chattr").arg("+i").arg(&frozen));
     let result = try_apply(tree.open(), GROUP);
     run(Command::new("chattr").arg("-i").arg(&frozen));
-    let Outcome::Applied(progress) = result.expect("fsGroup is applied") else {
+    let FsGroupOutcome::Applied(progress) = result.expect("fsGroup is applied") else {
         panic!("the policy is Always");
     };
     assert_eq!((progress.counts.immutable, progress.counts.changed), (1, 2));
@@ -348,7 +351,7 @@ fn only_a_writable_detached_mount_takes_the_group() {
     let image = Image::ext4(&[]);
     let on = image.attach();
     let mount = |list: &[&str]| {
-        instantiate(&Request {
+        mount_detached(&MountRequest {
             device: &on.facts(),
             fstype: "ext4",
             options: &options::parse(list).expect("the options are valid"),
@@ -362,5 +365,5 @@ fn only_a_writable_detached_mount_takes_the_group() {
     drop(volume);
     support::wait_until_free(&on.device());
     let outcome = try_apply(mount(&["ro"]), GROUP + 1).expect("kubelet leaves it alone too");
-    assert_eq!(outcome, Outcome::ReadOnly);
+    assert_eq!(outcome, FsGroupOutcome::ReadOnly);
 }

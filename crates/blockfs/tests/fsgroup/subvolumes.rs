@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crust_blockfs::filesystem::{Request, instantiate};
-use crust_blockfs::fsgroup::Outcome;
+use crust_blockfs::filesystem::{MountRequest, mount_detached};
+use crust_blockfs::fsgroup::FsGroupOutcome;
 use crust_blockfs::options;
 
 use crate::support::{Image, Loop, Mounted, group_and_mode, in_own_mount_namespace, run, set_mode};
@@ -26,7 +26,7 @@ impl Volume {
     fn new() -> Self {
         let image = Image::made("btrfs", &[]);
         let on = image.attach();
-        let mount = instantiate(&Request {
+        let mount = mount_detached(&MountRequest {
             device: &on.facts(),
             fstype: "btrfs",
             options: &options::parse(&["rw"]).expect("the options are valid"),
@@ -162,7 +162,7 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
     let volume = Volume::new();
     let snapshot = [volume.at("outer"), volume.at("snapshot")];
     btrfs(&["subvolume", "snapshot", "-r"], &snapshot);
-    let subvolume = instantiate(&Request {
+    let subvolume = mount_detached(&MountRequest {
         device: &volume.on.facts(),
         fstype: "btrfs",
         options: &options::parse(&["subvol=snapshot"]).expect("the options are valid"),
@@ -176,7 +176,7 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
         .arg(image.path()));
     let on = image.attach();
     let mount = |exclusive| {
-        let mounted = instantiate(&Request {
+        let mounted = mount_detached(&MountRequest {
             device: &on.facts(),
             fstype: "ext4",
             options: &options::parse(&["rw"]).expect("the options are valid"),
@@ -194,7 +194,7 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
         ("an ext4", &again),
     ] {
         let outcome = try_apply(root, GROUP).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(outcome, Outcome::ReadOnly, "{what}");
+        assert_eq!(outcome, FsGroupOutcome::ReadOnly, "{what}");
     }
     assert_eq!(group_and_mode(&volume.at("snapshot/file")), (0, 0o600));
 }

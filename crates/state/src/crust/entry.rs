@@ -12,7 +12,7 @@ use crate::files::{Directory, FileError};
 use crate::info::{MOUNT_INFO, MountInfo};
 use crate::record::{RECORD_FILE, Version, VolumeRecord};
 use crate::target::{TARGET_FILE, TargetPresence};
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 
 /// The format of an entry's `mountInfo.json`. It depends on the directory that the entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub struct ResizeRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<PathBuf>,
     /// The smallest and the largest size that the file system may have afterwards.
-    pub limits: Limits,
+    pub limits: SizeLimits,
     /// The error of the last mount that tried the resize and left the volume with its old size. The next mount, and the
     /// next resize request, retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,7 @@ mod tests {
     fn a_resize_record_with_unknown_or_missing_fields_is_refused() {
         let text = r#"{"version":1,"device":"/dev/a","limits":{"minBytes":5,"maxBytes":0}}"#;
         let record: ResizeRecord = serde_json::from_str(text).unwrap();
-        assert_eq!(record.limits, Limits::new(5, 0).unwrap());
+        assert_eq!(record.limits, SizeLimits::new(5, 0).unwrap());
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert!(record.is_for(Path::new("/dev/a")) && !record.is_for(Path::new("/dev/b")));
         let first = r#"{"version":1,"limits":{"minBytes":5,"maxBytes":0}}"#;

@@ -6,7 +6,7 @@ use super::*;
 use crate::Process;
 use crate::files::tests::limit_open_files;
 use crate::record::{RECORD_FILE, Superblock, User, UserKind, Version};
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 
 struct TestNode {
     crust: CrustDirectory,
@@ -305,7 +305,7 @@ fn a_pending_resize_is_in_both_entries_until_it_is_cleared() {
     let resolved = node.target("data/pods/a");
     let volume = node.crust.volume(&resolved).unwrap().unwrap();
     assert_eq!(volume.pending_resize().unwrap(), None);
-    let limits = |min| Limits::new(min, 0).unwrap();
+    let limits = |min| SizeLimits::new(min, 0).unwrap();
     volume.record_resize(limits(1)).unwrap();
     volume.record_resize(limits(2)).unwrap();
     for path in [&given, &resolved] {
@@ -342,7 +342,7 @@ fn a_pending_resize_is_kept_for_the_same_device_only() {
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
     let pending = || node.crust.volume(&given).unwrap().unwrap().pending_resize();
-    let limits = Limits::new(1, 0).unwrap();
+    let limits = SizeLimits::new(1, 0).unwrap();
     let volume = node.crust.volume(&given).unwrap().unwrap();
     volume.record_resize(limits).unwrap();
     node.crust.stage(&given, &other_options(&given)).unwrap();
@@ -358,7 +358,7 @@ fn a_pending_resize_is_kept_for_the_same_device_only() {
 fn a_killed_stage_of_another_device_keeps_the_pending_resize() {
     let node = TestNode::new();
     let given = node.stage("kubelet/pods/a");
-    let limits = Limits::new(1, 0).unwrap();
+    let limits = SizeLimits::new(1, 0).unwrap();
     let volume = node.crust.volume(&given).unwrap().unwrap();
     volume.record_resize(limits).unwrap();
     let pending = || node.crust.volume(&given).unwrap().unwrap().pending_resize();
@@ -570,7 +570,7 @@ fn an_unreadable_resize_is_an_error_until_replaced() {
         error.contains("resize.json: ") && error.contains("; hint:"),
         "{error}"
     );
-    let limits = Limits::new(1, 0).unwrap();
+    let limits = SizeLimits::new(1, 0).unwrap();
     volume.record_resize(limits).unwrap();
     assert_eq!(volume.pending_resize().unwrap(), Some(limits));
 }

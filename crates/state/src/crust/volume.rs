@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 
 use super::entry::{Entry, EntryFormat, RESIZE_FILE, RUNTIME_CLI, ResizeRecord};
 use super::error::EntryError;
@@ -110,7 +110,7 @@ fn to_json(record: &VolumeRecord) -> Result<Vec<u8>, EntryError> {
 impl Volume {
     /// Returns the size limits of the resize that the next mount has to carry out; `None` if none is pending. A resize
     /// that was requested for another device is ignored.
-    pub fn pending_resize(&self) -> Result<Option<Limits>, EntryError> {
+    pub fn pending_resize(&self) -> Result<Option<SizeLimits>, EntryError> {
         Ok(self.resize_of_device()?.map(|record| record.limits))
     }
 
@@ -126,16 +126,16 @@ impl Volume {
     }
 
     /// Records a resize for the next mount. Replaces an earlier one.
-    pub fn record_resize(&self, limits: Limits) -> Result<(), EntryError> {
+    pub fn record_resize(&self, limits: SizeLimits) -> Result<(), EntryError> {
         self.write_resize(limits, None)
     }
 
     /// Records that a mount failed to carry out the resize. The next mount retries.
-    pub fn record_failed_resize(&self, limits: Limits, error: String) -> Result<(), EntryError> {
+    pub fn record_failed_resize(&self, limits: SizeLimits, error: String) -> Result<(), EntryError> {
         self.write_resize(limits, Some(error))
     }
 
-    fn write_resize(&self, limits: Limits, failed: Option<String>) -> Result<(), EntryError> {
+    fn write_resize(&self, limits: SizeLimits, failed: Option<String>) -> Result<(), EntryError> {
         let record = ResizeRecord {
             version: Version,
             device: Some(self.info.device.clone()),

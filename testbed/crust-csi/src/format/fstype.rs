@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crust_blockfs::fstypes::{FILE_SYSTEMS, FileSystem, Format};
+use crust_blockfs::fstypes::{FILE_SYSTEM_TYPES, FileSystemType, Format};
 use serde::{Deserialize, Serialize};
 
 /// A file system that a volume can have.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct Fstype {
-    known: &'static FileSystem,
+    known: &'static FileSystemType,
     format: &'static Format,
 }
 
@@ -38,7 +38,7 @@ pub(crate) const DEFAULT: &str = "ext4";
 impl Fstype {
     /// All of them.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        FILE_SYSTEMS.iter().filter_map(|known| {
+        FILE_SYSTEM_TYPES.iter().filter_map(|known| {
             let format = known.format.as_ref()?;
             Some(Self { known, format })
         })
@@ -46,7 +46,7 @@ impl Fstype {
 
     /// How many bytes a volume has at least for one.
     pub(crate) const fn least(self) -> u64 {
-        self.format.least
+        self.format.min_device_bytes
     }
 
     /// How a new one is made.
@@ -56,7 +56,7 @@ impl Fstype {
 
     /// Whether a file system that blkid(8) calls so can be mounted as this one.
     pub(crate) fn mounts(self, found: &str) -> bool {
-        self.known.mounts(found)
+        self.known.can_mount(found)
     }
 
     /// Returns the name that mount(8) and the kernel know.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_blockfs::device::DeviceError;
-use crust_blockfs::filesystem::{Request, instantiate};
+use crust_blockfs::filesystem::{MountRequest, mount_detached};
 use crust_blockfs::options;
 use rustix::fs::{Mode, OFlags, openat};
 
@@ -93,13 +93,13 @@ impl Volume {
 
     /// Mounted nowhere.
     fn mount(&self, fstype: Fstype) -> OwnedFd {
-        let request = Request {
+        let request = MountRequest {
             device: &self.device.clone().into(),
             fstype: &fstype.to_string(),
             options: &options::parse(&[] as &[&str]).unwrap(),
             exclusive: true,
         };
-        instantiate(&request).unwrap()
+        mount_detached(&request).unwrap()
     }
 
     fn unmount(&self, mount: OwnedFd) {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::resize;
-use crust_blockfs::resize::Limits;
+use crust_blockfs::resize::SizeLimits;
 use crust_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crust_state::TargetPath;
 
@@ -147,7 +147,7 @@ fn grow(
 ) -> Result<(), Refusal> {
     let root = mounts::readable(root, device.path()).map_err(Refusal::node(id))?;
     // Limits are the volume's, and were looked at: a file system is a little smaller.
-    let all = Limits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;
+    let all = SizeLimits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;
     resize::grow(&root, device, mount.fstype.name(), all).map_err(Refusal::node(id))?;
     Ok(())
 }

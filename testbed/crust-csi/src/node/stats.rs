@@ -3,7 +3,7 @@
 use std::slice;
 
 use crust_blockfs::device::Device;
-use crust_blockfs::usage::{self, Amounts};
+use crust_blockfs::usage::{self, ResourceUsage};
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage,
@@ -176,7 +176,7 @@ fn of_a_mount(
         return Err(not_there(id, place));
     };
     let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
-    let usage = usage::usage(&root);
+    let usage = usage::read_usage(&root);
     let looked = crust_volume::check_health(&HealthCheck {
         root: &root,
         mount: &mounted,
@@ -244,7 +244,7 @@ fn astray(place: &TargetPath, failure: &CallFailure) -> Option<Problem> {
     })
 }
 
-fn amounts(amounts: Amounts, unit: Unit) -> VolumeUsage {
+fn amounts(amounts: ResourceUsage, unit: Unit) -> VolumeUsage {
     VolumeUsage {
         available: signed(amounts.available),
         total: signed(amounts.total),

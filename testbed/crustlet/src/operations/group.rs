@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_blockfs::fsgroup::{self, Order};
+use crust_blockfs::fsgroup::{self, FsGroupRequest};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::{Context, OperationError, blocking};
@@ -67,7 +67,7 @@ pub(super) async fn apply(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = openat(CWD, &target, flags, Mode::empty())
             .map_err(OperationError::system("open", &target))?;
-        let mut report = |progress: &fsgroup::Progress| {
+        let mut report = |progress: &fsgroup::WalkProgress| {
             let message = format!("volume {volume:?}: fsGroup {gid}: {progress}");
             events.normal(
                 regarding.clone(),
@@ -75,12 +75,12 @@ pub(super) async fn apply(
                 message,
             );
         };
-        let order = Order {
+        let order = FsGroupRequest {
             group: gid,
             policy,
             device: None,
             // Other pods may use the volume.
-            live: true,
+            in_use: true,
         };
         fsgroup::apply(&root, &order, Deadline::after(APPLY_TIMEOUT), &mut report)?;
         Ok(())

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::mountinfo;
-use crust_blockfs::subpath::{self, Kind, Missing};
+use crust_blockfs::subpath::{self, MissingPolicy, MountPointType};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
@@ -24,12 +24,12 @@ pub(crate) fn bind(
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = openat(CWD, volume, flags, Mode::empty())
         .map_err(OperationError::system("open", volume))?;
-    let resolved = subpath::resolve(&root, subpath, Missing::Create)?;
+    let resolved = subpath::resolve(&root, subpath, MissingPolicy::Create)?;
     // The previous run of the container may have left a mount of another file, or a mount point of another type.
     remove_bind(mount_point)?;
     match resolved.kind {
-        Kind::Directory => create_directory(mount_point)?,
-        Kind::File => {
+        MountPointType::Directory => create_directory(mount_point)?,
+        MountPointType::File => {
             create_directory(mount_point.parent().unwrap_or(mount_point))?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(CWD, mount_point, flags, Mode::RUSR | Mode::WUSR)

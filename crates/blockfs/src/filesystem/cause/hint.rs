@@ -1,10 +1,10 @@
 //! The next step for each cause.
 
-use super::Cause;
+use super::MountErrorCause;
 use crate::fstypes::checker;
 use crate::options::no_journal_replay;
 
-impl Cause {
+impl MountErrorCause {
     /// The next step, as an imperative or a question. `fstype` is the type that was asked for.
     #[must_use]
     pub fn hint(&self, fstype: &str) -> String {

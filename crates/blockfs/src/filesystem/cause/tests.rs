@@ -26,7 +26,7 @@ static FAST_COMMITS: Restriction = Restriction {
     hint: "mount it read-write once",
 };
 
-fn cause(call: &Call, errno: Errno, log: &[&str], found: DeviceContents) -> Cause {
+fn cause(call: &MountCall, errno: Errno, log: &[&str], found: DeviceContents) -> MountErrorCause {
     let log: Vec<_> = log.iter().map(ToString::to_string).collect();
     of(call, errno, &log, &Circumstances { found, ..AROUND })
 }
@@ -67,20 +67,20 @@ fn ext4() -> String {
 
 #[test]
 fn every_error_of_the_design_has_its_cause() {
-    let create = Call::Create;
+    let create = MountCall::Create;
     for (errno, expected) in [
-        (Errno::BUSY, Cause::InUse),
-        (Errno::NOENT, Cause::NoDevice),
-        (Errno::NXIO, Cause::NoDevice),
-        (Errno::NOTBLK, Cause::NotBlockDevice),
-        (Errno::BADMSG, Cause::BadChecksum),
-        (Errno::UCLEAN, Cause::Corrupt),
-        (Errno::ACCESS, Cause::ReadOnlyDevice),
-        (Errno::ROFS, Cause::NotWritable),
-        (Errno::IO, Cause::InputOutput),
-        (Errno::PERM, Cause::NotPermitted),
-        (Errno::EXIST, Cause::Remembered),
-        (Errno::NOMEM, Cause::Other),
+        (Errno::BUSY, MountErrorCause::InUse),
+        (Errno::NOENT, MountErrorCause::NoDevice),
+        (Errno::NXIO, MountErrorCause::NoDevice),
+        (Errno::NOTBLK, MountErrorCause::NotBlockDevice),
+        (Errno::BADMSG, MountErrorCause::BadChecksum),
+        (Errno::UCLEAN, MountErrorCause::Corrupt),
+        (Errno::ACCESS, MountErrorCause::ReadOnlyDevice),
+        (Errno::ROFS, MountErrorCause::NotWritable),
+        (Errno::IO, MountErrorCause::InputOutput),
+        (Errno::PERM, MountErrorCause::NotPermitted),
+        (Errno::EXIST, MountErrorCause::Remembered),
+        (Errno::NOMEM, MountErrorCause::Other),
     ] {
         assert_eq!(
             cause(&create, errno, &[], DeviceContents::Unknown),
@@ -88,29 +88,29 @@ fn every_error_of_the_design_has_its_cause() {
         );
     }
     assert_eq!(
-        cause(&Call::Open, Errno::NODEV, &[], DeviceContents::Unknown),
-        Cause::UnknownFileSystem { fstype: ext4() }
+        cause(&MountCall::Open, Errno::NODEV, &[], DeviceContents::Unknown),
+        MountErrorCause::UnknownFileSystem { fstype: ext4() }
     );
 }
 
 #[test]
 fn einval_is_told_apart_by_what_the_device_holds() {
-    let unacceptable = || Cause::Unacceptable {
+    let unacceptable = || MountErrorCause::Unacceptable {
         fstype: ext4(),
         options: Vec::new(),
     };
-    let other = |found| Cause::OtherFileSystem {
+    let other = |found| MountErrorCause::OtherFileSystem {
         fstype: ext4(),
         found,
     };
     for (found, expected) in [
         (
             DeviceContents::Other(Contents::Empty),
-            Cause::NoFileSystem { fstype: ext4() },
+            MountErrorCause::NoFileSystem { fstype: ext4() },
         ),
         (
             DeviceContents::Other(Contents::Data { at: 7 }),
-            Cause::UnknownData { at: 7 },
+            MountErrorCause::UnknownData { at: 7 },
         ),
         (a("xfs"), other("xfs")),
         (a("btrfs"), other("btrfs")),
@@ -118,7 +118,10 @@ fn einval_is_told_apart_by_what_the_device_holds() {
         (a("ext3"), unacceptable()),
         (DeviceContents::Unknown, unacceptable()),
     ] {
-        assert_eq!(cause(&Call::Create, Errno::INVAL, &[], found), expected);
+        assert_eq!(
+            cause(&MountCall::Create, Errno::INVAL, &[], found),
+            expected
+        );
     }
 }
 
@@ -131,7 +134,7 @@ fn a_refusal_without_a_word_names_all_options() {
         found: a("btrfs"),
         ..AROUND
     };
-    let refused = of(&Call::Create, Errno::INVAL, &[], &around);
+    let refused = of(&MountCall::Create, Errno::INVAL, &[], &around);
     assert_eq!(
         refused.to_string(),
         "the kernel refuses the device's btrfs with the options ssd,compress=foo"
@@ -140,7 +143,7 @@ fn a_refusal_without_a_word_names_all_options() {
         options: &[],
         ..around
     };
-    let refused = of(&Call::Create, Errno::INVAL, &[], &around);
+    let refused = of(&MountCall::Create, Errno::INVAL, &[], &around);
     assert_eq!(refused.to_string(), "the kernel refuses the device's btrfs");
 }
 
@@ -157,8 +160,8 @@ fn a_device_shorter_than_its_file_system_is_recognized() {
                 room,
                 logical: 512,
             };
-            let expected = Cause::Truncated { size, room };
-            let cause = cause(&Call::Create, errno, &[], found);
+            let expected = MountErrorCause::Truncated { size, room };
+            let cause = cause(&MountCall::Create, errno, &[], found);
             assert_eq!(cause == expected, short, "{errno} {room}");
         }
     }
@@ -167,9 +170,9 @@ fn a_device_shorter_than_its_file_system_is_recognized() {
 #[test]
 fn a_shut_down_file_system_is_told_from_a_read_error() {
     for (call, expected) in [
-        (Call::Create, Cause::InputOutput),
-        (Call::Mount, Cause::ShutDown),
-        (Call::Stat, Cause::ShutDown),
+        (MountCall::Create, MountErrorCause::InputOutput),
+        (MountCall::Mount, MountErrorCause::ShutDown),
+        (MountCall::Stat, MountErrorCause::ShutDown),
     ] {
         assert_eq!(
             cause(&call, Errno::IO, &[], DeviceContents::Unknown),
@@ -182,15 +185,15 @@ fn a_shut_down_file_system_is_told_from_a_read_error() {
 fn a_subvolume_that_is_missing_is_not_taken_for_the_device() {
     let options = [value("subvol", "/no")];
     for (is_there, options, expected) in [
-        (false, &options[..], Cause::NoDevice),
+        (false, &options[..], MountErrorCause::NoDevice),
         (
             true,
             &options,
-            Cause::NoSubvolume {
+            MountErrorCause::NoSubvolume {
                 option: "subvol=/no".to_owned(),
             },
         ),
-        (true, &[], Cause::Other),
+        (true, &[], MountErrorCause::Other),
     ] {
         let around = Circumstances {
             fstype: "btrfs",
@@ -198,20 +201,20 @@ fn a_subvolume_that_is_missing_is_not_taken_for_the_device() {
             is_there,
             ..AROUND
         };
-        assert_eq!(of(&Call::Create, Errno::NOENT, &[], &around), expected);
+        assert_eq!(of(&MountCall::Create, Errno::NOENT, &[], &around), expected);
     }
 }
 
 #[test]
 fn an_option_is_named_by_the_call_or_by_the_kernel() {
     let option = value("dax", "maybe");
-    let expected = |option: &str| Cause::BadOption {
+    let expected = |option: &str| MountErrorCause::BadOption {
         fstype: ext4(),
         option: option.to_owned(),
     };
     assert_eq!(
         cause(
-            &Call::Option(option),
+            &MountCall::Option(option),
             Errno::INVAL,
             &[],
             DeviceContents::Unknown
@@ -221,7 +224,7 @@ fn an_option_is_named_by_the_call_or_by_the_kernel() {
     for log in ["ext4: Unknown parameter 'foo'", "ext4: Bad value for 'foo'"] {
         assert_eq!(
             cause(
-                &Call::Create,
+                &MountCall::Create,
                 Errno::INVAL,
                 &[log],
                 DeviceContents::Other(Contents::Empty)
@@ -236,16 +239,21 @@ fn ebusy_is_told_apart_by_what_the_kernel_says() {
     for (log, expected) in [
         (
             "loop0: Can't mount, would change RO state",
-            Cause::ReadOnlyMismatch { read_only: true },
+            MountErrorCause::ReadOnlyMismatch { read_only: true },
         ),
         (
             "ext4: reusing existing filesystem not allowed",
-            Cause::AlreadyMounted,
+            MountErrorCause::AlreadyMounted,
         ),
-        ("/dev/loop0: Can't open blockdev", Cause::InUse),
+        ("/dev/loop0: Can't open blockdev", MountErrorCause::InUse),
     ] {
         assert_eq!(
-            cause(&Call::Create, Errno::BUSY, &[log], DeviceContents::Unknown),
+            cause(
+                &MountCall::Create,
+                Errno::BUSY,
+                &[log],
+                DeviceContents::Unknown
+            ),
             expected
         );
     }
@@ -254,7 +262,7 @@ fn ebusy_is_told_apart_by_what_the_kernel_says() {
 #[test]
 fn read_only_and_read_write_are_named_the_right_way_round() {
     assert_eq!(
-        Cause::ReadOnlyMismatch { read_only: true }.to_string(),
+        MountErrorCause::ReadOnlyMismatch { read_only: true }.to_string(),
         "the device's file system is mounted read-write, and read-only was asked for"
     );
 }
@@ -270,41 +278,56 @@ fn what_cannot_be_written_to_is_told_apart() {
     let seed = restricted("btrfs", &SEED);
     let fast_commits = restricted("ext4", &FAST_COMMITS);
     for (errno, found, is_read_only_device, expected) in [
-        (Errno::ACCESS, seed, false, Cause::Restricted(&SEED)),
-        (Errno::ACCESS, a("btrfs"), true, Cause::ReadOnlyDevice),
+        (
+            Errno::ACCESS,
+            seed,
+            false,
+            MountErrorCause::Restricted(&SEED),
+        ),
+        (
+            Errno::ACCESS,
+            a("btrfs"),
+            true,
+            MountErrorCause::ReadOnlyDevice,
+        ),
         (
             Errno::ROFS,
             fast_commits,
             true,
-            Cause::JournalOnReadOnlyDevice,
+            MountErrorCause::JournalOnReadOnlyDevice,
         ),
         (
             Errno::ROFS,
             fast_commits,
             false,
-            Cause::Restricted(&FAST_COMMITS),
+            MountErrorCause::Restricted(&FAST_COMMITS),
         ),
-        (Errno::ROFS, a("ext4"), true, Cause::JournalOnReadOnlyDevice),
-        (Errno::ROFS, a("ext4"), false, Cause::NotWritable),
+        (
+            Errno::ROFS,
+            a("ext4"),
+            true,
+            MountErrorCause::JournalOnReadOnlyDevice,
+        ),
+        (Errno::ROFS, a("ext4"), false, MountErrorCause::NotWritable),
     ] {
         let around = Circumstances {
             found,
             is_read_only_device,
             ..AROUND
         };
-        assert_eq!(of(&Call::Create, errno, &[], &around), expected);
+        assert_eq!(of(&MountCall::Create, errno, &[], &around), expected);
     }
 }
 
 #[test]
 fn units_that_do_not_fit_are_named_with_both_sizes() {
     for (errno, logical, block, expected) in [
-        (Errno::NOSYS, 512, 4096, Cause::Other),
+        (Errno::NOSYS, 512, 4096, MountErrorCause::Other),
         (
             Errno::NOSYS,
             4096,
             4096,
-            Cause::SmallSectors {
+            MountErrorCause::SmallSectors {
                 sector: 512,
                 logical: 4096,
             },
@@ -313,7 +336,7 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             Errno::INVAL,
             4096,
             4096,
-            Cause::SmallSectors {
+            MountErrorCause::SmallSectors {
                 sector: 512,
                 logical: 4096,
             },
@@ -322,7 +345,7 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             Errno::NOSYS,
             512,
             65_536,
-            Cause::LargeBlocks {
+            MountErrorCause::LargeBlocks {
                 fstype: ext4(),
                 block: 65_536,
                 page: 4096,
@@ -337,65 +360,67 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             room: 32 << 20,
             logical,
         };
-        assert_eq!(cause(&Call::Create, errno, &[], found), expected);
+        assert_eq!(cause(&MountCall::Create, errno, &[], found), expected);
     }
 }
 
 /// Returns one of each cause, in the order of the declaration. The match has no wildcard, so that a new
 /// cause has to be put into the chain.
-fn each_cause() -> impl Iterator<Item = Cause> {
+fn each_cause() -> impl Iterator<Item = MountErrorCause> {
     let fstype = ext4;
-    let first = Cause::UnknownFileSystem { fstype: fstype() };
+    let first = MountErrorCause::UnknownFileSystem { fstype: fstype() };
     std::iter::successors(Some(first), move |cause| {
         Some(match cause {
-            Cause::UnknownFileSystem { .. } => Cause::BadOption {
+            MountErrorCause::UnknownFileSystem { .. } => MountErrorCause::BadOption {
                 fstype: fstype(),
                 option: "dax".to_owned(),
             },
-            Cause::BadOption { .. } => Cause::NoFileSystem { fstype: fstype() },
-            Cause::NoFileSystem { .. } => Cause::SomethingElse {
+            MountErrorCause::BadOption { .. } => MountErrorCause::NoFileSystem { fstype: fstype() },
+            MountErrorCause::NoFileSystem { .. } => MountErrorCause::SomethingElse {
                 fstype: fstype(),
                 found: squashfs(),
             },
-            Cause::SomethingElse { .. } => Cause::UnknownData { at: 0 },
-            Cause::UnknownData { .. } => Cause::OtherFileSystem {
+            MountErrorCause::SomethingElse { .. } => MountErrorCause::UnknownData { at: 0 },
+            MountErrorCause::UnknownData { .. } => MountErrorCause::OtherFileSystem {
                 fstype: fstype(),
                 found: "xfs",
             },
-            Cause::OtherFileSystem { .. } => Cause::Unacceptable {
+            MountErrorCause::OtherFileSystem { .. } => MountErrorCause::Unacceptable {
                 fstype: fstype(),
                 options: vec!["dax".to_owned()],
             },
-            Cause::Unacceptable { .. } => Cause::Truncated { size: 2, room: 1 },
-            Cause::Truncated { .. } => Cause::NoSubvolume {
+            MountErrorCause::Unacceptable { .. } => MountErrorCause::Truncated { size: 2, room: 1 },
+            MountErrorCause::Truncated { .. } => MountErrorCause::NoSubvolume {
                 option: "subvol=a".to_owned(),
             },
-            Cause::NoSubvolume { .. } => Cause::Remembered,
-            Cause::Remembered => Cause::InUse,
-            Cause::InUse => Cause::AlreadyMounted,
-            Cause::AlreadyMounted => Cause::ReadOnlyMismatch { read_only: true },
-            Cause::ReadOnlyMismatch { .. } => Cause::NoDevice,
-            Cause::NoDevice => Cause::NotBlockDevice,
-            Cause::NotBlockDevice => Cause::BadChecksum,
-            Cause::BadChecksum => Cause::Corrupt,
-            Cause::Corrupt => Cause::ReadOnlyDevice,
-            Cause::ReadOnlyDevice => Cause::JournalOnReadOnlyDevice,
-            Cause::JournalOnReadOnlyDevice => Cause::Restricted(&SEED),
-            Cause::Restricted(_) => Cause::NotWritable,
-            Cause::NotWritable => Cause::SmallSectors {
+            MountErrorCause::NoSubvolume { .. } => MountErrorCause::Remembered,
+            MountErrorCause::Remembered => MountErrorCause::InUse,
+            MountErrorCause::InUse => MountErrorCause::AlreadyMounted,
+            MountErrorCause::AlreadyMounted => {
+                MountErrorCause::ReadOnlyMismatch { read_only: true }
+            }
+            MountErrorCause::ReadOnlyMismatch { .. } => MountErrorCause::NoDevice,
+            MountErrorCause::NoDevice => MountErrorCause::NotBlockDevice,
+            MountErrorCause::NotBlockDevice => MountErrorCause::BadChecksum,
+            MountErrorCause::BadChecksum => MountErrorCause::Corrupt,
+            MountErrorCause::Corrupt => MountErrorCause::ReadOnlyDevice,
+            MountErrorCause::ReadOnlyDevice => MountErrorCause::JournalOnReadOnlyDevice,
+            MountErrorCause::JournalOnReadOnlyDevice => MountErrorCause::Restricted(&SEED),
+            MountErrorCause::Restricted(_) => MountErrorCause::NotWritable,
+            MountErrorCause::NotWritable => MountErrorCause::SmallSectors {
                 sector: 512,
                 logical: 4096,
             },
-            Cause::SmallSectors { .. } => Cause::LargeBlocks {
+            MountErrorCause::SmallSectors { .. } => MountErrorCause::LargeBlocks {
                 fstype: fstype(),
                 block: 65_536,
                 page: 4096,
             },
-            Cause::LargeBlocks { .. } => Cause::ShutDown,
-            Cause::ShutDown => Cause::InputOutput,
-            Cause::InputOutput => Cause::NotPermitted,
-            Cause::NotPermitted => Cause::Other,
-            Cause::Other => return None,
+            MountErrorCause::LargeBlocks { .. } => MountErrorCause::ShutDown,
+            MountErrorCause::ShutDown => MountErrorCause::InputOutput,
+            MountErrorCause::InputOutput => MountErrorCause::NotPermitted,
+            MountErrorCause::NotPermitted => MountErrorCause::Other,
+            MountErrorCause::Other => return None,
         })
     })
 }

@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use super::SUPERBLOCK;
 use crate::device::{DeviceFacts, read_at};
-use crate::fstypes::descriptor::FileSystem;
-use crate::fstypes::growth::{GrowthError, Size, can_use_reserves, ioctl};
+use crate::fstypes::descriptor::FileSystemType;
+use crate::fstypes::growth::{FileSystemSize, GrowthError, has_cap_sys_resource, ioctl};
 use crate::signature::Signature;
 use crate::sys::growth;
 
@@ -74,12 +74,12 @@ impl Features {
 pub(super) fn size(
     _: &OwnedFd,
     device: &DeviceFacts,
-    fstype: &FileSystem,
-) -> Result<Size, GrowthError> {
+    fstype: &FileSystemType,
+) -> Result<FileSystemSize, GrowthError> {
     const UNREADABLE: &str = "its superblock can't be read; hint: run e2fsck when no pod uses it";
     let found = SUPERBLOCK.read(device);
     let found = found.map_err(|errno| GrowthError::read_failed(device, errno))?;
-    let size = match found.filter(|found| fstype.mounts(found.fstype)) {
+    let size = match found.filter(|found| fstype.can_mount(found.fstype)) {
         Some(found) => size_on_disk(device, fstype, &found)?,
         None => None,
     };
@@ -89,9 +89,9 @@ pub(super) fn size(
 /// Returns the size by the superblock. Fails if the file system can't grow while it is mounted.
 pub(super) fn size_on_disk(
     device: &DeviceFacts,
-    fstype: &FileSystem,
+    fstype: &FileSystemType,
     found: &Signature,
-) -> Result<Option<Size>, GrowthError> {
+) -> Result<Option<FileSystemSize>, GrowthError> {
     let features = Features::read(device)?;
     if let Some(reason) = features.rigid() {
         return Err(GrowthError::unsupported(device, fstype.name, reason));
@@ -101,22 +101,22 @@ pub(super) fn size_on_disk(
     } else {
         (1 << 48, "")
     };
-    Ok(size_of(found, most_blocks).map(|size| Size { hint_above, ..size }))
+    Ok(size_of(found, most_blocks).map(|size| FileSystemSize { hint_above, ..size }))
 }
 
 const NO_64BIT: &str = "; hint: an ext4 without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when \
                         no pod uses it";
 
-fn size_of(found: &Signature, most_blocks: u64) -> Option<Size> {
-    let size = Size::on_disk(found)?;
+fn size_of(found: &Signature, most_blocks: u64) -> Option<FileSystemSize> {
+    let size = FileSystemSize::on_disk(found)?;
     let most = most_blocks.saturating_mul(size.block.get());
-    Some(Size { most, ..size })
+    Some(FileSystemSize { most, ..size })
 }
 
 pub(super) fn grow(
     root: &OwnedFd,
     device: &DeviceFacts,
-    size: Size,
+    size: FileSystemSize,
     bytes: u64,
 ) -> Result<(), GrowthError> {
     let blocks = bytes / size.block;
@@ -134,7 +134,7 @@ pub(super) fn grow(
 pub(super) fn check_allowed(device: &DeviceFacts, blocks: u64) -> Result<(), GrowthError> {
     let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
     // If the capabilities can't be read the kernel decides.
-    let may = can_use_reserves().unwrap_or(true);
+    let may = has_cap_sys_resource().unwrap_or(true);
     if has_errors || !may {
         return Err(not_permitted(device, blocks, has_errors));
     }

@@ -15,7 +15,7 @@ use std::num::NonZeroU64;
 
 use crate::device::{DeviceFacts, read_at};
 use crate::errno::Name;
-use crate::fstypes::descriptor::{Precautions, UnfitDevice};
+use crate::fstypes::descriptor::{RequiredOptions, UnfitDevice};
 
 /// Length of the superblock in bytes.
 const LENGTH: usize = 1024;
@@ -42,7 +42,7 @@ type Options<'a> = &'a [(&'a str, Option<&'a str>)];
 pub(super) fn of_device(
     device: &DeviceFacts,
     options: Options<'_>,
-) -> Result<Precautions, UnfitDevice> {
+) -> Result<RequiredOptions, UnfitDevice> {
     let superblocks = read(device, options)?;
     if let Some(field) = superblocks.iter().find_map(Superblock::foreign_journal) {
         return Err(UnfitDevice {
@@ -61,7 +61,7 @@ pub(super) fn of_device(
         let device = device.path().display();
         tracing::warn!(%device, "its superblock asks for a kernel panic on an error: mounted with errors=remount-ro");
     }
-    Ok(Precautions {
+    Ok(RequiredOptions {
         read_only: superblocks.iter().any(Superblock::is_read_only),
         option: panics.then_some(("errors", "remount-ro")),
     })
