@@ -1,4 +1,4 @@
-//! fsGroup: gives a volume's files to a pod's group by kubelet's rules (its `pkg/volume/volume_linux.go`).
+//! fsGroup: changes the group and the mode of all files of a volume by kubelet's rules (`pkg/volume/volume_linux.go`).
 
 mod batch;
 mod change;
@@ -25,98 +25,111 @@ pub use error::FsGroupError;
 pub use progress::{EntryCounts, WalkProgress};
 
 use progress::{ClockInterval, ReportInterval};
-use walk::{Observe, Walk};
+use walk::{ContinueCheck, Walk};
 use worker::Worker;
 
 use crate::device::DeviceFacts;
 
-/// The interval of progress reports of a long walk (kubelet logs at this interval too).
-const PROGRESS_EVERY: Duration = Duration::from_secs(30);
-/// The number of entries between two reports of a large walk.
-const PROGRESS_EVERY_ENTRIES: u64 = 100_000;
+/// Interval of progress reports during a long walk. kubelet logs at the same interval.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+/// Number of entries between two progress reports of a large walk.
+const REPORT_INTERVAL_ENTRIES: u64 = 100_000;
 
-/// The outcome of applying fsGroup.
+/// The result of applying fsGroup to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FsGroupOutcome {
-    /// `OnRootMismatch`, and the root matches: nothing else was looked at.
+    /// The policy is `OnRootMismatch`, and the volume's root already has the group and the mode. Nothing else was
+    /// checked.
     RootMatches,
-    /// The file system's tables say that each of its `inodes` is right: no entry was looked at.
+    /// The file system's inode tables show that every inode already has the group and the mode. There was no walk.
     AllInodesMatch {
-        /// Those in use.
+        /// Number of inodes in use.
         inodes: u64,
-        /// Since it began.
+        /// Time that reading the tables took.
         elapsed: Duration,
     },
-    /// Nothing was changed, because the root answers EROFS. kubelet skips read-only mounts too. Either
-    /// - the mount is read-only, or
-    /// - the file system is by its nature (squashfs, erofs, an ext4 with the feature `read-only`, a btrfs
-    ///   snapshot), or
-    /// - the file system has become read-only after an error, which another pod's use has caused. The
-    ///   caller can tell, since it knows what it has mounted.
+    /// Nothing was changed, because access(2) on the root fails with EROFS. kubelet skips read-only mounts too. There
+    /// are three possible reasons:
+    /// - The mount is read-only.
+    /// - The file system is read-only by design: a squashfs, an erofs, an ext4 with the feature `read-only`, a btrfs
+    ///   snapshot.
+    /// - The file system became read-only after an error, while another pod used it. The caller can find that out,
+    ///   since it knows how it mounted the volume.
     ReadOnly,
-    /// Every entry was looked at.
+    /// All entries were checked, and changed where needed.
     Applied(WalkProgress),
 }
 
 impl fmt::Display for FsGroupOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RootMatches => f.write_str("the root matches, and nothing else was looked at"),
+            Self::RootMatches => f.write_str(
+                "the volume's root already has the group and mode; nothing else was checked",
+            ),
             Self::AllInodesMatch { inodes, elapsed } => {
                 let elapsed = elapsed.as_secs();
-                write!(f, "all {inodes} inodes are right already, in {elapsed} s")
+                write!(
+                    f,
+                    "all {inodes} inodes already have the group and mode, in {elapsed} s"
+                )
             }
-            Self::ReadOnly => f.write_str("the file system is read-only, and nothing was changed"),
+            Self::ReadOnly => f.write_str("the file system is read-only; nothing was changed"),
             Self::Applied(progress) => progress.fmt(f),
         }
     }
 }
 
-/// The group that is to be applied to a volume's files, and how.
+/// The group to apply to a volume's files, and how to apply it.
 #[derive(Debug, Clone, Copy)]
 pub struct FsGroupRequest<'a> {
-    /// The pod's `fsGroup`.
+    /// Group id: the pod's `fsGroup`. 4294967295 is refused, because chown(2) takes it for "don't change".
     pub group: u32,
-    /// When fsGroup is applied.
+    /// Whether to stop if the volume's root already has the group and the mode.
     pub policy: FsGroupChangePolicy,
-    /// The device that the file system is on, if its tables of inodes may be read before any entry is. They tell sooner
-    /// that there is nothing to do.
+    /// The device of the file system, if its inode tables may be read before the walk. They show in less time that
+    /// nothing needs a change. `None`: always walk.
     pub device: Option<&'a DeviceFacts>,
-    /// Another pod may be changing the tree during the walk. The walk is then repeated until a pass
-    /// finds nothing left to change, so that entries moved from an unvisited to a visited directory are
-    /// found.
+    /// Whether another pod may change the tree during the walk. The walk is then repeated until a pass finds nothing
+    /// left to change. That finds entries that were moved from an unvisited to a visited directory.
     pub in_use: bool,
 }
 
-/// Gives everything below `root`, and at last `root` itself, to the group: lchown(-1, group), files
-/// mode | 0660, directories mode | 02770, from the mode before the chown. What is right already
-/// isn't written to.
+/// Gives everything below `root`, and finally `root` itself, to the group.
 ///
-/// `root` is the root of the volume, a directory; `O_PATH` will do, a detached mount too. Links
-/// aren't followed and other mounts not entered; subvolumes of a btrfs are of this mount. A live
-/// tree is allowed: entries that vanish meanwhile are skipped, and if a directory was moved the walk is
-/// repeated, eight times at most. `progress` is called every 30 seconds
-/// and every 100,000 entries; /proc must be a procfs.
+/// Calls lchown(-1, group), and sets the mode to `mode | 0660` for files and `mode | 02770` for directories, where
+/// `mode` is the mode before the chown. Doesn't write to entries that already have the group and the mode.
 ///
-/// When it fails, or the deadline passes, the root isn't changed yet: a later call, also with
-/// `OnRootMismatch`, does the rest.
+/// `root` is the directory at the root of the volume. It may be opened with `O_PATH`, and may be a detached mount.
+/// Symbolic links aren't followed. Other mounts aren't entered; the subvolumes of a btrfs belong to this mount.
+///
+/// The tree may be in use. Entries that disappear during the walk are skipped. If a directory was moved, the walk is
+/// repeated, at most eight times in all.
+///
+/// Blocks until the walk has ended or the deadline has passed; starts threads for a large tree, which have all ended
+/// when this returns. `report` is called on the caller's thread, every 30 seconds and every 100,000 entries. Before
+/// Linux 6.6 /proc must be a procfs.
+///
+/// If this fails or the deadline passes, the root hasn't been changed yet. So a later call does the rest, also with
+/// `OnRootMismatch`.
 pub fn apply(
     root: impl AsFd,
-    order: &FsGroupRequest<'_>,
+    request: &FsGroupRequest<'_>,
     deadline: Deadline,
-    progress: &mut dyn FnMut(&WalkProgress),
+    report: &mut dyn FnMut(&WalkProgress),
 ) -> Result<FsGroupOutcome, FsGroupError> {
     let start = Instant::now();
-    let mut pace = ReportInterval::new(PROGRESS_EVERY, PROGRESS_EVERY_ENTRIES);
-    let mut looks = ClockInterval::default();
-    let mut observe = |counts: &EntryCounts| {
-        if !looks.is_due(counts.entries) && !pace.has_come_to(counts.entries) {
+    let mut report_interval = ReportInterval::new(REPORT_INTERVAL, REPORT_INTERVAL_ENTRIES);
+    let mut clock_interval = ClockInterval::default();
+    let mut check_continue = |counts: &EntryCounts| {
+        if !clock_interval.is_due(counts.entries)
+            && !report_interval.is_due_by_count(counts.entries)
+        {
             return ControlFlow::Continue(());
         }
         let elapsed = start.elapsed();
         let counts = *counts;
-        if pace.is_due(elapsed, counts.entries) {
-            progress(&WalkProgress { counts, elapsed });
+        if report_interval.is_due(elapsed, counts.entries) {
+            report(&WalkProgress { counts, elapsed });
         }
         if deadline.is_expired() {
             ControlFlow::Break(())
@@ -124,111 +137,124 @@ pub fn apply(
             ControlFlow::Continue(())
         }
     };
-    let found = run(root.as_fd(), order, &mut observe)?;
+    let outcome = run(root.as_fd(), request, &mut check_continue)?;
     let elapsed = start.elapsed();
-    Ok(match found {
-        Found::RootMatches => FsGroupOutcome::RootMatches,
-        Found::AllRight(inodes) => FsGroupOutcome::AllInodesMatch { inodes, elapsed },
-        Found::ReadOnly => FsGroupOutcome::ReadOnly,
-        Found::Walked(counts) => FsGroupOutcome::Applied(WalkProgress { counts, elapsed }),
+    Ok(match outcome {
+        UntimedOutcome::RootMatches => FsGroupOutcome::RootMatches,
+        UntimedOutcome::AllInodesMatch(inodes) => {
+            FsGroupOutcome::AllInodesMatch { inodes, elapsed }
+        }
+        UntimedOutcome::ReadOnly => FsGroupOutcome::ReadOnly,
+        UntimedOutcome::Applied(counts) => {
+            FsGroupOutcome::Applied(WalkProgress { counts, elapsed })
+        }
     })
 }
 
-/// [`FsGroupOutcome`] without the time.
+/// [`FsGroupOutcome`] without the elapsed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum UntimedOutcome {
     RootMatches,
-    AllRight(u64),
+    AllInodesMatch(u64),
     ReadOnly,
-    Walked(EntryCounts),
+    Applied(EntryCounts),
 }
 
-/// [`apply`] without clocks: `observe` is asked whether to go on before each entry that is the
-/// caller's own thread's, and now and then while it waits for others.
+/// Does the work of [`apply`] without a clock.
+///
+/// Calls `check_continue` on the caller's thread: before each entry that this thread handles, and at intervals while it
+/// waits for the other threads.
 fn run(
     root: BorrowedFd<'_>,
-    order: &FsGroupRequest<'_>,
-    observe: Observe<'_>,
-) -> Result<Found, FsGroupError> {
-    let group = order.group;
-    // chown(2) takes it for "leave the group alone".
+    request: &FsGroupRequest<'_>,
+    check_continue: ContinueCheck<'_>,
+) -> Result<UntimedOutcome, FsGroupError> {
+    let group = request.group;
+    // chown(2) takes it for "don't change the group".
     if group == u32::MAX {
         return Err(FsGroupError::InvalidGroup { group });
     }
     let mut walk = Walk::new(root, group)?;
     let attributes = walk.root_attributes()?;
-    if order.policy == FsGroupChangePolicy::OnRootMismatch
+    if request.policy == FsGroupChangePolicy::OnRootMismatch
         && change::root_matches(&attributes, group)
     {
-        return Ok(Found::RootMatches);
+        return Ok(UntimedOutcome::RootMatches);
     }
     if walk.is_read_only() {
-        return Ok(Found::ReadOnly);
+        return Ok(UntimedOutcome::ReadOnly);
     }
-    // The root is changed last: where it isn't right, others aren't.
-    let device = order
+    // The root is changed last. If it needs a change, other entries need one too, and the tables can't show otherwise.
+    let device = request
         .device
         .filter(|_| change::needed(&attributes, group).is_none());
-    let right = device.and_then(|device| walk.all_right(device, observe));
-    match right {
-        Some(inodes) => Ok(Found::AllRight(inodes)),
-        None => walked(&mut walk, order.in_use, observe).map(Found::Walked),
+    let matching = device.and_then(|device| walk.count_matching_inodes(device, check_continue));
+    match matching {
+        Some(inodes) => Ok(UntimedOutcome::AllInodesMatch(inodes)),
+        None => walk_tree(&mut walk, request.in_use, check_continue).map(UntimedOutcome::Applied),
     }
 }
 
-/// Maximum number of passes over a tree that others change meanwhile.
-const PASSES: usize = 8;
+/// Maximum number of passes over a tree that is in use.
+const MAX_PASSES: usize = 8;
 
-/// Changes everything below the root, by as many workers as the work needs, and then the root. All workers
+/// Changes everything below the root, with as many workers as the work needs, and then the root. All workers
 /// have ended when this returns.
 ///
-/// A pass misses entries that are moved from an unvisited to a visited directory. In a `live` tree the
-/// walk is repeated if the last pass changed an entry older than the walk, or found a listed directory
-/// gone. A listed file that is gone is no reason: temporary files come and go in any tree in use, and the
-/// walk of a busy one would always take all passes, where a directory is rare and hides all that is below
-/// it. So an old file is missed that is moved ahead of every pass, or of a single pass that finds all else
-/// right. kubelet makes a single pass.
-fn walked(walk: &mut Walk, live: bool, observe: Observe<'_>) -> Result<EntryCounts, FsGroupError> {
+/// A pass misses entries that are moved from an unvisited to a visited directory. If the tree is in use, the walk is
+/// therefore repeated if the last pass changed an entry that is older than the walk, or found a listed directory gone.
+///
+/// It isn't repeated for a listed file that is gone. Temporary files come and go in any tree in use, so the walk of a
+/// busy tree would always take all passes. Directories disappear rarely, and a missed directory hides everything below
+/// it. As a result, an old file is missed if it is moved ahead of every pass, or ahead of a single pass that finds
+/// nothing else to change. kubelet makes a single pass.
+fn walk_tree(
+    walk: &mut Walk,
+    in_use: bool,
+    check_continue: ContinueCheck<'_>,
+) -> Result<EntryCounts, FsGroupError> {
     let mut passes = 0;
     loop {
         walk.begin_pass()?;
         let walk = &*walk;
-        walk.pool.push_listing(walk.root.clone());
-        thread::scope(|scope| Worker::new(walk, scope, Some(&mut *observe)).work());
+        walk.pool.push_directory(walk.root.clone());
+        thread::scope(|scope| Worker::new(walk, scope, Some(&mut *check_continue)).run());
         passes += 1;
-        let is_last = passes == PASSES;
-        match walk.left_behind() {
+        let is_last = passes == MAX_PASSES;
+        match walk.moved_directory() {
             _ if walk.pool.is_halted() => break,
             Some(_) if !is_last => {}
             Some(path) => return Err(FsGroupError::KeepsChanging { path }),
-            None if live && walk.is_unsettled() && !is_last => {}
+            None if in_use && walk.needs_another_pass() && !is_last => {}
             None => break,
         }
     }
-    walk.end(observe)
+    walk.end(check_continue)
 }
 
-/// When fsGroup is applied to a volume (`metadata.fsGroupChangePolicy`; the names are those of
-/// `PodSecurityContext.fsGroupChangePolicy`).
+/// The policy that decides when fsGroup is applied to a volume (`metadata.fsGroupChangePolicy`). The names are those
+/// of `PodSecurityContext.fsGroupChangePolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FsGroupChangePolicy {
-    /// Every time the volume is mounted for a pod.
+    /// fsGroup is applied each time the volume is mounted for a pod.
     #[default]
     Always,
-    /// Only where the volume's root doesn't already have the group and the permissions.
+    /// fsGroup is applied only if the volume's root doesn't already have the group and the mode.
     OnRootMismatch,
 }
 
 impl FsGroupChangePolicy {
-    /// The policy of a volume with this group. Without a group a policy means nothing: kubelet sends one whenever
-    /// the pod has one. It is then the default, so that the same volume is described in one way.
+    /// Returns this policy if the volume has a group, and the default otherwise.
+    ///
+    /// kubelet sends a policy whenever the pod has one, but without a group it has no meaning. Replacing it by the
+    /// default makes descriptions of the same volume equal.
     #[must_use]
     pub fn with_group(self, group: Option<u32>) -> Self {
         group.map_or_else(Self::default, |_| self)
     }
 }
 
-/// A string that isn't an `fsGroupChangePolicy`.
+/// The error for a string that isn't an `fsGroupChangePolicy`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} isn't an fsGroupChangePolicy (one of Always, OnRootMismatch)")]
 pub struct ParsePolicyError(String);

@@ -20,7 +20,7 @@ use crate::kernel;
 
 pub use descriptor::{BackupSuperblockCheck, FileSystemType, Format, UnfitDevice};
 pub(crate) use descriptor::{
-    Growth, Inode, InodeSurvey, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE,
+    Growth, InodeAttributes, InodeCheck, InodeTables, OptionRules, QUOTA_FILE, SECOND_DEVICE,
 };
 pub(crate) use growth::FileSystemSize;
 pub use growth::{GrowthError, has_cap_sys_resource};

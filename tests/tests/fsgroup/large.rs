@@ -58,7 +58,7 @@ on_each_delegate! {
         assert!(last.contains("fsGroup was applied"), "{log:?}");
         // Each file once, whatever its names.
         let changed = DIRECTORIES * (1 + FILES) + 2;
-        let outcome = format!("outcome=200002 entries looked at, {changed} changed, in ");
+        let outcome = format!("outcome=200002 entries checked, {changed} changed, in ");
         assert!(last.contains(&outcome), "{log:?}");
 
         let app = volume.app(&sandbox);

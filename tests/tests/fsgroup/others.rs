@@ -62,7 +62,7 @@ on_each_delegate! {
         scene.assert_walked_as_by_kubelet(GROUP, Policy::Always, &ALWAYS);
         let log = scene.node.log();
         // The snapshot's root, its directory and its file.
-        assert!(log.contains("3 in read-only subvolumes and left as they were"), "{log}");
+        assert!(log.contains("3 in read-only subvolumes and left unchanged"), "{log}");
         assert!(log.contains("read-only/directory/file"), "named, to be found: {log}");
     }
 }

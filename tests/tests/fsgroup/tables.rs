@@ -49,16 +49,16 @@ on_each_delegate! {
             let right = format!("{GROUP} 664");
 
             let (outcome, file) = start(POD);
-            let walked = format!("{entries} entries looked at, {entries} changed, in ");
+            let walked = format!("{entries} entries checked, {entries} changed, in ");
             assert!(outcome.starts_with(&walked), "{fstype}: {outcome}");
             assert_eq!(file, right);
 
             let (outcome, file) = start(OTHER_POD);
             let told = if fstype == "xfs" && host::kernel() < (6, 6) {
                 // It isn't asked there.
-                format!("{entries} entries looked at, 0 changed, in ")
+                format!("{entries} entries checked, 0 changed, in ")
             } else {
-                format!("all {entries} inodes are right already, in ")
+                format!("all {entries} inodes already have the group and mode, in ")
             };
             assert!(outcome.starts_with(&told), "{fstype}: {outcome}");
             assert_eq!(file, right);
@@ -68,7 +68,7 @@ on_each_delegate! {
                 fs::set_permissions(root.join("7/7"), mode).expect("chmod");
             });
             let (outcome, file) = start(THIRD_POD);
-            let walked = format!("{entries} entries looked at, 1 changed, in ");
+            let walked = format!("{entries} entries checked, 1 changed, in ");
             assert!(outcome.starts_with(&walked), "{fstype}: {outcome}");
             assert_eq!(file, format!("{GROUP} 660"));
         }

@@ -1,4 +1,4 @@
-//! Names of a directory's entries, in the order in which they are dealt with.
+//! Batches of a directory's entries, in the order in which the walk handles them.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -7,44 +7,44 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-/// The size of a buffer for getdents64(2) in bytes. It holds about two thousand names.
-const LISTING: usize = 64 * 1024;
-/// From so many bytes on a directory is worth more than one worker.
-const LARGE: usize = LISTING / 2;
-/// The most names that are sorted at once, in bytes, with the copies of directories' names that wait: about half a
+/// Size of a buffer for getdents64(2) in bytes. It holds about two thousand names.
+const BUFFER_SIZE: usize = 64 * 1024;
+/// Size in bytes from which a batch is shared among several workers.
+const LARGE_SIZE: usize = BUFFER_SIZE / 2;
+/// Maximum size of a batch in bytes, with the copies of its directories' names that wait in the queue: about half a
 /// million names.
-const MOST: usize = 16 << 20;
-/// The number of entries that a worker takes at once.
-const PART: usize = 512;
+const MAX_SIZE: usize = 16 << 20;
+/// Number of entries that a worker takes at once.
+const CHUNK_LEN: usize = 512;
 /// Unused capacity in bytes that a stack of names may keep in any case.
 const UNUSED_CAPACITY: usize = 64 << 10;
 
-/// A buffer for listing directories, which is used again for each.
-pub(super) struct Buffer(Vec<u8>);
+/// A buffer for listing directories. Each worker reuses its own.
+pub(super) struct ListingBuffer(Vec<u8>);
 
-impl Buffer {
+impl ListingBuffer {
     pub(super) fn new() -> Self {
-        Self(Vec::with_capacity(LISTING))
+        Self(Vec::with_capacity(BUFFER_SIZE))
     }
 }
 
-/// A directory, or as much of it as is in memory at once.
+/// The entries of a directory, or as many of a large directory as fit into memory at once.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// One after the other, each with its NUL.
+    /// All names, each followed by a NUL.
     names: Vec<u8>,
-    /// The entries that are directories by the listing.
-    directories: Vec<Entry>,
-    /// Everything else, the first one last.
-    others: Vec<Entry>,
-    /// In bytes, of the names of directories.
-    copies: usize,
+    /// Entries that the listing has as directories.
+    directories: Vec<BatchEntry>,
+    /// All other entries, in reverse order.
+    others: Vec<BatchEntry>,
+    /// Total size of the directories' names in bytes.
+    directory_names_size: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct BatchEntry {
     inode: u64,
-    /// The start of its name.
+    /// Offset of the entry's name in `Batch::names`.
     start: usize,
 }
 
@@ -53,15 +53,15 @@ impl Batch {
         self.names.clear();
         self.directories.clear();
         self.others.clear();
-        self.copies = 0;
+        self.directory_names_size = 0;
     }
 
-    /// Reads on where the last reader of `directory` ended, as much as the buffer takes; `false` at
-    /// its end.
+    /// Adds the next entries of `directory`, as many as fit into the buffer. Continues where the last reader of the
+    /// descriptor stopped. Returns `false` at the end of the directory.
     pub(super) fn read(
         &mut self,
         directory: BorrowedFd<'_>,
-        buffer: &mut Buffer,
+        buffer: &mut ListingBuffer,
     ) -> Result<bool, Errno> {
         let buffer: &mut [MaybeUninit<u8>] = buffer.0.spare_capacity_mut();
         let mut listing = RawDir::new(directory, buffer);
@@ -69,7 +69,7 @@ impl Batch {
         while let Some(entry) = listing.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                // It was removed since it was opened.
+                // The directory was removed after it had been opened.
                 Err(Errno::NOENT) => break,
                 Err(errno) => return Err(errno),
             };
@@ -89,29 +89,29 @@ impl Batch {
         let start = self.names.len();
         let name = name.to_bytes_with_nul();
         self.names.extend_from_slice(name);
-        // Unknown, where a file system doesn't tell, isn't one.
+        // If the file system doesn't report types, the worker finds out with statx(2).
         let entries = if kind == FileType::Directory {
-            self.copies += name.len();
+            self.directory_names_size += name.len();
             &mut self.directories
         } else {
             &mut self.others
         };
-        entries.push(Entry { inode, start });
+        entries.push(BatchEntry { inode, start });
     }
 
-    /// Returns the size of all names read so far in bytes, each with its NUL.
+    /// Returns the size of all names read so far in bytes, including their NULs.
     pub(super) fn names_size(&self) -> usize {
         self.names.len()
     }
 
-    /// Returns the names read after their size was `start`, in the directory's order.
+    /// Returns the names that were read after [`Batch::names_size`] returned `start`, in the directory's order.
     pub(super) fn names_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
-        let each = self.names[start..].split_inclusive(|byte| *byte == 0);
-        each.map(|name| name.strip_suffix(&[0]).unwrap_or(name))
+        let names = self.names[start..].split_inclusive(|byte| *byte == 0);
+        names.map(|name| name.strip_suffix(&[0]).unwrap_or(name))
     }
 
-    /// Sorts the entries by inode number, the order of the inodes on the disk and in its journal. A directory's own
-    /// order may be that of its names' hashes.
+    /// Sorts the entries by inode number. That is the order of the inodes on the disk and in the journal; a directory
+    /// may list its entries by the hashes of their names.
     pub(super) fn sort(&mut self) {
         self.directories.sort_unstable_by_key(|entry| entry.inode);
         self.others
@@ -119,47 +119,48 @@ impl Batch {
     }
 
     pub(super) fn is_large(&self) -> bool {
-        self.size() >= LARGE
+        self.size() >= LARGE_SIZE
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.size() + self.copies >= MOST
+        self.size() + self.directory_names_size >= MAX_SIZE
     }
 
     fn size(&self) -> usize {
-        self.names_size() + size_of::<Entry>() * self.len()
+        self.names_size() + size_of::<BatchEntry>() * self.len()
     }
 
     pub(super) fn len(&self) -> usize {
         self.directories.len() + self.others.len()
     }
 
-    pub(super) fn directories(&self) -> Names {
-        Names::first_to_last(self.directories.iter().map(|entry| self.name(*entry)))
+    pub(super) fn directories(&self) -> NameStack {
+        NameStack::first_to_last(self.directories.iter().map(|entry| self.name(*entry)))
     }
 
     pub(super) fn others(&self) -> impl Iterator<Item = &CStr> {
         self.others.iter().rev().map(|entry| self.name(*entry))
     }
 
-    /// Takes the first of what isn't a directory; `None` when all was taken.
-    pub(super) fn part(&mut self) -> Option<Self> {
-        let from = self.others.len().saturating_sub(PART);
-        let mut part = Self::default();
+    /// Takes the first [`CHUNK_LEN`] entries that aren't directories; `None` if there are none left.
+    pub(super) fn take_chunk(&mut self) -> Option<Self> {
+        let from = self.others.len().saturating_sub(CHUNK_LEN);
+        let mut chunk = Self::default();
         for entry in self.others.drain(from..) {
             let name = name_at(&self.names, entry.start);
-            let start = part.names.len();
-            part.names.extend_from_slice(name.to_bytes_with_nul());
-            part.others.push(Entry { start, ..entry });
+            let start = chunk.names.len();
+            chunk.names.extend_from_slice(name.to_bytes_with_nul());
+            chunk.others.push(BatchEntry { start, ..entry });
         }
-        (!part.others.is_empty()).then_some(part)
+        (!chunk.others.is_empty()).then_some(chunk)
     }
 
-    pub(super) fn is_taken(&self) -> bool {
+    /// Returns true if all entries that aren't directories have been taken.
+    pub(super) fn is_drained(&self) -> bool {
         self.others.is_empty()
     }
 
-    fn name(&self, entry: Entry) -> &CStr {
+    fn name(&self, entry: BatchEntry) -> &CStr {
         name_at(&self.names, entry.start)
     }
 }
@@ -168,19 +169,19 @@ fn name_at(names: &[u8], start: usize) -> &CStr {
     CStr::from_bytes_until_nul(&names[start..]).unwrap_or_default()
 }
 
-/// A stack of names of directories that wait, packed: one directory may have millions of them.
+/// A stack of the names of subdirectories, packed into one buffer: one directory may have millions of them.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    /// One after the other, each with its NUL.
+pub(super) struct NameStack {
+    /// All names, each followed by a NUL.
     bytes: Vec<u8>,
 }
 
-impl Names {
-    /// Makes a stack of which the first of `names` is popped first.
+impl NameStack {
+    /// Makes a stack from which the first of `names` is popped first.
     pub(super) fn first_to_last<'a>(
         names: impl DoubleEndedIterator<Item = &'a CStr> + Clone,
     ) -> Self {
-        // They may be all that fits: growing, there would be as many again for a moment.
+        // The names may take all the memory that a walk is allowed. A vector that grows would need twice as much.
         let lengths = names.clone().map(|name| name.count_bytes() + 1);
         let mut bytes = Vec::with_capacity(lengths.sum());
         for name in names.rev() {
@@ -205,7 +206,7 @@ impl Names {
         self.bytes.is_empty()
     }
 
-    /// Returns the size of the names in bytes.
+    /// Returns the size of the names in bytes, including their NULs.
     pub(super) fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -227,9 +228,9 @@ mod tests {
         fs::symlink_metadata(path).expect("it is there").ino()
     }
 
-    /// Two thousand files and a thousand directories, with names so long that they take several
-    /// listings; and the batch that has them all.
-    fn listed() -> (tempfile::TempDir, Batch, usize) {
+    /// Returns a directory of two thousand files and a thousand directories, a batch of all of them, and the number of
+    /// reads that it took. The names are so long that one read isn't enough.
+    fn read_large_directory() -> (tempfile::TempDir, Batch, usize) {
         let root = tempfile::tempdir().expect("a temporary directory");
         for n in 0..3000 {
             let path = root.path().join(format!("{n:0>200}"));
@@ -240,7 +241,7 @@ mod tests {
             }
         }
         let directory = File::open(root.path()).expect("it opens");
-        let (mut batch, mut buffer) = (Batch::default(), Buffer::new());
+        let (mut batch, mut buffer) = (Batch::default(), ListingBuffer::new());
         let mut reads = 0;
         while batch
             .read(directory.as_fd(), &mut buffer)
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn popped_names_release_their_memory() {
         let name = CString::new(vec![b'n'; 255]).expect("a name");
-        let mut names = Names::first_to_last(vec![name.as_c_str(); 10_000].into_iter());
+        let mut names = NameStack::first_to_last(vec![name.as_c_str(); 10_000].into_iter());
         while names.pop().is_some() {
             let (kept, needed) = (names.bytes.capacity(), names.size());
             assert!(
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_and_its_waiting_names_are_bounded() {
+    fn a_batch_and_its_directories_names_are_bounded() {
         for kind in [FileType::Directory, FileType::RegularFile] {
             for length in [1, 255] {
                 let name = CString::new(vec![b'n'; length]).expect("a name");
@@ -277,20 +278,20 @@ mod tests {
                 while !batch.is_full() {
                     batch.push(&name, 1, kind);
                 }
-                let waits = batch.directories().size();
-                let bytes = batch.size() + waits;
+                let directory_names_size = batch.directories().size();
+                let bytes = batch.size() + directory_names_size;
                 assert!(
-                    (MOST..MOST + 1024).contains(&bytes),
+                    (MAX_SIZE..MAX_SIZE + 1024).contains(&bytes),
                     "{kind:?} {length}: {bytes}"
                 );
-                assert_eq!(waits > 0, kind == FileType::Directory);
+                assert_eq!(directory_names_size > 0, kind == FileType::Directory);
             }
         }
     }
 
     #[test]
-    fn every_name_comes_once_by_its_kind_and_inode() {
-        let (root, batch, reads) = listed();
+    fn each_name_is_listed_once_with_its_type_in_inode_order() {
+        let (root, batch, reads) = read_large_directory();
         assert!(reads > 3, "{reads}");
         let (mut directories, mut names) = (batch.directories(), BTreeSet::new());
         let mut inodes = Vec::new();
@@ -308,40 +309,40 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_have_every_file_once_in_the_same_order() {
-        let (_root, mut batch, _) = listed();
+    fn chunks_have_each_file_once_in_the_same_order() {
+        let (_root, mut batch, _) = read_large_directory();
         let files = batch.others().map(CStr::to_owned).collect::<Vec<_>>();
-        let mut parts = Vec::new();
-        while let Some(part) = batch.part() {
-            assert!(part.len() <= PART && part.directories().is_empty());
-            parts.extend(part.others().map(CStr::to_owned));
-            assert_eq!(batch.is_taken(), parts.len() == files.len());
+        let mut taken = Vec::new();
+        while let Some(chunk) = batch.take_chunk() {
+            assert!(chunk.len() <= CHUNK_LEN && chunk.directories().is_empty());
+            taken.extend(chunk.others().map(CStr::to_owned));
+            assert_eq!(batch.is_drained(), taken.len() == files.len());
         }
-        assert_eq!(parts, files);
+        assert_eq!(taken, files);
     }
 
     #[test]
-    fn an_empty_directory_is_no_name_and_then_the_end() {
+    fn an_empty_directory_has_no_names_and_then_ends() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let directory = File::open(root.path()).expect("it opens");
-        let (mut batch, mut buffer) = (Batch::default(), Buffer::new());
+        let (mut batch, mut buffer) = (Batch::default(), ListingBuffer::new());
         let mut read = || batch.read(directory.as_fd(), &mut buffer);
         assert_eq!(read(), Ok(true));
         assert_eq!(read(), Ok(false));
-        assert!(!batch.is_large() && batch.is_taken() && batch.part().is_none());
+        assert!(!batch.is_large() && batch.is_drained() && batch.take_chunk().is_none());
         assert_eq!(batch.directories().pop(), None::<CString>);
     }
 
     #[test]
-    fn names_come_out_as_they_went_in() {
+    fn names_are_popped_unchanged_in_their_order() {
         let names = [c"a", c"long\nname", c"\xff", c"z"];
-        let mut packed = Names::first_to_last(names.into_iter());
-        assert_eq!(packed.size(), 2 + 10 + 2 + 2);
+        let mut stack = NameStack::first_to_last(names.into_iter());
+        assert_eq!(stack.size(), 2 + 10 + 2 + 2);
         for name in names {
-            assert!(!packed.is_empty());
-            assert_eq!(packed.pop().as_deref(), Some(name));
+            assert!(!stack.is_empty());
+            assert_eq!(stack.pop().as_deref(), Some(name));
         }
-        assert!(packed.is_empty());
-        assert_eq!(packed.pop(), None);
+        assert!(stack.is_empty());
+        assert_eq!(stack.pop(), None);
     }
 }

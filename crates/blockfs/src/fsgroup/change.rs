@@ -1,27 +1,27 @@
-//! Decides which change an entry needs. Pure.
+//! Decides which changes an entry needs. Pure.
 
 use rustix::fs::FileType;
 
-/// Added to what isn't a directory (kubelet's `rwMask`).
+/// Mode bits that are added to entries other than directories (kubelet's `rwMask`).
 const FILE_BITS: u32 = 0o660;
-/// Added to directories: kubelet's `rwMask`, its `execMask`, and setgid.
+/// Mode bits that are added to directories: kubelet's `rwMask`, its `execMask`, and setgid.
 const DIRECTORY_BITS: u32 = 0o2770;
-/// The bits that chmod(2) can set.
+/// Mode bits that chmod(2) can set.
 const PERMISSIONS: u32 = 0o7777;
-/// setuid and setgid, which a chown takes away (chown(2)).
+/// setuid and setgid, which a chown clears (chown(2)).
 const SET_IDS: u32 = 0o6000;
 
-/// The attributes of an entry that fsGroup concerns.
+/// The attributes of an entry that fsGroup depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryAttributes {
     pub(super) kind: FileType,
-    /// The twelve permission bits.
+    /// The permission bits: `st_mode & 0o7777`.
     pub(super) mode: u32,
     pub(super) group: u32,
 }
 
 impl EntryAttributes {
-    /// From `st_mode` and `st_gid`.
+    /// Makes attributes from `st_mode` and `st_gid`.
     pub(super) fn new(raw_mode: u32, group: u32) -> Self {
         Self {
             kind: FileType::from_raw_mode(raw_mode),
@@ -35,30 +35,32 @@ impl EntryAttributes {
     }
 }
 
-/// A change of an entry; at least one of the two.
+/// The changes that an entry needs: a chown, a chmod, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct AttributeChange {
     pub(super) chown: bool,
-    /// The mode to be set after the chown.
+    /// The mode to set after the chown.
     pub(super) chmod: Option<u32>,
 }
 
-/// `None`: it is right already. A chmod comes for what is to be added to the mode, and for what the
-/// chown takes away; never for a symbolic link, which has no mode of its own.
-pub(super) fn needed(attributes: &EntryAttributes, group: u32) -> Option<Change> {
+/// Returns the changes that an entry needs; `None` if it already has the group and the mode.
+///
+/// A chmod adds missing mode bits, and restores the bits that the chown clears. Symbolic links get none, because they
+/// have no mode of their own.
+pub(super) fn needed(attributes: &EntryAttributes, group: u32) -> Option<AttributeChange> {
     let chown = attributes.group != group;
     let bits = match attributes.kind {
-        FileType::Symlink => return chown.then_some(Change { chown, chmod: None }),
+        FileType::Symlink => return chown.then_some(AttributeChange { chown, chmod: None }),
         FileType::Directory => DIRECTORY_BITS,
         _ => FILE_BITS,
     };
     let mode = attributes.mode | bits;
-    let lost = chown && mode & SET_IDS != 0;
-    let chmod = (lost || mode != attributes.mode).then_some(mode);
-    (chown || chmod.is_some()).then_some(Change { chown, chmod })
+    let clears_bits = chown && mode & SET_IDS != 0;
+    let chmod = (clears_bits || mode != attributes.mode).then_some(mode);
+    (chown || chmod.is_some()).then_some(AttributeChange { chown, chmod })
 }
 
-/// kubelet's `requiresPermissionChange`, the other way round.
+/// Returns true if the volume's root has the group and the mode: the negation of kubelet's `requiresPermissionChange`.
 pub(super) fn root_matches(attributes: &EntryAttributes, group: u32) -> bool {
     attributes.is_directory()
         && attributes.group == group
@@ -75,12 +77,12 @@ mod tests {
         EntryAttributes { kind, mode, group }
     }
 
-    fn change(chown: bool, chmod: Option<u32>) -> Change {
-        Change { chown, chmod }
+    fn change(chown: bool, chmod: Option<u32>) -> AttributeChange {
+        AttributeChange { chown, chmod }
     }
 
     #[test]
-    fn each_kind_of_entry_gets_its_bits_and_keeps_its_own() {
+    fn each_type_of_entry_gets_its_bits_and_keeps_its_own() {
         use FileType::{BlockDevice, Directory, Fifo, RegularFile, Socket, Symlink};
         for (kind, mode, group, expected) in [
             (RegularFile, 0o600, 0, Some(change(true, Some(0o660)))),
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_change_nothing_is_needed() {
+    fn a_changed_entry_needs_no_further_change() {
         for kind in [FileType::RegularFile, FileType::Directory] {
             for mode in [0, 0o600, 0o4711, 0o1777, 0o7777] {
                 let change = needed(&attributes(kind, mode, 0), GROUP).expect("another group");

@@ -1,4 +1,4 @@
-//! A directory of the volume, and how to come back to it.
+//! Directories of the volume, which can be reopened by their paths.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,20 +10,20 @@ use rustix::io::Errno;
 
 use super::entry::{self, InodeId};
 
-/// The longest path that a call takes (`PATH_MAX`), without its NUL.
-const LONGEST_PATH: usize = 4095;
+/// Maximum length of a path in bytes, without its NUL (`PATH_MAX`).
+const MAX_PATH_LEN: usize = 4095;
 
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// Empty for the root.
+    /// Name in the parent; empty for the root.
     name: CString,
     parent: Option<Arc<Directory>>,
     pub(super) identity: InodeId,
 }
 
-/// A directory that is held.
+/// A directory with a descriptor for listing it.
 #[derive(Debug, Clone)]
-pub(super) struct Open {
+pub(super) struct OpenDirectory {
     pub(super) directory: Arc<Directory>,
     pub(super) descriptor: Arc<OwnedFd>,
 }
@@ -49,7 +49,7 @@ impl Directory {
         self.parent.is_none()
     }
 
-    /// Relative to the root: its own, or that of `name` in it.
+    /// Returns the path of this directory, or of `name` in it, relative to the root.
     pub(super) fn path(&self, name: Option<&CStr>) -> PathBuf {
         let mut names = self.names();
         names.extend(name);
@@ -59,23 +59,23 @@ impl Directory {
             .collect()
     }
 
-    /// Opens it once more, from the root down. Whether it is the same directory still is the
-    /// caller's to see.
-    pub(super) fn open_again(&self, root: &OwnedFd) -> Result<OwnedFd, Errno> {
+    /// Opens the directory at this path again, starting at the root. The caller must check that it still is the same
+    /// directory.
+    pub(super) fn reopen(&self, root: &OwnedFd) -> Result<OwnedFd, Errno> {
         let names = self.names();
-        let paths = split(&names);
-        let Some((last, before)) = paths.split_last() else {
+        let paths = join_paths(&names);
+        let Some((last, parents)) = paths.split_last() else {
             return entry::open_directory(root, c".");
         };
-        let mut above = None;
-        for path in before {
-            let from = above.as_ref().unwrap_or(root);
-            above = Some(entry::open_directory(from.as_fd(), path)?);
+        let mut parent = None;
+        for path in parents {
+            let from = parent.as_ref().unwrap_or(root);
+            parent = Some(entry::open_directory(from.as_fd(), path)?);
         }
-        entry::open_directory(above.as_ref().unwrap_or(root).as_fd(), last)
+        entry::open_directory(parent.as_ref().unwrap_or(root).as_fd(), last)
     }
 
-    /// From the root's first to its own.
+    /// Returns the names on the path from the root to this directory, outermost first.
     fn names(&self) -> Vec<&CStr> {
         let upwards = std::iter::successors(Some(self), |it| it.parent.as_deref());
         let mut names = upwards
@@ -88,21 +88,21 @@ impl Directory {
 }
 
 impl Drop for Directory {
-    /// One after the other: ten thousand levels would be as many calls in one another.
+    /// Drops the parents in a loop. The recursion of ten thousand levels could overflow the stack.
     fn drop(&mut self) {
-        let mut above = self.parent.take();
-        while let Some(directory) = above {
-            above = Arc::into_inner(directory).and_then(|mut last| last.parent.take());
+        let mut parent = self.parent.take();
+        while let Some(directory) = parent {
+            parent = Arc::into_inner(directory).and_then(|mut last| last.parent.take());
         }
     }
 }
 
-/// Joins names to as few paths as possible, none of them longer than a call takes.
-fn split(names: &[&CStr]) -> Vec<CString> {
+/// Joins names to as few paths as possible, each of at most [`MAX_PATH_LEN`] bytes.
+fn join_paths(names: &[&CStr]) -> Vec<CString> {
     let mut paths = Vec::new();
     let mut path = Vec::new();
     for name in names.iter().map(|name| name.to_bytes()) {
-        if path.len() + 1 + name.len() > LONGEST_PATH {
+        if path.len() + 1 + name.len() > MAX_PATH_LEN {
             paths.push(std::mem::take(&mut path));
         }
         if !path.is_empty() {
@@ -140,17 +140,17 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_levels_are_dropped() {
+    fn a_hundred_thousand_levels_are_dropped_without_recursion() {
         drop(chain(100_000));
     }
 
     #[test]
-    fn a_path_longer_than_paths_are_is_several() {
-        assert!(split(&[]).is_empty());
-        assert_eq!(split(&[c"a", c"b"]), [c"a/b".to_owned()]);
+    fn names_that_exceed_path_max_are_joined_to_several_paths() {
+        assert!(join_paths(&[]).is_empty());
+        assert_eq!(join_paths(&[c"a", c"b"]), [c"a/b".to_owned()]);
         let long = CString::new([b'x'; 255]).expect("a name");
         let names = vec![long.as_c_str(); 40];
-        let paths = split(&names);
+        let paths = join_paths(&names);
         // 16 names of 255 and the 15 slashes between them are 4095.
         let lengths = paths.iter().map(|path| path.as_bytes().len());
         assert_eq!(lengths.collect::<Vec<_>>(), [4095, 4095, 8 * 256 - 1]);

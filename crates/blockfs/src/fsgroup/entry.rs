@@ -10,25 +10,25 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use super::change::{self, Change, EntryAttributes};
+use super::change::{self, AttributeChange, EntryAttributes};
 use super::error::{FsGroupError, PROC_DESCRIPTORS};
 use super::progress::EntryOutcome;
 use crate::openat2;
 use crate::sys;
 
-/// The way to change the mode of what an `O_PATH` descriptor refers to.
+/// The way to change the mode of the file that an `O_PATH` descriptor refers to.
 #[derive(Debug)]
 pub(super) enum ModeSetter {
-    /// Calls fchmodat2(2), since Linux 6.6.
+    /// Calls fchmodat2(2), which Linux has since 6.6.
     Direct,
-    /// Calls fchmodat(2) on the descriptor's link in this directory, the descriptors of this process.
+    /// Calls fchmodat(2) on the descriptor's link in this directory, [`PROC_DESCRIPTORS`].
     Links(OwnedFd),
 }
 
-/// A call and why it failed.
+/// The name of a failed call and its error.
 pub(super) type FailedCall = (&'static str, Errno);
 
-/// `st_dev`, its two numbers, and `st_ino`.
+/// The major and minor number of `st_dev`, and `st_ino`.
 pub(super) type InodeId = (u32, u32, u64);
 
 /// The attributes of an entry, as statx(2) returned them.
@@ -36,47 +36,52 @@ pub(super) type InodeId = (u32, u32, u64);
 pub(super) struct EntryStat {
     pub(super) attributes: EntryAttributes,
     pub(super) identity: InodeId,
-    /// The id of its mount.
+    /// Id of the entry's mount.
     pub(super) mount: u64,
-    /// Whether it has another hard link, by which another worker may reach it.
-    pub(super) linked: bool,
+    /// Whether the entry has several hard links, so that another worker may find it under another name.
+    pub(super) has_other_links: bool,
     /// Creation time in seconds and nanoseconds; `None` if the file system doesn't record it.
-    pub(super) born: Option<(i64, u32)>,
-    /// chattr +i or +a.
-    frozen: bool,
+    pub(super) created: Option<(i64, u32)>,
+    /// Whether the entry is immutable or append-only (chattr(1)).
+    is_immutable: bool,
 }
 
-/// Fails at symbolic links and other mounts, and outside of the directory.
-const DOWN: ResolveFlags = ResolveFlags::BENEATH
+/// Flags with which a lookup fails at symbolic links, at other mounts, and outside of the directory.
+const RESOLVE_BELOW: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-/// For listing a directory, without changing its access time, as backups do.
-const LISTING: OFlags = OFlags::RDONLY
+/// Flags for listing a directory without changing its access time, as backup programs do.
+const LIST_DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOATIME);
 
-/// Opens a directory for listing: `name` below `directory`, or a path of such names.
+/// Opens a directory for listing. `name` is a name in `directory`, or a path of several names.
 pub(super) fn open_directory(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    openat2::open(directory, name, LISTING, DOWN)
+    openat2::open(directory, name, LIST_DIRECTORY, RESOLVE_BELOW)
 }
 
-/// A handle on an entry of any kind, which opens nothing: not a device, not a named pipe.
+/// Opens an entry of any type with `O_PATH`. That doesn't open a device, and doesn't wait for a named pipe.
 pub(super) fn open_handle(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    openat2::open(directory, name, OFlags::PATH | OFlags::NOFOLLOW, DOWN)
+    openat2::open(
+        directory,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW,
+        RESOLVE_BELOW,
+    )
 }
 
-/// Whether a directory is on a read-only mount, file system or btrfs subvolume. access(2) checks all
-/// three (`sb_permission` and `btrfs_permission` in the kernel).
+/// Returns true if a directory is on a read-only mount, file system or btrfs subvolume. access(2) checks all three
+/// (`sb_permission` and `btrfs_permission` in the kernel).
 pub(super) fn is_read_only(directory: impl AsFd) -> bool {
-    let writable = accessat(directory, c".", Access::WRITE_OK, AtFlags::EACCESS);
-    writable == Err(Errno::ROFS)
+    let access = accessat(directory, c".", Access::WRITE_OK, AtFlags::EACCESS);
+    access == Err(Errno::ROFS)
 }
 
-/// Looks at `name` in `directory`, or with an empty name at `directory` itself.
-pub(super) fn look(directory: impl AsFd, name: &CStr) -> Result<EntryStat, Errno> {
+/// Returns the attributes of `name` in `directory`, or of `directory` itself if the name is empty.
+pub(super) fn stat(directory: impl AsFd, name: &CStr) -> Result<EntryStat, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     let mask = StatxFlags::TYPE
         | StatxFlags::MODE
@@ -95,10 +100,10 @@ impl From<&Statx> for EntryStat {
             attributes: EntryAttributes::new(u32::from(stat.stx_mode), stat.stx_gid),
             identity: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
             mount: stat.stx_mnt_id,
-            linked: stat.stx_nlink > 1,
-            born: (stat.stx_mask & StatxFlags::BTIME.bits() != 0)
+            has_other_links: stat.stx_nlink > 1,
+            created: (stat.stx_mask & StatxFlags::BTIME.bits() != 0)
                 .then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)),
-            frozen: stat
+            is_immutable: stat
                 .stx_attributes
                 .intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND),
         }
@@ -112,13 +117,15 @@ impl ModeSetter {
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, PROC_DESCRIPTORS, flags, Mode::empty());
-        Self::links(directory.map_err(|errno| FsGroupError::NoProcfs { errno: Some(errno) })?)
+        Self::from_links(directory.map_err(|errno| FsGroupError::NoProcfs { errno: Some(errno) })?)
     }
 
-    /// Takes the open directory [`PROC_DESCRIPTORS`]. It can be used by all threads that share descriptors
-    /// with the calling thread, until that ends. Fails if it isn't on a procfs: a path below something else would
-    /// be a chmod of anything.
-    fn links(directory: OwnedFd) -> Result<Self, FsGroupError> {
+    /// Makes a setter from the open directory [`PROC_DESCRIPTORS`]. All threads that share descriptors with the calling
+    /// thread can use it until the calling thread ends.
+    ///
+    /// Fails if the directory isn't on a procfs: on another file system the paths below it could lead anywhere, and
+    /// the chmod would follow them.
+    fn from_links(directory: OwnedFd) -> Result<Self, FsGroupError> {
         let stat = fstatfs(&directory);
         let stat = stat.map_err(|errno| FsGroupError::NoProcfs { errno: Some(errno) })?;
         if stat.f_type == PROC_SUPER_MAGIC {
@@ -128,40 +135,45 @@ impl ModeSetter {
         }
     }
 
-    /// Changes what `entry` refers to where `look`, a look at just that, says it is needed.
-    pub(super) fn touch(
+    /// Changes the group and the mode of the file behind `entry` if needed. `stat` must be that file's attributes.
+    pub(super) fn apply_group(
         &self,
         entry: BorrowedFd<'_>,
-        look: &EntryStat,
+        stat: &EntryStat,
         group: u32,
     ) -> Result<EntryOutcome, FailedCall> {
-        let Some(change) = change::needed(&look.attributes, group) else {
-            return Ok(EntryOutcome::Right);
+        let Some(change) = change::needed(&stat.attributes, group) else {
+            return Ok(EntryOutcome::Matches);
         };
         match self.change(entry, change, group) {
             Ok(()) => Ok(EntryOutcome::Changed),
-            Err((_, Errno::PERM)) if look.frozen => Ok(EntryOutcome::Immutable),
+            Err((_, Errno::PERM)) if stat.is_immutable => Ok(EntryOutcome::Immutable),
             Err(failure) => Err(failure),
         }
     }
 
-    fn change(&self, entry: BorrowedFd<'_>, change: Change, group: u32) -> Result<(), FailedCall> {
+    fn change(
+        &self,
+        entry: BorrowedFd<'_>,
+        change: AttributeChange,
+        group: u32,
+    ) -> Result<(), FailedCall> {
         if change.chown {
             let group = Some(Gid::from_raw(group));
             chownat(entry, c"", None, group, AtFlags::EMPTY_PATH)
                 .map_err(|errno| ("fchownat", errno))?;
         }
         match change.chmod {
-            Some(mode) => self.set(entry, mode),
+            Some(mode) => self.set_mode(entry, mode),
             None => Ok(()),
         }
     }
 
-    fn set(&self, entry: BorrowedFd<'_>, mode: u32) -> Result<(), FailedCall> {
+    fn set_mode(&self, entry: BorrowedFd<'_>, mode: u32) -> Result<(), FailedCall> {
         match self {
             Self::Direct => sys::set_mode(entry, mode).map_err(|errno| ("fchmodat2", errno)),
             Self::Links(directory) => {
-                // Follows the magic link to just this inode, which isn't a symbolic link.
+                // The magic link leads to exactly this inode, which isn't a symbolic link.
                 let link = DecInt::from_fd(entry);
                 let mode = Mode::from_raw_mode(mode);
                 chmodat(directory, link, mode, AtFlags::empty())
@@ -178,22 +190,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_file_system_on_proc_is_no_failure_of_the_volume() {
+    fn another_file_system_on_proc_is_not_reported_as_the_volumes_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let directory = File::open(directory.path()).expect("it opens");
-        let error = ModeSetter::links(directory.into()).expect_err("it is refused");
+        let error = ModeSetter::from_links(directory.into()).expect_err("it is refused");
         assert!(
             matches!(error, FsGroupError::NoProcfs { errno: None }),
             "{error}"
         );
-        let sentence = error.to_string();
-        assert!(sentence.contains("mount a procfs on /proc"), "{sentence}");
+        let message = error.to_string();
+        assert!(message.contains("mount a procfs on /proc"), "{message}");
         for wrong in ["shut down", "repair", "e2fsck"] {
-            assert!(!sentence.contains(wrong), "{sentence}");
+            assert!(!message.contains(wrong), "{message}");
         }
-        let own = File::open(PROC_DESCRIPTORS).expect("it opens");
+        let descriptors = File::open(PROC_DESCRIPTORS).expect("it opens");
         assert!(matches!(
-            ModeSetter::links(own.into()),
+            ModeSetter::from_links(descriptors.into()),
             Ok(ModeSetter::Links(_))
         ));
     }

@@ -12,76 +12,77 @@ use super::progress::EntryCounts;
 use crate::errno::Name;
 use crate::fstypes::{checkers, hint_for_volume_error};
 
-/// Paths are relative to the volume's root, which itself is the empty path. After each of these the
-/// root hasn't been changed: the next try goes on.
+/// The error of applying fsGroup to a volume. Paths are relative to the volume's root; the root itself is the empty path.
+///
+/// The root hasn't been changed when any of these is returned, so the next attempt continues the work.
 #[derive(Debug, thiserror::Error)]
 pub enum FsGroupError {
-    /// 4294967295 is chown's "leave it alone".
+    /// The group is 4294967295, which chown(2) takes for "don't change".
     #[error("fsGroup {group}: not a group id; hint: group ids end at 4294967294")]
     InvalidGroup {
-        /// The group that was given.
+        /// The group that was asked for.
         group: u32,
     },
     /// A system call failed on an entry.
-    #[error("fsGroup: {call}({}): {}{}", Shown(path), Name(*errno), hint(*errno))]
+    #[error("fsGroup: {call}({}): {}{}", DisplayedPath(path), Name(*errno), hint(*errno))]
     Call {
-        /// The call.
+        /// Name of the system call.
         call: &'static str,
-        /// On what.
+        /// Path of the entry.
         path: PathBuf,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
-    /// `/proc` isn't a procfs, or can't be opened. The volume has nothing to do with it.
+    /// `/proc` isn't a procfs or can't be opened. This is a problem of the node, not of the volume.
     #[error(
-        "fsGroup: {PROC_DESCRIPTORS}: {}; hint: mount a procfs on /proc where runcrust runs: \
-         before Linux 6.6 (fchmodat2(2)) a file's mode is changed through it",
+        "fsGroup: {PROC_DESCRIPTORS}: {}; hint: mount a procfs on /proc where runcrust runs; \
+         before Linux 6.6 (fchmodat2(2)) runcrust needs it to change the mode of files",
         procfs_problem(*errno)
     )]
     NoProcfs {
-        /// The error of the call; `None` if another file system is there.
+        /// The error of the call; `None` if `/proc` is another file system.
         errno: Option<Errno>,
     },
-    /// Each look found something else there, in each of several passes.
+    /// In each of several passes, the entry was moved or replaced while it was being changed.
     #[error(
-        "fsGroup: {}: is moved or replaced faster than it can be changed; \
-         hint: another pod or container is at work in this volume; the next try goes on",
-        Shown(path)
+        "fsGroup: {} is moved or replaced faster than it can be changed; \
+         hint: another pod or container is changing this volume; retry, and fsGroup continues where it stopped",
+        DisplayedPath(path)
     )]
     KeepsChanging {
-        /// The entry.
+        /// Path of the entry.
         path: PathBuf,
     },
     /// The walk listed the same directories over and over.
     #[error(
-        "fsGroup: stopped after {listed} entries, of which only about {different} are different: \
-         the file system gives one directory several names, and is corrupt or made to be; hint: end \
+        "fsGroup: stopped after {listed} entries, of which only about {distinct} are distinct: \
+         directories have several names, so the file system is corrupt or was manipulated; hint: stop \
          the pods and containers that use the volume, and run the file system's checker ({}) on its device",
         checkers()
     )]
     RepeatedEntries {
         /// Number of entries listed so far: names in directories.
         listed: u64,
-        /// Estimated number of different entries among them.
-        different: u64,
+        /// Estimated number of distinct entries among them.
+        distinct: u64,
     },
-    /// The deadline has passed, or the caller wants no more.
+    /// The deadline passed before all entries were changed.
     #[error(
         "fsGroup {group}: stopped at the deadline after {} entries, {} of them changed; \
-         hint: the next try goes on, entries that are right cost one look each; \
-         fsGroupChangePolicy OnRootMismatch does this only once",
+         hint: retry, and fsGroup continues where it stopped; entries that are already changed are only checked; \
+         with fsGroupChangePolicy OnRootMismatch, fsGroup is applied only once",
         counts.entries,
         counts.changed
     )]
     Stopped {
-        /// The group.
+        /// The group that was asked for.
         group: u32,
-        /// How far it got.
+        /// Numbers of entries that were checked and changed before the deadline.
         counts: EntryCounts,
     },
 }
 
-/// The descriptors of the calling thread.
+/// Directory of links to the open descriptors of the calling thread.
 pub(super) const PROC_DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 fn procfs_problem(errno: Option<Errno>) -> String {
@@ -92,25 +93,28 @@ fn procfs_problem(errno: Option<Errno>) -> String {
 fn hint(errno: Errno) -> Cow<'static, str> {
     let hint = match errno {
         Errno::ROFS => {
-            "; hint: the file system is read-only: mounted so, or by itself after an error (dmesg)"
+            "; hint: the file system is mounted read-only, or became read-only after an error; \
+             see the kernel's log (dmesg)"
         }
-        Errno::DQUOT => "; hint: the new group's quota in this volume is used up",
-        // No link is followed: it is a directory that holds one that it is in.
+        Errno::DQUOT => "; hint: raise the new group's quota in this volume; it is used up",
+        // The walk follows no symbolic links. So a directory contains one of its own parents.
         Errno::LOOP => return hint_for_volume_error(Errno::UCLEAN).into(),
-        Errno::MFILE => "; hint: the walk needs about 100 descriptors (ulimit -n)",
+        Errno::MFILE => {
+            "; hint: raise the limit on open files (ulimit -n); the walk needs about 100 descriptors"
+        }
         errno => return hint_for_volume_error(errno).into(),
     };
     hint.into()
 }
 
-/// A path on one line, quoted; of a very long one the end.
-struct Shown<'a>(&'a PathBuf);
+/// Displays a path quoted and on one line. Only the end of a very long path is written.
+struct DisplayedPath<'a>(&'a PathBuf);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 1024;
+        const MAX_LEN: usize = 1024;
         let bytes = self.0.as_os_str().as_bytes();
-        match bytes.len().checked_sub(LONGEST + 1) {
+        match bytes.len().checked_sub(MAX_LEN + 1) {
             _ if bytes.is_empty() => f.write_str("the volume's root"),
             Some(cut) => {
                 f.write_str("…")?;
@@ -125,7 +129,7 @@ impl fmt::Display for Shown<'_> {
 mod tests {
     use super::*;
 
-    fn sentence(path: &str) -> String {
+    fn message(path: &str) -> String {
         FsGroupError::Call {
             call: "fchownat",
             path: path.into(),
@@ -135,17 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_retells_the_call_on_one_line() {
-        assert!(sentence("a\nb").starts_with("fsGroup: fchownat(\"a\\nb\"): EROFS; hint: "));
-        assert!(sentence("").starts_with("fsGroup: fchownat(the volume's root): EROFS"));
+    fn the_message_names_the_call_and_the_path_on_one_line() {
+        assert!(message("a\nb").starts_with("fsGroup: fchownat(\"a\\nb\"): EROFS; hint: "));
+        assert!(message("").starts_with("fsGroup: fchownat(the volume's root): EROFS"));
     }
 
     #[test]
-    fn of_a_path_as_long_as_a_deep_tree_the_end_is_shown() {
-        let sentence = sentence(&format!("{}/end", "d/".repeat(5000)));
+    fn only_the_end_of_a_very_long_path_is_displayed() {
+        let message = message(&format!("{}/end", "d/".repeat(5000)));
         assert!(
-            sentence.len() < 1300 && sentence.contains("/end\")"),
-            "{sentence}"
+            message.len() < 1300 && message.contains("/end\")"),
+            "{message}"
         );
     }
 }

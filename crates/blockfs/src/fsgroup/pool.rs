@@ -1,4 +1,5 @@
-//! The pool of workers of a walk: the queue of tasks, the counts, and whether to go on.
+//! The pool of a walk's workers, with the state that they share: the queue of tasks, the counts, and whether the walk
+//! was halted.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,127 +8,139 @@ use std::thread;
 use std::time::Duration;
 
 use super::batch::Batch;
-use super::directory::Open;
+use super::directory::OpenDirectory;
 use super::error::FsGroupError;
 use super::progress::EntryCounts;
-use super::queue::{Queue, Task, Waiting};
+use super::queue::{PendingSubdirectories, Queue, Task};
 
-/// The number of entries from which helpers are worth starting.
-const WORTH_HELP: u64 = 256;
-/// A worker waits for the disk most of the time where nothing is in memory.
-const PER_PROCESSOR: usize = 4;
-/// Each holds up to three descriptors, and the names of one small directory.
-const MOST: usize = 16;
-/// How often a worker that waits for the others checks the clock.
-const TICK: Duration = Duration::from_millis(100);
+/// Number of entries in a pass from which starting helpers pays.
+const MIN_ENTRIES_FOR_HELPERS: u64 = 256;
+/// Maximum number of workers for each processor. If nothing is cached, workers wait for the disk most of the time.
+const WORKERS_PER_PROCESSOR: usize = 4;
+/// Maximum number of workers. Each holds up to three descriptors, and the names of one small directory.
+const MAX_WORKERS: usize = 16;
+/// Interval at which a worker that may not block checks whether the walk continues.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The reason why a walk ends early.
 #[derive(Debug)]
-pub(super) enum Halt {
-    /// The deadline, or the caller's wish.
+pub(super) enum HaltReason {
+    /// The caller stopped the walk, for example because the deadline has passed.
     Stopped,
     Failed(FsGroupError),
 }
 
-impl From<FsGroupError> for Halt {
+impl From<FsGroupError> for HaltReason {
     fn from(error: FsGroupError) -> Self {
         Self::Failed(error)
     }
 }
 
-/// The answer to a worker that asks for a task.
+/// The reply to a worker that asks for a task.
 #[derive(Debug)]
 pub(super) enum NextTask {
     Task(Task),
-    /// Others are at work, and may find more.
+    /// There is no task now, but other workers are busy and may add some.
     Wait,
-    /// All is done, or the walk was halted.
+    /// The pass is complete, or the walk was halted.
     End,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct WorkerPool {
-    shared: Mutex<Shared>,
+    state: Mutex<PoolState>,
+    /// Notified when tasks were added, and when the walk has ended.
     changed: Condvar,
+    /// Set together with `PoolState::halt`; can be read without the lock.
     halted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PoolState {
     queue: Queue,
-    /// Workers with a task.
+    /// Number of workers with a task.
     busy: usize,
-    /// Workers that wait for one.
+    /// Number of workers that wait for a task.
     idle: usize,
-    staff: Staff,
+    helpers: HelperCount,
+    /// The counts of all passes.
     counts: EntryCounts,
-    /// The entries of earlier passes, which `counts` includes.
-    earlier: u64,
-    halt: Option<Halt>,
+    /// Number of entries in the passes before this one.
+    previous_entries: u64,
+    halt: Option<HaltReason>,
 }
 
-/// The number of helpers. Pure.
+/// The number of helpers that were started: workers besides the caller's own thread. Pure.
 #[derive(Debug, Default)]
-struct Staff {
-    helpers: usize,
-    /// Once it was asked for.
-    most: Option<usize>,
+struct HelperCount {
+    started: usize,
+    /// Maximum number of helpers; `None` until it is needed.
+    max: Option<usize>,
 }
 
-impl Staff {
-    /// Whether to start a helper, after so many `entries`, with work that nobody does.
-    fn hire(&mut self, entries: u64, most: impl FnOnce() -> usize) -> bool {
-        let hire = entries >= WORTH_HELP && self.helpers < *self.most.get_or_insert_with(most);
-        self.helpers += usize::from(hire);
-        hire
+impl HelperCount {
+    /// Returns true if a helper is to be started now that this pass has seen `entries` entries, and counts it. `max`
+    /// returns the maximum number of helpers; it is called once.
+    fn try_add(&mut self, entries: u64, max: impl FnOnce() -> usize) -> bool {
+        let add =
+            entries >= MIN_ENTRIES_FOR_HELPERS && self.started < *self.max.get_or_insert_with(max);
+        self.started += usize::from(add);
+        add
     }
 
-    /// Starts no more helpers.
-    fn hire_no_more(&mut self) {
-        self.most = Some(0);
+    /// Makes [`HelperCount::try_add`] return false from now on.
+    fn stop_adding(&mut self) {
+        self.max = Some(0);
     }
 }
 
-/// Beside the caller.
-fn most_helpers() -> usize {
+/// Returns the maximum number of helpers. The caller's own thread is one of the workers.
+fn max_helpers() -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    (processors * PER_PROCESSOR).min(MOST) - 1
+    (processors * WORKERS_PER_PROCESSOR).min(MAX_WORKERS) - 1
 }
 
 impl WorkerPool {
-    /// The next task, for a worker that has done its last one, if it had one, and what it counted
-    /// since then. Who isn't `patient` waits no longer than a moment.
-    pub(super) fn next(&self, had_task: bool, counts: &mut EntryCounts, patient: bool) -> NextTask {
-        let mut shared = self.lock();
-        shared.busy -= usize::from(had_task);
-        shared.counts += std::mem::take(counts);
+    /// Returns the next task of a worker, and adds its `counts` to those of the pool.
+    ///
+    /// `had_task` is true if the worker has just completed a task. If there is no task, this waits for one. If
+    /// `may_block` is false, it waits for [`WAIT_INTERVAL`] at most.
+    pub(super) fn next(
+        &self,
+        had_task: bool,
+        counts: &mut EntryCounts,
+        may_block: bool,
+    ) -> NextTask {
+        let mut state = self.lock();
+        state.busy -= usize::from(had_task);
+        state.counts += std::mem::take(counts);
         loop {
-            if shared.halt.is_some() {
+            if state.halt.is_some() {
                 return NextTask::End;
             }
-            if let Some(task) = shared.queue.take() {
-                shared.busy += 1;
-                if shared.idle > 0 && shared.queue.has_task() {
+            if let Some(task) = state.queue.take() {
+                state.busy += 1;
+                if state.idle > 0 && state.queue.has_task() {
                     self.changed.notify_one();
                 }
                 return NextTask::Task(task);
             }
-            if shared.busy == 0 {
+            if state.busy == 0 {
                 self.changed.notify_all();
                 return NextTask::End;
             }
-            shared.idle += 1;
-            if patient {
-                shared = self
+            state.idle += 1;
+            if may_block {
+                state = self
                     .changed
-                    .wait(shared)
+                    .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
-                shared.idle -= 1;
+                state.idle -= 1;
             } else {
-                let waited = self.changed.wait_timeout(shared, TICK);
-                let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                shared = again;
-                shared.idle -= 1;
+                let waited = self.changed.wait_timeout(state, WAIT_INTERVAL);
+                let (locked, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                state = locked;
+                state.idle -= 1;
                 if timeout.timed_out() {
                     return NextTask::Wait;
                 }
@@ -135,40 +148,41 @@ impl WorkerPool {
         }
     }
 
-    pub(super) fn push(&self, waiting: Waiting) {
-        let mut shared = self.lock();
-        shared.queue.push(waiting);
-        self.announce(&shared);
+    pub(super) fn push(&self, subdirectories: PendingSubdirectories) {
+        let mut state = self.lock();
+        state.queue.push(subdirectories);
+        self.wake_worker(&state);
     }
 
-    pub(super) fn push_listing(&self, directory: Open) {
-        let mut shared = self.lock();
-        shared.queue.push_listing(directory);
-        self.announce(&shared);
+    pub(super) fn push_directory(&self, directory: OpenDirectory) {
+        let mut state = self.lock();
+        state.queue.push_directory(directory);
+        self.wake_worker(&state);
     }
 
-    pub(super) fn push_run(&self, directory: Open, entries: Batch) {
-        let mut shared = self.lock();
-        shared.queue.push_run(directory, entries);
-        self.announce(&shared);
+    pub(super) fn push_entries(&self, directory: OpenDirectory, entries: Batch) {
+        let mut state = self.lock();
+        state.queue.push_entries(directory, entries);
+        self.wake_worker(&state);
     }
 
-    fn announce(&self, shared: &Shared) {
-        if shared.idle > 0 {
+    fn wake_worker(&self, state: &PoolState) {
+        if state.idle > 0 {
             self.changed.notify_one();
         }
     }
 
-    /// Whether the worker that asks is to start a helper; `entries` it has not told of yet.
-    pub(super) fn hires(&self, entries: u64) -> bool {
-        let mut shared = self.lock();
-        let entries = shared.counts.entries - shared.earlier + entries;
-        shared.idle == 0 && shared.queue.has_task() && shared.staff.hire(entries, most_helpers)
+    /// Returns true if the calling worker is to start a helper, and counts it. `entries` is the number of entries that
+    /// the worker hasn't reported yet.
+    pub(super) fn should_start_helper(&self, entries: u64) -> bool {
+        let mut state = self.lock();
+        let entries = state.counts.entries - state.previous_entries + entries;
+        state.idle == 0 && state.queue.has_task() && state.helpers.try_add(entries, max_helpers)
     }
 
-    /// None could be started: as many as there are will have to do.
-    pub(super) fn hires_no_more(&self) {
-        self.lock().staff.hire_no_more();
+    /// Makes the walk continue with the present workers, because no further thread could be started.
+    pub(super) fn stop_starting_helpers(&self) {
+        self.lock().helpers.stop_adding();
     }
 
     /// Returns the counts that all workers have reported.
@@ -176,11 +190,11 @@ impl WorkerPool {
         self.lock().counts
     }
 
-    /// Ends the walk; the first reason counts.
-    pub(super) fn halt(&self, why: Halt, counts: EntryCounts) {
-        let mut shared = self.lock();
-        shared.counts += counts;
-        shared.halt.get_or_insert(why);
+    /// Ends the walk, and adds the `counts` of the calling worker. Only the first reason is kept.
+    pub(super) fn halt(&self, reason: HaltReason, counts: EntryCounts) {
+        let mut state = self.lock();
+        state.counts += counts;
+        state.halt.get_or_insert(reason);
         self.halted.store(true, Ordering::Relaxed);
         self.changed.notify_all();
     }
@@ -189,25 +203,25 @@ impl WorkerPool {
         self.halted.load(Ordering::Relaxed)
     }
 
-    /// Prepares for another pass, after all workers have ended.
-    pub(super) fn begin_again(&self) {
-        let mut shared = self.lock();
-        shared.staff = Staff::default();
-        shared.earlier = shared.counts.entries;
+    /// Prepares for another pass. All workers must have ended.
+    pub(super) fn begin_pass(&self) {
+        let mut state = self.lock();
+        state.helpers = HelperCount::default();
+        state.previous_entries = state.counts.entries;
     }
 
-    /// How it ended, once all workers have.
-    pub(super) fn end(&self) -> Result<EntryCounts, (Halt, EntryCounts)> {
-        let mut shared = self.lock();
-        match shared.halt.take() {
-            Some(halt) => Err((halt, shared.counts)),
-            None => Ok(shared.counts),
+    /// Returns the counts of the walk, and the reason if it was halted. All workers must have ended.
+    pub(super) fn end(&self) -> Result<EntryCounts, (HaltReason, EntryCounts)> {
+        let mut state = self.lock();
+        match state.halt.take() {
+            Some(halt) => Err((halt, state.counts)),
+            None => Ok(state.counts),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Who panicked takes the walk along by its scope.
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        // A panic in a worker is propagated by the scope of its thread.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,25 +231,28 @@ mod tests {
 
     #[test]
     fn helpers_start_for_many_entries_up_to_a_limit() {
-        let mut staff = Staff::default();
-        let unasked = || panic!("it isn't asked for a small tree");
-        assert!(!staff.hire(0, unasked));
-        assert!(!staff.hire(WORTH_HELP - 1, unasked));
-        assert!(staff.hire(WORTH_HELP, || 2));
-        assert!(staff.hire(WORTH_HELP, || 9), "asked for once");
-        assert!(!staff.hire(u64::MAX, || 9));
+        let mut helpers = HelperCount::default();
+        let unused = || panic!("not called for a small tree");
+        assert!(!helpers.try_add(0, unused));
+        assert!(!helpers.try_add(MIN_ENTRIES_FOR_HELPERS - 1, unused));
+        assert!(helpers.try_add(MIN_ENTRIES_FOR_HELPERS, || 2));
+        assert!(
+            helpers.try_add(MIN_ENTRIES_FOR_HELPERS, || 9),
+            "called once"
+        );
+        assert!(!helpers.try_add(u64::MAX, || 9));
     }
 
     #[test]
-    fn where_none_can_be_started_none_is_tried_again() {
-        let mut staff = Staff::default();
-        assert!(staff.hire(WORTH_HELP, || 7));
-        staff.hire_no_more();
-        assert!(!staff.hire(WORTH_HELP, || 7));
+    fn no_helper_is_started_after_a_failure_to_start_one() {
+        let mut helpers = HelperCount::default();
+        assert!(helpers.try_add(MIN_ENTRIES_FOR_HELPERS, || 7));
+        helpers.stop_adding();
+        assert!(!helpers.try_add(MIN_ENTRIES_FOR_HELPERS, || 7));
     }
 
     #[test]
-    fn the_first_reason_to_halt_counts_and_every_count_does() {
+    fn the_first_halt_reason_is_kept_and_all_counts_are_added() {
         let pool = WorkerPool::default();
         let group = u32::MAX;
         let counts = |entries| EntryCounts {
@@ -243,7 +260,7 @@ mod tests {
             ..EntryCounts::default()
         };
         pool.halt(FsGroupError::InvalidGroup { group }.into(), counts(2));
-        pool.halt(Halt::Stopped, counts(3));
+        pool.halt(HaltReason::Stopped, counts(3));
         assert!(pool.is_halted());
         assert!(matches!(
             pool.next(false, &mut counts(4), true),
@@ -251,6 +268,6 @@ mod tests {
         ));
         let (halt, counts) = pool.end().expect_err("it was halted");
         assert_eq!(counts.entries, 9);
-        assert!(matches!(halt, Halt::Failed(_)), "{halt:?}");
+        assert!(matches!(halt, HaltReason::Failed(_)), "{halt:?}");
     }
 }

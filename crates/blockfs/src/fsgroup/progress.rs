@@ -1,4 +1,5 @@
-//! The progress of a walk, and the intervals at which it reads the clock and reports. Pure: the time is a parameter.
+//! The progress of a walk, and the intervals at which the walk reads the clock and reports. Pure: the time is a
+//! parameter.
 
 use std::fmt;
 use std::ops::{Add, AddAssign};
@@ -7,14 +8,14 @@ use std::time::Duration;
 /// The progress of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WalkProgress {
-    /// The entries so far.
+    /// Numbers of entries so far, in all passes.
     pub counts: EntryCounts,
-    /// The time since the walk began.
+    /// Time since the walk began.
     pub elapsed: Duration,
 }
 
 impl fmt::Display for WalkProgress {
-    /// `1200 entries looked at, 300 changed, in 31 s`.
+    /// Writes, for example, `1200 entries checked, 300 changed, in 31 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EntryCounts {
             entries,
@@ -23,45 +24,48 @@ impl fmt::Display for WalkProgress {
             read_only,
             other_mounts,
         } = self.counts;
-        write!(f, "{entries} entries looked at, {changed} changed")?;
+        write!(f, "{entries} entries checked, {changed} changed")?;
         if immutable > 0 {
-            write!(f, ", {immutable} immutable and left as they were")?;
+            write!(f, ", {immutable} immutable and left unchanged")?;
         }
         if read_only > 0 {
             write!(
                 f,
-                ", {read_only} in read-only subvolumes and left as they were"
+                ", {read_only} in read-only subvolumes and left unchanged"
             )?;
         }
         if other_mounts > 0 {
-            write!(f, ", {other_mounts} other mounts left out")?;
+            write!(f, ", {other_mounts} other mounts skipped")?;
         }
         write!(f, ", in {} s", self.elapsed.as_secs())
     }
 }
 
-/// The outcome for one entry.
+/// The result for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryOutcome {
-    Right,
+    /// The entry already had the group and the mode.
+    Matches,
     Changed,
     Immutable,
+    /// The entry is in a read-only subvolume of a btrfs.
     ReadOnly,
 }
 
-/// Numbers of entries that a walk has found. A file counts once for each hard link.
+/// Numbers of entries that a walk has found. A file counts once for each of its hard links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryCounts {
-    /// Entries of any kind.
+    /// Entries of any type that were checked.
     pub entries: u64,
-    /// Those that were changed.
+    /// Entries that were changed.
     pub changed: u64,
-    /// Those that needed a change and are immutable or append-only (chattr(1)), so that they stay as they are. kubelet
-    /// logs such failures and goes on; any other failure is an error here.
+    /// Entries that need a change and couldn't get it, because they are immutable or append-only (chattr(1)). kubelet
+    /// logs any failed change and continues; here all other failures are errors.
     pub immutable: u64,
-    /// Those that needed a change and are in a read-only subvolume of a btrfs, a snapshot: they stay as they are too.
+    /// Entries that need a change and couldn't get it, because they are in a read-only subvolume of a btrfs, such as a
+    /// snapshot.
     pub read_only: u64,
-    /// Those that were left out because another mount is there.
+    /// Entries that were skipped because they are on another mount. They aren't included in `entries`.
     pub other_mounts: u64,
 }
 
@@ -69,7 +73,7 @@ impl EntryCounts {
     pub(super) fn count(&mut self, outcome: EntryOutcome) {
         self.entries += 1;
         match outcome {
-            EntryOutcome::Right => {}
+            EntryOutcome::Matches => {}
             EntryOutcome::Changed => self.changed += 1,
             EntryOutcome::Immutable => self.immutable += 1,
             EntryOutcome::ReadOnly => self.read_only += 1,
@@ -97,11 +101,11 @@ impl AddAssign for EntryCounts {
     }
 }
 
-/// The number of entries between two readings of the clock, which then cost little.
-const ENTRIES_A_LOOK: u64 = 16;
+/// Number of entries between two readings of the clock. It keeps their cost low.
+const CLOCK_INTERVAL_ENTRIES: u64 = 16;
 
-/// The interval at which the clock is read: after a number of entries, and when there were no more entries since the
-/// last reading, since each may have taken long.
+/// The interval at which the clock is read: each [`CLOCK_INTERVAL_ENTRIES`] entries, and whenever the number of
+/// entries hasn't changed since the last reading. A walk that finds no more entries may have waited for a long time.
 #[derive(Debug, Default)]
 pub(super) struct ClockInterval {
     last: Option<u64>,
@@ -110,7 +114,7 @@ pub(super) struct ClockInterval {
 impl ClockInterval {
     pub(super) fn is_due(&mut self, entries: u64) -> bool {
         let since = self.last.map(|last| entries.saturating_sub(last));
-        let due = since.is_none_or(|since| since == 0 || since >= ENTRIES_A_LOOK);
+        let due = since.is_none_or(|since| since == 0 || since >= CLOCK_INTERVAL_ENTRIES);
         if due {
             self.last = Some(entries);
         }
@@ -118,42 +122,43 @@ impl ClockInterval {
     }
 }
 
-/// The interval of progress reports: one at each multiple of a number of entries, and one after a time without.
+/// The interval of progress reports: one at each multiple of a number of entries, and one when there was none for a
+/// certain time.
 #[derive(Debug)]
 pub(super) struct ReportInterval {
-    every: Duration,
-    every_entries: u64,
-    next: Duration,
-    next_entry: u64,
+    time: Duration,
+    entries: u64,
+    next_time: Duration,
+    next_entries: u64,
 }
 
 impl ReportInterval {
-    pub(super) fn new(every: Duration, every_entries: u64) -> Self {
+    pub(super) fn new(time: Duration, entries: u64) -> Self {
         Self {
-            every,
-            every_entries,
-            next: every,
-            next_entry: every_entries,
+            time,
+            entries,
+            next_time: time,
+            next_entries: entries,
         }
     }
 
-    /// Whether a report is due by the number of entries alone.
-    pub(super) fn has_come_to(&self, entries: u64) -> bool {
-        entries >= self.next_entry
+    /// Returns true if a report is due because of the number of entries, whatever the time.
+    pub(super) fn is_due_by_count(&self, entries: u64) -> bool {
+        entries >= self.next_entries
     }
 
-    /// Whether a report is due, `elapsed` after the start and after so many `entries`. After a long time without there
-    /// is one report, not one for each interval missed.
+    /// Returns true if a report is due after `elapsed` since the start and after `entries` entries, and schedules the
+    /// next one. If several intervals have passed since the last call, only one report is due.
     pub(super) fn is_due(&mut self, elapsed: Duration, entries: u64) -> bool {
-        let by_count = self.has_come_to(entries);
+        let by_count = self.is_due_by_count(entries);
         if by_count {
-            // Round numbers, whatever was reported in between.
-            let times = entries / self.every_entries;
-            self.next_entry = self.every_entries.saturating_mul(times + 1);
+            // The next round number, also after reports that were due by time.
+            let times = entries / self.entries;
+            self.next_entries = self.entries.saturating_mul(times + 1);
         }
-        let due = by_count || elapsed >= self.next;
+        let due = by_count || elapsed >= self.next_time;
         if due {
-            self.next = elapsed.saturating_add(self.every);
+            self.next_time = elapsed.saturating_add(self.time);
         }
         due
     }
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_clock_is_read_first_every_16_entries_and_when_idle() {
-        let mut looks = ClockInterval::default();
+        let mut interval = ClockInterval::default();
         for (entries, due) in [
             (0, true),
             (0, true),
@@ -177,13 +182,13 @@ mod tests {
             (2000, true),
             (2001, false),
         ] {
-            assert_eq!(looks.is_due(entries), due, "after {entries} entries");
+            assert_eq!(interval.is_due(entries), due, "after {entries} entries");
         }
     }
 
     #[test]
-    fn a_word_is_due_once_an_interval() {
-        let mut pace = ReportInterval::new(Duration::from_secs(30), u64::MAX);
+    fn a_report_is_due_once_in_an_interval() {
+        let mut interval = ReportInterval::new(Duration::from_secs(30), u64::MAX);
         for (elapsed, due) in [
             (0, false),
             (29, false),
@@ -197,7 +202,7 @@ mod tests {
             (230, true),
         ] {
             assert_eq!(
-                pace.is_due(Duration::from_secs(elapsed), elapsed),
+                interval.is_due(Duration::from_secs(elapsed), elapsed),
                 due,
                 "after {elapsed} s"
             );
@@ -205,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_due_once_in_so_many_entries_however_fast_they_go() {
-        let mut pace = ReportInterval::new(Duration::from_secs(30), 100);
+    fn a_report_is_due_at_each_multiple_of_the_number_of_entries() {
+        let mut interval = ReportInterval::new(Duration::from_secs(30), 100);
         for (entries, due) in [
             (0, false),
             (99, false),
@@ -218,13 +223,13 @@ mod tests {
             (1001, false),
         ] {
             assert_eq!(
-                pace.is_due(Duration::from_secs(1), entries),
+                interval.is_due(Duration::from_secs(1), entries),
                 due,
                 "after {entries} entries"
             );
         }
-        assert!(pace.is_due(Duration::from_secs(31), 1050), "30 s later");
-        assert!(!pace.is_due(Duration::from_secs(31), 1099));
-        assert!(pace.is_due(Duration::from_secs(31), 1100), "by count");
+        assert!(interval.is_due(Duration::from_secs(31), 1050), "30 s later");
+        assert!(!interval.is_due(Duration::from_secs(31), 1099));
+        assert!(interval.is_due(Duration::from_secs(31), 1100), "by count");
     }
 }

@@ -4,71 +4,73 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::batch::{Batch, Names};
-use super::directory::{Directory, Open};
+use super::batch::{Batch, NameStack};
+use super::directory::{Directory, OpenDirectory};
 
-/// So many of the innermost directories whose subdirectories wait are kept open. Those above are
-/// found again by their names.
-const OPEN_DIRECTORIES: usize = 24;
-/// So many bytes of names may wait before large directories do.
-const NAMES: usize = 4 << 20;
-/// But no more large directories than these, which all stay open.
-const LISTINGS: usize = 8;
+/// Maximum number of parents in the queue that are kept open: the innermost ones. The others are reopened by their
+/// paths.
+const MAX_OPEN_PARENTS: usize = 24;
+/// Size of the queued names in bytes from which subdirectories are visited before further large directories are read.
+const MAX_QUEUED_NAMES: usize = 4 << 20;
+/// Number of unread directories in the queue from which no further subdirectory is entered. Unread directories stay
+/// open.
+const MAX_UNREAD_DIRECTORIES: usize = 8;
 
-/// Depth first, so that little waits: of each directory on the way down the subdirectories that
-/// haven't had their turn.
+/// The queue of a walk. The walk is depth first, so that the queue stays short: it holds the unvisited subdirectories of
+/// the directories on the path down.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// A large directory's entries, except for its subdirectories.
-    run: Option<Run>,
-    /// Whether the next run is being read. There is one run at a time, which bounds the memory.
-    reading: bool,
-    /// Large directories, as far as they haven't been read.
-    listings: Vec<Open>,
-    /// The innermost last.
-    waiting: Vec<Waiting>,
-    /// Those in `waiting`, in bytes.
-    names: usize,
+    /// Entries of a large directory, without its subdirectories.
+    entries: Option<PendingEntries>,
+    /// Whether a worker is reading entries of a large directory. There is one batch of them at a time, which limits the
+    /// memory.
+    is_reading: bool,
+    /// Directories that haven't been read to the end: the root at first, and then large ones.
+    unread_directories: Vec<OpenDirectory>,
+    /// Unvisited subdirectories; those of the innermost directory are last.
+    subdirectories: Vec<PendingSubdirectories>,
+    /// Size of the names in `subdirectories` in bytes.
+    names_size: usize,
 }
 
 #[derive(Debug)]
-struct Run {
-    directory: Open,
+struct PendingEntries {
+    directory: OpenDirectory,
     entries: Batch,
 }
 
-/// Subdirectories that wait. There is at least one.
+/// The unvisited subdirectories of a directory. There is at least one.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingSubdirectories {
     pub(super) directory: Arc<Directory>,
-    /// A descriptor of that directory; `None` while the walk is deep below it.
+    /// A descriptor of the directory; `None` after it was closed because the walk is deep below it.
     descriptor: Option<Arc<OwnedFd>>,
-    names: Names,
+    names: NameStack,
 }
 
 #[derive(Debug)]
 pub(super) enum Task {
-    /// A part of a large directory's entries.
-    Part(Open, Batch),
-    /// To be read on and put back by [`Queue::push_run`].
-    Read(Open),
-    /// A subdirectory.
-    Descend(Open, CString),
-    /// To be put back with its directory open.
-    OpenAgain(Waiting),
+    /// Handle these entries of a large directory. None of them was listed as a directory.
+    HandleEntries(OpenDirectory, Batch),
+    /// Read more of the directory, and pass the entries to [`Queue::push_entries`].
+    ReadDirectory(OpenDirectory),
+    /// Enter the named subdirectory.
+    Enter(OpenDirectory, CString),
+    /// Reopen the directory, and put its subdirectories back with [`Queue::push`].
+    Reopen(PendingSubdirectories),
 }
 
-/// The place of the next task.
+/// The part of the queue that the next task comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
-    Run,
-    Listings,
-    Waiting,
+enum TaskSource {
+    Entries,
+    UnreadDirectories,
+    Subdirectories,
 }
 
-impl Waiting {
-    /// `None` where there is nothing that waits.
-    pub(super) fn new(parent: &Open, names: Names) -> Option<Self> {
+impl PendingSubdirectories {
+    /// Makes the unvisited subdirectories of `parent`; `None` if there are no names.
+    pub(super) fn new(parent: &OpenDirectory, names: NameStack) -> Option<Self> {
         (!names.is_empty()).then(|| Self {
             directory: Arc::clone(&parent.directory),
             descriptor: Some(Arc::clone(&parent.descriptor)),
@@ -76,7 +78,7 @@ impl Waiting {
         })
     }
 
-    pub(super) fn opened(self, descriptor: OwnedFd) -> Self {
+    pub(super) fn reopened(self, descriptor: OwnedFd) -> Self {
         Self {
             descriptor: Some(Arc::new(descriptor)),
             ..self
@@ -85,91 +87,92 @@ impl Waiting {
 }
 
 impl Queue {
-    pub(super) fn push_listing(&mut self, directory: Open) {
-        self.listings.push(directory);
+    pub(super) fn push_directory(&mut self, directory: OpenDirectory) {
+        self.unread_directories.push(directory);
     }
 
-    pub(super) fn push(&mut self, waiting: Waiting) {
-        self.names += waiting.names.size();
-        self.waiting.push(waiting);
-        if let Some(above) = self.waiting.len().checked_sub(OPEN_DIRECTORIES + 1) {
-            self.waiting[above].descriptor = None;
+    pub(super) fn push(&mut self, subdirectories: PendingSubdirectories) {
+        self.names_size += subdirectories.names.size();
+        self.subdirectories.push(subdirectories);
+        if let Some(outer) = self.subdirectories.len().checked_sub(MAX_OPEN_PARENTS + 1) {
+            self.subdirectories[outer].descriptor = None;
         }
     }
 
-    /// Adds the entries that [`Task::Read`] has read from a large directory.
-    pub(super) fn push_run(&mut self, directory: Open, entries: Batch) {
-        self.reading = false;
-        if !entries.is_taken() {
-            self.run = Some(Run { directory, entries });
+    /// Adds the entries that a worker has read for [`Task::ReadDirectory`].
+    pub(super) fn push_entries(&mut self, directory: OpenDirectory, entries: Batch) {
+        self.is_reading = false;
+        if !entries.is_drained() {
+            self.entries = Some(PendingEntries { directory, entries });
         }
     }
 
-    /// Whether [`Queue::take`] would find something.
+    /// Returns true if [`Queue::take`] would return a task.
     pub(super) fn has_task(&self) -> bool {
-        self.next().is_some()
+        self.next_source().is_some()
     }
 
     pub(super) fn take(&mut self) -> Option<Task> {
-        match self.next()? {
-            From::Run => self.take_part(),
-            From::Listings => {
-                let directory = self.listings.pop()?;
-                self.reading = true;
-                Some(Task::Read(directory))
+        match self.next_source()? {
+            TaskSource::Entries => self.take_entries(),
+            TaskSource::UnreadDirectories => {
+                let directory = self.unread_directories.pop()?;
+                self.is_reading = true;
+                Some(Task::ReadDirectory(directory))
             }
-            From::Waiting => self.take_waiting(),
+            TaskSource::Subdirectories => self.take_subdirectory(),
         }
     }
 
-    /// A large directory is ended before others are begun, so that few stay open, until too many
-    /// names of subdirectories wait.
-    fn next(&self) -> Option<From> {
-        let full = self.listings.len() >= LISTINGS;
-        let listings = full || self.waiting.is_empty() || self.names < NAMES;
-        if self.run.is_some() {
-            Some(From::Run)
-        } else if listings && !self.reading && !self.listings.is_empty() {
-            Some(From::Listings)
-        } else if !full && !self.waiting.is_empty() {
-            Some(From::Waiting)
+    /// Returns where the next task comes from. A large directory is read to its end before subdirectories are entered,
+    /// so that few large directories stay open. This changes when too many names of subdirectories are queued.
+    fn next_source(&self) -> Option<TaskSource> {
+        let is_full = self.unread_directories.len() >= MAX_UNREAD_DIRECTORIES;
+        let may_read =
+            is_full || self.subdirectories.is_empty() || self.names_size < MAX_QUEUED_NAMES;
+        if self.entries.is_some() {
+            Some(TaskSource::Entries)
+        } else if may_read && !self.is_reading && !self.unread_directories.is_empty() {
+            Some(TaskSource::UnreadDirectories)
+        } else if !is_full && !self.subdirectories.is_empty() {
+            Some(TaskSource::Subdirectories)
         } else {
             None
         }
     }
 
-    fn take_part(&mut self) -> Option<Task> {
-        let run = self.run.as_mut()?;
-        let task = Task::Part(run.directory.clone(), run.entries.part()?);
-        if run.entries.is_taken() {
-            self.run = None;
+    fn take_entries(&mut self) -> Option<Task> {
+        let pending = self.entries.as_mut()?;
+        let task = Task::HandleEntries(pending.directory.clone(), pending.entries.take_chunk()?);
+        if pending.entries.is_drained() {
+            self.entries = None;
         }
         Some(task)
     }
 
-    fn take_waiting(&mut self) -> Option<Task> {
-        let mut waiting = self.waiting.pop()?;
-        self.names -= waiting.names.size();
-        let Some(descriptor) = waiting.descriptor.clone() else {
-            return Some(Task::OpenAgain(waiting));
+    fn take_subdirectory(&mut self) -> Option<Task> {
+        let mut pending = self.subdirectories.pop()?;
+        self.names_size -= pending.names.size();
+        let Some(descriptor) = pending.descriptor.clone() else {
+            return Some(Task::Reopen(pending));
         };
-        let name = waiting.names.pop()?;
-        let directory = Arc::clone(&waiting.directory);
-        if !waiting.names.is_empty() {
-            self.names += waiting.names.size();
-            self.waiting.push(waiting);
+        let name = pending.names.pop()?;
+        let directory = Arc::clone(&pending.directory);
+        if !pending.names.is_empty() {
+            self.names_size += pending.names.size();
+            self.subdirectories.push(pending);
         }
-        let parent = Open {
+        let parent = OpenDirectory {
             directory,
             descriptor,
         };
-        Some(Task::Descend(parent, name))
+        Some(Task::Enter(parent, name))
     }
 
     #[cfg(test)]
-    fn open(&self) -> usize {
-        let waiting = self.waiting.iter();
-        waiting.filter(|it| it.descriptor.is_some()).count()
+    fn open_parents(&self) -> usize {
+        let parents = self.subdirectories.iter();
+        parents.filter(|it| it.descriptor.is_some()).count()
     }
 }
 
@@ -180,70 +183,70 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::fsgroup::batch::Buffer;
+    use crate::fsgroup::batch::ListingBuffer;
 
-    fn directory() -> Open {
-        Open {
+    fn directory() -> OpenDirectory {
+        OpenDirectory {
             directory: Arc::new(Directory::root((0, 0, 0))),
             descriptor: Arc::new(File::open("/").expect("it opens").into()),
         }
     }
 
-    fn waiting(names: &[&CStr]) -> Waiting {
-        let names = Names::first_to_last(names.iter().copied());
-        Waiting::new(&directory(), names).expect("there are names")
+    fn subdirectories(names: &[&CStr]) -> PendingSubdirectories {
+        let names = NameStack::first_to_last(names.iter().copied());
+        PendingSubdirectories::new(&directory(), names).expect("there are names")
     }
 
     fn name(task: Option<Task>) -> CString {
         match task {
-            Some(Task::Descend(_, name)) => name,
+            Some(Task::Enter(_, name)) => name,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Ends the reading of a directory after [`Task::Read`].
+    /// Ends the reading of a directory after [`Task::ReadDirectory`].
     fn end_reading(queue: &mut Queue) {
-        queue.push_run(directory(), Batch::default());
+        queue.push_entries(directory(), Batch::default());
     }
 
     #[test]
-    fn the_queue_is_innermost_first_then_in_order_of_names() {
+    fn innermost_subdirectories_come_first_in_the_order_of_names() {
         let mut queue = Queue::default();
-        queue.push(waiting(&[c"a", c"b"]));
+        queue.push(subdirectories(&[c"a", c"b"]));
         assert_eq!(name(queue.take()).as_c_str(), c"a");
-        queue.push(waiting(&[c"c", c"d"]));
+        queue.push(subdirectories(&[c"c", c"d"]));
         for expected in [c"c", c"d", c"b"] {
             assert!(queue.has_task());
             assert_eq!(name(queue.take()).as_c_str(), expected);
         }
         assert!(queue.take().is_none() && !queue.has_task());
-        assert_eq!(queue.names, 0);
+        assert_eq!(queue.names_size, 0);
     }
 
     #[test]
-    fn a_directory_without_subdirectories_has_none_that_wait() {
-        assert!(Waiting::new(&directory(), Names::default()).is_none());
+    fn a_directory_without_subdirectories_is_not_queued() {
+        assert!(PendingSubdirectories::new(&directory(), NameStack::default()).is_none());
     }
 
     #[test]
-    fn a_large_directory_goes_on_first_until_too_many_names_wait() {
+    fn a_large_directory_comes_first_until_too_many_names_are_queued() {
         let mut queue = Queue::default();
-        queue.push(waiting(&[c"a"]));
-        queue.push_listing(directory());
-        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        queue.push(subdirectories(&[c"a"]));
+        queue.push_directory(directory());
+        assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
         end_reading(&mut queue);
 
         let long = CString::new([b'x'; 255]).expect("a name");
-        let many = vec![long.as_c_str(); NAMES / 256 + 1];
-        queue.push(waiting(&many));
-        queue.push_listing(directory());
+        let many = vec![long.as_c_str(); MAX_QUEUED_NAMES / 256 + 1];
+        queue.push(subdirectories(&many));
+        queue.push_directory(directory());
         assert_eq!(name(queue.take()), long);
-        for _ in 1..LISTINGS {
-            queue.push_listing(directory());
+        for _ in 1..MAX_UNREAD_DIRECTORIES {
+            queue.push_directory(directory());
         }
         assert!(
-            matches!(queue.take(), Some(Task::Read(_))),
-            "too many are open"
+            matches!(queue.take(), Some(Task::ReadDirectory(_))),
+            "too many directories are open"
         );
         assert_eq!(name(queue.take()), long);
     }
@@ -251,68 +254,68 @@ mod tests {
     #[test]
     fn one_large_directory_is_read_at_a_time() {
         let mut queue = Queue::default();
-        queue.push_listing(directory());
-        queue.push_listing(directory());
-        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        queue.push_directory(directory());
+        queue.push_directory(directory());
+        assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
         assert!(!queue.has_task() && queue.take().is_none());
-        queue.push(waiting(&[c"a"]));
+        queue.push(subdirectories(&[c"a"]));
         assert_eq!(name(queue.take()).as_c_str(), c"a");
         end_reading(&mut queue);
-        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
         end_reading(&mut queue);
         assert!(queue.take().is_none());
     }
 
     #[test]
-    fn a_thread_with_too_many_large_directories_waits() {
+    fn no_subdirectory_is_entered_while_too_many_directories_are_unread() {
         let mut queue = Queue::default();
-        for _ in 0..=LISTINGS {
-            queue.push_listing(directory());
+        for _ in 0..=MAX_UNREAD_DIRECTORIES {
+            queue.push_directory(directory());
         }
-        queue.push(waiting(&[c"a"]));
-        assert!(matches!(queue.take(), Some(Task::Read(_))));
-        assert!(!queue.has_task(), "it could be one more");
+        queue.push(subdirectories(&[c"a"]));
+        assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
+        assert!(!queue.has_task(), "it could be one more large directory");
         end_reading(&mut queue);
-        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
         assert_eq!(name(queue.take()).as_c_str(), c"a");
     }
 
     #[test]
-    fn the_entries_of_a_large_directory_come_before_all_else() {
+    fn entries_of_a_large_directory_come_before_everything_else() {
         let root = tempfile::tempdir().expect("a temporary directory");
         File::create(root.path().join("file")).expect("a file");
-        let (mut entries, mut buffer) = (Batch::default(), Buffer::new());
+        let (mut entries, mut buffer) = (Batch::default(), ListingBuffer::new());
         let listed = File::open(root.path()).expect("it opens");
         entries
             .read(listed.as_fd(), &mut buffer)
             .expect("it is read");
         let mut queue = Queue::default();
-        queue.push_listing(directory());
-        queue.push(waiting(&[c"a"]));
-        queue.push_run(directory(), entries);
-        let Some(Task::Part(_, part)) = queue.take() else {
-            panic!("there is one");
+        queue.push_directory(directory());
+        queue.push(subdirectories(&[c"a"]));
+        queue.push_entries(directory(), entries);
+        let Some(Task::HandleEntries(_, chunk)) = queue.take() else {
+            panic!("there are entries");
         };
-        assert_eq!(part.others().collect::<Vec<_>>(), [c"file"]);
-        assert!(matches!(queue.take(), Some(Task::Read(_))));
+        assert_eq!(chunk.others().collect::<Vec<_>>(), [c"file"]);
+        assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
     }
 
     #[test]
-    fn only_innermost_directories_stay_open() {
+    fn only_the_innermost_parents_stay_open() {
         let mut queue = Queue::default();
-        for _ in 0..OPEN_DIRECTORIES + 3 {
-            queue.push(waiting(&[c"a", c"b"]));
-            assert!(queue.open() <= OPEN_DIRECTORIES);
+        for _ in 0..MAX_OPEN_PARENTS + 3 {
+            queue.push(subdirectories(&[c"a", c"b"]));
+            assert!(queue.open_parents() <= MAX_OPEN_PARENTS);
         }
-        for _ in 0..2 * OPEN_DIRECTORIES {
+        for _ in 0..2 * MAX_OPEN_PARENTS {
             name(queue.take());
         }
-        let Some(Task::OpenAgain(waiting)) = queue.take() else {
+        let Some(Task::Reopen(pending)) = queue.take() else {
             panic!("it was closed");
         };
-        queue.push(waiting.opened(File::open("/").expect("it opens").into()));
+        queue.push(pending.reopened(File::open("/").expect("it opens").into()));
         assert_eq!(name(queue.take()).as_c_str(), c"a");
         assert_eq!(name(queue.take()).as_c_str(), c"b");
-        assert!(matches!(queue.take(), Some(Task::OpenAgain(_))));
+        assert!(matches!(queue.take(), Some(Task::Reopen(_))));
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 
 const GROUP: u32 = 2000;
 
-/// A hundred files in ten directories.
+/// Returns a directory with a hundred files in ten directories.
 fn tree() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a temporary directory");
     for directory in 0..10 {
@@ -19,34 +19,34 @@ fn tree() -> tempfile::TempDir {
     root
 }
 
-/// What a walk counts; `None` where there is none, as the root matches.
-fn walked(
+/// Returns the counts of the walk; `None` if there was no walk because the root matches.
+fn run_walk(
     root: &File,
     group: u32,
     policy: FsGroupChangePolicy,
-    observe: Observe<'_>,
+    check_continue: ContinueCheck<'_>,
 ) -> Result<Option<EntryCounts>, FsGroupError> {
-    let order = FsGroupRequest {
+    let request = FsGroupRequest {
         group,
         policy,
         device: None,
         in_use: false,
     };
-    match run(root.as_fd(), &order, observe)? {
-        Found::RootMatches => Ok(None),
-        Found::Walked(counts) => Ok(Some(counts)),
-        other => panic!("it was to be walked: {other:?}"),
+    match run(root.as_fd(), &request, check_continue)? {
+        UntimedOutcome::RootMatches => Ok(None),
+        UntimedOutcome::Applied(counts) => Ok(Some(counts)),
+        other => panic!("no walk: {other:?}"),
     }
 }
 
-/// Stops before entry number `last + 1`.
+/// Runs a walk that stops before entry number `last + 1`.
 fn run_until(
     root: &tempfile::TempDir,
     policy: FsGroupChangePolicy,
     last: u64,
 ) -> Result<Option<EntryCounts>, FsGroupError> {
     let fd = File::open(root.path()).expect("the root opens");
-    walked(&fd, GROUP, policy, &mut |counts| {
+    run_walk(&fd, GROUP, policy, &mut |counts| {
         if counts.entries < last {
             ControlFlow::Continue(())
         } else {
@@ -60,7 +60,7 @@ fn root_group(root: &tempfile::TempDir) -> u32 {
 }
 
 #[test]
-fn a_stopped_walk_leaves_the_root_and_can_be_resumed() {
+fn a_stopped_walk_does_not_change_the_root_and_can_be_resumed() {
     for last in [0, 1, 50, 109, 110] {
         let root = tree();
         let error = run_until(&root, FsGroupChangePolicy::Always, last).expect_err("stopped");
@@ -75,15 +75,15 @@ fn a_stopped_walk_leaves_the_root_and_can_be_resumed() {
         assert_eq!((rest.entries, rest.changed), (111, 111 - last));
         assert_eq!(root_group(&root), GROUP);
 
-        let again = run_until(&root, FsGroupChangePolicy::OnRootMismatch, 0);
-        assert_eq!(again.expect("nothing to do"), None);
+        let repeated = run_until(&root, FsGroupChangePolicy::OnRootMismatch, 0);
+        assert_eq!(repeated.expect("nothing to do"), None);
     }
 }
 
-/// Several threads are at it, and have all ended when it returns: what it says it changed is all that
-/// changes.
+/// Several threads walk. They all have ended when the walk returns, so that its counts are complete and nothing changes
+/// afterwards.
 #[test]
-fn a_stopped_large_walk_counts_all_threads_and_leaves_the_root() {
+fn a_stopped_large_walk_counts_all_threads_and_does_not_change_the_root() {
     const FILES: usize = 60;
     let root = tempfile::tempdir().expect("a temporary directory");
     let mut entries = vec![];
@@ -122,94 +122,98 @@ fn a_stopped_large_walk_counts_all_threads_and_leaves_the_root() {
 }
 
 #[test]
-fn the_sentence_of_a_stopped_walk_says_how_far_it_got() {
+fn the_message_of_a_stopped_walk_says_how_far_it_got() {
     let root = tree();
     let error = run_until(&root, FsGroupChangePolicy::Always, 42).expect_err("stopped");
-    let sentence = error.to_string();
+    let message = error.to_string();
     let start =
         "fsGroup 2000: stopped at the deadline after 42 entries, 42 of them changed; hint: ";
-    assert!(sentence.starts_with(start), "{sentence}");
+    assert!(message.starts_with(start), "{message}");
 }
 
-/// A directory so deep that not all above it are kept open, and others on each level that wait while
-/// the walk is below, in whatever order directories are entered. So few that nobody helps: the caller
-/// is asked about each entry.
-struct Deep {
+/// A tree that is deeper than the number of directories that a walk keeps open. Each level has other directories too,
+/// which are in the queue while the walk is below, in whatever order directories are entered. There are so few entries
+/// that no helper is started, and the callback is called for each entry.
+struct DeepTree {
     root: tempfile::TempDir,
 }
 
-impl Deep {
+impl DeepTree {
     const LEVELS: u64 = 40;
-    const BESIDE: u64 = 4;
-    /// With the root and a file.
-    const ALL: u64 = Self::LEVELS * (1 + Self::BESIDE) + 2;
+    /// Number of other directories on each level.
+    const SIBLINGS: u64 = 4;
+    /// Number of entries, including the root and a file.
+    const ENTRIES: u64 = Self::LEVELS * (1 + Self::SIBLINGS) + 2;
 
     fn new() -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
-        let deep = Self { root };
-        let mut innermost = deep.volume();
+        let tree = Self { root };
+        let mut innermost = tree.volume();
         for _ in 0..Self::LEVELS {
             fs::create_dir_all(&innermost).expect("a deep directory");
-            // Inode numbers below its own, and above.
+            // The siblings have lower and higher inode numbers than "d".
             for name in ["0", "1", "d", "2", "3"] {
                 fs::create_dir(innermost.join(name)).expect("a directory");
             }
             innermost.push("d");
         }
         fs::write(innermost.join("file"), "").expect("a file");
-        deep
+        tree
     }
 
-    /// Well inside: a walk that took another directory for the right one could be anywhere, and change
-    /// what it finds there, as root.
+    /// Returns the root of the volume. It is several levels below the temporary directory, so that a walk that reopens
+    /// a wrong directory changes nothing else as root.
     fn volume(&self) -> std::path::PathBuf {
         self.root.path().join("a/b/c/volume")
     }
 
-    /// The innermost file, where `names` are the way's first ones.
+    /// Returns the path of the innermost file. `names` replace the first names on the path.
     fn file(&self, names: &[&str]) -> std::path::PathBuf {
         let levels = usize::try_from(Self::LEVELS).unwrap() - names.len();
-        let way = names
+        let path = names
             .iter()
             .copied()
             .chain(std::iter::repeat_n("d", levels));
-        let way: std::path::PathBuf = way.collect();
-        self.volume().join(way).join("file")
+        let path: std::path::PathBuf = path.collect();
+        self.volume().join(path).join("file")
     }
 }
 
-/// The way back is by names: where a directory has been moved they lead to another one or to none, and
-/// neither is it. What was to be done there is done by another pass.
+/// Closed directories are reopened by their names. After a directory was moved, its names lead to another directory or
+/// nowhere. Another pass handles the entries that are left in it.
 #[test]
 fn a_directory_moved_during_the_walk_is_walked_again() {
-    let deep = Deep::new();
-    let root = deep.volume();
+    let tree = DeepTree::new();
+    let root = tree.volume();
     let fd = File::open(&root).expect("the root opens");
-    let file = deep.file(&[]);
+    let file = tree.file(&[]);
     let mut moved = 0;
-    let walked = walked(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
+    let result = run_walk(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
         if fs::metadata(&file).is_ok_and(|file| file.gid() == GROUP) {
             fs::rename(root.join("d/d/d"), root.join("d/moved")).expect("it is moved");
             moved += 1;
         }
         ControlFlow::Continue(())
     });
-    let counts = walked.expect("it is found").expect("the policy is Always");
-    assert_eq!((moved, counts.changed), (1, Deep::ALL), "each entry once");
-    assert!(counts.entries > Deep::ALL, "{counts:?}");
+    let counts = result.expect("it is found").expect("the policy is Always");
+    assert_eq!(
+        (moved, counts.changed),
+        (1, DeepTree::ENTRIES),
+        "each entry once"
+    );
+    assert!(counts.entries > DeepTree::ENTRIES, "{counts:?}");
     assert_eq!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 
-/// Whoever moves it in each pass keeps the walk from its end, but not for ever.
 #[test]
-fn a_directory_moved_in_each_pass_ends_the_walk() {
-    let deep = Deep::new();
-    let root = deep.volume();
+fn the_walk_fails_if_a_directory_is_moved_in_each_pass() {
+    let tree = DeepTree::new();
+    let root = tree.volume();
     let fd = File::open(&root).expect("the root opens");
     let mut names = ["d/moved", "d/d"];
     let mut moved = 0;
-    let walked = walked(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
-        let file = deep.file(&names[1].split('/').collect::<Vec<_>>());
+    let result = run_walk(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
+        let file = tree.file(&names[1].split('/').collect::<Vec<_>>());
         if fs::metadata(&file).is_ok_and(|file| file.gid() == GROUP) {
             std::os::unix::fs::chown(&file, None, Some(0)).expect("the next pass changes it");
             fs::rename(root.join(names[1]), root.join(names[0])).expect("it is moved");
@@ -218,17 +222,17 @@ fn a_directory_moved_in_each_pass_ends_the_walk() {
         }
         ControlFlow::Continue(())
     });
-    let error = walked.expect_err("it never stands still");
+    let error = result.expect_err("it is moved in each pass");
     assert!(
         matches!(error, FsGroupError::KeepsChanging { .. }),
         "{error}"
     );
-    assert_eq!(moved, PASSES);
+    assert_eq!(moved, MAX_PASSES);
     assert_ne!(fd.metadata().expect("the root is there").gid(), GROUP);
 }
 
 #[test]
-fn progress_is_a_line_for_the_log() {
+fn progress_is_displayed_on_one_line() {
     let counts = EntryCounts {
         entries: 1200,
         changed: 300,
@@ -238,25 +242,25 @@ fn progress_is_a_line_for_the_log() {
     let mut progress = WalkProgress { counts, elapsed };
     assert_eq!(
         progress.to_string(),
-        "1200 entries looked at, 300 changed, in 31 s"
+        "1200 entries checked, 300 changed, in 31 s"
     );
     progress.counts.immutable = 2;
     progress.counts.read_only = 3;
     progress.counts.other_mounts = 1;
     assert_eq!(
         progress.to_string(),
-        "1200 entries looked at, 300 changed, 2 immutable and left as they were, \
-         3 in read-only subvolumes and left as they were, 1 other mounts left out, in 31 s"
+        "1200 entries checked, 300 changed, 2 immutable and left unchanged, \
+         3 in read-only subvolumes and left unchanged, 1 other mounts skipped, in 31 s"
     );
     assert_eq!(
         FsGroupOutcome::Applied(progress).to_string(),
         progress.to_string()
     );
     let inodes = 1200;
-    let right = FsGroupOutcome::AllInodesMatch { inodes, elapsed };
+    let outcome = FsGroupOutcome::AllInodesMatch { inodes, elapsed };
     assert_eq!(
-        right.to_string(),
-        "all 1200 inodes are right already, in 31 s"
+        outcome.to_string(),
+        "all 1200 inodes already have the group and mode, in 31 s"
     );
 }
 
@@ -265,7 +269,7 @@ fn the_group_id_that_means_no_change_is_refused() {
     let root = tree();
     let fd = File::open(root.path()).expect("the root opens");
     let policy = FsGroupChangePolicy::Always;
-    let result = walked(&fd, u32::MAX, policy, &mut |_| ControlFlow::Continue(()));
+    let result = run_walk(&fd, u32::MAX, policy, &mut |_| ControlFlow::Continue(()));
     assert!(
         matches!(result, Err(FsGroupError::InvalidGroup { .. })),
         "{result:?}"

@@ -1,4 +1,4 @@
-//! The walk as a whole: what its workers know, and the root, which comes last.
+//! The walk as a whole: the state that its workers share, and the change of the root at the end.
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
@@ -12,43 +12,43 @@ use rustix::fs::{SeekFrom, fstat, fstatfs};
 use rustix::io::Errno;
 
 use super::change::{self, EntryAttributes};
-use super::directory::{Directory, Open};
+use super::directory::{Directory, OpenDirectory};
 use super::distinct_entries::{DistinctEntries, RepeatedListing};
 use super::entry::{self, EntryStat, FailedCall, ModeSetter};
 use super::error::FsGroupError;
-use super::pool::{Halt, WorkerPool};
+use super::pool::{HaltReason, WorkerPool};
 use super::progress::{EntryCounts, EntryOutcome};
 use crate::device::DeviceFacts;
-use crate::fstypes::{self, Inode, InodeSurvey};
+use crate::fstypes::{self, InodeAttributes, InodeCheck};
 
-/// So many of the entries that can't be changed are named in the log.
-const NAMED: u64 = 10;
+/// Maximum number of unchangeable entries that are named in the log.
+const MAX_LOGGED: u64 = 10;
 
-/// So many files of several names can be changed at once.
-const LINKED: usize = 64;
+/// Number of locks for files with several hard links.
+const LINKED_LOCKS: usize = 64;
 
-/// Asked before each entry of the caller's own whether to go on.
-pub(super) type Observe<'a> = &'a mut dyn FnMut(&EntryCounts) -> ControlFlow<()>;
+/// A callback that decides whether the walk continues, given the counts so far. It is called on the caller's thread.
+pub(super) type ContinueCheck<'a> = &'a mut dyn FnMut(&EntryCounts) -> ControlFlow<()>;
 
 pub(super) struct Walk {
     pub(super) group: u32,
-    pub(super) root: Open,
+    pub(super) root: OpenDirectory,
     pub(super) pool: WorkerPool,
-    /// The mount that is walked; others aren't entered.
+    /// Id of the mount that is walked. Other mounts aren't entered.
     mount: u64,
-    modes: ModeSetter,
-    /// Locks of files with several names, by inode.
-    linked: [Mutex<()>; LINKED],
-    /// Entries that stay as they are, as far as they were named.
-    named: AtomicU64,
-    /// Time at which the walk began, comparable with `EntryStat::born`.
+    mode_setter: ModeSetter,
+    /// Locks for files with several hard links. The inode number selects the lock.
+    linked_locks: [Mutex<()>; LINKED_LOCKS],
+    /// Number of unchangeable entries so far.
+    unchangeable: AtomicU64,
+    /// Time at which the walk began, comparable with `EntryStat::created`.
     start: (i64, u32),
-    /// EntryCounts the entries listed in this pass.
-    met: DistinctEntries,
-    /// The first directory that was moved away while this pass was below it.
-    left_behind: Mutex<Option<PathBuf>>,
-    /// This pass changed an entry older than the walk, or found a listed directory gone.
-    unsettled: AtomicBool,
+    /// Counter of the entries that were listed in this pass.
+    listed: DistinctEntries,
+    /// Path of the first directory that was moved away while this pass was below it.
+    moved_directory: Mutex<Option<PathBuf>>,
+    /// Whether this pass changed an entry that is older than the walk, or found a listed directory gone.
+    needs_another_pass: AtomicBool,
 }
 
 impl Walk {
@@ -58,196 +58,208 @@ impl Walk {
             path: PathBuf::new(),
             errno,
         };
-        let modes = ModeSetter::new()?;
-        // The caller's may be O_PATH, and listing moves a shared offset.
+        let mode_setter = ModeSetter::new()?;
+        // The caller's descriptor may be O_PATH. Otherwise listing would move its offset.
         let root = entry::open_directory(root, c".").map_err(|errno| failed(("openat2", errno)))?;
-        let look = entry::look(&root, c"").map_err(|errno| failed(("statx", errno)))?;
+        let stat = entry::stat(&root, c"").map_err(|errno| failed(("statx", errno)))?;
         Ok(Self {
             group,
-            root: Open {
-                directory: Arc::new(Directory::root(look.identity)),
+            root: OpenDirectory {
+                directory: Arc::new(Directory::root(stat.identity)),
                 descriptor: Arc::new(root),
             },
             pool: WorkerPool::default(),
-            mount: look.mount,
-            modes,
-            linked: [const { Mutex::new(()) }; LINKED],
-            named: AtomicU64::new(0),
+            mount: stat.mount,
+            mode_setter,
+            linked_locks: [const { Mutex::new(()) }; LINKED_LOCKS],
+            unchangeable: AtomicU64::new(0),
             start: now(),
-            met: DistinctEntries::default(),
-            left_behind: Mutex::default(),
-            unsettled: AtomicBool::new(false),
+            listed: DistinctEntries::default(),
+            moved_directory: Mutex::default(),
+            needs_another_pass: AtomicBool::new(false),
         })
     }
 
-    /// Whether the volume's root isn't writable.
+    /// Returns true if the volume's root is read-only.
     pub(super) fn is_read_only(&self) -> bool {
         entry::is_read_only(&self.root.descriptor)
     }
 
-    /// Resets the state of the previous pass.
+    /// Resets the state of the previous pass. All workers must have ended.
     pub(super) fn begin_pass(&mut self) -> Result<(), FsGroupError> {
         let rewound = rustix::fs::seek(&self.root.descriptor, SeekFrom::Start(0));
-        rewound.map_err(|errno| failed(&self.root.directory, None, ("lseek", errno)))?;
-        self.pool.begin_again();
-        self.met = DistinctEntries::default();
-        self.left_behind = Mutex::default();
-        self.unsettled = AtomicBool::new(false);
+        rewound.map_err(|errno| call_error(&self.root.directory, None, ("lseek", errno)))?;
+        self.pool.begin_pass();
+        self.listed = DistinctEntries::default();
+        self.moved_directory = Mutex::default();
+        self.needs_another_pass = AtomicBool::new(false);
         Ok(())
     }
 
-    /// EntryCounts entries that were listed in a directory. Fails if the same ones are listed over and over.
-    pub(super) fn list<'n>(
+    /// Counts entries that were listed in a directory. Fails if the same entries are listed over and over.
+    pub(super) fn count_listed<'n>(
         &self,
         directory: &Directory,
         names: impl Iterator<Item = &'n [u8]>,
     ) -> Result<(), FsGroupError> {
-        self.met
-            .list(directory.identity, names)
-            .map_err(|too_often| {
-                let RepeatedListing { listed, different } = too_often;
-                FsGroupError::RepeatedEntries { listed, different }
+        self.listed
+            .count_listed(directory.identity, names)
+            .map_err(|repeated| {
+                let RepeatedListing { listed, distinct } = repeated;
+                FsGroupError::RepeatedEntries { listed, distinct }
             })
     }
 
-    /// Records that a directory was moved away: only another pass finds its contents.
-    pub(super) fn leave_behind(&self, path: PathBuf) {
-        let left = self.left_behind.lock();
-        let mut left = left.unwrap_or_else(PoisonError::into_inner);
-        left.get_or_insert(path);
+    /// Records that a directory was moved away. Only another pass finds its contents.
+    pub(super) fn record_moved_directory(&self, path: PathBuf) {
+        let moved = self.moved_directory.lock();
+        let mut moved = moved.unwrap_or_else(PoisonError::into_inner);
+        moved.get_or_insert(path);
     }
 
-    /// Returns the first directory that was moved away during this pass.
-    pub(super) fn left_behind(&self) -> Option<PathBuf> {
-        let left = self.left_behind.lock();
-        left.unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the path of the first directory that was moved away during this pass.
+    pub(super) fn moved_directory(&self) -> Option<PathBuf> {
+        let moved = self.moved_directory.lock();
+        moved.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records that a listed directory was gone when its turn came: it was removed, or moved, perhaps to
-    /// a directory that this pass has visited.
-    pub(super) fn miss(&self) {
-        self.unsettled.store(true, Ordering::Relaxed);
+    /// Records that a listed directory couldn't be entered because it is gone. It was removed, or moved, perhaps to a
+    /// directory that this pass has already visited.
+    pub(super) fn record_missing_directory(&self) {
+        self.needs_another_pass.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this pass found a listed directory gone, or changed an entry older than the walk. Newer
-    /// entries are new files: their owner chose their mode.
-    pub(super) fn is_unsettled(&self) -> bool {
-        self.unsettled.load(Ordering::Relaxed)
+    /// Returns true if this pass found a listed directory gone, or changed an entry that is older than the walk. Newer
+    /// entries don't count: their owner chose their mode when creating them.
+    pub(super) fn needs_another_pass(&self) -> bool {
+        self.needs_another_pass.load(Ordering::Relaxed)
     }
 
-    /// How the root stands.
     pub(super) fn root_attributes(&self) -> Result<EntryAttributes, FsGroupError> {
-        Ok(self.look_at_root()?.attributes)
+        Ok(self.stat_root()?.attributes)
     }
 
-    /// How many inodes there are, where the file system knows each of them to be right. Who says meanwhile
-    /// that it isn't to go on says it again to the walk.
-    pub(super) fn all_right(&self, device: &DeviceFacts, observe: Observe<'_>) -> Option<u64> {
+    /// Reads the file system's inode tables. Returns the number of inodes in use if all of them already have the group
+    /// and the mode, and `None` if the walk is needed.
+    ///
+    /// Also returns `None` if `check_continue` ends the reading. The walk then calls it again, and stops too.
+    pub(super) fn count_matching_inodes(
+        &self,
+        device: &DeviceFacts,
+        check_continue: ContinueCheck<'_>,
+    ) -> Option<u64> {
         let root = self.root.descriptor.as_fd();
-        let goes_on = || observe(&EntryCounts::default()).is_continue();
-        all_right(root, device, self.group, goes_on)
+        let may_continue = || check_continue(&EntryCounts::default()).is_continue();
+        count_matching_inodes(root, device, self.group, may_continue)
     }
 
-    /// Ends the walk with the root, once its workers have ended, and returns the counts.
-    pub(super) fn end(&self, observe: Observe<'_>) -> Result<EntryCounts, FsGroupError> {
+    /// Ends the walk by changing the root, and returns the counts. All workers must have ended.
+    pub(super) fn end(
+        &self,
+        check_continue: ContinueCheck<'_>,
+    ) -> Result<EntryCounts, FsGroupError> {
         let below = self.pool.end();
-        let counts = below.and_then(|counts| self.finish(counts, observe));
+        let counts = below.and_then(|counts| self.change_root(counts, check_continue));
         counts.map_err(|(halt, counts)| match halt {
-            Halt::Stopped => FsGroupError::Stopped {
+            HaltReason::Stopped => FsGroupError::Stopped {
                 group: self.group,
                 counts,
             },
-            Halt::Failed(error) => error,
+            HaltReason::Failed(error) => error,
         })
     }
 
-    /// The root's turn.
-    fn finish(
+    fn change_root(
         &self,
         mut counts: EntryCounts,
-        observe: Observe<'_>,
-    ) -> Result<EntryCounts, (Halt, EntryCounts)> {
-        if observe(&counts).is_break() {
-            return Err((Halt::Stopped, counts));
+        check_continue: ContinueCheck<'_>,
+    ) -> Result<EntryCounts, (HaltReason, EntryCounts)> {
+        if check_continue(&counts).is_break() {
+            return Err((HaltReason::Stopped, counts));
         }
-        let touched = self.look_at_root().and_then(|look| {
-            let Open {
+        let outcome = self.stat_root().and_then(|stat| {
+            let OpenDirectory {
                 directory,
                 descriptor,
             } = &self.root;
-            self.touch(descriptor.as_fd(), &look, directory, None)
+            self.apply_group(descriptor.as_fd(), &stat, directory, None)
         });
-        counts.count(touched.map_err(|error| (error.into(), counts))?);
+        counts.count(outcome.map_err(|error| (error.into(), counts))?);
         Ok(counts)
     }
 
-    fn look_at_root(&self) -> Result<EntryStat, FsGroupError> {
-        let look = entry::look(&self.root.descriptor, c"");
-        look.map_err(|errno| failed(&self.root.directory, None, ("statx", errno)))
+    fn stat_root(&self) -> Result<EntryStat, FsGroupError> {
+        let stat = entry::stat(&self.root.descriptor, c"");
+        stat.map_err(|errno| call_error(&self.root.directory, None, ("statx", errno)))
     }
 
-    /// Whether an entry is of the volume, rather than of another mount on top of it.
-    pub(super) fn is_of_this_mount(&self, look: &EntryStat) -> bool {
-        look.mount == self.mount
+    /// Returns true if an entry is on the volume's mount, and not on another mount on top of it.
+    pub(super) fn is_on_this_mount(&self, stat: &EntryStat) -> bool {
+        stat.mount == self.mount
     }
 
-    /// Whether an entry is in another subvolume of a btrfs than the root: those have an `st_dev`
-    /// each, on one mount.
-    fn is_in_a_subvolume(&self, look: &EntryStat) -> bool {
-        let (root, entry) = (self.root.directory.identity, look.identity);
+    /// Returns true if an entry is in another subvolume of a btrfs than the root. All subvolumes are on one mount, but
+    /// each has its own `st_dev`.
+    fn is_in_another_subvolume(&self, stat: &EntryStat) -> bool {
+        let (root, entry) = (self.root.directory.identity, stat.identity);
         (root.0, root.1) != (entry.0, entry.1)
     }
 
-    /// Until it is dropped nobody else changes the file, which has several names. Between another's
-    /// chown and its chmod the file is without its setuid bit, and a mode that is made of that stays.
-    pub(super) fn alone_with(&self, file: &EntryStat) -> MutexGuard<'_, ()> {
+    /// Locks a file with several hard links, so that no other worker changes it at the same time.
+    ///
+    /// Between another worker's chown and chmod the file lacks its setuid bit. A worker that computes the mode then
+    /// would clear the bit for good.
+    pub(super) fn lock_linked_file(&self, file: &EntryStat) -> MutexGuard<'_, ()> {
         let (.., inode) = file.identity;
-        let place = usize::try_from(inode).unwrap_or_default() % LINKED;
-        let turn = self.linked[place].lock();
-        turn.unwrap_or_else(PoisonError::into_inner)
+        let index = usize::try_from(inode).unwrap_or_default() % LINKED_LOCKS;
+        let guard = self.linked_locks[index].lock();
+        guard.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what `entry` refers to, where that is needed: `directory`, or `name` in it.
-    pub(super) fn touch(
+    /// Changes the group and the mode of the file behind `entry` if needed. The file is `directory`, or `name` in it.
+    pub(super) fn apply_group(
         &self,
         entry: BorrowedFd<'_>,
-        look: &EntryStat,
+        stat: &EntryStat,
         directory: &Directory,
         name: Option<&CStr>,
     ) -> Result<EntryOutcome, FsGroupError> {
-        let touched = match self.modes.touch(entry, look, self.group) {
-            // A snapshot on a volume that can be written to, where kubelet logs and goes on. If all
-            // of the volume became read-only meanwhile, the root fails at last.
-            Err((_, Errno::ROFS)) if self.is_in_a_subvolume(look) => EntryOutcome::ReadOnly,
-            touched => touched.map_err(|failure| failed(directory, name, failure))?,
+        let outcome = match self.mode_setter.apply_group(entry, stat, self.group) {
+            // A read-only snapshot on a writable volume. kubelet logs it and continues. If the whole file system became
+            // read-only meanwhile, the change of the root fails.
+            Err((_, Errno::ROFS)) if self.is_in_another_subvolume(stat) => EntryOutcome::ReadOnly,
+            applied => applied.map_err(|failure| call_error(directory, name, failure))?,
         };
-        if touched == EntryOutcome::Changed && look.born.is_none_or(|born| born < self.start) {
-            self.unsettled.store(true, Ordering::Relaxed);
+        if outcome == EntryOutcome::Changed
+            && stat.created.is_none_or(|created| created < self.start)
+        {
+            self.needs_another_pass.store(true, Ordering::Relaxed);
         }
-        if matches!(touched, EntryOutcome::Immutable | EntryOutcome::ReadOnly) {
-            self.tell_what_stays(touched, directory, name);
+        if matches!(outcome, EntryOutcome::Immutable | EntryOutcome::ReadOnly) {
+            self.log_unchangeable(outcome, directory, name);
         }
-        Ok(touched)
+        Ok(outcome)
     }
 
-    /// The first few by name: an operator who wonders about the sum wants one to look at.
-    fn tell_what_stays(&self, touched: EntryOutcome, directory: &Directory, name: Option<&CStr>) {
-        if self.named.fetch_add(1, Ordering::Relaxed) < NAMED {
+    /// Logs an entry that can't be changed. Only the first few are logged, as examples for an operator who sees their
+    /// number in the result.
+    fn log_unchangeable(&self, outcome: EntryOutcome, directory: &Directory, name: Option<&CStr>) {
+        if self.unchangeable.fetch_add(1, Ordering::Relaxed) < MAX_LOGGED {
             let (path, group) = (directory.path(name), self.group);
-            tracing::warn!(?path, group, why = ?touched, "fsGroup: an entry stays as it is");
+            tracing::warn!(?path, group, why = ?outcome, "fsGroup: entry can't be changed and was left as it is");
         }
     }
 }
 
-/// Returns the current time, by the clock of file timestamps.
+/// Returns the current time by the clock of file timestamps, in seconds and nanoseconds.
 fn now() -> (i64, u32) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.unwrap_or_default();
     (since.as_secs().cast_signed(), since.subsec_nanos())
 }
 
-/// The error for a failed call on a directory, or on `name` in it.
-pub(super) fn failed(
+/// Returns the error for a failed call on a directory, or on `name` in it.
+pub(super) fn call_error(
     directory: &Directory,
     name: Option<&CStr>,
     (call, errno): FailedCall,
@@ -256,35 +268,35 @@ pub(super) fn failed(
     FsGroupError::Call { call, path, errno }
 }
 
-/// Returns how many inodes the file system has, where each is as it should be. `None` says nothing: one isn't, or
-/// can't be asked, or `goes_on` says no.
+/// Returns the number of inodes in use if all of them already have the group and the mode.
 ///
-/// `root` is any directory of the file system, open for reading, and `device` the one it is on.
-pub(super) fn all_right(
+/// `None` means that nothing is known: an inode doesn't match, the tables can't be read, or `may_continue` returned
+/// false. `root` is any directory of the file system, open for reading; `device` is the file system's device.
+fn count_matching_inodes(
     root: BorrowedFd<'_>,
     device: &DeviceFacts,
     group: u32,
-    mut goes_on: impl FnMut() -> bool,
+    mut may_continue: impl FnMut() -> bool,
 ) -> Option<u64> {
-    let (stat, whole) = (fstat(root).ok()?, fstatfs(root).ok()?);
-    // That what was looked at is the file system that it was to be.
-    let met_root = AtomicBool::new(false);
-    let is_right = |number: u64, inode: Inode| {
+    let (stat, statfs) = (fstat(root).ok()?, fstatfs(root).ok()?);
+    // If the tables have the root's inode, they are those of this file system.
+    let found_root = AtomicBool::new(false);
+    let matches = |number: u64, inode: InodeAttributes| {
         if number == stat.st_ino {
-            met_root.store(true, Ordering::Relaxed);
+            found_root.store(true, Ordering::Relaxed);
         }
         change::needed(&EntryAttributes::new(inode.mode, inode.group), group).is_none()
     };
-    if !goes_on() {
+    if !may_continue() {
         return None;
     }
-    let tables = fstypes::inode_tables(whole.f_type)?;
-    let inodes = (tables.all_right)(InodeSurvey {
+    let tables = fstypes::inode_tables(statfs.f_type)?;
+    let inodes = (tables.count_matching)(InodeCheck {
         root,
-        whole: &whole,
+        statfs: &statfs,
         device,
-        is_right: &is_right,
-        goes_on: &mut goes_on,
+        matches: &matches,
+        may_continue: &mut may_continue,
     });
-    inodes.filter(|_| met_root.into_inner())
+    inodes.filter(|_| found_root.into_inner())
 }

@@ -1,5 +1,5 @@
-//! One of those who walk: takes a directory, deals with what is in it, and leaves its subdirectories
-//! to whoever is free.
+//! A worker of a walk. It takes a directory from the queue, handles the entries in it, and puts the subdirectories into
+//! the queue for any worker.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,97 +8,100 @@ use std::thread::{Builder, Scope};
 
 use rustix::io::Errno;
 
-use super::batch::{Batch, Buffer, Names};
+use super::batch::{Batch, ListingBuffer, NameStack};
 use super::change;
-use super::directory::{Directory, Open};
+use super::directory::{Directory, OpenDirectory};
 use super::entry::{self, EntryStat, FailedCall};
 use super::error::FsGroupError;
-use super::pool::{Halt, NextTask};
+use super::pool::{HaltReason, NextTask};
 use super::progress::{EntryCounts, EntryOutcome};
-use super::queue::{Task, Waiting};
-use super::walk::{Observe, Walk, failed};
+use super::queue::{PendingSubdirectories, Task};
+use super::walk::{ContinueCheck, Walk, call_error};
 use crate::sys;
 
-/// So often an entry may turn out to be something else than at the last look.
-const TRIES: usize = 16;
+/// Maximum number of attempts to enter a directory that other processes keep replacing by something else.
+const MAX_ATTEMPTS: usize = 16;
 
 pub(super) struct Worker<'scope, 'env> {
     walk: &'env Walk,
     scope: &'scope Scope<'scope, 'env>,
-    /// The caller's own worker has it, and no helper.
-    observe: Option<Observe<'env>>,
-    buffer: Buffer,
+    /// `None` for helpers: the callback is called on the caller's thread only.
+    check_continue: Option<ContinueCheck<'env>>,
+    buffer: ListingBuffer,
     batch: Batch,
-    /// Those that the others haven't been told of.
+    /// Counts that this worker hasn't reported to the pool yet.
     counts: EntryCounts,
-    /// The counts that all workers had reported before.
-    told: EntryCounts,
-    /// The last entry wasn't right. Then the next one isn't either, as a rule, and is held before it
-    /// is looked at.
-    changing: bool,
+    /// Counts that all workers had reported when this worker took its task.
+    reported: EntryCounts,
+    /// Whether the last entry needed a change. Then the next one probably needs one too, and is opened without a first
+    /// look at its attributes.
+    expects_change: bool,
 }
 
-/// An entry that isn't a directory, or wasn't listed as one.
-enum Entry {
+/// The result of handling an entry that wasn't listed as a directory.
+enum Handled {
     Done,
-    Directory,
+    /// The entry is a directory, and must be entered.
+    IsDirectory,
 }
 
 impl<'scope, 'env> Worker<'scope, 'env> {
     pub(super) fn new(
         walk: &'env Walk,
         scope: &'scope Scope<'scope, 'env>,
-        observe: Option<Observe<'env>>,
+        check_continue: Option<ContinueCheck<'env>>,
     ) -> Self {
         Self {
             walk,
             scope,
-            observe,
-            buffer: Buffer::new(),
+            check_continue,
+            buffer: ListingBuffer::new(),
             batch: Batch::default(),
             counts: EntryCounts::default(),
-            told: EntryCounts::default(),
-            changing: false,
+            reported: EntryCounts::default(),
+            expects_change: false,
         }
     }
 
-    /// Until nobody has anything to do any more, or the walk is halted.
-    pub(super) fn work(mut self) {
-        if let Err(why) = self.tasks() {
-            self.walk.pool.halt(why, self.counts);
+    /// Handles tasks until there are none left or the walk is halted.
+    pub(super) fn run(mut self) {
+        if let Err(reason) = self.run_tasks() {
+            self.walk.pool.halt(reason, self.counts);
         }
     }
 
-    fn tasks(&mut self) -> Result<(), Halt> {
+    fn run_tasks(&mut self) -> Result<(), HaltReason> {
         let pool = &self.walk.pool;
         let mut had_task = false;
         loop {
-            let turn = pool.next(had_task, &mut self.counts, self.observe.is_none());
-            if self.observe.is_some() {
-                self.told = pool.counts();
+            let next = pool.next(had_task, &mut self.counts, self.check_continue.is_none());
+            if self.check_continue.is_some() {
+                self.reported = pool.counts();
             }
-            had_task = matches!(turn, NextTask::Task(_));
-            match turn {
+            had_task = matches!(next, NextTask::Task(_));
+            match next {
                 NextTask::Task(task) => {
-                    self.get_help(0);
-                    self.task(task)?;
+                    self.start_helper_if_useful(0);
+                    self.run_task(task)?;
                 }
-                NextTask::Wait => self.go_on()?,
+                NextTask::Wait => self.check_halted()?,
                 NextTask::End => return Ok(()),
             }
         }
     }
 
-    /// Starts a helper where there is work that nobody does.
-    fn get_help(&self, entries: usize) {
+    /// Starts a helper if there are queued tasks and no idle workers. `entries` is the number of entries that this
+    /// worker is about to handle.
+    fn start_helper_if_useful(&self, entries: usize) {
         let (walk, scope) = (self.walk, self.scope);
-        if !walk.pool.hires(entries as u64) {
+        if !walk.pool.should_start_helper(entries as u64) {
             return;
         }
         let helper = move || {
-            // Or the caller couldn't enter a sandbox when all is done.
+            // Otherwise the caller's thread would share its fs attributes with this one, and setns(2) into a sandbox's
+            // mount namespace would fail.
             if sys::unshare_fs().is_ok() {
-                Worker::new(walk, scope, None).work();
+                Worker::new(walk, scope, None).run();
             }
         };
         let name = "fsgroup".to_owned();
@@ -107,237 +110,254 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             .spawn_scoped(scope, helper)
             .is_err()
         {
-            walk.pool.hires_no_more();
+            walk.pool.stop_starting_helpers();
         }
     }
 
-    fn task(&mut self, task: Task) -> Result<(), Halt> {
+    fn run_task(&mut self, task: Task) -> Result<(), HaltReason> {
         match task {
-            Task::Part(directory, part) => self.part(&directory, &part),
-            Task::Read(directory) => self.read_run(directory),
-            Task::Descend(parent, name) => self.descend(&parent, name),
-            Task::OpenAgain(waiting) => Ok(self.open_again(waiting)?),
+            Task::HandleEntries(directory, entries) => self.handle_entries(&directory, &entries),
+            Task::ReadDirectory(directory) => self.read_large_directory(directory),
+            Task::Enter(parent, name) => self.enter(&parent, name),
+            Task::Reopen(pending) => Ok(self.reopen(pending)?),
         }
     }
 
-    /// Reopens a directory that was closed while the walk was below it. It must be the same one: in
-    /// another one the walk would change what it shouldn't. If it was moved, another pass is needed.
-    fn open_again(&self, waiting: Waiting) -> Result<(), FsGroupError> {
-        let directory = Arc::clone(&waiting.directory);
-        let opened = match directory.open_again(&self.walk.root.descriptor) {
+    /// Reopens a directory that was closed while the walk was below it.
+    ///
+    /// It must be the same directory, or the walk would change files outside the volume. If the directory was moved,
+    /// another pass is needed.
+    fn reopen(&self, pending: PendingSubdirectories) -> Result<(), FsGroupError> {
+        let directory = Arc::clone(&pending.directory);
+        let opened = match directory.reopen(&self.walk.root.descriptor) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
-                self.walk.leave_behind(directory.path(None));
+                self.walk.record_moved_directory(directory.path(None));
                 return Ok(());
             }
-            opened => opened.map_err(|errno| failed(&directory, None, ("openat2", errno)))?,
+            opened => opened.map_err(|errno| call_error(&directory, None, ("openat2", errno)))?,
         };
-        let look = entry::look(&opened, c"");
-        let look = look.map_err(|errno| failed(&directory, None, ("statx", errno)))?;
-        if look.identity != directory.identity || !self.walk.is_of_this_mount(&look) {
-            self.walk.leave_behind(directory.path(None));
+        let stat = entry::stat(&opened, c"");
+        let stat = stat.map_err(|errno| call_error(&directory, None, ("statx", errno)))?;
+        if stat.identity != directory.identity || !self.walk.is_on_this_mount(&stat) {
+            self.walk.record_moved_directory(directory.path(None));
             return Ok(());
         }
-        self.walk.pool.push(waiting.opened(opened));
+        self.walk.pool.push(pending.reopened(opened));
         Ok(())
     }
 
     /// Enters `name` in `parent`, if it still is a directory.
-    fn descend(&mut self, parent: &Open, name: CString) -> Result<(), Halt> {
-        for _ in 0..TRIES {
+    fn enter(&mut self, parent: &OpenDirectory, name: CString) -> Result<(), HaltReason> {
+        for _ in 0..MAX_ATTEMPTS {
             match entry::open_directory(&parent.descriptor, &name) {
-                Ok(directory) => return self.enter(parent, name, directory),
+                Ok(directory) => return self.list_entered(parent, name, directory),
                 Err(Errno::NOENT) => {
-                    // Unlike a file, which is nothing but itself: see `super::walked`.
-                    self.walk.miss();
+                    // A missing directory hides other entries, unlike a missing file: see `super::walk_tree`.
+                    self.walk.record_missing_directory();
                     return Ok(());
                 }
                 Err(Errno::XDEV) => {
                     self.counts.other_mounts += 1;
                     return Ok(());
                 }
-                // Not a directory any more (a symbolic link is ELOOP).
-                Err(Errno::NOTDIR | Errno::LOOP) => match self.entry(parent, &name)? {
-                    Entry::Done => return Ok(()),
-                    Entry::Directory => {}
+                // It isn't a directory any more. (The error for a symbolic link is ELOOP.)
+                Err(Errno::NOTDIR | Errno::LOOP) => match self.handle_entry(parent, &name)? {
+                    Handled::Done => return Ok(()),
+                    Handled::IsDirectory => {}
                 },
-                Err(errno) => return Err(on(parent, &name, ("openat2", errno))),
+                Err(errno) => return Err(halt_error(parent, &name, ("openat2", errno))),
             }
         }
-        self.walk.leave_behind(parent.directory.path(Some(&name)));
+        self.walk
+            .record_moved_directory(parent.directory.path(Some(&name)));
         Ok(())
     }
 
-    fn enter(&mut self, parent: &Open, name: CString, entered: OwnedFd) -> Result<(), Halt> {
-        let look = entry::look(&entered, c"");
-        let look = look.map_err(|errno| on(parent, &name, ("statx", errno)))?;
-        self.list(&Open {
-            directory: Arc::new(Directory::below(&parent.directory, name, look.identity)),
+    fn list_entered(
+        &mut self,
+        parent: &OpenDirectory,
+        name: CString,
+        entered: OwnedFd,
+    ) -> Result<(), HaltReason> {
+        let stat = entry::stat(&entered, c"");
+        let stat = stat.map_err(|errno| halt_error(parent, &name, ("statx", errno)))?;
+        self.list(&OpenDirectory {
+            directory: Arc::new(Directory::below(&parent.directory, name, stat.identity)),
             descriptor: Arc::new(entered),
         })
     }
 
-    /// Goes through a directory, or through the beginning of a large one: the rest is left to
-    /// whoever is free.
-    fn list(&mut self, open: &Open) -> Result<(), Halt> {
+    /// Lists a directory and handles its entries. Of a large directory, handles only the first entries, and leaves the
+    /// rest to the queue.
+    fn list(&mut self, open: &OpenDirectory) -> Result<(), HaltReason> {
         let mut batch = std::mem::take(&mut self.batch);
         let result = self.list_into(open, &mut batch);
         self.batch = batch;
         result
     }
 
-    fn list_into(&mut self, open: &Open, batch: &mut Batch) -> Result<(), Halt> {
+    fn list_into(&mut self, open: &OpenDirectory, batch: &mut Batch) -> Result<(), HaltReason> {
         loop {
             batch.clear();
             if !self.read(open, batch)? {
-                return self.finish(open);
+                return self.change_directory(open);
             }
             batch.sort();
-            let large = batch.is_large();
-            if large {
-                self.walk.pool.push_listing(open.clone());
-                self.get_help(batch.len());
+            let is_large = batch.is_large();
+            if is_large {
+                self.walk.pool.push_directory(open.clone());
+                self.start_helper_if_useful(batch.len());
             }
-            self.leave(open, batch.directories());
-            self.part(open, batch)?;
-            if large {
+            self.push_subdirectories(open, batch.directories());
+            self.handle_entries(open, batch)?;
+            if is_large {
                 return Ok(());
             }
         }
     }
 
-    /// Reads on in a large directory, as much as may be in memory at once.
-    fn read_run(&mut self, open: Open) -> Result<(), Halt> {
-        let mut run = Batch::default();
-        let mut more = true;
-        while more && !run.is_full() {
-            self.go_on()?;
-            more = self.read(&open, &mut run)?;
+    /// Reads more of a large directory, as much as may be in memory at once.
+    fn read_large_directory(&mut self, open: OpenDirectory) -> Result<(), HaltReason> {
+        let mut batch = Batch::default();
+        let mut has_more = true;
+        while has_more && !batch.is_full() {
+            self.check_halted()?;
+            has_more = self.read(&open, &mut batch)?;
         }
-        run.sort();
-        self.leave(&open, run.directories());
-        if more {
-            self.walk.pool.push_listing(open.clone());
+        batch.sort();
+        self.push_subdirectories(&open, batch.directories());
+        if has_more {
+            self.walk.pool.push_directory(open.clone());
         } else {
-            self.finish(&open)?;
+            self.change_directory(&open)?;
         }
-        self.walk.pool.push_run(open, run);
+        self.walk.pool.push_entries(open, batch);
         Ok(())
     }
 
-    fn read(&mut self, open: &Open, batch: &mut Batch) -> Result<bool, FsGroupError> {
+    /// Adds the next entries of a directory to a batch. Returns false at the end of the directory.
+    fn read(&mut self, open: &OpenDirectory, batch: &mut Batch) -> Result<bool, FsGroupError> {
         let before = batch.names_size();
         let read = batch.read(open.descriptor.as_fd(), &mut self.buffer);
-        let more = read.map_err(|errno| failed(&open.directory, None, ("getdents64", errno)))?;
-        self.walk.list(&open.directory, batch.names_from(before))?;
-        Ok(more)
+        let has_more =
+            read.map_err(|errno| call_error(&open.directory, None, ("getdents64", errno)))?;
+        self.walk
+            .count_listed(&open.directory, batch.names_from(before))?;
+        Ok(has_more)
     }
 
-    /// Everything but the directories.
-    fn part(&mut self, open: &Open, batch: &Batch) -> Result<(), Halt> {
-        // Where the listing didn't tell.
+    /// Handles the entries of a batch that weren't listed as directories.
+    fn handle_entries(&mut self, open: &OpenDirectory, batch: &Batch) -> Result<(), HaltReason> {
+        // Directories on a file system that doesn't report types in listings.
         let mut directories = Vec::new();
         for name in batch.others() {
-            if matches!(self.entry(open, name)?, Entry::Directory) {
+            if matches!(self.handle_entry(open, name)?, Handled::IsDirectory) {
                 directories.push(name);
             }
         }
-        self.leave(open, Names::first_to_last(directories.into_iter()));
+        self.push_subdirectories(open, NameStack::first_to_last(directories.into_iter()));
         Ok(())
     }
 
-    fn leave(&self, parent: &Open, directories: Names) {
-        if let Some(waiting) = Waiting::new(parent, directories) {
-            self.walk.pool.push(waiting);
+    fn push_subdirectories(&self, parent: &OpenDirectory, names: NameStack) {
+        if let Some(pending) = PendingSubdirectories::new(parent, names) {
+            self.walk.pool.push(pending);
         }
     }
 
-    /// Deals with `name` in a directory, unless it is a directory.
-    fn entry(&mut self, parent: &Open, name: &CStr) -> Result<Entry, Halt> {
-        self.go_on()?;
-        if !self.changing {
-            let looked = match entry::look(&parent.descriptor, name) {
-                Err(Errno::NOENT) => return Ok(Entry::Done),
-                looked => looked.map_err(|errno| on(parent, name, ("statx", errno)))?,
+    /// Changes `name` in a directory if needed, unless it is a directory.
+    fn handle_entry(&mut self, parent: &OpenDirectory, name: &CStr) -> Result<Handled, HaltReason> {
+        self.check_halted()?;
+        if !self.expects_change {
+            let stat = match entry::stat(&parent.descriptor, name) {
+                Err(Errno::NOENT) => return Ok(Handled::Done),
+                stat => stat.map_err(|errno| halt_error(parent, name, ("statx", errno)))?,
             };
-            if let Some(entry) = self.settled(&looked) {
-                return Ok(entry);
+            if let Some(handled) = self.handle_unchanged(&stat) {
+                return Ok(handled);
             }
         }
         self.change_entry(parent, name)
     }
 
-    /// Settles an entry by its attributes alone: one of another mount, a directory, or one that needs no change.
-    fn settled(&mut self, look: &EntryStat) -> Option<Entry> {
-        if !self.walk.is_of_this_mount(look) {
+    /// Handles an entry that isn't changed here: an entry on another mount, a directory, or an entry that needs no
+    /// change. Returns `None` for any other entry.
+    fn handle_unchanged(&mut self, stat: &EntryStat) -> Option<Handled> {
+        if !self.walk.is_on_this_mount(stat) {
             self.counts.other_mounts += 1;
-            return Some(Entry::Done);
+            return Some(Handled::Done);
         }
-        if look.attributes.is_directory() {
-            return Some(Entry::Directory);
+        if stat.attributes.is_directory() {
+            return Some(Handled::IsDirectory);
         }
-        self.changing = change::needed(&look.attributes, self.walk.group).is_some();
-        if self.changing {
+        self.expects_change = change::needed(&stat.attributes, self.walk.group).is_some();
+        if self.expects_change {
             return None;
         }
-        self.counts.count(EntryOutcome::Right);
-        Some(Entry::Done)
+        self.counts.count(EntryOutcome::Matches);
+        Some(Handled::Done)
     }
 
-    fn change_entry(&mut self, parent: &Open, name: &CStr) -> Result<Entry, Halt> {
+    fn change_entry(&mut self, parent: &OpenDirectory, name: &CStr) -> Result<Handled, HaltReason> {
         let handle = match entry::open_handle(&parent.descriptor, name) {
-            Err(Errno::NOENT) => return Ok(Entry::Done),
+            Err(Errno::NOENT) => return Ok(Handled::Done),
             Err(Errno::XDEV) => {
                 self.counts.other_mounts += 1;
-                return Ok(Entry::Done);
+                return Ok(Handled::Done);
             }
-            opened => opened.map_err(|errno| on(parent, name, ("openat2", errno)))?,
+            opened => opened.map_err(|errno| halt_error(parent, name, ("openat2", errno)))?,
         };
-        // Of what is held, whatever the name meant before or means by now.
-        let look = || {
-            let look = entry::look(&handle, c"");
-            look.map_err(|errno| on(parent, name, ("statx", errno)))
+        // The attributes of the open file. Meanwhile the name may lead to another file.
+        let read_stat = || {
+            let stat = entry::stat(&handle, c"");
+            stat.map_err(|errno| halt_error(parent, name, ("statx", errno)))
         };
-        let mut looked = look()?;
-        let _alone;
-        if looked.linked && !looked.attributes.is_directory() {
-            _alone = self.walk.alone_with(&looked);
-            looked = look()?;
+        let mut stat = read_stat()?;
+        let _guard;
+        if stat.has_other_links && !stat.attributes.is_directory() {
+            _guard = self.walk.lock_linked_file(&stat);
+            stat = read_stat()?;
         }
-        if let Some(entry) = self.settled(&looked) {
-            return Ok(entry);
+        if let Some(handled) = self.handle_unchanged(&stat) {
+            return Ok(handled);
         }
         let directory = &parent.directory;
-        let touched = self
+        let outcome = self
             .walk
-            .touch(handle.as_fd(), &looked, directory, Some(name));
-        self.counts.count(touched?);
-        Ok(Entry::Done)
+            .apply_group(handle.as_fd(), &stat, directory, Some(name));
+        self.counts.count(outcome?);
+        Ok(Handled::Done)
     }
 
-    /// A directory's own turn, except for the root's: that comes when all else is done.
-    fn finish(&mut self, open: &Open) -> Result<(), Halt> {
+    /// Changes a directory itself after all its entries have been listed. The root is changed at the end of the walk.
+    fn change_directory(&mut self, open: &OpenDirectory) -> Result<(), HaltReason> {
         if open.directory.is_root() {
             return Ok(());
         }
-        self.go_on()?;
-        let look = entry::look(&open.descriptor, c"");
-        let look = look.map_err(|errno| failed(&open.directory, None, ("statx", errno)))?;
+        self.check_halted()?;
+        let stat = entry::stat(&open.descriptor, c"");
+        let stat = stat.map_err(|errno| call_error(&open.directory, None, ("statx", errno)))?;
         let (entry, directory) = (open.descriptor.as_fd(), &open.directory);
         self.counts
-            .count(self.walk.touch(entry, &look, directory, None)?);
+            .count(self.walk.apply_group(entry, &stat, directory, None)?);
         Ok(())
     }
 
-    fn go_on(&mut self) -> Result<(), Halt> {
+    /// Fails if the walk was halted, or if the caller ends it.
+    fn check_halted(&mut self) -> Result<(), HaltReason> {
         let stop = self.walk.pool.is_halted()
-            || match &mut self.observe {
-                Some(observe) => observe(&(self.told + self.counts)).is_break(),
+            || match &mut self.check_continue {
+                Some(check_continue) => check_continue(&(self.reported + self.counts)).is_break(),
                 None => false,
             };
-        if stop { Err(Halt::Stopped) } else { Ok(()) }
+        if stop {
+            Err(HaltReason::Stopped)
+        } else {
+            Ok(())
+        }
     }
 }
 
-fn on(parent: &Open, name: &CStr, failure: FailedCall) -> Halt {
-    failed(&parent.directory, Some(name), failure).into()
+fn halt_error(parent: &OpenDirectory, name: &CStr, failure: FailedCall) -> HaltReason {
+    call_error(&parent.directory, Some(name), failure).into()
 }

@@ -164,26 +164,26 @@ pub(crate) struct InodeTables {
     /// `statfs.f_type` (linux/magic.h); ext2, ext3 and ext4 have one.
     pub(crate) magic: FsWord,
     /// Returns the number of inodes if all of them are right; `None` if one isn't, or if that can't be found out.
-    pub(crate) all_right: fn(InodeSurvey<'_>) -> Option<u64>,
+    pub(crate) count_matching: fn(InodeCheck<'_>) -> Option<u64>,
 }
 
 /// A mounted file system whose inodes are all to be checked.
-pub(crate) struct InodeSurvey<'a> {
+pub(crate) struct InodeCheck<'a> {
     /// Any directory of the file system, open for reading.
     pub(crate) root: BorrowedFd<'a>,
     /// The file system's own numbers, from fstatfs(2).
-    pub(crate) whole: &'a StatFs,
+    pub(crate) statfs: &'a StatFs,
     /// The device that the file system is on.
     pub(crate) device: &'a DeviceFacts,
     /// Whether the inode of a number is as it should be.
-    pub(crate) is_right: &'a (dyn Fn(u64, Inode) -> bool + Sync),
+    pub(crate) matches: &'a (dyn Fn(u64, InodeAttributes) -> bool + Sync),
     /// Whether to go on; asked now and then.
-    pub(crate) goes_on: &'a mut dyn FnMut() -> bool,
+    pub(crate) may_continue: &'a mut dyn FnMut() -> bool,
 }
 
 /// An inode's owner and mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Inode {
+pub(crate) struct InodeAttributes {
     /// Type and permissions, as in `st_mode`.
     pub(crate) mode: u32,
     /// The group's id, as in `st_gid`.

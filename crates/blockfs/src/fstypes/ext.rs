@@ -47,7 +47,7 @@ pub(super) static EXT4: FileSystemType = FileSystemType {
     },
     inode_tables: Some(InodeTables {
         magic: 0xef53,
-        all_right: inodes::all_right,
+        count_matching: inodes::count_matching,
     }),
     format: Some(format("mkfs.ext4")),
     id_mapping_since: Some((5, 12)),

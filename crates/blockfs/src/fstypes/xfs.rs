@@ -40,7 +40,7 @@ pub(super) static XFS: FileSystemType = FileSystemType {
     }),
     inode_tables: Some(InodeTables {
         magic: 0x5846_5342,
-        all_right: inodes::all_right,
+        count_matching: inodes::count_matching,
     }),
     format: Some(Format {
         mkfs: "mkfs.xfs",

@@ -92,11 +92,11 @@ fn ends_with_a_sentence(image: &Image, script: &str, most: u64) -> u64 {
     })
     .expect("it is mounted");
     let error = try_apply(&volume, GROUP).expect_err("it is stopped");
-    let FsGroupError::RepeatedEntries { listed, different } = error else {
+    let FsGroupError::RepeatedEntries { listed, distinct } = error else {
         panic!("{error}");
     };
-    assert!(listed < most, "{listed} {different}");
-    different
+    assert!(listed < most, "{listed} {distinct}");
+    distinct
 }
 
 /// A device's maker can give each directory two names: thirty levels are a thousand million of them.
@@ -108,8 +108,8 @@ fn directories_of_two_names_each_end_with_a_sentence() {
         format!("mkdir {parent}/d\nlink {parent}/d {parent}/e\n")
     });
     let script = script.collect::<Vec<_>>().concat();
-    let different = ends_with_a_sentence(&Image::ext4(&[]), &script, 100_000);
-    assert!(different <= 2 * LEVELS as u64 + 8, "{different}");
+    let distinct = ends_with_a_sentence(&Image::ext4(&[]), &script, 100_000);
+    assert!(distinct <= 2 * LEVELS as u64 + 8, "{distinct}");
 }
 
 /// Few directories and many files: one directory with all of them has eighty names.

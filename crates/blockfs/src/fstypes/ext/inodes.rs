@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::layout::{self, Bitmap, Group, InodeLayout, SUPERBLOCK, SUPERBLOCK_AT};
 use crate::device::read_at;
-use crate::fstypes::descriptor::{Inode, InodeSurvey};
+use crate::fstypes::descriptor::{InodeAttributes, InodeCheck};
 
 /// Number of bytes of a table that are read at once.
 const PIECE: usize = 256 << 10;
@@ -19,33 +19,33 @@ const BITMAPS: u64 = 256;
 const INODES_A_BITMAP: u64 = 16;
 
 /// Returns how many inodes there are, if all of them are right.
-pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
-    let InodeSurvey {
+pub(super) fn count_matching(survey: InodeCheck<'_>) -> Option<u64> {
+    let InodeCheck {
         root,
-        whole,
+        statfs,
         device,
-        is_right,
-        goes_on,
+        matches,
+        may_continue,
     } = survey;
     let tables = Tables::new(device.opened().ok()?);
     let mut tables = tables.filter(|tables| is_of(root, tables.device))?;
     let layout = &tables.layout;
     // Tables that lie on each other, or on a device's holes, would be long to read.
     let has_room = layout.table_bytes() <= device.size().ok()?;
-    if !has_room || layout.inodes() != whole.f_files {
+    if !has_room || layout.inodes() != statfs.f_files {
         return None;
     }
-    let used = whole.f_files.checked_sub(whole.f_ffree)?;
+    let used = statfs.f_files.checked_sub(statfs.f_ffree)?;
     let mut inodes = 0;
     let mut visit = |number, inode| {
         inodes += 1;
-        is_right(number, inode)
+        matches(number, inode)
     };
     tables.all(
         used,
         &mut Reader {
             visit: &mut visit,
-            goes_on,
+            may_continue,
         },
     )?;
     Some(inodes)
@@ -61,9 +61,9 @@ fn is_of(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
 /// The functions that are called while tables are read.
 struct Reader<'a> {
     /// Called with each inode and its number, until it returns false.
-    visit: &'a mut dyn FnMut(u64, Inode) -> bool,
+    visit: &'a mut dyn FnMut(u64, InodeAttributes) -> bool,
     /// Called before each read; the reading ends when it returns false.
-    goes_on: &'a mut dyn FnMut() -> bool,
+    may_continue: &'a mut dyn FnMut() -> bool,
 }
 
 struct Tables<'d> {
@@ -91,7 +91,7 @@ impl<'d> Tables<'d> {
         let mut bitmap = Bitmap::new(&self.layout);
         let (mut left, mut bitmaps) = (used, BITMAPS + used / INODES_A_BITMAP);
         for index in 0..self.layout.groups {
-            (reader.goes_on)().then_some(())?;
+            (reader.may_continue)().then_some(())?;
             let (block, at) = self.layout.descriptor(index);
             if at == 0 {
                 read(self.device, &mut descriptors, block)?;
@@ -116,7 +116,7 @@ impl<'d> Tables<'d> {
         let size = self.layout.inode_size;
         let mut from = 0;
         while let Some(run) = bitmap.run(from, PIECE / size) {
-            (reader.goes_on)().then_some(())?;
+            (reader.may_continue)().then_some(())?;
             let piece = &mut self.piece[..run.len() * size];
             read(self.device, piece, self.layout.inode_at(group, run.start)?)?;
             for (place, inode) in run.clone().zip(piece.chunks_exact(size)) {
@@ -177,7 +177,7 @@ mod tests {
             used,
             &mut Reader {
                 visit,
-                goes_on: &mut || true,
+                may_continue: &mut || true,
             },
         )?;
         Some(inodes)
@@ -222,12 +222,18 @@ mod tests {
                 visited += 1;
                 visited <= visits
             };
-            let goes_on = &mut || {
+            let may_continue = &mut || {
                 asked += 1;
                 asked <= asks
             };
             assert_eq!(
-                tables.all(USED, &mut Reader { visit, goes_on }),
+                tables.all(
+                    USED,
+                    &mut Reader {
+                        visit,
+                        may_continue
+                    }
+                ),
                 None,
                 "{visits}, {asks}"
             );
@@ -255,14 +261,20 @@ mod tests {
         }
         for (used, groups) in [(0, 257), (1600, 357), (100_000, 4096)] {
             let mut asked = 0;
-            let goes_on = &mut || {
+            let may_continue = &mut || {
                 asked += 1;
                 true
             };
             let opened = opened(&image);
             let mut tables = Tables::new(&opened).expect("it is understood");
             let visit = &mut |_, _| true;
-            let all = tables.all(used, &mut Reader { visit, goes_on });
+            let all = tables.all(
+                used,
+                &mut Reader {
+                    visit,
+                    may_continue,
+                },
+            );
             assert_eq!((all, asked), (None, groups), "{used}");
         }
     }

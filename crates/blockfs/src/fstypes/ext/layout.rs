@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::fstypes::descriptor::Inode;
+use crate::fstypes::descriptor::InodeAttributes;
 
 pub(super) const SUPERBLOCK_AT: u64 = 1024;
 pub(super) const SUPERBLOCK: usize = 1024;
@@ -224,8 +224,8 @@ impl Bitmap {
 }
 
 /// Reads an inode of a table.
-pub(super) fn inode(bytes: &[u8]) -> Inode {
-    Inode {
+pub(super) fn inode(bytes: &[u8]) -> InodeAttributes {
+    InodeAttributes {
         mode: u32::from(u16_at(bytes, 0)),
         group: u32::from(u16_at(bytes, 0x7a)) << 16 | u32::from(u16_at(bytes, 0x18)),
     }
@@ -403,6 +403,6 @@ mod tests {
         bytes[..2].copy_from_slice(&0o100_664_u16.to_le_bytes());
         (bytes[0x18], bytes[0x7a]) = (7, 1);
         let (mode, group) = (0o100_664, 65536 + 7);
-        assert_eq!(inode(&bytes), Inode { mode, group });
+        assert_eq!(inode(&bytes), InodeAttributes { mode, group });
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use crate::fstypes::descriptor::{self, InodeSurvey};
+use crate::fstypes::descriptor::{self, InodeCheck};
 use crate::kernel;
 use crate::sys::bulkstat::{Inode, Inodes};
 use crate::sys::{self, growth};
@@ -15,7 +15,7 @@ use crate::sys::{self, growth};
 /// Threads for each processor: they wait for the disk, and for each other in the kernel.
 const PER_PROCESSOR: usize = 2;
 const MOST: usize = 8;
-/// Interval between two calls of `goes_on`.
+/// Interval between two calls of `may_continue`.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The first Linux where the call changes nothing. Before it the call freed an inode that an earlier mount left
@@ -24,14 +24,14 @@ const TICK: Duration = Duration::from_millis(100);
 const SAFE: kernel::KernelVersion = (6, 6);
 
 /// Whether the inode of a number is as it should be.
-type IsRight<'a> = &'a (dyn Fn(u64, descriptor::Inode) -> bool + Sync);
+type IsRight<'a> = &'a (dyn Fn(u64, descriptor::InodeAttributes) -> bool + Sync);
 
 /// Returns how many inodes there are, if all of them are right.
-pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
-    let InodeSurvey {
+pub(super) fn count_matching(survey: InodeCheck<'_>) -> Option<u64> {
+    let InodeCheck {
         root,
-        is_right,
-        goes_on,
+        matches,
+        may_continue,
         ..
     } = survey;
     if kernel::version() < SAFE {
@@ -54,7 +54,7 @@ pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
             let (survey, at_work) = (&survey, at_work.clone());
             let asker = move || {
                 let _at_work = at_work;
-                survey.ask(is_right);
+                survey.ask(matches);
             };
             let name = "fsgroup".to_owned();
             let started = Builder::new().name(name).spawn_scoped(scope, asker);
@@ -62,7 +62,7 @@ pub(super) fn all_right(survey: InodeSurvey<'_>) -> Option<u64> {
         }
         drop(at_work);
         while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-            survey.give_up_if(!goes_on());
+            survey.give_up_if(!may_continue());
         }
     });
     let known = !survey.failed.into_inner();
@@ -82,7 +82,7 @@ struct Groups<'a> {
 
 impl Groups<'_> {
     /// Asks for one group after the other, as long as there are any and all inodes are right.
-    fn ask(&self, is_right: IsRight<'_>) {
+    fn ask(&self, matches: IsRight<'_>) {
         // Otherwise the caller couldn't enter a sandbox afterwards.
         self.give_up_if(sys::unshare_fs().is_err());
         while !self.failed.load(Ordering::Relaxed) {
@@ -90,11 +90,11 @@ impl Groups<'_> {
             if group >= self.count {
                 break;
             }
-            self.give_up_if(!self.group(group, is_right));
+            self.give_up_if(!self.group(group, matches));
         }
     }
 
-    fn group(&self, group: u32, is_right: IsRight<'_>) -> bool {
+    fn group(&self, group: u32, matches: IsRight<'_>) -> bool {
         let mut inodes = Inodes::new(group);
         while !self.failed.load(Ordering::Relaxed) {
             let Ok(some) = inodes.next(self.root) else {
@@ -104,14 +104,14 @@ impl Groups<'_> {
                 return true;
             }
             self.inodes.fetch_add(some.len() as u64, Ordering::Relaxed);
-            let is_right = |inode: &Inode| {
-                let found = descriptor::Inode {
+            let matches = |inode: &Inode| {
+                let found = descriptor::InodeAttributes {
                     mode: u32::from(inode.mode),
                     group: inode.group,
                 };
-                is_right(inode.number, found)
+                matches(inode.number, found)
             };
-            if !some.iter().all(is_right) {
+            if !some.iter().all(matches) {
                 return false;
             }
         }
