@@ -125,7 +125,7 @@ on_each_delegate! {
         let blank = |node: &Node| LoopDevice::new(node.dir(), 32);
         on_a_late_volume(delegate, blank, |node, pod, target, device| {
             let app = pod.with("one", target);
-            assert_refused(node, pod, &app, &["no file system", "never by runcrust"]);
+            assert_refused(node, pod, &app, &["no file system", "runcrust never does"]);
             runcrust_tests::volume::mkfs("ext4", device.path(), &[]);
         });
     }

@@ -38,7 +38,7 @@ on_each_delegate! {
     fn a_device_without_a_file_system(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = LoopDevice::new(node.dir(), 32);
-        let names = ["fsconfig(", "EINVAL", "no file system", "never by runcrust", "CSI driver", "lsblk"];
+        let names = ["fsconfig(", "EINVAL", "no file system", "runcrust never does", "CSI driver", "lsblk"];
         let _ = refused(&node, &device, &[], &names);
     }
 

@@ -1,5 +1,5 @@
-//! Translates an error of the mount API into its cause. The manual pages say little: found by trying.
-//! Pure.
+//! Finds the cause of an error of the mount API. The manual pages say little about these errors; the meanings were found
+//! by experiment. Pure.
 
 mod hint;
 
@@ -11,152 +11,151 @@ use crate::fstypes;
 use crate::options::FsOption;
 use crate::signature::{Restriction, Signature};
 
-/// The cause of a failed mount. It displays as a clause; [`MountErrorCause::hint`] returns the next step.
+/// The cause of a failed mount. It is displayed as a clause; [`MountErrorCause::hint`] returns the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountErrorCause {
-    /// ENODEV of fsopen.
+    /// ENODEV of fsopen(2): the kernel doesn't have the file system, and no module of that name could be loaded.
     #[error("this kernel doesn't know the file system {fstype}")]
     UnknownFileSystem {
-        /// The type asked for.
+        /// The type that was asked for.
         fstype: String,
     },
-    /// An option the file system doesn't have, or a value that it doesn't take.
+    /// The file system doesn't have an option, or rejects its value.
     #[error("{fstype} refuses the option")]
     BadOption {
-        /// The type asked for.
+        /// The type that was asked for.
         fstype: String,
-        /// The option's name.
+        /// The option's name, without its value.
         option: String,
     },
-    /// EINVAL, and the device is empty at all places where a file system has its first blocks or a
-    /// backup of its superblock. What lies between wasn't read, so that no hint, of whatever cause, may
-    /// suggest mkfs(8).
-    #[error("the device holds no file system: there are only zeroes wherever one is looked for")]
+    /// EINVAL, and the device has only zeroes where file systems have their first blocks or a backup of the superblock.
+    /// The rest of the device wasn't read. So no hint for any cause may suggest mkfs(8).
+    #[error(
+        "the device holds no file system: there are only zeroes in the places that are checked for one"
+    )]
     NoFileSystem {
-        /// The type asked for.
+        /// The type that was asked for.
         fstype: String,
     },
-    /// EINVAL, and the device holds something that isn't the file system asked for.
+    /// EINVAL, and the device holds something that isn't the file system that was asked for.
     #[error("the device holds {}, not {fstype}", found.name)]
-    SomethingElse {
-        /// The type asked for.
+    OtherContents {
+        /// The type that was asked for.
         fstype: String,
-        /// The entry of the signature table.
+        /// The row of the signature table that matched.
         found: &'static KnownFormat,
     },
-    /// EINVAL, and there is no signature, but data.
-    #[error(
-        "the device holds no file system that is known here, and it isn't empty: byte {at} isn't 0"
-    )]
+    /// EINVAL, and the device holds data without a known signature.
+    #[error("the device holds no known file system, and isn't empty: byte {at} isn't 0")]
     UnknownData {
-        /// Offset of the first byte found, in bytes.
+        /// Offset of the first byte found that isn't 0, in bytes.
         at: u64,
     },
-    /// EINVAL, and there is another.
+    /// EINVAL, and the device holds another file system.
     #[error("the device holds {found}, not {fstype}")]
     OtherFileSystem {
-        /// The type asked for.
+        /// The type that was asked for.
         fstype: String,
-        /// What was found.
+        /// The type that was found.
         found: &'static str,
     },
-    /// EINVAL, and the right one is there: options that exclude each other, btrfs' bad options
-    /// before Linux 6.8, features that the kernel doesn't know.
+    /// EINVAL, and the device holds the file system that was asked for. Possible reasons are options that exclude each
+    /// other, bad options of a btrfs before Linux 6.8, and features that the kernel doesn't know.
     #[error("the kernel refuses the device's {fstype}{}", with_options(options))]
-    Unacceptable {
-        /// The type asked for.
+    Rejected {
+        /// The type that was asked for.
         fstype: String,
-        /// All options that the file system got.
+        /// All options that the file system was given, with their values.
         options: Vec<String>,
     },
-    /// EINVAL or EIO, and the file system ends behind the device.
-    #[error("the device has {room} bytes, and the file system on it needs {size}")]
+    /// EINVAL or EIO, and the file system is larger than the device.
+    #[error("the device has {device_size} bytes, and the file system on it needs {size}")]
     Truncated {
-        /// How large the file system is.
+        /// Size of the file system in bytes.
         size: u64,
-        /// How large the device is.
-        room: u64,
+        /// Size of the device in bytes.
+        device_size: u64,
     },
-    /// ENOENT, and the device is there: btrfs with `subvol=`, `subvolid=`.
-    #[error("the file system has no subvolume that {option} means")]
+    /// ENOENT of btrfs, and the device exists: the subvolume that an option names doesn't.
+    #[error("the file system has no subvolume that matches {option}")]
     NoSubvolume {
-        /// The option.
+        /// The option `subvol` or `subvolid`, with its value.
         option: String,
     },
-    /// EEXIST of btrfs before Linux 6.7: the kernel keeps the devices that it has seen.
+    /// EEXIST of btrfs before Linux 6.7. The kernel remembers the devices that it has seen.
     #[error("the kernel remembers another device with the same file-system id")]
-    Remembered,
-    /// EBUSY.
+    StaleBtrfsDevice,
+    /// EBUSY, and the kernel's log has no other reason.
     #[error("another user holds the device exclusively")]
     InUse,
-    /// EBUSY of an exclusive creation.
+    /// EBUSY: an exclusive mount was asked for, and the device already has a superblock.
     #[error("the device's file system is mounted already, perhaps in another mount namespace")]
     AlreadyMounted,
-    /// EBUSY: one superblock can't be both.
+    /// EBUSY: the device's superblock is read-only and a read-write mount was asked for, or the other way round.
     #[error("the device's file system is mounted {}, and {} was asked for", rw_name(!read_only), rw_name(*read_only))]
     ReadOnlyMismatch {
-        /// The mode that was asked for.
+        /// Whether a read-only mount was asked for.
         read_only: bool,
     },
-    /// ENOENT, ENXIO, ENODEV.
+    /// ENOENT, ENXIO or ENODEV: the device doesn't exist any more.
     #[error("the device is gone")]
     NoDevice,
-    /// ENOTBLK.
+    /// ENOTBLK: the path doesn't lead to a block device any more.
     #[error("that isn't a block device")]
     NotBlockDevice,
-    /// EBADMSG.
+    /// EBADMSG: a checksum of metadata doesn't match.
     #[error("a checksum in the file system's metadata is wrong")]
     BadChecksum,
-    /// EUCLEAN.
+    /// EUCLEAN: metadata is inconsistent.
     #[error("the file system is corrupt")]
     Corrupt,
-    /// EACCES: read-write on a device that is read-only.
+    /// EACCES: a read-write mount of a read-only device.
     #[error("the device is read-only, and a read-write mount was asked for")]
     ReadOnlyDevice,
-    /// EROFS: the journal wants to be replayed.
+    /// EROFS: the journal must be replayed, and the device is read-only.
     #[error("the file system has a journal to replay, and the device can't be written to")]
     JournalOnReadOnlyDevice,
-    /// EROFS or EACCES on a device that can be written to, in a state of the file system that the kernel
-    /// refuses such mounts for.
+    /// EROFS or EACCES on a writable device: the file system is in a state in which the kernel refuses such mounts.
     #[error("{}", .0.reason)]
     Restricted(&'static Restriction),
     /// EROFS, and neither the device nor the superblock explains it.
-    #[error("the file system has to be written to, and the kernel says that it is read-only")]
-    NotWritable,
-    /// EINVAL of ext4 and btrfs, ENOSYS of xfs: the device's logical blocks are larger.
+    #[error("the kernel has to write to the file system, and reports that it is read-only")]
+    WriteRequired,
+    /// EINVAL of ext4 and btrfs, ENOSYS of xfs: the device's logical blocks are larger than the file system's sectors.
     #[error(
         "the file system reads and writes units of {sector} bytes, and the device has logical \
-         blocks of {logical}"
+         blocks of {logical_block}"
     )]
     SmallSectors {
-        /// The file system's, in bytes.
+        /// Size of the file system's sectors in bytes.
         sector: u64,
-        /// The device's, in bytes.
-        logical: u64,
+        /// Size of the device's logical blocks in bytes.
+        logical_block: u64,
     },
-    /// EINVAL or ENOSYS: ext4 before Linux 6.19 and xfs before 6.12 want a block to fit a page.
+    /// EINVAL or ENOSYS: the file system's blocks are larger than a page, which ext4 before Linux 6.19 and xfs before
+    /// 6.12 don't support.
     #[error(
-        "the file system has blocks of {block} bytes, and this kernel's {fstype} none larger than a \
-         page of {page}"
+        "the file system has blocks of {block} bytes, and this kernel's {fstype} supports none larger than \
+         a page of {page_size}"
     )]
     LargeBlocks {
-        /// The type asked for.
+        /// The type that was asked for.
         fstype: String,
-        /// The file system's, in bytes.
+        /// Size of the file system's blocks in bytes.
         block: u64,
-        /// The kernel's, in bytes.
-        page: u64,
+        /// Size of the kernel's pages in bytes.
+        page_size: u64,
     },
-    /// EIO of a superblock that is there already, as another pod has it.
+    /// EIO after the superblock was created: it existed already, because another pod uses the file system.
     #[error("the file system is mounted already, and was shut down after an error")]
     ShutDown,
-    /// EIO.
+    /// EIO: reading the device failed.
     #[error("the device can't be read")]
-    InputOutput,
-    /// EPERM.
+    ReadFailed,
+    /// EPERM: the calling thread lacks a capability.
     #[error("the mount API needs CAP_SYS_ADMIN")]
     NotPermitted,
-    /// Anything else.
+    /// Any other error.
     #[error("the kernel refuses")]
     Other,
 }
@@ -172,27 +171,25 @@ fn rw_name(read_only: bool) -> &'static str {
     if read_only { "read-only" } else { "read-write" }
 }
 
-/// The facts that are known besides the error.
+/// The facts, besides the error, that determine the cause.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Circumstances<'a> {
+pub(super) struct ErrorContext<'a> {
     pub(super) fstype: &'a str,
     pub(super) read_only: bool,
-    /// The options of the file system.
     pub(super) options: &'a [FsOption],
-    pub(super) found: DeviceContents,
-    /// The path still leads to the device.
-    pub(super) is_there: bool,
-    /// The device can't be written to.
+    pub(super) contents: DeviceContents,
+    /// Whether the path still leads to the device; false if that wasn't checked.
+    pub(super) device_exists: bool,
     pub(super) is_read_only_device: bool,
-    /// The size of the kernel's pages, in bytes.
-    pub(super) page: u64,
+    /// Size of the kernel's pages in bytes.
+    pub(super) page_size: u64,
 }
 
-impl Circumstances<'_> {
-    /// Returns the state of the file system that explains an error.
+impl ErrorContext<'_> {
+    /// Returns the cause if a state of the file system explains the error.
     fn restriction(&self, errno: Errno) -> Option<MountErrorCause> {
-        let restriction = match self.found {
-            DeviceContents::A { signature, .. } => signature.restriction,
+        let restriction = match self.contents {
+            DeviceContents::FileSystem { signature, .. } => signature.restriction,
             _ => None,
         };
         let restriction = restriction.filter(|it| it.errno == errno);
@@ -203,27 +200,28 @@ impl Circumstances<'_> {
 /// The contents of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceContents {
-    /// Nobody looked, or it couldn't be read.
+    /// The device wasn't read, or couldn't be read.
     Unknown,
-    /// Something that `probe` doesn't know, or nothing.
+    /// No file system that `probe` knows: other contents, or none.
     Other(Contents),
     /// A file system that `probe` knows.
-    A {
+    FileSystem {
         signature: Signature,
-        /// The device's size, in bytes.
-        room: u64,
-        /// The device's logical block, in bytes.
-        logical: u64,
+        /// Size of the device in bytes.
+        device_size: u64,
+        /// Size of the device's logical blocks in bytes.
+        logical_block: u64,
     },
 }
 
-pub(super) fn of(
+/// Returns the cause of a failed call. `log` is the kernel's log of the file-system context.
+pub(super) fn find_cause(
     call: &MountCall,
     errno: Errno,
     log: &[String],
-    around: &Circumstances<'_>,
+    context: &ErrorContext<'_>,
 ) -> MountErrorCause {
-    let fstype = around.fstype.to_owned();
+    let fstype = context.fstype.to_owned();
     match (call, errno) {
         (_, Errno::PERM) => MountErrorCause::NotPermitted,
         (MountCall::Open, Errno::NODEV) => MountErrorCause::UnknownFileSystem { fstype },
@@ -231,89 +229,95 @@ pub(super) fn of(
             fstype,
             option: option.key().to_owned(),
         },
-        (MountCall::Create, Errno::INVAL) => invalid(log, around),
-        (MountCall::Create, Errno::NOENT) if around.is_there => missing(around),
-        (MountCall::Create, Errno::EXIST) => MountErrorCause::Remembered,
-        (_, Errno::BUSY) => busy(log, around.read_only),
+        (MountCall::Create, Errno::INVAL) => cause_of_invalid(log, context),
+        (MountCall::Create, Errno::NOENT) if context.device_exists => missing_object(context),
+        (MountCall::Create, Errno::EXIST) => MountErrorCause::StaleBtrfsDevice,
+        (_, Errno::BUSY) => cause_of_busy(log, context.read_only),
         (_, Errno::NOENT | Errno::NXIO | Errno::NODEV) => MountErrorCause::NoDevice,
         (_, Errno::NOTBLK) => MountErrorCause::NotBlockDevice,
         (_, Errno::BADMSG) => MountErrorCause::BadChecksum,
         (_, Errno::UCLEAN) => MountErrorCause::Corrupt,
-        (_, Errno::ACCESS) => around
+        (_, Errno::ACCESS) => context
             .restriction(errno)
             .unwrap_or(MountErrorCause::ReadOnlyDevice),
-        (_, Errno::ROFS) if around.is_read_only_device => MountErrorCause::JournalOnReadOnlyDevice,
-        (_, Errno::ROFS) => around
+        (_, Errno::ROFS) if context.is_read_only_device => MountErrorCause::JournalOnReadOnlyDevice,
+        (_, Errno::ROFS) => context
             .restriction(errno)
-            .unwrap_or(MountErrorCause::NotWritable),
-        (MountCall::Create, Errno::NOSYS) => misfit(around).unwrap_or(MountErrorCause::Other),
+            .unwrap_or(MountErrorCause::WriteRequired),
+        (MountCall::Create, Errno::NOSYS) => {
+            unsupported_unit(context).unwrap_or(MountErrorCause::Other)
+        }
         (MountCall::Mount | MountCall::Stat, Errno::IO) => MountErrorCause::ShutDown,
-        (_, Errno::IO) => truncated(around.found).unwrap_or(MountErrorCause::InputOutput),
+        (_, Errno::IO) => truncated(context.contents).unwrap_or(MountErrorCause::ReadFailed),
         _ => MountErrorCause::Other,
     }
 }
 
-fn invalid(log: &[String], around: &Circumstances<'_>) -> MountErrorCause {
-    let fstype = around.fstype.to_owned();
-    // Legacy file systems and option combinations are only looked at here.
+fn cause_of_invalid(log: &[String], context: &ErrorContext<'_>) -> MountErrorCause {
+    let fstype = context.fstype.to_owned();
+    // File systems with the legacy mount API check their options only now. So do all for combinations of options.
     if let Some(option) = unknown_parameter(log) {
         return MountErrorCause::BadOption { fstype, option };
     }
-    match around.found {
+    match context.contents {
         DeviceContents::Other(Contents::Empty) => MountErrorCause::NoFileSystem { fstype },
         DeviceContents::Other(Contents::Data { at }) => MountErrorCause::UnknownData { at },
-        DeviceContents::Other(Contents::Known(found)) if found.fstype != Some(around.fstype) => {
-            MountErrorCause::SomethingElse { fstype, found }
+        DeviceContents::Other(Contents::Known(found)) if found.fstype != Some(context.fstype) => {
+            MountErrorCause::OtherContents { fstype, found }
         }
-        DeviceContents::A { signature, .. }
-            if !fstypes::is_mountable_as(signature.fstype, around.fstype) =>
+        DeviceContents::FileSystem { signature, .. }
+            if !fstypes::is_mountable_as(signature.fstype, context.fstype) =>
         {
             let found = signature.fstype;
             MountErrorCause::OtherFileSystem { fstype, found }
         }
-        found => truncated(found)
-            .or_else(|| misfit(around))
-            .unwrap_or_else(|| MountErrorCause::Unacceptable {
+        contents => truncated(contents)
+            .or_else(|| unsupported_unit(context))
+            .unwrap_or_else(|| MountErrorCause::Rejected {
                 fstype,
-                options: around.options.iter().map(ToString::to_string).collect(),
+                options: context.options.iter().map(ToString::to_string).collect(),
             }),
     }
 }
 
-fn truncated(found: DeviceContents) -> Option<MountErrorCause> {
-    match found {
-        DeviceContents::A {
+fn truncated(contents: DeviceContents) -> Option<MountErrorCause> {
+    match contents {
+        DeviceContents::FileSystem {
             signature: Signature { size, .. },
-            room,
+            device_size,
             ..
-        } if room < size => Some(MountErrorCause::Truncated { size, room }),
+        } if device_size < size => Some(MountErrorCause::Truncated { size, device_size }),
         _ => None,
     }
 }
 
-/// Returns the cause if the file system's sectors are too small for the device, or its blocks too large
-/// for the kernel.
-fn misfit(around: &Circumstances<'_>) -> Option<MountErrorCause> {
-    let DeviceContents::A {
-        signature, logical, ..
-    } = around.found
+/// Returns the cause if the file system's sectors are too small for the device, or its blocks too large for the kernel.
+fn unsupported_unit(context: &ErrorContext<'_>) -> Option<MountErrorCause> {
+    let DeviceContents::FileSystem {
+        signature,
+        logical_block,
+        ..
+    } = context.contents
     else {
         return None;
     };
-    let (sector, block, page) = (signature.sector, signature.block, around.page);
-    if (1..logical).contains(&sector) {
-        return Some(MountErrorCause::SmallSectors { sector, logical });
+    let (sector, block, page_size) = (signature.sector, signature.block, context.page_size);
+    if (1..logical_block).contains(&sector) {
+        return Some(MountErrorCause::SmallSectors {
+            sector,
+            logical_block,
+        });
     }
-    (block > page).then(|| MountErrorCause::LargeBlocks {
-        fstype: around.fstype.to_owned(),
+    (block > page_size).then(|| MountErrorCause::LargeBlocks {
+        fstype: context.fstype.to_owned(),
         block,
-        page,
+        page_size,
     })
 }
 
-/// Something in the file system isn't there, rather than the device.
-fn missing(around: &Circumstances<'_>) -> MountErrorCause {
-    let mut options = around.options.iter();
+/// Returns the cause of ENOENT if the device exists: something in the file system doesn't.
+fn missing_object(context: &ErrorContext<'_>) -> MountErrorCause {
+    let mut options = context.options.iter();
     let subvolume = options.rfind(|option| matches!(option.key(), "subvol" | "subvolid"));
     subvolume.map_or(MountErrorCause::Other, |option| {
         MountErrorCause::NoSubvolume {
@@ -322,7 +326,8 @@ fn missing(around: &Circumstances<'_>) -> MountErrorCause {
     })
 }
 
-/// `ext4: Unknown parameter 'x'`, `Bad value for 'x'` (`fs/fs_parser.c`).
+/// Returns the option that the kernel's log names: `ext4: Unknown parameter 'x'` or `Bad value for 'x'`
+/// (`fs/fs_parser.c`).
 fn unknown_parameter(log: &[String]) -> Option<String> {
     log.iter().find_map(|message| {
         let (_, rest) = message
@@ -332,13 +337,13 @@ fn unknown_parameter(log: &[String]) -> Option<String> {
     })
 }
 
-/// The three that are EBUSY differ by what the log says (fs/super.c); where it says nothing (before
-/// Linux 5.13 or so) the general one is still true.
-fn busy(log: &[String], read_only: bool) -> MountErrorCause {
-    let says = |words: &str| log.iter().any(|message| message.contains(words));
-    if says("would change RO state") {
+/// Returns the cause of EBUSY. The kernel's log distinguishes three causes (fs/super.c). If the log is empty, as before
+/// Linux 5.13 or so, the general one is returned, which is true in any case.
+fn cause_of_busy(log: &[String], read_only: bool) -> MountErrorCause {
+    let has = |words: &str| log.iter().any(|message| message.contains(words));
+    if has("would change RO state") {
         MountErrorCause::ReadOnlyMismatch { read_only }
-    } else if says("reusing existing filesystem") {
+    } else if has("reusing existing filesystem") {
         MountErrorCause::AlreadyMounted
     } else {
         MountErrorCause::InUse

@@ -1,4 +1,4 @@
-//! The calls that make a mount, and the context that fsopen(2) opens for them, with its log.
+//! The file-system context of fsopen(2), with its log, and the calls that make a mount from it.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,24 +12,24 @@ use rustix::mount::{
 
 use crate::options::FsOption;
 
-/// One of the calls that make a mount.
+/// A call that makes a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountCall {
     /// fsopen(2).
     Open,
-    /// fsconfig(2) with the device.
+    /// fsconfig(2), which sets the device.
     Source,
-    /// fsconfig(2) with an option.
+    /// fsconfig(2), which sets this option.
     Option(FsOption),
-    /// fsconfig(2), `FSCONFIG_CMD_CREATE` or `…_CREATE_EXCL`.
+    /// fsconfig(2) with `FSCONFIG_CMD_CREATE` or `FSCONFIG_CMD_CREATE_EXCL`.
     Create,
     /// fsmount(2).
     Mount,
-    /// statx(2) of the new mount.
+    /// statx(2) on the new mount.
     Stat,
 }
 
-/// A file-system context, in which a superblock is configured.
+/// A file-system context, which configures a superblock.
 #[derive(Debug)]
 pub(super) struct Context(OwnedFd);
 
@@ -47,34 +47,36 @@ impl Context {
         fsconfig_set_string(&self.0, key, value.as_bytes())
     }
 
-    /// Creates the superblock, or takes the present one of the device. With `exclusive` the latter fails with EBUSY, if
-    /// the kernel can tell. `read_only` says which mode was set.
+    /// Creates the superblock, or uses the one that the device already has. With `exclusive`, the latter fails with
+    /// EBUSY, unless the kernel or the file system is too old to check. `read_only` must be true if `ro` was set.
     pub(super) fn create(&self, exclusive: bool, read_only: bool) -> Result<(), Errno> {
         if !exclusive {
             return fsconfig_create(&self.0);
         }
         match fsconfig_create_exclusive(&self.0) {
-            // Before Linux 6.6, or a file system behind the legacy API (btrfs before 6.8), the
-            // command is refused before anything is tried. EINVAL isn't an answer to an unknown
-            // command (fs/fsopen.c), so that one is always the file system's.
-            Err(Errno::OPNOTSUPP) if !self.is_spent(read_only) => fsconfig_create(&self.0),
+            // Before Linux 6.6, and for a file system with the legacy API (btrfs before 6.8), the kernel rejects the
+            // command with EOPNOTSUPP before it tries anything. It never rejects an unknown command with EINVAL
+            // (fs/fsopen.c): that error comes from the file system.
+            Err(Errno::OPNOTSUPP) if !self.has_failed(read_only) => fsconfig_create(&self.0),
             other => other,
         }
     }
 
-    /// Whether a creation was tried and has failed: from then on setting any parameter fails with EBUSY, also one that
-    /// is set already.
-    fn is_spent(&self, read_only: bool) -> bool {
+    /// Returns true if the creation was tried and has failed. From then on setting any parameter fails with EBUSY, even
+    /// one that is already set.
+    fn has_failed(&self, read_only: bool) -> bool {
         let already_set = if read_only { "ro" } else { "rw" };
         self.set_flag(already_set) == Err(Errno::BUSY)
     }
 
-    /// Returns the messages of the kernel since the last call, in their order. Each read returns one, with `e ` for an
-    /// error, `w ` for a warning or `i ` for an information in front; the last read fails with ENODATA.
+    /// Returns the kernel's messages since the last call, in their order.
+    ///
+    /// Each read returns one message with a prefix: `e ` for an error, `w ` for a warning, `i ` for information. The
+    /// last read fails with ENODATA.
     pub(super) fn log(&self) -> Vec<String> {
         let mut messages = Vec::new();
         let mut buffer = [0; 4096];
-        // The kernel keeps eight.
+        // The kernel keeps eight messages.
         while messages.len() < 64 {
             match retry_on_intr(|| read(&self.0, &mut buffer)) {
                 Ok(0) | Err(_) => break,
@@ -91,7 +93,7 @@ impl AsFd for Context {
     }
 }
 
-/// Returns a message without its level, on one line.
+/// Returns a message on one line, without the prefix for its level.
 fn message(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim();
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_lose_their_level_and_their_line_ends() {
+    fn messages_lose_their_level_and_their_line_breaks() {
         for (raw, text) in [
             (
                 "e ext4: Unknown parameter 'x'\n",

@@ -1,4 +1,4 @@
-//! The sentence.
+//! The errors of a mount.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,50 +11,51 @@ use crate::device::DeviceNumber;
 use crate::errno::Name;
 use crate::fstypes::UnfitDevice;
 
-/// The error of a mount. It displays as one sentence with the device, the call and the next step; the caller knows the
-/// volume.
+/// The error of a mount. It is displayed as one sentence with the device, the call and the next step. The caller adds
+/// the volume's name.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel refused.
+    /// A call failed.
     #[error(transparent)]
     Call(Box<FailedMountCall>),
-    /// The device's file system isn't mounted, whatever the kernel says.
+    /// The file system isn't mounted because of its superblock. The kernel might have mounted it.
     #[error(transparent)]
     Unfit(#[from] UnfitDevice),
-    /// The device's path led the kernel to another device than us. That mount is gone again.
+    /// The kernel mounted another device than the one that was asked for, because the path leads to another device now.
+    /// The mount was undone.
     #[error(
         "fsmount: {device:?} was device {expected} and is {mounted} now; \
-         hint: was the device detached and attached again meanwhile? the next try looks again"
+         hint: retry; the device was probably detached and attached again meanwhile"
     )]
     Replaced {
         /// The device's path.
         device: PathBuf,
-        /// The number that the device had when it was found.
+        /// Number of the device that was asked for.
         expected: DeviceNumber,
-        /// The number of the device that the kernel mounted.
+        /// Number of the device that the kernel mounted.
         mounted: DeviceNumber,
     },
 }
 
 impl MountError {
-    /// Returns the cause, if the kernel has told it.
+    /// Returns the cause if a call failed, and `None` otherwise.
     #[must_use]
     pub fn cause(&self) -> Option<&MountErrorCause> {
         match self {
-            Self::Call(refusal) => Some(&refusal.cause),
+            Self::Call(failed) => Some(&failed.cause),
             _ => None,
         }
     }
 
-    /// Whether it is for certain that the file system's type or an option is wrong, and not the
-    /// device or the node.
+    /// Returns true if the request certainly is wrong: the file system's type or an option. The device and the node are
+    /// then no reason for the error.
     #[must_use]
     pub fn is_request_error(&self) -> bool {
         match self {
-            Self::Call(refusal) => {
-                refusal.errno == Errno::INVAL
+            Self::Call(failed) => {
+                failed.errno == Errno::INVAL
                     && matches!(
-                        refusal.cause,
+                        failed.cause,
                         MountErrorCause::BadOption { .. } | MountErrorCause::OtherFileSystem { .. }
                     )
             }
@@ -63,25 +64,25 @@ impl MountError {
     }
 }
 
-/// A call that failed.
+/// A failed call of the mount API.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {}: {}; hint: {}", self.call(), Name(*errno), self.reason(), cause.hint(fstype))]
 pub struct FailedMountCall {
-    /// The device's path, as it was given.
+    /// Path of the device, as the caller gave it.
     pub device: PathBuf,
-    /// The type asked for.
+    /// The type that was asked for.
     pub fstype: String,
-    /// The call.
+    /// The call that failed.
     pub call: MountCall,
-    /// The error number.
+    /// The error of the call.
     pub errno: Errno,
-    /// The meaning of the error.
+    /// The probable cause of the error.
     pub cause: MountErrorCause,
-    /// The context's log, first message first, without the levels.
+    /// Messages from the kernel's log of the file-system context, oldest first, without the prefixes for the levels.
     pub log: Vec<String>,
 }
 
-/// Quoted and escaped: a path may be any bytes, and the sentence stays on one line.
+/// Displays a path quoted and escaped, so that the message stays on one line.
 struct Quoted<'a>(&'a Path);
 
 impl fmt::Display for Quoted<'_> {
@@ -91,7 +92,7 @@ impl fmt::Display for Quoted<'_> {
 }
 
 impl FailedMountCall {
-    /// `fsconfig("/dev/loop3", ext4, "dax=maybe")`.
+    /// Returns the call for the error message, such as `fsconfig("/dev/loop3", ext4, "dax=maybe")`.
     fn call(&self) -> impl fmt::Display {
         let device = Quoted(&self.device);
         let fstype = &self.fstype;
@@ -105,7 +106,7 @@ impl FailedMountCall {
         }
     }
 
-    /// Ours, with the kernel's words; of an option only the kernel's, which say as much.
+    /// Returns the cause with the kernel's messages. For an option that was refused, the kernel's messages are enough.
     fn reason(&self) -> String {
         let log = self.log.join("; ");
         match self.cause {

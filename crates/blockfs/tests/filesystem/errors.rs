@@ -113,7 +113,7 @@ fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
         let key = option.split('=').next().expect("a key").to_owned();
         let expected = if late {
             let options = vec!["ssd".to_owned(), option.to_owned()];
-            MountErrorCause::Unacceptable { fstype, options }
+            MountErrorCause::Rejected { fstype, options }
         } else {
             MountErrorCause::BadOption {
                 fstype,
@@ -346,19 +346,21 @@ fn a_corrupt_file_system_is_told_to_be_checked() {
 /// A snapshot restored to a smaller volume.
 #[test]
 fn a_device_shorter_than_its_file_system_names_both_sizes() {
-    for (fstype, size, room) in [("ext4", 32, 16), ("xfs", 320, 310), ("btrfs", 128, 120)] {
+    for (fstype, size, device_size) in [("ext4", 32, 16), ("xfs", 320, 310), ("btrfs", 128, 120)] {
         let image = Image::made(fstype, &[]);
         let file = File::options().write(true).open(image.path());
-        let (size, room) = (size << 20, room << 20);
-        file.expect("it opens").set_len(room).expect("it shrinks");
+        let (size, device_size) = (size << 20, device_size << 20);
+        file.expect("it opens")
+            .set_len(device_size)
+            .expect("it shrinks");
         let on = image.attach();
         let errno = if fstype == "xfs" { "EIO" } else { "EINVAL" };
         let start = format!(
-            "fsconfig({{device}}, {fstype}, create): {errno}: the device has {room} bytes, and \
+            "fsconfig({{device}}, {fstype}, create): {errno}: the device has {device_size} bytes, and \
              the file system on it needs {size}; hint: "
         );
         let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
-        assert_eq!(cause, MountErrorCause::Truncated { size, room });
+        assert_eq!(cause, MountErrorCause::Truncated { size, device_size });
     }
 }
 
@@ -372,7 +374,7 @@ fn a_read_error_is_told_from_a_broken_file_system() {
     file.expect("it opens").set_len(4096).expect("it shrinks");
     let start = "fsconfig({device}, xfs, create): EIO: the device can't be read";
     let (cause, _) = refused(mount(&on, "xfs", &[], true), &on, start);
-    assert_eq!(cause, MountErrorCause::InputOutput);
+    assert_eq!(cause, MountErrorCause::ReadFailed);
 }
 
 #[test]
@@ -555,13 +557,16 @@ fn sectors_larger_than_blocks_are_named_with_both_sizes() {
         let errno = if fstype == "xfs" { "ENOSYS" } else { "EINVAL" };
         let start = format!("fsconfig({{device}}, {fstype}, create): {errno}: ");
         let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
-        let logical = 4096;
+        let logical_block = 4096;
         assert_eq!(
             cause,
-            MountErrorCause::SmallSectors { sector, logical },
+            MountErrorCause::SmallSectors {
+                sector,
+                logical_block
+            },
             "{sentence}"
         );
-        for size in [sector, logical] {
+        for size in [sector, logical_block] {
             assert!(sentence.contains(&size.to_string()), "{sentence}");
         }
     }

@@ -4,14 +4,14 @@ use super::*;
 use crate::options::FsOption;
 use crate::signature::Uuid;
 
-const AROUND: Circumstances<'_> = Circumstances {
+const CONTEXT: ErrorContext<'_> = ErrorContext {
     fstype: "ext4",
     read_only: true,
     options: &[],
-    found: DeviceContents::Unknown,
-    is_there: false,
+    contents: DeviceContents::Unknown,
+    device_exists: false,
     is_read_only_device: false,
-    page: 4096,
+    page_size: 4096,
 };
 
 static SEED: Restriction = Restriction {
@@ -26,9 +26,22 @@ static FAST_COMMITS: Restriction = Restriction {
     hint: "mount it read-write once",
 };
 
-fn cause(call: &MountCall, errno: Errno, log: &[&str], found: DeviceContents) -> MountErrorCause {
+fn cause(
+    call: &MountCall,
+    errno: Errno,
+    log: &[&str],
+    contents: DeviceContents,
+) -> MountErrorCause {
     let log: Vec<_> = log.iter().map(ToString::to_string).collect();
-    of(call, errno, &log, &Circumstances { found, ..AROUND })
+    find_cause(
+        call,
+        errno,
+        &log,
+        &ErrorContext {
+            contents,
+            ..CONTEXT
+        },
+    )
 }
 
 fn signature(fstype: &'static str) -> Signature {
@@ -44,16 +57,16 @@ fn signature(fstype: &'static str) -> Signature {
     }
 }
 
-fn found(signature: Signature) -> DeviceContents {
-    DeviceContents::A {
+fn with_signature(signature: Signature) -> DeviceContents {
+    DeviceContents::FileSystem {
         signature,
-        room: 32 << 20,
-        logical: 512,
+        device_size: 32 << 20,
+        logical_block: 512,
     }
 }
 
-fn a(fstype: &'static str) -> DeviceContents {
-    found(signature(fstype))
+fn holding(fstype: &'static str) -> DeviceContents {
+    with_signature(signature(fstype))
 }
 
 fn value(key: &str, value: &str) -> FsOption {
@@ -66,7 +79,7 @@ fn ext4() -> String {
 }
 
 #[test]
-fn every_error_of_the_design_has_its_cause() {
+fn each_errno_has_its_cause() {
     let create = MountCall::Create;
     for (errno, expected) in [
         (Errno::BUSY, MountErrorCause::InUse),
@@ -76,10 +89,10 @@ fn every_error_of_the_design_has_its_cause() {
         (Errno::BADMSG, MountErrorCause::BadChecksum),
         (Errno::UCLEAN, MountErrorCause::Corrupt),
         (Errno::ACCESS, MountErrorCause::ReadOnlyDevice),
-        (Errno::ROFS, MountErrorCause::NotWritable),
-        (Errno::IO, MountErrorCause::InputOutput),
+        (Errno::ROFS, MountErrorCause::WriteRequired),
+        (Errno::IO, MountErrorCause::ReadFailed),
         (Errno::PERM, MountErrorCause::NotPermitted),
-        (Errno::EXIST, MountErrorCause::Remembered),
+        (Errno::EXIST, MountErrorCause::StaleBtrfsDevice),
         (Errno::NOMEM, MountErrorCause::Other),
     ] {
         assert_eq!(
@@ -94,8 +107,8 @@ fn every_error_of_the_design_has_its_cause() {
 }
 
 #[test]
-fn einval_is_told_apart_by_what_the_device_holds() {
-    let unacceptable = || MountErrorCause::Unacceptable {
+fn causes_of_einval_are_distinguished_by_the_devices_contents() {
+    let rejected = || MountErrorCause::Rejected {
         fstype: ext4(),
         options: Vec::new(),
     };
@@ -103,7 +116,7 @@ fn einval_is_told_apart_by_what_the_device_holds() {
         fstype: ext4(),
         found,
     };
-    for (found, expected) in [
+    for (contents, expected) in [
         (
             DeviceContents::Other(Contents::Empty),
             MountErrorCause::NoFileSystem { fstype: ext4() },
@@ -112,65 +125,65 @@ fn einval_is_told_apart_by_what_the_device_holds() {
             DeviceContents::Other(Contents::Data { at: 7 }),
             MountErrorCause::UnknownData { at: 7 },
         ),
-        (a("xfs"), other("xfs")),
-        (a("btrfs"), other("btrfs")),
-        (a("ext4"), unacceptable()),
-        (a("ext3"), unacceptable()),
-        (DeviceContents::Unknown, unacceptable()),
+        (holding("xfs"), other("xfs")),
+        (holding("btrfs"), other("btrfs")),
+        (holding("ext4"), rejected()),
+        (holding("ext3"), rejected()),
+        (DeviceContents::Unknown, rejected()),
     ] {
         assert_eq!(
-            cause(&MountCall::Create, Errno::INVAL, &[], found),
+            cause(&MountCall::Create, Errno::INVAL, &[], contents),
             expected
         );
     }
 }
 
 #[test]
-fn a_refusal_without_a_word_names_all_options() {
+fn all_options_are_named_if_the_kernel_gives_no_reason() {
     let options = [FsOption::Flag("ssd".to_owned()), value("compress", "foo")];
-    let around = Circumstances {
+    let context = ErrorContext {
         fstype: "btrfs",
         options: &options,
-        found: a("btrfs"),
-        ..AROUND
+        contents: holding("btrfs"),
+        ..CONTEXT
     };
-    let refused = of(&MountCall::Create, Errno::INVAL, &[], &around);
+    let refused = find_cause(&MountCall::Create, Errno::INVAL, &[], &context);
     assert_eq!(
         refused.to_string(),
         "the kernel refuses the device's btrfs with the options ssd,compress=foo"
     );
-    let around = Circumstances {
+    let context = ErrorContext {
         options: &[],
-        ..around
+        ..context
     };
-    let refused = of(&MountCall::Create, Errno::INVAL, &[], &around);
+    let refused = find_cause(&MountCall::Create, Errno::INVAL, &[], &context);
     assert_eq!(refused.to_string(), "the kernel refuses the device's btrfs");
 }
 
 #[test]
 fn a_device_shorter_than_its_file_system_is_recognized() {
     for errno in [Errno::INVAL, Errno::IO] {
-        for (room, short) in [(31, true), (32, false), (33, false)] {
+        for (device_size, short) in [(31, true), (32, false), (33, false)] {
             let size = 32;
-            let found = DeviceContents::A {
+            let contents = DeviceContents::FileSystem {
                 signature: Signature {
                     size,
                     ..signature("ext4")
                 },
-                room,
-                logical: 512,
+                device_size,
+                logical_block: 512,
             };
-            let expected = MountErrorCause::Truncated { size, room };
-            let cause = cause(&MountCall::Create, errno, &[], found);
-            assert_eq!(cause == expected, short, "{errno} {room}");
+            let expected = MountErrorCause::Truncated { size, device_size };
+            let cause = cause(&MountCall::Create, errno, &[], contents);
+            assert_eq!(cause == expected, short, "{errno} {device_size}");
         }
     }
 }
 
 #[test]
-fn a_shut_down_file_system_is_told_from_a_read_error() {
+fn a_shut_down_file_system_is_distinguished_from_a_read_error() {
     for (call, expected) in [
-        (MountCall::Create, MountErrorCause::InputOutput),
+        (MountCall::Create, MountErrorCause::ReadFailed),
         (MountCall::Mount, MountErrorCause::ShutDown),
         (MountCall::Stat, MountErrorCause::ShutDown),
     ] {
@@ -182,9 +195,9 @@ fn a_shut_down_file_system_is_told_from_a_read_error() {
 }
 
 #[test]
-fn a_subvolume_that_is_missing_is_not_taken_for_the_device() {
+fn a_missing_subvolume_is_not_reported_as_a_missing_device() {
     let options = [value("subvol", "/no")];
-    for (is_there, options, expected) in [
+    for (device_exists, options, expected) in [
         (false, &options[..], MountErrorCause::NoDevice),
         (
             true,
@@ -195,18 +208,21 @@ fn a_subvolume_that_is_missing_is_not_taken_for_the_device() {
         ),
         (true, &[], MountErrorCause::Other),
     ] {
-        let around = Circumstances {
+        let context = ErrorContext {
             fstype: "btrfs",
             options,
-            is_there,
-            ..AROUND
+            device_exists,
+            ..CONTEXT
         };
-        assert_eq!(of(&MountCall::Create, Errno::NOENT, &[], &around), expected);
+        assert_eq!(
+            find_cause(&MountCall::Create, Errno::NOENT, &[], &context),
+            expected
+        );
     }
 }
 
 #[test]
-fn an_option_is_named_by_the_call_or_by_the_kernel() {
+fn a_bad_option_is_known_from_the_call_or_from_the_kernels_log() {
     let option = value("dax", "maybe");
     let expected = |option: &str| MountErrorCause::BadOption {
         fstype: ext4(),
@@ -235,7 +251,7 @@ fn an_option_is_named_by_the_call_or_by_the_kernel() {
 }
 
 #[test]
-fn ebusy_is_told_apart_by_what_the_kernel_says() {
+fn causes_of_ebusy_are_distinguished_by_the_kernels_log() {
     for (log, expected) in [
         (
             "loop0: Can't mount, would change RO state",
@@ -260,7 +276,7 @@ fn ebusy_is_told_apart_by_what_the_kernel_says() {
 }
 
 #[test]
-fn read_only_and_read_write_are_named_the_right_way_round() {
+fn the_present_mode_and_the_requested_mode_are_named_in_this_order() {
     assert_eq!(
         MountErrorCause::ReadOnlyMismatch { read_only: true }.to_string(),
         "the device's file system is mounted read-write, and read-only was asked for"
@@ -268,16 +284,16 @@ fn read_only_and_read_write_are_named_the_right_way_round() {
 }
 
 #[test]
-fn what_cannot_be_written_to_is_told_apart() {
+fn causes_of_read_only_errors_are_distinguished() {
     let restricted = |fstype, restriction| {
-        found(Signature {
+        with_signature(Signature {
             restriction: Some(restriction),
             ..signature(fstype)
         })
     };
     let seed = restricted("btrfs", &SEED);
     let fast_commits = restricted("ext4", &FAST_COMMITS);
-    for (errno, found, is_read_only_device, expected) in [
+    for (errno, contents, is_read_only_device, expected) in [
         (
             Errno::ACCESS,
             seed,
@@ -286,7 +302,7 @@ fn what_cannot_be_written_to_is_told_apart() {
         ),
         (
             Errno::ACCESS,
-            a("btrfs"),
+            holding("btrfs"),
             true,
             MountErrorCause::ReadOnlyDevice,
         ),
@@ -304,24 +320,32 @@ fn what_cannot_be_written_to_is_told_apart() {
         ),
         (
             Errno::ROFS,
-            a("ext4"),
+            holding("ext4"),
             true,
             MountErrorCause::JournalOnReadOnlyDevice,
         ),
-        (Errno::ROFS, a("ext4"), false, MountErrorCause::NotWritable),
+        (
+            Errno::ROFS,
+            holding("ext4"),
+            false,
+            MountErrorCause::WriteRequired,
+        ),
     ] {
-        let around = Circumstances {
-            found,
+        let context = ErrorContext {
+            contents,
             is_read_only_device,
-            ..AROUND
+            ..CONTEXT
         };
-        assert_eq!(of(&MountCall::Create, errno, &[], &around), expected);
+        assert_eq!(
+            find_cause(&MountCall::Create, errno, &[], &context),
+            expected
+        );
     }
 }
 
 #[test]
-fn units_that_do_not_fit_are_named_with_both_sizes() {
-    for (errno, logical, block, expected) in [
+fn unsupported_units_are_reported_with_both_sizes() {
+    for (errno, logical_block, block, expected) in [
         (Errno::NOSYS, 512, 4096, MountErrorCause::Other),
         (
             Errno::NOSYS,
@@ -329,7 +353,7 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             4096,
             MountErrorCause::SmallSectors {
                 sector: 512,
-                logical: 4096,
+                logical_block: 4096,
             },
         ),
         (
@@ -338,7 +362,7 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             4096,
             MountErrorCause::SmallSectors {
                 sector: 512,
-                logical: 4096,
+                logical_block: 4096,
             },
         ),
         (
@@ -348,24 +372,24 @@ fn units_that_do_not_fit_are_named_with_both_sizes() {
             MountErrorCause::LargeBlocks {
                 fstype: ext4(),
                 block: 65_536,
-                page: 4096,
+                page_size: 4096,
             },
         ),
     ] {
-        let found = DeviceContents::A {
+        let contents = DeviceContents::FileSystem {
             signature: Signature {
                 block,
                 ..signature("ext4")
             },
-            room: 32 << 20,
-            logical,
+            device_size: 32 << 20,
+            logical_block,
         };
-        assert_eq!(cause(&MountCall::Create, errno, &[], found), expected);
+        assert_eq!(cause(&MountCall::Create, errno, &[], contents), expected);
     }
 }
 
-/// Returns one of each cause, in the order of the declaration. The match has no wildcard, so that a new
-/// cause has to be put into the chain.
+/// Returns one of each cause, in the order of their declaration. The match has no wildcard, so that a new cause must be
+/// added to the chain.
 fn each_cause() -> impl Iterator<Item = MountErrorCause> {
     let fstype = ext4;
     let first = MountErrorCause::UnknownFileSystem { fstype: fstype() };
@@ -376,25 +400,28 @@ fn each_cause() -> impl Iterator<Item = MountErrorCause> {
                 option: "dax".to_owned(),
             },
             MountErrorCause::BadOption { .. } => MountErrorCause::NoFileSystem { fstype: fstype() },
-            MountErrorCause::NoFileSystem { .. } => MountErrorCause::SomethingElse {
+            MountErrorCause::NoFileSystem { .. } => MountErrorCause::OtherContents {
                 fstype: fstype(),
                 found: squashfs(),
             },
-            MountErrorCause::SomethingElse { .. } => MountErrorCause::UnknownData { at: 0 },
+            MountErrorCause::OtherContents { .. } => MountErrorCause::UnknownData { at: 0 },
             MountErrorCause::UnknownData { .. } => MountErrorCause::OtherFileSystem {
                 fstype: fstype(),
                 found: "xfs",
             },
-            MountErrorCause::OtherFileSystem { .. } => MountErrorCause::Unacceptable {
+            MountErrorCause::OtherFileSystem { .. } => MountErrorCause::Rejected {
                 fstype: fstype(),
                 options: vec!["dax".to_owned()],
             },
-            MountErrorCause::Unacceptable { .. } => MountErrorCause::Truncated { size: 2, room: 1 },
+            MountErrorCause::Rejected { .. } => MountErrorCause::Truncated {
+                size: 2,
+                device_size: 1,
+            },
             MountErrorCause::Truncated { .. } => MountErrorCause::NoSubvolume {
                 option: "subvol=a".to_owned(),
             },
-            MountErrorCause::NoSubvolume { .. } => MountErrorCause::Remembered,
-            MountErrorCause::Remembered => MountErrorCause::InUse,
+            MountErrorCause::NoSubvolume { .. } => MountErrorCause::StaleBtrfsDevice,
+            MountErrorCause::StaleBtrfsDevice => MountErrorCause::InUse,
             MountErrorCause::InUse => MountErrorCause::AlreadyMounted,
             MountErrorCause::AlreadyMounted => {
                 MountErrorCause::ReadOnlyMismatch { read_only: true }
@@ -406,19 +433,19 @@ fn each_cause() -> impl Iterator<Item = MountErrorCause> {
             MountErrorCause::Corrupt => MountErrorCause::ReadOnlyDevice,
             MountErrorCause::ReadOnlyDevice => MountErrorCause::JournalOnReadOnlyDevice,
             MountErrorCause::JournalOnReadOnlyDevice => MountErrorCause::Restricted(&SEED),
-            MountErrorCause::Restricted(_) => MountErrorCause::NotWritable,
-            MountErrorCause::NotWritable => MountErrorCause::SmallSectors {
+            MountErrorCause::Restricted(_) => MountErrorCause::WriteRequired,
+            MountErrorCause::WriteRequired => MountErrorCause::SmallSectors {
                 sector: 512,
-                logical: 4096,
+                logical_block: 4096,
             },
             MountErrorCause::SmallSectors { .. } => MountErrorCause::LargeBlocks {
                 fstype: fstype(),
                 block: 65_536,
-                page: 4096,
+                page_size: 4096,
             },
             MountErrorCause::LargeBlocks { .. } => MountErrorCause::ShutDown,
-            MountErrorCause::ShutDown => MountErrorCause::InputOutput,
-            MountErrorCause::InputOutput => MountErrorCause::NotPermitted,
+            MountErrorCause::ShutDown => MountErrorCause::ReadFailed,
+            MountErrorCause::ReadFailed => MountErrorCause::NotPermitted,
             MountErrorCause::NotPermitted => MountErrorCause::Other,
             MountErrorCause::Other => return None,
         })
@@ -434,9 +461,9 @@ fn squashfs() -> &'static KnownFormat {
     }
 }
 
-/// Whoever formats a device that isn't empty has destroyed what was there.
+/// Formatting a device that isn't empty destroys its contents.
 #[test]
-fn no_hint_suggests_to_make_a_file_system() {
+fn no_hint_suggests_making_a_file_system() {
     for cause in each_cause() {
         let hint = cause.hint("ext4");
         for program in ["mkfs", "mke2fs"] {
