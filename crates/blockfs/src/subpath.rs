@@ -1,4 +1,4 @@
-//! A subPath → a descriptor inside the volume (docs/protocol.md, "subPath").
+//! Resolves the subPath of a volume to a descriptor inside the volume (docs/protocol.md, "subPath").
 
 mod create;
 mod error;
@@ -13,45 +13,49 @@ pub use error::SubpathError;
 
 use crate::openat2;
 
-/// The treatment of a subPath that doesn't exist.
+/// The action if a subPath doesn't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingPolicy {
-    /// Make directories, with the mode of the volume's root.
+    /// Make the missing directories, with the mode of the volume's root.
     Create,
-    /// Fail.
+    /// Fail with [`SubpathError::Missing`].
     Refuse,
 }
 
 /// The directory or file that a subPath leads to.
 #[derive(Debug)]
 pub struct ResolvedSubpath {
-    /// `O_PATH` and close-on-exec; it means this directory or file whatever is renamed later.
+    /// Descriptor with `O_PATH` and close-on-exec. It refers to the same directory or file even if that is renamed.
     pub fd: OwnedFd,
-    /// The kind of file.
+    /// Type of the mount point that is needed for it.
     pub kind: MountPointType,
 }
 
-/// The type of a mount point: a directory is mounted on a directory, anything else on a file.
+/// The type of a mount point. A directory is mounted on a directory, anything else on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountPointType {
     /// A directory.
     Directory,
-    /// A regular file; or a socket, a named pipe or a device node, as kubelet bind-mounts them
-    /// (`doBindSubPath`). Such a bind gives no more than the same node below the volume's root does:
-    /// it has the volume's mount attributes (`nodev`), and the container's device cgroup counts.
+    /// A regular file, socket, named pipe or device node. kubelet bind-mounts all of these (`doBindSubPath`).
+    ///
+    /// The bind mount of a device node gives no more access than the node below the volume's root. It has the volume's
+    /// mount attributes (`nodev`), and the container's device cgroup applies.
     File,
 }
 
-/// Never out, never through /proc's links, never onto another mount. Links that stay inside are
-/// followed.
+/// Flags with which a lookup doesn't leave the volume, doesn't follow magic links of /proc, and doesn't enter other
+/// mounts. Symbolic links inside the volume are followed.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Resolves `subpath` in the volume whose root directory is `root` (`O_PATH` will do, a detached
-/// mount too). Relative links inside the volume are followed; an absolute link, or one that leads
-/// out, is an error. Errors name the subPath as it was given and nothing of the host. Empty and `.`
-/// are the root itself.
+/// Resolves a subPath in a volume.
+///
+/// `root` is the volume's root directory. It may be opened with `O_PATH`, and may be a detached mount. Relative symbolic
+/// links inside the volume are followed. An absolute link, or one that leads out of the volume, is an error. An empty
+/// subPath and `.` are the root itself.
+///
+/// Errors contain the subPath as it was given, and no paths of the host.
 pub fn resolve(
     root: impl AsFd,
     subpath: &Path,
@@ -63,7 +67,7 @@ pub fn resolve(
         Err(Errno::NOENT) if missing == MissingPolicy::Create => {
             create::directories(root, subpath, &components)?
         }
-        opened => opened.map_err(|errno| SubpathError::of_lookup(subpath, errno))?,
+        opened => opened.map_err(|errno| SubpathError::from_lookup(subpath, errno))?,
     };
     let stat = fstat(&fd).map_err(|errno| SubpathError::call("fstat", subpath, errno))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -73,7 +77,8 @@ pub fn resolve(
     Ok(ResolvedSubpath { fd, kind })
 }
 
-/// The components, without `.`; refuses what kubelet's validation refuses, whoever was asked.
+/// Returns the relative path without `.` components. Refuses the same paths as kubelet's validation, because a caller
+/// other than kubelet may not have validated the path.
 fn components(subpath: &Path) -> Result<PathBuf, SubpathError> {
     if subpath.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(SubpathError::Nul);
@@ -98,7 +103,8 @@ fn components(subpath: &Path) -> Result<PathBuf, SubpathError> {
     Ok(relative)
 }
 
-/// Opens `relative`, links followed, as `O_PATH`: that opens no device and waits for no named pipe.
+/// Opens `relative` with `O_PATH`, and follows symbolic links. `O_PATH` doesn't open a device, and doesn't wait for a
+/// named pipe.
 fn open(root: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
     let path = if relative.as_os_str().is_empty() {
         Path::new(".")
@@ -113,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_are_taken_as_kubelet_validates_them() {
+    fn valid_paths_are_normalized() {
         for (subpath, expected) in [
             ("", ""),
             (".", ""),

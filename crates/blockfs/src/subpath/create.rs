@@ -1,4 +1,4 @@
-//! Making a subPath that isn't there (kubelet's `SafeMakeDir`).
+//! Makes the missing directories of a subPath (as kubelet's `SafeMakeDir`).
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,112 +11,113 @@ use rustix::process::{geteuid, umask};
 use super::{INSIDE, SubpathError};
 use crate::openat2;
 
-/// So often somebody may take away what was just found or made.
-const TRIES: usize = 16;
-/// Of the root's mode kubelet passes on these: not setuid, not sticky.
-const PASSED_ON: u32 = 0o2777;
+/// Maximum number of attempts to open or make a directory that other processes keep removing or replacing.
+const MAX_ATTEMPTS: usize = 16;
+/// Bits of the root's mode that new directories get, as with kubelet: all except setuid and sticky.
+const INHERITED_MODE: u32 = 0o2777;
 
-/// Makes what is missing of `relative`, component by component; the last one, opened. What
-/// somebody else makes meanwhile is as good.
+/// Makes the missing directories of `relative`, one component at a time, and returns a descriptor of the last one.
+/// Directories that other processes make meanwhile are used.
 pub(super) fn directories(
     root: BorrowedFd<'_>,
     subpath: &Path,
     relative: &Path,
 ) -> Result<OwnedFd, SubpathError> {
     let stat = fstat(root).map_err(|errno| SubpathError::call("fstat", subpath, errno))?;
-    let mode = Mode::from_raw_mode(stat.st_mode & PASSED_ON);
+    let mode = Mode::from_raw_mode(stat.st_mode & INHERITED_MODE);
     let mut prefix = PathBuf::new();
     let mut parent =
-        super::open(root, &prefix).map_err(|errno| SubpathError::of_lookup(subpath, errno))?;
+        super::open(root, &prefix).map_err(|errno| SubpathError::from_lookup(subpath, errno))?;
     for name in relative {
         prefix.push(name);
-        let step = Step {
+        let component = PathComponent {
             root,
             subpath,
             prefix: &prefix,
             parent: &parent,
             name,
         };
-        // Each prefix from the root: a link on the way may climb, as long as it stays inside.
-        parent = open_or_make(step, mode)?;
+        // Each prefix is resolved from the root. A symbolic link may contain `..`, as long as it stays in the volume.
+        parent = open_or_make(component, mode)?;
     }
     Ok(parent)
 }
 
-/// One directory on the way to a subPath.
+/// A directory on the path of a subPath.
 #[derive(Clone, Copy)]
-struct Step<'a> {
-    /// The volume's root.
+struct PathComponent<'a> {
+    /// Root of the volume.
     root: BorrowedFd<'a>,
     /// The whole subPath, for errors.
     subpath: &'a Path,
-    /// The way from the root to this directory.
+    /// Path from the root to this directory.
     prefix: &'a Path,
-    /// The directory before this one, opened.
+    /// Descriptor of the parent directory.
     parent: &'a OwnedFd,
-    /// The last component of `prefix`.
+    /// Name of this directory in its parent.
     name: &'a OsStr,
 }
 
-/// Opens a directory; makes it if need be.
-fn open_or_make(step: Step<'_>, mode: Mode) -> Result<OwnedFd, SubpathError> {
-    let Step {
+/// Opens a directory, and makes it first if it doesn't exist.
+fn open_or_make(component: PathComponent<'_>, mode: Mode) -> Result<OwnedFd, SubpathError> {
+    let PathComponent {
         root,
         subpath,
         prefix,
         parent,
         name,
-    } = step;
-    for _ in 0..TRIES {
+    } = component;
+    for _ in 0..MAX_ATTEMPTS {
         match super::open(root, prefix) {
             Err(Errno::NOENT) => {}
-            opened => return opened.map_err(|errno| SubpathError::of_lookup(subpath, errno)),
+            opened => return opened.map_err(|errno| SubpathError::from_lookup(subpath, errno)),
         }
-        match made(parent, name, mode) {
+        match make(parent, name, mode) {
             Ok(()) => {
-                if let Some(made) = open_made(parent, name, mode)
+                if let Some(directory) = open_made(parent, name, mode)
                     .map_err(|errno| SubpathError::call("fchmod", subpath, errno))?
                 {
-                    return Ok(made);
+                    return Ok(directory);
                 }
             }
             Err(Errno::EXIST) if is_link(parent, name) => {
-                // There, and still not found: what it points to isn't.
+                // The link exists, but its target doesn't.
                 let subpath = subpath.into();
                 return match super::open(root, prefix) {
                     Err(Errno::NOENT) => Err(SubpathError::DanglingLink { subpath }),
-                    opened => opened.map_err(|errno| SubpathError::of_lookup(&subpath, errno)),
+                    opened => opened.map_err(|errno| SubpathError::from_lookup(&subpath, errno)),
                 };
             }
             Err(Errno::EXIST) => {}
-            Err(errno) => return Err(of_mkdir(subpath, errno)),
+            Err(errno) => return Err(mkdir_error(subpath, errno)),
         }
     }
     let subpath = subpath.into();
     Err(SubpathError::KeepsChanging { subpath })
 }
 
-/// With all of the mode that mkdir(2) gives: whoever finds it when we were killed won't change it.
-fn made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
-    let callers = umask(Mode::empty());
+/// Makes a directory with all mode bits that mkdir(2) sets, whatever the umask is. If this process is killed before it
+/// sets the other bits, later calls find the directory and don't change it.
+fn make(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
+    let previous = umask(Mode::empty());
     let result = mkdirat(parent, name, mode);
-    umask(callers);
+    umask(previous);
     result
 }
 
-fn of_mkdir(subpath: &Path, errno: Errno) -> SubpathError {
+fn mkdir_error(subpath: &Path, errno: Errno) -> SubpathError {
     let given = subpath.to_owned();
     match errno {
         Errno::ROFS => SubpathError::ReadOnly { subpath: given },
-        // The parent is a file, or was removed.
+        // ENOTDIR: the parent is a file. ENOENT: the parent was removed.
         Errno::NOTDIR => SubpathError::NotADirectory { subpath: given },
         Errno::NOENT => SubpathError::KeepsChanging { subpath: given },
         errno => SubpathError::call("mkdirat", subpath, errno),
     }
 }
 
-/// The directory just made, with the rest of its mode: setgid, and what a default ACL kept from it. `None` when
-/// something else is in its place by now: that may be a directory that isn't ours to change.
+/// Opens a directory that was just made, and sets its whole mode: mkdir(2) doesn't set setgid, and a default ACL masks
+/// other bits. Returns `None` if something else has that name now; this process must not change another's directory.
 fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let resolve = INSIDE | ResolveFlags::NO_SYMLINKS;
@@ -129,7 +130,7 @@ fn open_made(parent: &OwnedFd, name: &OsStr, mode: Mode) -> Result<Option<OwnedF
         return Ok(None);
     }
     fchmod(&directory, mode)?;
-    // As everywhere else: a handle, not an open directory.
+    // The descriptors of resolved subPaths have O_PATH.
     openat2::open(&directory, c".", OFlags::PATH, resolve).map(Some)
 }
 

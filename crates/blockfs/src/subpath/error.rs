@@ -1,4 +1,4 @@
-//! The errors of opening or creating a subPath.
+//! The errors of resolving a subPath.
 
 use std::path::{Path, PathBuf};
 
@@ -7,84 +7,88 @@ use rustix::io::Errno;
 use crate::errno::Name;
 use crate::fstypes::hint_for_volume_error;
 
-/// Each names the subPath as the pod's author wrote it, and nothing else: these sentences reach the
-/// workload's side.
+/// The error of resolving a subPath. The messages contain the subPath as the pod's author wrote it, and no other paths,
+/// because workloads can see them.
 #[derive(Debug, thiserror::Error)]
 pub enum SubpathError {
-    /// It starts with `/`.
-    #[error("subPath {subpath:?}: is absolute; hint: it is relative to the volume's root")]
+    /// The subPath starts with `/`.
+    #[error(
+        "subPath {subpath:?}: is absolute; hint: remove the leading \"/\"; a subPath is relative to the volume's root"
+    )]
     Absolute {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// A component is `..`.
-    #[error("subPath {subpath:?}: contains \"..\"; hint: name the directory without it")]
+    /// A component of the subPath is `..`.
+    #[error("subPath {subpath:?}: contains \"..\"; hint: use a path without \"..\"")]
     ParentDirectory {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// No path contains one.
+    /// The subPath contains a NUL byte.
     #[error("subPath: contains a NUL byte")]
     Nul,
-    /// A link, or a mount, on the way.
+    /// A symbolic link leads out of the volume, or a component is another mount.
     #[error(
         "subPath {subpath:?}: leads out of the volume; \
-         hint: an absolute link, or one that climbs above the volume's root, is never followed"
+         hint: use a path without absolute symbolic links and without links that lead above the volume's root"
     )]
     Escapes {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// Links that lead round and round.
-    #[error("subPath {subpath:?}: too many symbolic links; hint: does a link lead to itself?")]
+    /// There are too many symbolic links, probably a loop.
+    #[error(
+        "subPath {subpath:?}: too many symbolic links; hint: check whether a link leads to itself"
+    )]
     Loop {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// A link to something that isn't there, where nothing can be made either.
+    /// The target of a symbolic link doesn't exist. It isn't made.
     #[error("subPath {subpath:?}: is or contains a link to something that doesn't exist")]
     DanglingLink {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// Nothing is there, and nothing is to be made.
+    /// The subPath doesn't exist, and [`MissingPolicy::Refuse`](super::MissingPolicy::Refuse) was asked for.
     #[error("subPath {subpath:?}: ENOENT: doesn't exist in the volume")]
     Missing {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// Nothing is there, and nothing can be made.
+    /// The subPath doesn't exist, and can't be made because the volume is read-only.
     #[error(
         "subPath {subpath:?}: EROFS: doesn't exist, and the volume is read-only; \
          hint: create it while the volume is mounted read-write"
     )]
     ReadOnly {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// A component on the way is a file.
+    /// A component other than the last one isn't a directory.
     #[error("subPath {subpath:?}: ENOTDIR: one of its parents isn't a directory")]
     NotADirectory {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// It was made and gone again, over and over.
+    /// The subPath was removed or replaced in each of several attempts.
     #[error(
         "subPath {subpath:?}: is replaced faster than it can be opened; \
-         hint: another pod or container is at work in this volume; try again"
+         hint: retry; another pod or container is changing this volume"
     )]
     KeepsChanging {
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// A system call failed otherwise.
+    /// A system call failed for another reason.
     #[error("subPath {subpath:?}: {call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
-        /// The call.
+        /// Name of the system call.
         call: &'static str,
-        /// The path as it was given.
+        /// The subPath as it was given.
         subpath: PathBuf,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
 }
@@ -99,8 +103,8 @@ impl SubpathError {
         }
     }
 
-    /// Returns the error for an errno of openat2(2) with [`super::INSIDE`].
-    pub(super) fn of_lookup(subpath: &Path, errno: Errno) -> Self {
+    /// Returns the error for a failed openat2(2) with [`super::INSIDE`].
+    pub(super) fn from_lookup(subpath: &Path, errno: Errno) -> Self {
         let given = subpath.to_owned();
         match errno {
             Errno::NOENT => Self::Missing { subpath: given },
