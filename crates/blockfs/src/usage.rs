@@ -1,4 +1,4 @@
-//! How full a mounted volume is (CSI `VolumeUsage`).
+//! Usage of a mounted volume (CSI `VolumeUsage`).
 
 use std::os::fd::AsFd;
 
@@ -6,44 +6,44 @@ use rustix::fs::{StatVfs, fstatvfs};
 
 use crate::errno::Name;
 
-/// Bytes and inodes of a file system.
+/// Usage of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// In bytes.
+    /// Usage of space, in bytes.
     pub bytes: ResourceUsage,
-    /// In inodes; all zero where the file system has no fixed number of them (btrfs).
+    /// Usage of inodes, in inodes. All values are 0 if the file system has no fixed number of inodes (btrfs).
     pub inodes: ResourceUsage,
 }
 
-/// One quantity. `used + available` can be less than `total`: ext4 keeps blocks back for root.
+/// Usage of one resource. `used + available` can be less than `total`, because ext4 reserves blocks for root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceUsage {
-    /// All there is, in use or not.
+    /// The total amount.
     pub total: u64,
-    /// The number in use.
+    /// The amount in use.
     pub used: u64,
-    /// The number that a user without privileges can still take.
+    /// The amount that a user without privileges can still use.
     pub available: u64,
 }
 
 /// The error of reading the usage.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// The file system didn't answer; EIO is one that was shut down or whose device is gone.
-    #[error("fstatfs: {}: the volume's file system doesn't tell how full it is", Name(*.0))]
+    /// fstatfs(2) failed. EIO means that the file system was shut down, or that its device is gone.
+    #[error("fstatfs: {}: the usage of the volume's file system can't be read", Name(*.0))]
     Statfs(rustix::io::Errno),
 }
 
-/// Asks the file system that `fd` is on (fstatfs(2); `O_PATH` will do). The caller closes `fd` soon:
-/// one that is forgotten keeps the device busy.
+/// Returns the usage of the file system that `fd` is on (fstatfs(2)). `fd` may be opened with `O_PATH`. The caller should
+/// close `fd` soon, because an open descriptor keeps the device busy.
 pub fn read_usage(fd: impl AsFd) -> Result<Usage, UsageError> {
     let stat = rustix::io::retry_on_intr(|| fstatvfs(fd.as_fd())).map_err(UsageError::Statfs)?;
-    Ok(convert(&Counts::from(&stat)))
+    Ok(convert(&StatfsValues::from(&stat)))
 }
 
-/// The counts of fstatfs(2), blocks in units of `fragment` bytes.
+/// The values of fstatfs(2) that are used. Blocks are in units of `fragment` bytes.
 #[derive(Debug, Clone, Copy)]
-struct Counts {
+struct StatfsValues {
     fragment: u64,
     blocks: u64,
     blocks_free: u64,
@@ -52,7 +52,7 @@ struct Counts {
     files_free: u64,
 }
 
-impl From<&StatVfs> for Counts {
+impl From<&StatVfs> for StatfsValues {
     fn from(stat: &StatVfs) -> Self {
         Self {
             fragment: stat.f_frsize,
@@ -65,19 +65,20 @@ impl From<&StatVfs> for Counts {
     }
 }
 
-/// `available` is `f_bavail`, not Kata's `f_bfree`, which counts what is reserved for root.
-fn convert(counts: &Counts) -> Usage {
-    let bytes = |blocks: u64| blocks.saturating_mul(counts.fragment);
+/// Converts the values of fstatfs(2). The available space is `f_bavail`. Kata uses `f_bfree`, which includes the blocks
+/// that are reserved for root.
+fn convert(statfs: &StatfsValues) -> Usage {
+    let bytes = |blocks: u64| blocks.saturating_mul(statfs.fragment);
     Usage {
         bytes: ResourceUsage {
-            total: bytes(counts.blocks),
-            used: bytes(counts.blocks.saturating_sub(counts.blocks_free)),
-            available: bytes(counts.blocks_available),
+            total: bytes(statfs.blocks),
+            used: bytes(statfs.blocks.saturating_sub(statfs.blocks_free)),
+            available: bytes(statfs.blocks_available),
         },
         inodes: ResourceUsage {
-            total: counts.files,
-            used: counts.files.saturating_sub(counts.files_free),
-            available: counts.files_free,
+            total: statfs.files,
+            used: statfs.files.saturating_sub(statfs.files_free),
+            available: statfs.files_free,
         },
     }
 }
@@ -86,7 +87,7 @@ fn convert(counts: &Counts) -> Usage {
 mod tests {
     use super::*;
 
-    const COUNTS: Counts = Counts {
+    const STATFS: StatfsValues = StatfsValues {
         fragment: 4096,
         blocks: 1000,
         blocks_free: 400,
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn blocks_reserved_for_root_are_neither_used_nor_available() {
-        let usage = convert(&COUNTS);
+        let usage = convert(&STATFS);
         assert_eq!(
             usage.bytes,
             ResourceUsage {
@@ -110,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn inodes_are_counted_apart_from_bytes() {
-        let usage = convert(&COUNTS);
+    fn inodes_are_counted_separately() {
+        let usage = convert(&STATFS);
         assert_eq!(
             usage.inodes,
             ResourceUsage {
@@ -123,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn absurd_numbers_of_a_broken_file_system_saturate() {
-        let usage = convert(&Counts {
+    fn impossible_values_of_a_broken_file_system_saturate() {
+        let usage = convert(&StatfsValues {
             blocks: u64::MAX,
             blocks_free: 0,
             blocks_available: u64::MAX,
             files: 1,
             files_free: 2,
-            ..COUNTS
+            ..STATFS
         });
         assert_eq!(usage.bytes.total, u64::MAX);
         assert_eq!(usage.bytes.used, u64::MAX);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_file_system_answers_through_a_path_descriptor() {
+    fn the_usage_can_be_read_through_an_o_path_descriptor() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let fd = rustix::fs::open(
             directory.path(),
