@@ -1,11 +1,10 @@
-//! The table of file systems, and what is asked of it by a type's name.
+//! The table of file system types, and lookups in it by a type's name.
 //!
-//! Each type is described in one file of this directory: its superblock, the options that concern it, what has to be
-//! checked before a mount, how it grows, where its inodes are, what checks and makes it. Everywhere else the table is
-//! asked, so that a type is added by its file and a line in [`FILE_SYSTEM_TYPES`].
+//! Each type is described in one file of this directory: its superblock, its mount options, the checks before a mount,
+//! its growth, its inode tables, and the programs that check and make it. All other modules look these up in the table.
+//! So a type is added with a file and a row in [`FILE_SYSTEM_TYPES`].
 //!
-//! A type that isn't here can be mounted all the same, if the configuration allows it. Then nothing is known of it
-//! but its name.
+//! A type that isn't in the table can be mounted too, if the configuration allows it. Then only its name is known.
 
 mod btrfs;
 mod descriptor;
@@ -25,8 +24,7 @@ pub(crate) use descriptor::{
 pub(crate) use growth::FileSystemSize;
 pub use growth::{GrowthError, has_cap_sys_resource};
 
-/// All types that something is known of, in the order in which a device is searched for them and in which they are
-/// listed for people.
+/// All known types, in the order in which a device is searched for them and in which messages list them.
 pub static FILE_SYSTEM_TYPES: &[&FileSystemType] = &[
     &ext::EXT4,
     &ext::EXT3,
@@ -40,7 +38,7 @@ pub static FILE_SYSTEM_TYPES: &[&FileSystemType] = &[
     &ROMFS,
 ];
 
-/// Returns the description of a type.
+/// Returns the description of a type; `None` if the type isn't in the table.
 #[must_use]
 pub fn find(fstype: &str) -> Option<&'static FileSystemType> {
     FILE_SYSTEM_TYPES
@@ -55,7 +53,7 @@ pub fn is_mountable_as(found: &str, fstype: &str) -> bool {
     find(fstype).is_some_and(|it| it.can_mount(found))
 }
 
-/// Returns the types that the configuration's `fstypes` has by default.
+/// Returns the types that the configuration key `fstypes` has by default.
 pub fn allowed_by_default() -> impl Iterator<Item = &'static str> {
     let allowed = FILE_SYSTEM_TYPES
         .iter()
@@ -63,13 +61,13 @@ pub fn allowed_by_default() -> impl Iterator<Item = &'static str> {
     allowed.map(|it| it.name)
 }
 
-/// Returns true if no file system of this type can be written to.
+/// Returns true if all file systems of this type are read-only.
 pub(crate) fn is_read_only_type(fstype: &str) -> bool {
     find(fstype).is_some_and(|it| it.is_read_only)
 }
 
-/// Returns true if file systems of this type have a device number of their own, with major 0, which is no block
-/// device's. mountinfo then shows the device as the mount's source.
+/// Returns true if file systems of this type have a device number of their own, with the major number 0, and not their
+/// block device's. mountinfo then has the device only as the mount's source.
 pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
     let mut anonymous = FILE_SYSTEM_TYPES
         .iter()
@@ -77,9 +75,10 @@ pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
     anonymous.any(|it| it.name.as_bytes() == fstype)
 }
 
-/// Whether a file system can be given an SELinux label by way of fsconfig(2), so that nothing on it has to be
-/// relabelled (KEP-1710, "mount with -o context"). The security module takes the option for every type, but some types
-/// didn't pass it on at first.
+/// Returns true if the running kernel lets fsconfig(2) set an SELinux label for a file system of this type. Then nothing
+/// on it has to be relabelled (KEP-1710, "mount with -o context").
+///
+/// The security module accepts the option for every type, but older kernels don't pass it on for some types.
 #[must_use]
 pub fn supports_selinux_label(fstype: &str) -> bool {
     supports_selinux_label_on(fstype, kernel::version())
@@ -89,7 +88,7 @@ fn supports_selinux_label_on(fstype: &str, kernel: kernel::KernelVersion) -> boo
     find(fstype).is_none_or(|it| it.selinux_label_since <= kernel)
 }
 
-/// Returns the tables of inodes of the file system with this `statfs.f_type`.
+/// Returns the inode tables of the file system with this `statfs.f_type`; `None` if the type has none.
 pub(crate) fn inode_tables(magic: FsWord) -> Option<&'static InodeTables> {
     let mut tables = FILE_SYSTEM_TYPES
         .iter()
@@ -97,32 +96,34 @@ pub(crate) fn inode_tables(magic: FsWord) -> Option<&'static InodeTables> {
     tables.find(|it| it.magic == magic)
 }
 
-/// Returns the program that checks such a file system, as it is written on a command line.
+/// Returns the program that checks such a file system, as on a command line. It is `fsck.TYPE` for an unknown type.
 #[must_use]
 pub fn checker(fstype: &str) -> String {
     let known = find(fstype).and_then(|it| it.checker);
     known.map_or_else(|| format!("fsck.{fstype}"), str::to_owned)
 }
 
-/// Returns the rules for options of all types. Options are read before it counts which type they are for.
+/// Returns the rules for the mount options of all types. Options are parsed before the type is considered.
 pub(crate) fn option_rules() -> impl Iterator<Item = &'static OptionRules> {
     FILE_SYSTEM_TYPES.iter().map(|it| &it.options)
 }
 
-/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. Empty
-/// if the error says nothing about the volume's health. A file system that was shut down answers EIO to nearly
-/// everything until it is unmounted (xfs(5); ext4 and f2fs as well).
+/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. It is empty if the error
+/// doesn't depend on the volume's health.
+///
+/// A file system that was shut down fails nearly every call with EIO until it is unmounted (xfs(5); ext4 and f2fs do the
+/// same).
 #[must_use]
 pub fn hint_for_volume_error(errno: Errno) -> String {
     match errno {
         Errno::IO | Errno::NXIO | Errno::NODEV => format!(
             "; hint: the volume's file system was shut down after an error, or its device is gone: see the kernel's \
-             log (dmesg), end all pods and containers that use the volume, and when it is mounted nowhere any more \
+             log (dmesg), stop all pods and containers that use the volume, and when it isn't mounted any more \
              run the file system's checker ({}) on its device",
             checkers()
         ),
         Errno::UCLEAN | Errno::BADMSG => format!(
-            "; hint: the volume's file system is corrupt: end all pods and containers that use it, and run the file \
+            "; hint: the volume's file system is corrupt: stop all pods and containers that use it, and run the file \
              system's checker ({}) on its device",
             checkers()
         ),
@@ -136,9 +137,9 @@ pub(crate) fn checkers() -> String {
         .iter()
         .filter(|it| it.is_allowed_by_default);
     let mut names: Vec<&str> = allowed.filter_map(|it| it.checker).collect();
-    // Types of one family stand side by side.
+    // Types with the same checker are next to each other.
     names.dedup();
-    in_words(&names, "or")
+    enumerate(&names, "or")
 }
 
 /// Returns the types that are allowed by default and can't grow without `CAP_SYS_RESOURCE`: `ext4 and ext3`.
@@ -147,31 +148,31 @@ pub fn types_needing_capability_to_grow() -> String {
     let allowed = FILE_SYSTEM_TYPES
         .iter()
         .filter(|it| it.is_allowed_by_default);
-    let needing = allowed.filter(|it| {
+    let types = allowed.filter(|it| {
         it.growth
             .is_some_and(|growth| growth.needs_cap_sys_resource)
     });
-    let names: Vec<&str> = needing.map(|it| it.name).collect();
-    in_words(&names, "and")
+    let names: Vec<&str> = types.map(|it| it.name).collect();
+    enumerate(&names, "and")
 }
 
-/// Returns the types into which this kernel can map the ids of a user namespace, as the subject of a sentence: `ext4,
-/// xfs and btrfs`.
+/// Returns the types that support id-mapped mounts on this kernel, as the subject of a sentence: `ext4, xfs and btrfs`.
 pub(crate) fn types_with_id_mapping(kernel: kernel::KernelVersion) -> String {
-    let maps = |it: &&&FileSystemType| it.id_mapping_since.is_some_and(|since| since <= kernel);
-    let mapped = FILE_SYSTEM_TYPES.iter().filter(maps);
-    let names: Vec<&str> = mapped.map(|it| it.name).collect();
+    let maps_ids = |it: &&&FileSystemType| it.id_mapping_since.is_some_and(|since| since <= kernel);
+    let types = FILE_SYSTEM_TYPES.iter().filter(maps_ids);
+    let names: Vec<&str> = types.map(|it| it.name).collect();
     if names.is_empty() {
         return "no file system of this kernel".to_owned();
     }
-    in_words(&names, "and")
+    enumerate(&names, "and")
 }
 
-fn in_words(names: &[&str], last: &str) -> String {
+/// Joins names with commas, and the last one with `conjunction`.
+fn enumerate(names: &[&str], conjunction: &str) -> String {
     match names {
         [] => String::new(),
         [name] => (*name).to_owned(),
-        [names @ .., name] => format!("{} {last} {name}", names.join(", ")),
+        [names @ .., name] => format!("{} {conjunction} {name}", names.join(", ")),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Growing a mounted file system as far as its device reaches.
+//! Grows a mounted file system to the size of its device.
 //!
-//! The size of a file system is that of all its blocks, its own metadata included. Unlike the size of statfs(2) it can
-//! be compared with the device's.
+//! The size of a file system is that of all its blocks, including its own metadata. Unlike the size from statfs(2), it
+//! can be compared with the size of the device.
 
 mod decide;
 
@@ -16,18 +16,18 @@ use crate::fstypes::{self, FileSystemSize, FileSystemType, Growth, GrowthError};
 use crate::probe;
 use decide::ResizeDecision;
 
-/// The error of a growth. The caller knows the volume.
+/// The error of growing a file system. The caller adds the volume's name.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
-    /// No size is within the limits.
-    #[error("device {device:?}: {misfit}")]
+    /// No possible size is within the limits.
+    #[error("device {device:?}: {reason}")]
     UnreachableSize {
-        /// The device's path.
+        /// Path of the device.
         device: PathBuf,
-        /// The numbers.
-        misfit: UnreachableSize,
+        /// The reason, with the sizes.
+        reason: UnreachableSize,
     },
-    /// It can't be grown.
+    /// The file system can't be grown to any size.
     #[error(transparent)]
     Growth(#[from] GrowthError),
 }
@@ -38,11 +38,11 @@ impl From<DeviceError> for ResizeError {
     }
 }
 
-/// Grows a mounted file system as far as its device and the limits allow, and gives back how many
-/// bytes it has then. One that is that large already is left alone.
+/// Grows a mounted file system as far as its device and the limits allow. Returns its size in bytes afterwards. Does
+/// nothing if the file system already has that size.
 ///
-/// `root` is any directory or regular file of it, open for reading on a mount that can be written
-/// to. The work is the kernel's, and goes on beside whoever writes.
+/// `root` is any directory or regular file of the file system, open for reading on a writable mount. Blocks until the
+/// kernel has grown the file system; other processes can write to it at the same time.
 pub fn grow(
     root: &OwnedFd,
     device: &DeviceFacts,
@@ -52,20 +52,21 @@ pub fn grow(
     let (known, growth) = growth(device, fstype)?;
     let present = || (growth.size)(root, device, known);
     let (capacity, before) = (device.size()?, present()?);
-    let misfit = |misfit| self::misfit(device, misfit);
-    let ResizeDecision::Grow(target) = decide::decide(capacity, before, limits).map_err(misfit)?
+    let unreachable = |reason| unreachable(device, reason);
+    let ResizeDecision::Grow(target) =
+        decide::decide(capacity, before, limits).map_err(unreachable)?
     else {
         return Ok(before.bytes);
     };
     (growth.grow)(root, device, before, target)?;
-    // The kernel may have left out an end that is too small to be of use.
+    // The kernel may not use the end of the device if it is too small.
     let after = present()?.bytes;
-    decide::check(capacity, after, limits).map_err(misfit)?;
+    decide::check_limits(capacity, after, limits).map_err(unreachable)?;
     Ok(after)
 }
 
-/// Returns the size in bytes that [`grow`] would give a file system that isn't mounted yet, as far as
-/// its superblock tells. Fails if this process couldn't grow it.
+/// Returns the size in bytes that a file system would have after [`grow`], according to its superblock. The file system
+/// isn't mounted yet. Fails if this process couldn't grow it. Reads the device.
 pub fn predict_size(
     device: &DeviceFacts,
     fstype: &str,
@@ -78,35 +79,35 @@ pub fn predict_size(
         Some(found) => (growth.size_on_disk)(device, known, &found)?,
         None => None,
     };
-    // Where there is no such file system the mount will say so.
+    // If the device has no such file system, the mount will fail with a better error.
     let size = size.unwrap_or(FileSystemSize {
         bytes: 0,
-        block: NonZeroU64::MIN,
-        least: 0,
-        most: u64::MAX,
-        hint_above: "",
+        block_size: NonZeroU64::MIN,
+        min_bytes: 0,
+        max_bytes: u64::MAX,
+        max_bytes_hint: "",
     });
-    let step = decide::decide(device.size()?, size, limits);
-    match step.map_err(|misfit| self::misfit(device, misfit))? {
+    let decision = decide::decide(device.size()?, size, limits);
+    match decision.map_err(|reason| unreachable(device, reason))? {
         ResizeDecision::Stay => Ok(size.bytes),
         ResizeDecision::Grow(target) => {
-            (growth.check_allowed)(device, target / size.block)?;
+            (growth.check_allowed)(device, target / size.block_size)?;
             Ok(target)
         }
     }
 }
 
-/// Returns how a type grows; an error for one that doesn't.
+/// Returns a type and the functions that grow it. Fails if file systems of this type can't grow.
 fn growth(
     device: &DeviceFacts,
     fstype: &str,
 ) -> Result<(&'static FileSystemType, &'static Growth), GrowthError> {
-    const REASON: &str = "this version doesn't know how; hint: grow it with its own tool";
+    const REASON: &str = "this version of runcrust can't grow this type; hint: grow it with the file system's own tool";
     let known = fstypes::find(fstype).and_then(|known| Some((known, known.growth?)));
     known.ok_or_else(|| GrowthError::unsupported(device, fstype, REASON))
 }
 
-fn misfit(device: &DeviceFacts, misfit: UnreachableSize) -> ResizeError {
+fn unreachable(device: &DeviceFacts, reason: UnreachableSize) -> ResizeError {
     let device = device.path().to_owned();
-    ResizeError::UnreachableSize { device, misfit }
+    ResizeError::UnreachableSize { device, reason }
 }

@@ -158,11 +158,11 @@ on_each_delegate! {
         for source in [target.clone(), target.join("sub")] {
             let bundle = node.app_bundle(&sandbox).bind(&source, "/data", &[]);
             let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
-            let _ = refused.naming(&["EIO", "shut down", "end all pods", "xfs_repair"]).sentence();
+            let _ = refused.naming(&["EIO", "shut down", "stop all pods", "xfs_repair"]).sentence();
         }
         let other = Pod::new(&node, "pod-b", &device, &[]);
         let sentence = other.refused();
-        assert_names(&sentence, &["EIO", "shut down", "end all pods", "xfs_repair"]);
+        assert_names(&sentence, &["EIO", "shut down", "stop all pods", "xfs_repair"]);
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
         assert_abnormal(&stats(&node, &target), &["EIO", "xfs_repair"]);

@@ -1,4 +1,4 @@
-//! btrfs, on one device: its row of the table, its superblock, and its growth.
+//! btrfs on a single device: its row in the table, its superblock, and its growth.
 
 mod clones;
 
@@ -26,7 +26,7 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
         // `nologreplay` by itself is deprecated since Linux 5.9.
         no_journal_replay: Some("rescue=nologreplay"),
         no_journal_replay_too: &["nologreplay", "norecovery"],
-        // It takes several `rescue=`, and does each.
+        // btrfs accepts several `rescue=`, and all of them have an effect.
         cumulative: &["rescue"],
         ..OptionRules::NONE
     },
@@ -34,7 +34,8 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
         clones::check(device)?;
         Ok(RequiredOptions::default())
     }),
-    // Two may be mounted at once: from Linux 6.7 on the second gets a temporary id, before that the kernel refuses it.
+    // A clone may have been mounted meanwhile. Since Linux 6.7 the second of the two gets a temporary id; before, the
+    // kernel refuses it.
     after_mount: Some(clones::check),
     growth: Some(&Growth {
         needs_cap_sys_resource: false,
@@ -45,16 +46,16 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
     }),
     format: Some(Format {
         mkfs: "mkfs.btrfs",
-        // Without `-f` it refuses what isn't empty.
+        // Without `-f` it refuses a device that isn't empty.
         options: &[],
-        // mkfs.btrfs(8) 6.2, with its own defaults.
+        // The minimum of mkfs.btrfs(8) 6.2 with its defaults.
         min_device_bytes: 109 << 20,
         check_by_backup: None,
     }),
     has_anonymous_device: true,
     id_mapping_since: Some((5, 15)),
-    // Before that it gives its new superblock the security module's defaults itself, which the mount's own option then
-    // contradicts.
+    // Before, btrfs sets the security module's defaults for its new superblock, which then conflict with the mount's
+    // option.
     selinux_label_since: (6, 8),
     ..FileSystemType::BASE
 };
@@ -65,17 +66,17 @@ const SUPERBLOCK: SuperblockFormat = SuperblockFormat {
     parse,
 };
 
-/// A seed can be mounted read-only alone (btrfs-seed(5)).
+/// A seed device, which can be mounted only read-only (btrfs-seed(5)).
 static SEED: Restriction = Restriction {
     errno: Errno::ACCESS,
-    reason: "it is a btrfs seed, which is only ever mounted read-only, and a read-write mount was asked for",
-    hint: "mark the volume read-only, or clear the flag where no other btrfs was grown from it (btrfstune -S 0)",
+    reason: "it is a btrfs seed, which can only be mounted read-only, and a read-write mount was asked for",
+    hint: "mark the volume read-only, or clear the flag if no other btrfs was made from the seed (btrfstune -S 0)",
 };
 
-/// `struct btrfs_super_block` (`include/uapi/linux/btrfs_tree.h`), packed; the size is that of its
-/// `dev_item`, the device that this copy is on.
+/// Parses `struct btrfs_super_block` (`include/uapi/linux/btrfs_tree.h`), which is packed. The size is that of its
+/// `dev_item`: the size of the device that has this superblock.
 fn parse(superblock: &[u8]) -> Option<Signature> {
-    /// The superblock's flag `BTRFS_SUPER_FLAG_SEEDING`.
+    /// `BTRFS_SUPER_FLAG_SEEDING`
     const SEEDING: u64 = 1 << 32;
     let sector = u64::from(u32::from_le_bytes(field(superblock, 0x90)));
     let is_seed = u64::from_le_bytes(field(superblock, 0x38)) & SEEDING != 0;
@@ -91,8 +92,8 @@ fn parse(superblock: &[u8]) -> Option<Signature> {
     })
 }
 
-/// The smallest size that the kernel resizes a device to, in bytes (`btrfs_ioctl_resize`).
-const LEAST: u64 = 256 << 20;
+/// Minimum size in bytes that the kernel resizes a device to (`btrfs_ioctl_resize`).
+const MIN_BYTES: u64 = 256 << 20;
 
 fn size(
     root: &OwnedFd,
@@ -103,7 +104,7 @@ fn size(
     Ok(size)
 }
 
-/// Returns the id of the only device and the size of its part of the file system.
+/// Returns the id of the file system's only device, and the size of the file system. Fails if there are several devices.
 fn only_device(
     root: &OwnedFd,
     device: &DeviceFacts,
@@ -115,17 +116,17 @@ fn only_device(
     };
     let info = growth::btrfs_info(root).map_err(failed("BTRFS_IOC_FS_INFO"))?;
     if info.devices != 1 {
-        return Err(several(device, fstype));
+        return Err(several_devices(device, fstype));
     }
-    // Ids are given once: after a replacement the only device's needn't be 1.
+    // Ids aren't reused: after a device was replaced, the id of the only device isn't 1.
     let id = info.max_device_id;
     let bytes = growth::btrfs_device_bytes(root, id).map_err(failed("BTRFS_IOC_DEV_INFO"))?;
     let size = FileSystemSize {
         bytes,
-        block: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
-        least: LEAST,
-        most: u64::MAX,
-        hint_above: "",
+        block_size: NonZeroU64::new(info.sector_size.into()).unwrap_or(NonZeroU64::MIN),
+        min_bytes: MIN_BYTES,
+        max_bytes: u64::MAX,
+        max_bytes_hint: "",
     };
     Ok((id, size))
 }
@@ -136,17 +137,17 @@ fn size_on_disk(
     found: &Signature,
 ) -> Result<Option<FileSystemSize>, GrowthError> {
     if found.devices != 1 {
-        return Err(several(device, fstype.name));
+        return Err(several_devices(device, fstype.name));
     }
     let size = FileSystemSize::on_disk(found);
     Ok(size.map(|size| FileSystemSize {
-        least: LEAST,
+        min_bytes: MIN_BYTES,
         ..size
     }))
 }
 
-/// Returns the error for a file system that isn't on this device alone.
-fn several(device: &DeviceFacts, fstype: &str) -> GrowthError {
+/// Returns the error for a file system that has further devices.
+fn several_devices(device: &DeviceFacts, fstype: &str) -> GrowthError {
     const REASON: &str = "it is on several devices; hint: grow it with `btrfs filesystem resize`";
     GrowthError::unsupported(device, fstype, REASON)
 }
@@ -158,9 +159,9 @@ fn grow(
     bytes: u64,
 ) -> Result<(), GrowthError> {
     let (id, _) = only_device(root, device, "btrfs")?;
-    let what = format!("{id}:{bytes}");
-    growth::btrfs_resize(root, &what).map_err(|errno| {
-        let call = ioctl(device, format_args!("BTRFS_IOC_RESIZE, {what}"));
-        GrowthError::refusal(call, errno)
+    let argument = format!("{id}:{bytes}");
+    growth::btrfs_resize(root, &argument).map_err(|errno| {
+        let call = ioctl(device, format_args!("BTRFS_IOC_RESIZE, {argument}"));
+        GrowthError::ioctl_failed(call, errno)
     })
 }

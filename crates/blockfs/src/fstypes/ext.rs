@@ -1,10 +1,10 @@
-//! ext2, ext3 and ext4, which have one superblock (Documentation/filesystems/ext4/super.rst) and one checker. ext4's
-//! driver mounts all three.
+//! ext2, ext3 and ext4. They have the same superblock format (Documentation/filesystems/ext4/super.rst) and the same
+//! checker, and ext4's driver mounts all three.
 
 mod growth;
 mod inodes;
 mod layout;
-mod precautions;
+mod superblock_check;
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ use crate::signature::{Restriction, Signature, Uuid};
 /// Fields that the three types share.
 const EXT: FileSystemType = FileSystemType {
     checker: Some("e2fsck"),
-    before_mount: Some(precautions::of_device),
-    read_ahead: Some(precautions::PLACE),
+    before_mount: Some(superblock_check::check),
+    read_ahead: Some(superblock_check::READ_AHEAD),
     growth: Some(&GROWTH),
     recorded_errors: Some(recorded_errors),
     ..FileSystemType::BASE
@@ -39,7 +39,7 @@ pub(super) static EXT4: FileSystemType = FileSystemType {
             ("journal_path", SECOND_DEVICE),
             ("usrjquota", QUOTA_FILE),
             ("grpjquota", QUOTA_FILE),
-            // It says of what form these files are.
+            // The format of the quota files.
             ("jqfmt", QUOTA_FILE),
         ],
         refused_value,
@@ -86,17 +86,17 @@ static GROWTH: Growth = Growth {
 const fn format(mkfs: &'static str) -> Format {
     Format {
         mkfs,
-        // mke2fs(8) has been known to ask whether a file is meant. Blocks that root alone may take are of no use to a
-        // pod.
+        // -F: mke2fs(8) may ask for confirmation otherwise. -m0: a pod can't use blocks that are reserved for root.
         options: &["-F", "-m0"],
-        // What is smaller gets no journal from mke2fs(8): an ext4 that doesn't outlive a crash, and an ext3 that is an
+        // On a smaller device mke2fs(8) makes no journal: an ext4 wouldn't survive a crash, and an ext3 would be an
         // ext2.
         min_device_bytes: 2 << 20,
         check_by_backup: Some(check_by_backup),
     }
 }
 
-/// The first backup of the superblock is in the first block of the second group, of as many blocks as a block has bits.
+/// Returns the check by means of the first backup of the superblock. It is in the first block of the second group; a
+/// group has as many blocks as a block has bits.
 fn check_by_backup(block: u64) -> (&'static str, Vec<String>) {
     let at = 8 * block + u64::from(block == 1024);
     let (at, block) = (at.to_string(), block.to_string());
@@ -104,18 +104,19 @@ fn check_by_backup(block: u64) -> (&'static str, Vec<String>) {
     ("e2fsck", arguments.to_vec())
 }
 
-/// `sb=` selects a copy of the superblock. The kernel takes any base: 0x1 and 010 would be other superblocks than the
-/// one that is checked.
+/// Refuses values of `sb=`, which selects a copy of the superblock, in other bases than 10. The kernel accepts any
+/// base, so 0x1 and 010 would select other superblocks than the one that is checked.
 fn refused_value(key: &str, value: &str) -> Option<&'static str> {
     const NUMBER: &str = "its value must be a plain decimal number, without 0x or a leading zero; the kernel reads \
          those as other numbers, and the superblock that it uses is checked before the mount";
-    // Digits only, within the 32 bits that ext4 takes.
+    // Only digits, and within the 32 bits that ext4 accepts.
     let number = value.parse::<u32>();
     let is_plain = number.is_ok_and(|number| number.to_string() == value);
     (key == "sb" && !is_plain).then_some(NUMBER)
 }
 
-/// `/sys/fs/ext4/<disk>/errors_count` (Documentation/admin-guide/ext4.rst); 0 where another driver has it mounted.
+/// Reads `/sys/fs/ext4/<disk>/errors_count` (Documentation/admin-guide/ext4.rst). Returns 0 if another driver has mounted
+/// the device.
 fn recorded_errors(device: DeviceNumber) -> u64 {
     let device = format!("/sys/dev/block/{device}");
     let Ok(device) = std::fs::canonicalize(device) else {
@@ -135,14 +136,14 @@ const SUPERBLOCK: SuperblockFormat = SuperblockFormat {
     parse,
 };
 
-/// ext4 replays fast commits only while it is mounted read-write (Linux 5.10 and newer; seen up to 6.18).
+/// Fast commits in the journal. ext4 replays them only in a read-write mount (since Linux 5.10; still so in 6.18).
 static FAST_COMMITS: Restriction = Restriction {
     errno: Errno::ROFS,
     reason: "the journal has fast commits to replay, which ext4 can't do in a read-only mount",
-    hint: "mount it read-write once, which replays them, or with noload, which leaves out what the journal has",
+    hint: "mount it read-write once, which replays them, or with noload, which ignores the journal and its changes",
 };
 
-/// Parses a superblock. The type is decided as blkid(8) does it, by the features that ext2 and ext3 don't have.
+/// Parses a superblock. As in blkid(8), the type depends on the features that ext2 and ext3 don't have.
 fn parse(superblock: &[u8]) -> Option<Signature> {
     const HAS_JOURNAL: u32 = 0x4;
     const FAST_COMMIT: u32 = 0x400;
@@ -150,16 +151,16 @@ fn parse(superblock: &[u8]) -> Option<Signature> {
     const IS_A_JOURNAL: u32 = 0x8;
     const READ_ONLY: u32 = 0x1000;
     const IS_64BIT: u32 = 0x80;
-    /// filetype, recover, `meta_bg`
+    /// Incompatible features of ext3: `filetype`, `recover` and `meta_bg`.
     const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
-    /// `sparse_super`, `large_file`, `btree_dir`
+    /// Read-only compatible features of ext3: `sparse_super`, `large_file` and `btree_dir`.
     const READ_ONLY_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
     if superblock[0x38..0x3a] != [0x53, 0xEF] {
         return None;
     }
     let number = |at: usize| u32::from_le_bytes(field(superblock, at));
     let (compatible, incompatible, read_only) = (number(0x5c), number(0x60), number(0x64));
-    // Another's external journal is no file system.
+    // The device is an external journal of another file system.
     if incompatible & IS_A_JOURNAL != 0 {
         return None;
     }

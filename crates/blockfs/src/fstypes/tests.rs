@@ -25,15 +25,15 @@ fn an_older_ext_mounts_under_newer_names_only() {
 fn each_type_is_in_the_table_once() {
     for (index, fstype) in FILE_SYSTEM_TYPES.iter().enumerate() {
         assert!(!fstype.name.is_empty());
-        let again = FILE_SYSTEM_TYPES[index + 1..].contains(fstype);
-        assert!(!again, "{fstype}");
+        let is_repeated = FILE_SYSTEM_TYPES[index + 1..].contains(fstype);
+        assert!(!is_repeated, "{fstype}");
         assert_eq!(find(fstype.name), Some(*fstype));
     }
     assert_eq!(find("vfat"), None);
 }
 
 #[test]
-fn ext_alone_needs_a_capability_to_grow() {
+fn only_ext_needs_a_capability_to_grow() {
     for (fstype, with, without) in [
         ("ext4", true, false),
         ("ext3", true, false),
@@ -50,7 +50,7 @@ fn ext_alone_needs_a_capability_to_grow() {
 }
 
 #[test]
-fn btrfs_takes_a_label_from_linux_6_8_on() {
+fn btrfs_supports_a_label_since_linux_6_8() {
     for (version, btrfs) in [
         ((6, 7), false),
         ((6, 8), true),
@@ -73,7 +73,7 @@ fn btrfs_takes_a_label_from_linux_6_8_on() {
 }
 
 #[test]
-fn lists_for_people_have_each_name_once() {
+fn lists_in_messages_have_each_name_once() {
     assert_eq!(checkers(), "e2fsck, xfs_repair or btrfs check");
     assert_eq!(types_needing_capability_to_grow(), "ext4 and ext3");
     assert_eq!(
@@ -87,13 +87,13 @@ fn lists_for_people_have_each_name_once() {
 }
 
 #[test]
-fn no_other_checker_is_named_for_a_type_that_is_unknown() {
-    for (fstype, checker_of_it) in [
+fn an_unknown_type_is_checked_by_its_own_fsck() {
+    for (fstype, expected) in [
         ("ext3", "e2fsck"),
         ("xfs", "xfs_repair"),
         ("btrfs", "btrfs check"),
         ("vfat", "fsck.vfat"),
     ] {
-        assert_eq!(checker(fstype), checker_of_it);
+        assert_eq!(checker(fstype), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! xfs: its row of the table, its superblock, and its growth.
+//! xfs: its row in the table, its superblock, and its growth.
 
 mod inodes;
 
@@ -26,7 +26,7 @@ pub(super) static XFS: FileSystemType = FileSystemType {
     options: OptionRules {
         refused: &[("logdev", SECOND_DEVICE), ("rtdev", SECOND_DEVICE)],
         no_journal_replay: Some("norecovery"),
-        // It says how the superblock was come by, and not what it is.
+        // It affects only the mount, not the superblock.
         not_compared: &["nouuid"],
         ..OptionRules::NONE
     },
@@ -44,9 +44,9 @@ pub(super) static XFS: FileSystemType = FileSystemType {
     }),
     format: Some(Format {
         mkfs: "mkfs.xfs",
-        // Without `-f` it refuses what isn't empty.
+        // Without `-f` it refuses a device that isn't empty.
         options: &[],
-        // mkfs.xfs(8), since 5.19.
+        // The minimum of mkfs.xfs(8) since 5.19.
         min_device_bytes: 300 << 20,
         check_by_backup: None,
     }),
@@ -54,7 +54,7 @@ pub(super) static XFS: FileSystemType = FileSystemType {
     ..FileSystemType::BASE
 };
 
-/// `struct xfs_dsb` (`fs/xfs/libxfs/xfs_format.h`), big-endian.
+/// Parses `struct xfs_dsb` (`fs/xfs/libxfs/xfs_format.h`), which is big-endian.
 fn parse(superblock: &[u8]) -> Option<Signature> {
     superblock.starts_with(b"XFSB").then(|| {
         let block_size = u32::from_be_bytes(field(superblock, 0x4));
@@ -81,27 +81,27 @@ fn size(
         let call = ioctl(device, "XFS_IOC_FSGEOMETRY");
         GrowthError::Call { call, errno }
     })?;
-    let block = u64::from(geometry.block_size);
+    let block_size = u64::from(geometry.block_size);
     Ok(FileSystemSize {
-        bytes: geometry.data_blocks.saturating_mul(block),
-        block: NonZeroU64::new(block).unwrap_or(NonZeroU64::MIN),
-        least: 0,
-        most: u64::MAX,
-        hint_above: "",
+        bytes: geometry.data_blocks.saturating_mul(block_size),
+        block_size: NonZeroU64::new(block_size).unwrap_or(NonZeroU64::MIN),
+        min_bytes: 0,
+        max_bytes: u64::MAX,
+        max_bytes_hint: "",
     })
 }
 
-/// Grows a mounted xfs. The kernel leaves out the end of the device if it is too small for an allocation group.
+/// Grows a mounted xfs. The kernel doesn't use the end of the device if it is too small for an allocation group.
 fn grow(
     root: &OwnedFd,
     device: &DeviceFacts,
     size: FileSystemSize,
     bytes: u64,
 ) -> Result<(), GrowthError> {
-    // It is set with the size, and meant to stay.
+    // The ioctl sets the percentage together with the size. It isn't meant to change.
     let percent = growth::xfs_geometry(root)
-        .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?
+        .map_err(|errno| GrowthError::ioctl_failed(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?
         .inode_max_percent;
-    growth::xfs_grow(root, bytes / size.block, percent)
-        .map_err(|errno| GrowthError::refusal(ioctl(device, "XFS_IOC_FSGROWFSDATA"), errno))
+    growth::xfs_grow(root, bytes / size.block_size, percent)
+        .map_err(|errno| GrowthError::ioctl_failed(ioctl(device, "XFS_IOC_FSGROWFSDATA"), errno))
 }

@@ -145,7 +145,7 @@ fn fsid(on: &Loop) -> String {
 fn refused_as_a_twin(clone: &Loop, options: &[&str], other: &Path) {
     let error = mount(clone, "btrfs", options, true).expect_err("it is refused");
     let expected = format!(
-        "btrfs on \"{}\": its file-system id {} is that of \"{}\", which is mounted \
+        "btrfs on \"{}\": its file-system id {} is also that of \"{}\", which is mounted \
          (/sys/fs/btrfs); hint: ",
         clone.path().display(),
         fsid(clone),

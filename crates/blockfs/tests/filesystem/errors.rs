@@ -449,7 +449,7 @@ fn a_btrfs_on_several_devices_is_refused_at_once() {
     for options in [&[][..], &["degraded"]] {
         let error = mount(&on, "btrfs", options, true).expect_err("it is refused");
         let expected = format!(
-            "btrfs on {:?}: the file system lies on 2 devices, and a volume is one; hint: ",
+            "btrfs on {:?}: the file system is on 2 devices, but a volume is a single device; hint: ",
             on.path()
         );
         assert!(error.to_string().starts_with(&expected), "{error}");

@@ -131,7 +131,11 @@ impl Volume {
     }
 
     /// Records that a mount failed to carry out the resize. The next mount retries.
-    pub fn record_failed_resize(&self, limits: SizeLimits, error: String) -> Result<(), EntryError> {
+    pub fn record_failed_resize(
+        &self,
+        limits: SizeLimits,
+        error: String,
+    ) -> Result<(), EntryError> {
         self.write_resize(limits, Some(error))
     }
 

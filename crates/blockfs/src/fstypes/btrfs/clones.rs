@@ -1,5 +1,5 @@
-//! Clones and restored snapshots of a btrfs: two devices with one UUID (docs/protocol.md, "A clone beside
-//! its original").
+//! Refuses clones and restored snapshots of a mounted btrfs: two devices with the same UUID (docs/protocol.md, "A clone
+//! beside its original").
 
 use std::fs;
 use std::io;
@@ -10,54 +10,52 @@ use crate::bounded::{self, MAX_KERNEL_VALUE};
 use crate::device::{DeviceFacts, DeviceNumber};
 use crate::fstypes::descriptor::UnfitDevice;
 
-/// The kernel's list of the btrfs that are mounted in any namespace (Documentation/ABI/testing/sysfs-fs-btrfs).
+/// The kernel's list of the btrfs file systems that are mounted in any namespace
+/// (Documentation/ABI/testing/sysfs-fs-btrfs).
 const MOUNTED: &str = "/sys/fs/btrfs";
 
-/// Refuses a btrfs that the kernel can't keep apart from one that is mounted, and one that lies on
-/// more than this device. Has to be called before the mount, which would write to the clone, and after it.
+/// Fails if the kernel would confuse the device's btrfs with one that is mounted, or if the btrfs has further devices.
+///
+/// Must be called before the mount, because mounting a clone can write to it, and again after the mount.
 pub(super) fn check(device: &DeviceFacts) -> Result<(), UnfitDevice> {
-    // What isn't a btrfs is told by the mount's own error.
+    // If this isn't a btrfs, the mount fails with a better error.
     let Ok(Some(found)) = SUPERBLOCK.read(device) else {
         return Ok(());
     };
-    let unfit = |what, hint| UnfitDevice {
+    let unfit = |reason, hint| UnfitDevice {
         fstype: "btrfs",
         device: device.path().to_owned(),
-        what,
+        reason,
         hint,
     };
     if found.devices > 1 {
         let count = found.devices;
         return Err(unfit(
-            format!("the file system lies on {count} devices, and a volume is one"),
-            "btrfs device remove takes the others out of it, where it is mounted",
+            format!("the file system is on {count} devices, but a volume is a single device"),
+            "mount it outside of any pod, and remove the other devices from it (btrfs device remove)",
         ));
     }
-    let mounted = read_mounted(Path::new(MOUNTED)).map_err(|error| {
-        unfit(
-            format!("read {MOUNTED}: {error}"),
-            "is sysfs mounted at /sys?",
-        )
-    })?;
+    let mounted = read_mounted(Path::new(MOUNTED))
+        .map_err(|error| unfit(format!("read {MOUNTED}: {error}"), "mount a sysfs at /sys"))?;
     let fsid = found.uuid.to_string();
     match twin_of(device.number(), &fsid, &mounted) {
         None => Ok(()),
         Some(other) => Err(unfit(
             format!(
-                "its file-system id {fsid} is that of \"{}\", which is mounted ({MOUNTED})",
+                "its file-system id {fsid} is also that of \"{}\", which is mounted ({MOUNTED})",
                 other.display()
             ),
-            "give a clone or restored snapshot an id of its own before it is staged: btrfstune -u",
+            "before a clone or a restored snapshot is staged, give it its own id (btrfstune -u)",
         )),
     }
 }
 
-/// A btrfs that is mounted in some namespace.
+/// A btrfs that is mounted in any namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mounted {
-    /// The file system's id on disk.
+    /// The file system's id on the disk.
     fsid: String,
-    /// The kernel uses another id for it, because this one was taken.
+    /// Whether the kernel uses a temporary id for it, because a file system with the same id was already mounted.
     is_temporary: bool,
     devices: Vec<(PathBuf, DeviceNumber)>,
 }
@@ -68,8 +66,8 @@ impl Mounted {
     }
 }
 
-/// Returns the device of another mounted file system with this id; `None` also if `own` is the one that is mounted
-/// under it.
+/// Returns the path of a device of another mounted file system with this id. Returns `None` if there is none, and if the
+/// device `own` is mounted with this id.
 fn twin_of<'a>(own: DeviceNumber, fsid: &str, mounted: &'a [Mounted]) -> Option<&'a Path> {
     if mounted.iter().any(|fs| fs.has(own) && !fs.is_temporary) {
         return None;
@@ -78,7 +76,7 @@ fn twin_of<'a>(own: DeviceNumber, fsid: &str, mounted: &'a [Mounted]) -> Option<
     twin.devices.first().map(|(path, _)| path.as_path())
 }
 
-/// Reads the list, without what is unmounted meanwhile.
+/// Reads the list of mounted file systems. File systems that are unmounted meanwhile are left out.
 fn read_mounted(list: &Path) -> io::Result<Vec<Mounted>> {
     let entries = match fs::read_dir(list) {
         // No btrfs was ever mounted.
@@ -88,7 +86,7 @@ fn read_mounted(list: &Path) -> io::Result<Vec<Mounted>> {
     let mut mounted = Vec::new();
     for entry in entries {
         let directory = entry?.path();
-        // `features`, and what is unmounted meanwhile, have none.
+        // The directory `features`, or a file system that was unmounted meanwhile.
         let Ok(devices) = fs::read_dir(directory.join("devices")) else {
             continue;
         };
@@ -150,10 +148,10 @@ mod tests {
                 vec![mounted(OTHER, false, 3), original()],
                 Some("/dev/loop1"),
             ),
-            // Somebody had the kernel mount the clone under a temporary id.
+            // Another user mounted the clone, with a temporary id.
             (3, vec![clone()], Some("/dev/loop2")),
             (2, vec![original(), clone()], Some("/dev/loop1")),
-            // Mounted already, and rightfully: this is a second mount of it.
+            // The device itself is mounted; this is a second mount of it.
             (1, vec![original()], None),
             (1, vec![clone(), original()], None),
             (2, vec![clone()], None),
@@ -163,7 +161,7 @@ mod tests {
         }
     }
 
-    /// A sysfs with the parts that count.
+    /// Returns a directory like /sys/fs/btrfs, with the files that are read.
     fn sysfs(entries: &[(&str, &[(&str, &str)])]) -> tempfile::TempDir {
         let sysfs = tempfile::tempdir().expect("a temporary directory");
         for (directory, files) in entries {
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_read_with_temporary_ids_undone() {
+    fn the_list_has_the_ids_on_the_disk() {
         let sysfs = sysfs(&[
             ("features", &[("temp_fsid", "0\n")]),
             (
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_btrfs_was_ever_mounted_there_are_no_twins() {
+    fn a_missing_list_is_empty() {
         let sysfs = sysfs(&[]);
         let none = read_mounted(&sysfs.path().join("btrfs")).expect("no error");
         assert_eq!(none, []);

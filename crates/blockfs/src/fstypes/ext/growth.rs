@@ -1,4 +1,4 @@
-//! Growth of an ext4, and of an ext3 or ext2 by the same driver.
+//! Growth of an ext4, and of an ext3 or ext2 that ext4's driver has mounted.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ use crate::fstypes::growth::{FileSystemSize, GrowthError, has_cap_sys_resource, 
 use crate::signature::Signature;
 use crate::sys::growth;
 
-/// How much of the superblock has to do with growth, in bytes.
+/// Length in bytes of the part of the superblock with the fields that growth depends on.
 const LENGTH: usize = 0x64;
 
 const COMPAT_RESIZE_INODE: u32 = 0x10;
@@ -48,9 +48,11 @@ impl Features {
         }
     }
 
-    /// Returns the reason why the file system can't grow while it is mounted. The kernel would convert one without a
-    /// resize inode to another layout (`meta_bg`): that isn't done to a volume that is only asked to grow.
-    fn rigid(self) -> Option<&'static str> {
+    /// Returns the reason and a hint if the file system can't grow while it is mounted.
+    ///
+    /// The kernel would convert a file system without a resize inode to another layout (`meta_bg`). A request to grow a
+    /// volume is no reason for that.
+    fn why_not_growable(self) -> Option<&'static str> {
         let resize_inode = self.compat & COMPAT_RESIZE_INODE != 0;
         let meta_bg = self.incompat & INCOMPAT_META_BG != 0;
         if self.compat & COMPAT_SPARSE_SUPER2 != 0 {
@@ -68,9 +70,11 @@ impl Features {
     }
 }
 
-/// Returns the size by the superblock. statfs(2) leaves out what a file system keeps for itself. The driver keeps the
-/// superblock in the device's own page cache, so that a reader of the device sees the present one (resize2fs(8) reads
-/// it there too). A workload with the raw device can have written anything there since the mount.
+/// Returns the size of a mounted file system from its superblock. The size of statfs(2) doesn't include the file
+/// system's own metadata.
+///
+/// The driver keeps the superblock in the device's page cache, so a reader of the device sees the present one
+/// (resize2fs(8) reads it in the same way). A workload that can write to the device may have changed it since the mount.
 pub(super) fn size(
     _: &OwnedFd,
     device: &DeviceFacts,
@@ -86,31 +90,34 @@ pub(super) fn size(
     size.ok_or_else(|| GrowthError::unsupported(device, fstype.name, UNREADABLE))
 }
 
-/// Returns the size by the superblock. Fails if the file system can't grow while it is mounted.
+/// Returns the size of a file system that isn't mounted, from its superblock. Fails if it can't grow while it is mounted.
 pub(super) fn size_on_disk(
     device: &DeviceFacts,
     fstype: &FileSystemType,
     found: &Signature,
 ) -> Result<Option<FileSystemSize>, GrowthError> {
     let features = Features::read(device)?;
-    if let Some(reason) = features.rigid() {
+    if let Some(reason) = features.why_not_growable() {
         return Err(GrowthError::unsupported(device, fstype.name, reason));
     }
-    let (most_blocks, hint_above) = if features.incompat & INCOMPAT_64BIT == 0 {
+    let (max_blocks, max_bytes_hint) = if features.incompat & INCOMPAT_64BIT == 0 {
         (u32::MAX.into(), NO_64BIT)
     } else {
         (1 << 48, "")
     };
-    Ok(size_of(found, most_blocks).map(|size| FileSystemSize { hint_above, ..size }))
+    Ok(size_of(found, max_blocks).map(|size| FileSystemSize {
+        max_bytes_hint,
+        ..size
+    }))
 }
 
-const NO_64BIT: &str = "; hint: an ext4 without the feature 64bit ends at 2^32 blocks: resize2fs -b gives it that when \
-                        no pod uses it";
+const NO_64BIT: &str = "; hint: an ext4 without the feature 64bit has at most 2^32 blocks; add the feature with \
+                        resize2fs -b when no pod uses the volume";
 
-fn size_of(found: &Signature, most_blocks: u64) -> Option<FileSystemSize> {
+fn size_of(found: &Signature, max_blocks: u64) -> Option<FileSystemSize> {
     let size = FileSystemSize::on_disk(found)?;
-    let most = most_blocks.saturating_mul(size.block.get());
-    Some(FileSystemSize { most, ..size })
+    let max_bytes = max_blocks.saturating_mul(size.block_size.get());
+    Some(FileSystemSize { max_bytes, ..size })
 }
 
 pub(super) fn grow(
@@ -119,23 +126,23 @@ pub(super) fn grow(
     size: FileSystemSize,
     bytes: u64,
 ) -> Result<(), GrowthError> {
-    let blocks = bytes / size.block;
+    let blocks = bytes / size.block_size;
     let Err(errno) = growth::ext4_resize(root, blocks) else {
         return Ok(());
     };
     if errno != Errno::PERM {
-        return Err(GrowthError::refusal(call(device, blocks), errno));
+        return Err(GrowthError::ioctl_failed(call(device, blocks), errno));
     }
     let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
     Err(not_permitted(device, blocks, has_errors))
 }
 
-/// Fails if the kernel would refuse this process (`ext4_resize_begin`).
+/// Fails if the kernel would refuse to let this process grow the file system (`ext4_resize_begin`).
 pub(super) fn check_allowed(device: &DeviceFacts, blocks: u64) -> Result<(), GrowthError> {
     let has_errors = Features::read(device)?.state & STATE_ERRORS != 0;
-    // If the capabilities can't be read the kernel decides.
-    let may = has_cap_sys_resource().unwrap_or(true);
-    if has_errors || !may {
+    // If the capabilities can't be read, the kernel decides.
+    let has_capability = has_cap_sys_resource().unwrap_or(true);
+    if has_errors || !has_capability {
         return Err(not_permitted(device, blocks, has_errors));
     }
     Ok(())
@@ -145,15 +152,15 @@ fn call(device: &DeviceFacts, blocks: u64) -> String {
     ioctl(device, format_args!("EXT4_IOC_RESIZE_FS, {blocks}"))
 }
 
-/// Returns the error for EPERM, which has two reasons.
+/// Returns the error for EPERM, which has two possible reasons.
 fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> GrowthError {
     let reason = if has_errors {
-        "ext4 doesn't grow with errors in it; hint: end what uses the volume, run e2fsck on the \
-         device, and resize it again"
+        "ext4 doesn't grow while it has errors; hint: stop all pods and containers that use the volume, run e2fsck \
+         on the device, and resize it again"
     } else {
-        "ext4 grows only for a process with CAP_SYS_RESOURCE, which this machine or container \
-         withholds; hint: give it to whatever runs runcrust, or grow the file system with \
-         resize2fs when no pod uses it"
+        "ext4 grows only for a process with CAP_SYS_RESOURCE, which runcrust doesn't have on this machine or in \
+         this container; hint: give the capability to the process that runs runcrust, or grow the file system \
+         with resize2fs when no pod uses it"
     };
     GrowthError::Refused {
         call: call(device, blocks),
@@ -168,7 +175,7 @@ mod tests {
     use crate::signature::Uuid;
 
     #[test]
-    fn what_would_be_converted_or_cannot_grow_online_does_not() {
+    fn file_systems_that_cannot_grow_online_or_would_be_converted_are_refused() {
         for (compat, incompat, grows) in [
             (COMPAT_RESIZE_INODE, 0, true),
             (0, INCOMPAT_META_BG, true),
@@ -187,12 +194,13 @@ mod tests {
                 state,
             };
             assert_eq!(features, expected);
-            assert_eq!(features.rigid().is_none(), grows, "{features:?}");
+            assert_eq!(features.why_not_growable().is_none(), grows, "{features:?}");
         }
     }
-    /// `s_log_block_size` can be anything.
+
+    /// `s_log_block_size` may have any value.
     #[test]
-    fn blocks_of_nothing_give_no_size() {
+    fn a_block_size_of_zero_gives_no_size() {
         let found = |block| Signature {
             fstype: "ext4",
             uuid: Uuid([0; 16]),
@@ -205,7 +213,7 @@ mod tests {
         };
         assert_eq!(size_of(&found(0), 9), None);
         let size = size_of(&found(4096), 9).unwrap();
-        assert_eq!((size.bytes, size.block.get()), (0, 4096));
-        assert_eq!(size.most, 9 * 4096);
+        assert_eq!((size.bytes, size.block_size.get()), (0, 4096));
+        assert_eq!(size.max_bytes, 9 * 4096);
     }
 }

@@ -1,38 +1,39 @@
-//! The tables of inodes of an ext4, read from the device while the file system is mounted. Reader and driver share the
-//! device's page cache, which the driver changes as soon as an inode is changed. (The drivers of ext2 and xfs don't.)
+//! Reads the inode tables of an ext4 from the device while the file system is mounted. ext4's driver changes the device's
+//! page cache as soon as an inode is changed, so a reader of the device sees the present state. (The drivers of ext2 and
+//! xfs don't work like this.)
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use super::layout::{self, Bitmap, Group, InodeLayout, SUPERBLOCK, SUPERBLOCK_AT};
+use super::layout::{self, Bitmap, BlockGroup, InodeLayout, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::device::read_at;
 use crate::fstypes::descriptor::{InodeAttributes, InodeCheck};
 
-/// Number of bytes of a table that are read at once.
-const PIECE: usize = 256 << 10;
+/// Maximum number of bytes of a table that are read at once.
+const READ_SIZE: usize = 256 << 10;
 
-/// Number of bitmaps that are read in any case. One more is read for each [`INODES_A_BITMAP`] inodes: a walk is faster
-/// in a large volume with few inodes whose group descriptors don't tell which groups have none.
-const BITMAPS: u64 = 256;
-const INODES_A_BITMAP: u64 = 16;
+/// Maximum number of bitmaps to read, plus one for each [`INODES_PER_BITMAP`] inodes in use. In a large volume with few
+/// inodes, whose group descriptors don't show which groups are unused, a walk is faster than reading all bitmaps.
+const MAX_BITMAPS: u64 = 256;
+const INODES_PER_BITMAP: u64 = 16;
 
-/// Returns how many inodes there are, if all of them are right.
-pub(super) fn count_matching(survey: InodeCheck<'_>) -> Option<u64> {
+/// Returns the number of inodes in use if all of them match; `None` if one doesn't, or if that is unknown.
+pub(super) fn count_matching(check: InodeCheck<'_>) -> Option<u64> {
     let InodeCheck {
         root,
         statfs,
         device,
         matches,
         may_continue,
-    } = survey;
+    } = check;
     let tables = Tables::new(device.opened().ok()?);
-    let mut tables = tables.filter(|tables| is_of(root, tables.device))?;
+    let mut tables = tables.filter(|tables| is_on_device(root, tables.device))?;
     let layout = &tables.layout;
-    // Tables that lie on each other, or on a device's holes, would be long to read.
-    let has_room = layout.table_bytes() <= device.size().ok()?;
-    if !has_room || layout.inodes() != statfs.f_files {
+    // Tables that overlap, or that lie in holes of the device, would take long to read.
+    let fits = layout.table_bytes() <= device.size().ok()?;
+    if !fits || layout.inodes() != statfs.f_files {
         return None;
     }
     let used = statfs.f_files.checked_sub(statfs.f_ffree)?;
@@ -41,9 +42,9 @@ pub(super) fn count_matching(survey: InodeCheck<'_>) -> Option<u64> {
         inodes += 1;
         matches(number, inode)
     };
-    tables.all(
+    tables.visit_all(
         used,
-        &mut Reader {
+        &mut Callbacks {
             visit: &mut visit,
             may_continue,
         },
@@ -51,82 +52,87 @@ pub(super) fn count_matching(survey: InodeCheck<'_>) -> Option<u64> {
     Some(inodes)
 }
 
-/// Returns true if the file system is the one on the device.
-fn is_of(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
-    let on = fstat(root).map(|stat| stat.st_dev);
+/// Returns true if the file system is on the device.
+fn is_on_device(root: BorrowedFd<'_>, device: &OwnedFd) -> bool {
+    let mounted = fstat(root).map(|stat| stat.st_dev);
     let device = fstat(device).map(|stat| stat.st_rdev);
-    on.is_ok() && on == device
+    mounted.is_ok() && mounted == device
 }
 
-/// The functions that are called while tables are read.
-struct Reader<'a> {
-    /// Called with each inode and its number, until it returns false.
+/// The callbacks of reading the tables.
+struct Callbacks<'a> {
+    /// Called with the number and the attributes of each inode. Reading ends when it returns false.
     visit: &'a mut dyn FnMut(u64, InodeAttributes) -> bool,
-    /// Called before each read; the reading ends when it returns false.
+    /// Called before each read. Reading ends when it returns false.
     may_continue: &'a mut dyn FnMut() -> bool,
 }
 
 struct Tables<'d> {
     device: &'d OwnedFd,
     layout: InodeLayout,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl<'d> Tables<'d> {
     fn new(device: &'d OwnedFd) -> Option<Self> {
-        let mut superblock = [0; SUPERBLOCK];
-        read(device, &mut superblock, SUPERBLOCK_AT)?;
+        let mut superblock = [0; SUPERBLOCK_SIZE];
+        read(device, &mut superblock, SUPERBLOCK_OFFSET)?;
         Some(Self {
             layout: InodeLayout::parse(&superblock)?,
-            piece: vec![0; PIECE],
+            buffer: vec![0; READ_SIZE],
             device,
         })
     }
 
-    /// Visits all inodes. Returns `None` if one can't be read or the reader ends it, and if the bitmaps have
-    /// more or fewer than `used`, including the file system's own: then these bitmaps or descriptors aren't those that
-    /// the driver uses.
-    fn all(&mut self, used: u64, reader: &mut Reader<'_>) -> Option<()> {
+    /// Visits all inodes in use. Returns `None` if one can't be read, or if a callback ends the reading.
+    ///
+    /// Also returns `None` if the number of inodes in the bitmaps isn't `used`, which includes the file system's own
+    /// inodes. Then the driver doesn't use these bitmaps or descriptors.
+    fn visit_all(&mut self, used: u64, callbacks: &mut Callbacks<'_>) -> Option<()> {
         let mut descriptors = vec![0; self.layout.block_size];
         let mut bitmap = Bitmap::new(&self.layout);
-        let (mut left, mut bitmaps) = (used, BITMAPS + used / INODES_A_BITMAP);
+        let (mut remaining, mut bitmaps) = (used, MAX_BITMAPS + used / INODES_PER_BITMAP);
         for index in 0..self.layout.groups {
-            (reader.may_continue)().then_some(())?;
+            (callbacks.may_continue)().then_some(())?;
             let (block, at) = self.layout.descriptor(index);
             if at == 0 {
                 read(self.device, &mut descriptors, block)?;
             }
             let group = self.layout.group(&descriptors[at..])?;
-            let Some(place) = group.bitmap else { continue };
+            let Some(offset) = group.bitmap else { continue };
             bitmaps = bitmaps.checked_sub(1)?;
-            read(self.device, bitmap.bytes(), place)?;
-            left = left.checked_sub(bitmap.used())?;
-            self.group(index, &group, &bitmap, reader)?;
+            read(self.device, bitmap.bytes(), offset)?;
+            remaining = remaining.checked_sub(bitmap.used())?;
+            self.visit_group(index, &group, &bitmap, callbacks)?;
         }
-        (left == 0).then_some(())
+        (remaining == 0).then_some(())
     }
 
-    fn group(
+    fn visit_group(
         &mut self,
         index: u32,
-        group: &Group,
+        group: &BlockGroup,
         bitmap: &Bitmap,
-        reader: &mut Reader<'_>,
+        callbacks: &mut Callbacks<'_>,
     ) -> Option<()> {
         let size = self.layout.inode_size;
         let mut from = 0;
-        while let Some(run) = bitmap.run(from, PIECE / size) {
-            (reader.may_continue)().then_some(())?;
-            let piece = &mut self.piece[..run.len() * size];
-            read(self.device, piece, self.layout.inode_at(group, run.start)?)?;
-            for (place, inode) in run.clone().zip(piece.chunks_exact(size)) {
-                let number = self.layout.number(index, place);
-                let counts = bitmap.has(place) && self.layout.counts(number);
-                if counts && !(reader.visit)(number, layout::inode(inode)) {
+        while let Some(range) = bitmap.next_range(from, READ_SIZE / size) {
+            (callbacks.may_continue)().then_some(())?;
+            let buffer = &mut self.buffer[..range.len() * size];
+            read(
+                self.device,
+                buffer,
+                self.layout.inode_at(group, range.start)?,
+            )?;
+            for (position, inode) in range.clone().zip(buffer.chunks_exact(size)) {
+                let number = self.layout.number(index, position);
+                let counts = bitmap.is_used(position) && self.layout.is_reachable(number);
+                if counts && !(callbacks.visit)(number, layout::parse_inode(inode)) {
                     return None;
                 }
             }
-            from = run.end;
+            from = range.end;
         }
         Some(())
     }
@@ -166,16 +172,16 @@ mod tests {
         fs::read(path).expect("the image")
     }
 
-    /// Returns the numbers of all inodes, of which `used` are in use.
+    /// Returns the numbers of all inodes that are visited. `used` is the number of inodes in use.
     fn inodes(image: &[u8], used: u64) -> Option<Vec<u64>> {
         let mut inodes = vec![];
         let visit = &mut |number, _| {
             inodes.push(number);
             true
         };
-        Tables::new(&opened(image))?.all(
+        Tables::new(&opened(image))?.visit_all(
             used,
-            &mut Reader {
+            &mut Callbacks {
                 visit,
                 may_continue: &mut || true,
             },
@@ -183,12 +189,12 @@ mod tests {
         Some(inodes)
     }
 
-    /// The file system's own, up to the first that it hasn't, and lost+found.
+    /// Number of inodes in use in a new file system: the ten reserved ones, and lost+found.
     const USED: u64 = 11;
     const BLOCK: usize = 1024;
 
-    /// Returns the offset of the block that a field of the first descriptor names.
-    fn named_by(image: &[u8], field: usize) -> usize {
+    /// Returns the offset of the block whose number is in a field of the first descriptor.
+    fn block_of_field(image: &[u8], field: usize) -> usize {
         let at = 2 * BLOCK + field;
         let number = [0, 1, 2, 3].map(|byte| image[at + byte]);
         u32::from_le_bytes(number) as usize * BLOCK
@@ -200,24 +206,24 @@ mod tests {
     }
 
     #[test]
-    fn what_the_bitmaps_have_is_what_the_file_system_says_is_used() {
+    fn bitmaps_must_have_as_many_inodes_as_the_file_system_has_in_use() {
         let mut image = image();
         assert_eq!(inodes(&image, USED - 1), None);
         assert_eq!(inodes(&image, USED + 1), None);
-        let bitmap = named_by(&image, 0x4);
-        // That of lost+found.
+        let bitmap = block_of_field(&image, 0x4);
+        // The highest bit is that of lost+found.
         assert_eq!(image[bitmap + 1], 0b0000_0111);
         image[bitmap + 1] = 0b0000_0011;
         assert_eq!(inodes(&image, USED), None);
     }
 
     #[test]
-    fn it_ends_where_it_is_told_to() {
+    fn callbacks_end_the_reading() {
         let image = image();
         for (visits, asks) in [(0, 9), (1, 9), (9, 0), (9, 1)] {
             let (mut visited, mut asked) = (0, 0);
             let opened = opened(&image);
-            let mut tables = Tables::new(&opened).expect("they are understood");
+            let mut tables = Tables::new(&opened).expect("the layout is supported");
             let visit = &mut |_, _| {
                 visited += 1;
                 visited <= visits
@@ -227,9 +233,9 @@ mod tests {
                 asked <= asks
             };
             assert_eq!(
-                tables.all(
+                tables.visit_all(
                     USED,
-                    &mut Reader {
+                    &mut Callbacks {
                         visit,
                         may_continue
                     }
@@ -246,18 +252,18 @@ mod tests {
         let mut image = image();
         image[BLOCK..][..4].copy_from_slice(&(GROUPS * 64).to_le_bytes());
         let layout = Tables::new(&opened(&image))
-            .expect("it is understood")
+            .expect("the layout is supported")
             .layout;
-        // Each has the one behind all, where nothing is used.
+        // All groups have the same bitmap, at the end of the image. It has no inodes in use.
         let bitmap = u32::try_from(image.len() / BLOCK).expect("a block");
         image.resize(image.len() + BLOCK, 0);
         let mut descriptor = vec![0; layout.descriptor_size];
         descriptor[0x4..0x8].copy_from_slice(&bitmap.to_le_bytes());
-        for place in image[2 * BLOCK..]
+        for slot in image[2 * BLOCK..]
             .chunks_exact_mut(descriptor.len())
             .take(GROUPS as usize)
         {
-            place.copy_from_slice(&descriptor);
+            slot.copy_from_slice(&descriptor);
         }
         for (used, groups) in [(0, 257), (1600, 357), (100_000, 4096)] {
             let mut asked = 0;
@@ -266,11 +272,11 @@ mod tests {
                 true
             };
             let opened = opened(&image);
-            let mut tables = Tables::new(&opened).expect("it is understood");
+            let mut tables = Tables::new(&opened).expect("the layout is supported");
             let visit = &mut |_, _| true;
-            let all = tables.all(
+            let all = tables.visit_all(
                 used,
-                &mut Reader {
+                &mut Callbacks {
                     visit,
                     may_continue,
                 },
@@ -280,23 +286,24 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_are_it_comes_to_an_end() {
+    fn reading_ends_whatever_the_bytes_are() {
         let image = image();
-        let bitmap = named_by(&image, 0x4);
-        // Of the superblock, but for what says that it is understood; of the descriptors; of the bitmap.
-        let superblock = (1024..2048_usize).prop_filter("understood", |at| {
+        let bitmap = block_of_field(&image, 0x4);
+        // Bytes of the superblock, except for those that decide whether the layout is supported, of the descriptors, and
+        // of the bitmap.
+        let superblock = (1024..2048_usize).prop_filter("supported", |at| {
             !matches!(at - 1024, 0x38..0x40 | 0x48..0x50 | 0x54..0x5a | 0x60..0x68 | 0xfe..0x100)
         });
-        let place = prop_oneof![superblock, 2048..4096_usize, bitmap..bitmap + 16];
-        let bytes = prop::collection::vec((place, any::<u8>()), 1..8);
+        let offset = prop_oneof![superblock, 2048..4096_usize, bitmap..bitmap + 16];
+        let bytes = prop::collection::vec((offset, any::<u8>()), 1..8);
         let mut runner = proptest::test_runner::TestRunner::default();
-        let understood = std::cell::Cell::new(0);
+        let supported = std::cell::Cell::new(0);
         let run = runner.run(&(bytes, 0..100_u64), |(bytes, used)| {
             let mut image = image.clone();
             for (at, byte) in bytes {
                 image[at] = byte;
             }
-            understood.update(|before| before + u32::from(Tables::new(&opened(&image)).is_some()));
+            supported.update(|before| before + u32::from(Tables::new(&opened(&image)).is_some()));
             if let Some(inodes) = inodes(&image, used) {
                 prop_assert!(inodes.len() as u64 <= used);
                 prop_assert!(inodes.is_sorted_by(|one, other| one < other));
@@ -304,6 +311,6 @@ mod tests {
             Ok(())
         });
         run.expect("no panic");
-        assert!(understood.get() > 100, "{understood:?}");
+        assert!(supported.get() > 100, "{supported:?}");
     }
 }

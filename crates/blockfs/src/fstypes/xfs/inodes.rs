@@ -1,4 +1,4 @@
-//! The inodes of an xfs, by a call that can be made for each allocation group by itself.
+//! Reads the inodes of an xfs with an ioctl (`XFS_IOC_BULKSTAT`), one allocation group at a time.
 
 use std::num::NonZero;
 use std::os::fd::BorrowedFd;
@@ -12,98 +12,105 @@ use crate::kernel;
 use crate::sys::bulkstat::{Inode, Inodes};
 use crate::sys::{self, growth};
 
-/// Threads for each processor: they wait for the disk, and for each other in the kernel.
-const PER_PROCESSOR: usize = 2;
-const MOST: usize = 8;
+/// Number of threads for each processor. The threads wait for the disk, and for each other in the kernel.
+const THREADS_PER_PROCESSOR: usize = 2;
+const MAX_THREADS: usize = 8;
 /// Interval between two calls of `may_continue`.
-const TICK: Duration = Duration::from_millis(100);
+const CONTINUE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The first Linux where the call changes nothing. Before it the call freed an inode that an earlier mount left
-/// unlinked, and the file system was shut down if that failed ("xfs: reload entire unlinked bucket lists"). Before 5.15
-/// it never returned if an index led to itself.
-const SAFE: kernel::KernelVersion = (6, 6);
+/// The first Linux version in which the call changes nothing.
+///
+/// Before, the call freed inodes that an earlier mount had left unlinked, and the file system was shut down if that
+/// failed ("xfs: reload entire unlinked bucket lists"). Before 5.15 it never returned if an index block pointed to itself.
+const SAFE_SINCE: kernel::KernelVersion = (6, 6);
 
-/// Whether the inode of a number is as it should be.
-type IsRight<'a> = &'a (dyn Fn(u64, descriptor::InodeAttributes) -> bool + Sync);
+/// Returns true if the inode with this number and these attributes matches.
+type InodeFilter<'a> = &'a (dyn Fn(u64, descriptor::InodeAttributes) -> bool + Sync);
 
-/// Returns how many inodes there are, if all of them are right.
-pub(super) fn count_matching(survey: InodeCheck<'_>) -> Option<u64> {
+/// Returns the number of inodes in use if all of them match; `None` if one doesn't, or if that is unknown.
+pub(super) fn count_matching(check: InodeCheck<'_>) -> Option<u64> {
     let InodeCheck {
         root,
         matches,
         may_continue,
         ..
-    } = survey;
-    if kernel::version() < SAFE {
+    } = check;
+    if kernel::version() < SAFE_SINCE {
         return None;
     }
-    let groups = growth::xfs_geometry(root).ok()?.allocation_groups;
-    let survey = Groups {
+    let count = growth::xfs_geometry(root).ok()?.allocation_groups;
+    let groups = AllocationGroups {
         root,
-        count: groups,
+        count,
         next: AtomicU32::new(0),
         inodes: AtomicU64::new(0),
         failed: AtomicBool::new(false),
     };
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let most = (processors * PER_PROCESSOR).min(MOST).min(groups as usize);
+    let threads = (processors * THREADS_PER_PROCESSOR)
+        .min(MAX_THREADS)
+        .min(count as usize);
     thread::scope(|scope| {
         // Nothing is sent. The channel is closed when the last thread has ended.
-        let (at_work, ended) = mpsc::channel::<()>();
-        for _ in 0..most {
-            let (survey, at_work) = (&survey, at_work.clone());
-            let asker = move || {
-                let _at_work = at_work;
-                survey.ask(matches);
+        let (running, ended) = mpsc::channel::<()>();
+        for _ in 0..threads {
+            let (groups, running) = (&groups, running.clone());
+            let worker = move || {
+                let _running = running;
+                groups.check(matches);
             };
             let name = "fsgroup".to_owned();
-            let started = Builder::new().name(name).spawn_scoped(scope, asker);
-            survey.give_up_if(started.is_err());
+            let started = Builder::new().name(name).spawn_scoped(scope, worker);
+            groups.give_up_if(started.is_err());
         }
-        drop(at_work);
-        while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-            survey.give_up_if(!may_continue());
+        drop(running);
+        while ended.recv_timeout(CONTINUE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            groups.give_up_if(!may_continue());
         }
     });
-    let known = !survey.failed.into_inner();
-    known.then(|| survey.inodes.into_inner())
+    let all_match = !groups.failed.into_inner();
+    all_match.then(|| groups.inodes.into_inner())
 }
 
-/// The allocation groups of an xfs, and how far those that ask for them have got.
-struct Groups<'a> {
+/// The allocation groups of an xfs, which several threads check.
+struct AllocationGroups<'a> {
     root: BorrowedFd<'a>,
     /// Number of allocation groups.
     count: u32,
-    /// The first group that no thread has asked for.
+    /// The first group that no thread has taken.
     next: AtomicU32,
+    /// Number of inodes read so far.
     inodes: AtomicU64,
+    /// Set when an inode doesn't match or can't be read, and when the check is to end.
     failed: AtomicBool,
 }
 
-impl Groups<'_> {
-    /// Asks for one group after the other, as long as there are any and all inodes are right.
-    fn ask(&self, matches: IsRight<'_>) {
-        // Otherwise the caller couldn't enter a sandbox afterwards.
+impl AllocationGroups<'_> {
+    /// Checks one group after the other, until there are none left or the check has failed.
+    fn check(&self, matches: InodeFilter<'_>) {
+        // Otherwise the caller's thread would share its fs attributes with this one, and setns(2) into a sandbox's mount
+        // namespace would fail.
         self.give_up_if(sys::unshare_fs().is_err());
         while !self.failed.load(Ordering::Relaxed) {
             let group = self.next.fetch_add(1, Ordering::Relaxed);
             if group >= self.count {
                 break;
             }
-            self.give_up_if(!self.group(group, matches));
+            self.give_up_if(!self.check_group(group, matches));
         }
     }
 
-    fn group(&self, group: u32, matches: IsRight<'_>) -> bool {
+    /// Returns true if all inodes of a group match.
+    fn check_group(&self, group: u32, matches: InodeFilter<'_>) -> bool {
         let mut inodes = Inodes::new(group);
         while !self.failed.load(Ordering::Relaxed) {
-            let Ok(some) = inodes.next(self.root) else {
+            let Ok(batch) = inodes.next(self.root) else {
                 return false;
             };
-            if some.is_empty() {
+            if batch.is_empty() {
                 return true;
             }
-            self.inodes.fetch_add(some.len() as u64, Ordering::Relaxed);
+            self.inodes.fetch_add(batch.len() as u64, Ordering::Relaxed);
             let matches = |inode: &Inode| {
                 let found = descriptor::InodeAttributes {
                     mode: u32::from(inode.mode),
@@ -111,7 +118,7 @@ impl Groups<'_> {
                 };
                 matches(inode.number, found)
             };
-            if !some.iter().all(matches) {
+            if !batch.iter().all(matches) {
                 return false;
             }
         }
