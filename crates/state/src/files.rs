@@ -245,7 +245,7 @@ impl Directory {
         let temporary = temporary::name(name);
         let written = self.create_new(&temporary).and_then(|mut file| {
             // On a file system without locks, the name alone shows which process writes the file.
-            let _ = temporary::hold(&file);
+            let _ = temporary::try_lock(&file);
             self.fill(&mut file, &temporary, bytes)?;
             fs::renameat(&self.fd, &temporary, &self.fd, name)
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
@@ -279,7 +279,7 @@ impl Directory {
         let temporary = temporary::name(name);
         let added = self.make_directory(&temporary).and_then(|directory| {
             // The lock of the directory covers the files in it.
-            let _ = temporary::hold(&directory.fd);
+            let _ = temporary::try_lock(&directory.fd);
             for (name, bytes) in files {
                 let mut file = directory.create_new(name)?;
                 directory.fill(&mut file, name, bytes)?;
@@ -310,7 +310,7 @@ impl Directory {
 
     fn remove_tree(&self, name: &str) -> Result<(), FileError> {
         if let Some(directory) = self.open_directory(name)? {
-            let _ = temporary::hold(&directory.fd);
+            let _ = temporary::try_lock(&directory.fd);
             for file in directory.names()? {
                 directory.remove(&file)?;
             }
@@ -352,7 +352,7 @@ impl Directory {
         }
         // The lock shows others who search for leftovers that this process still uses the file.
         let held = self.find_lock(&temporary).ok().flatten();
-        let _held = held.filter(|file| temporary::hold(file).is_ok());
+        let _held = held.filter(|file| temporary::try_lock(file).is_ok());
         let now = self.read_record(&temporary);
         if now.as_ref().is_ok_and(|now| now.as_ref() == Some(&judged)) {
             return self.remove(&temporary).map(|()| true);

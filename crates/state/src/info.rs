@@ -99,7 +99,7 @@ names!(
 
 /// Whether a second pod on the node may use the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum PodAccess {
     /// The pods of a node may share the volume, because they have the same kernel and so the same superblock.
     Shared,
     /// Only one pod may use the volume.
@@ -109,10 +109,10 @@ pub enum Access {
 impl AccessMode {
     /// Returns whether a second pod on the node may use the volume.
     #[must_use]
-    pub const fn access(self) -> Access {
+    pub const fn access(self) -> PodAccess {
         match self {
-            Self::SingleNodeSingleWriter => Access::Exclusive,
-            _ => Access::Shared,
+            Self::SingleNodeSingleWriter => PodAccess::Exclusive,
+            _ => PodAccess::Shared,
         }
     }
 
@@ -272,8 +272,9 @@ impl MountInfo {
 
     /// Returns whether a second pod on the node may use the volume.
     #[must_use]
-    pub fn access(&self) -> Access {
-        self.access_mode.map_or(Access::Shared, AccessMode::access)
+    pub fn access(&self) -> PodAccess {
+        self.access_mode
+            .map_or(PodAccess::Shared, AccessMode::access)
     }
 
     fn target(&self) -> Option<&Path> {

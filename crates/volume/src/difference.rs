@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_state::info::{Access, AccessMode, VolumeType};
+use crust_state::info::{AccessMode, PodAccess, VolumeType};
 use crust_state::{Config, MountInfo};
 
 use super::plan::mount_options;
@@ -175,7 +175,7 @@ struct MountSemantics {
     /// The group that the files get; `None` for a read-only mount, which changes no files.
     group: Option<u32>,
     policy: Option<FsGroupChangePolicy>,
-    access: Access,
+    access: PodAccess,
 }
 
 impl MountSemantics {

@@ -3,7 +3,7 @@
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_state::config::DeviceNode;
-use crust_state::info::{Access, AccessMode, VolumeType};
+use crust_state::info::{AccessMode, PodAccess, VolumeType};
 use crust_state::record::{Superblock, VolumeRecord};
 use crust_state::{Config, CrustDirectory, MountInfo, TargetPath, Volume};
 
@@ -54,7 +54,7 @@ impl MountPlan {
             .map(|group| (group, info.fs_group_change_policy));
         Ok(Self {
             superblock: superblock(&info.fstype, &options),
-            exclusive: info.access() == Access::Exclusive,
+            exclusive: info.access() == PodAccess::Exclusive,
             fs_group: fs_group.filter(|_| !read_only),
             read_only,
             device,

@@ -25,7 +25,7 @@ pub(super) fn name(name: &str) -> String {
 
 /// Locks a temporary file or directory while it is open, to show that a process is at work on it. The kernel releases
 /// the lock when the process is killed, in whichever pid namespace it is.
-pub(super) fn hold(file: impl AsFd) -> Result<(), Errno> {
+pub(super) fn try_lock(file: impl AsFd) -> Result<(), Errno> {
     flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
@@ -135,7 +135,7 @@ impl Directory {
         if matches!(opened, Err(Errno::NOENT)) {
             return Ok(None);
         }
-        let held = opened.and_then(|fd| hold(&fd).map(|()| fd));
+        let held = opened.and_then(|fd| try_lock(&fd).map(|()| fd));
         let age = since_the_epoch().saturating_sub(maker.at);
         Ok(Some(Leftover {
             directory: self,
@@ -262,7 +262,7 @@ mod tests {
         let link = temporary_name("link", UNUSED_PID, ABANDONED_AGE * 2);
         symlink(&outside, path(&link)).unwrap();
         let locked = std::fs::File::open(path(&held)).unwrap();
-        hold(&locked).unwrap();
+        try_lock(&locked).unwrap();
 
         let mut errors = Vec::new();
         directory.leftovers(&mut |leftover| {

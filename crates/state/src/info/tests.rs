@@ -31,7 +31,7 @@ fn the_example_in_the_kep_is_parsed() {
     assert_eq!(info.fstype, "xfs");
     assert_eq!(info.fs_group, Some(4059));
     assert_eq!(info.fs_group_change_policy, FsGroupChangePolicy::Always);
-    assert_eq!(info.access(), Access::Shared);
+    assert_eq!(info.access(), PodAccess::Shared);
 }
 
 #[test]
@@ -298,13 +298,13 @@ fn errors_name_the_field_and_the_reason() {
 #[test]
 fn read_write_once_pod_is_exclusive_and_nothing_else_is() {
     let access = |mode: &str| mode.parse::<AccessMode>().unwrap().access();
-    assert_eq!(access("SINGLE_NODE_SINGLE_WRITER"), Access::Exclusive);
+    assert_eq!(access("SINGLE_NODE_SINGLE_WRITER"), PodAccess::Exclusive);
     for mode in [
         "SINGLE_NODE_WRITER",
         "SINGLE_NODE_MULTI_WRITER",
         "MULTI_NODE_MULTI_WRITER",
     ] {
-        assert_eq!(access(mode), Access::Shared, "{mode}");
+        assert_eq!(access(mode), PodAccess::Shared, "{mode}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decides whether a pod may have a volume that other pods have.
 
-use crust_state::info::{Access, AccessMode};
+use crust_state::info::{AccessMode, PodAccess};
 
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication};
@@ -38,7 +38,7 @@ pub(super) fn decide<'p>(
         let modes = [publication.usage.mode, wanted.usage.mode];
         if let Some(mode) = modes
             .into_iter()
-            .find(|mode| mode.access() == Access::Exclusive)
+            .find(|mode| mode.access() == PodAccess::Exclusive)
         {
             return Err(Refusal::state(volume, exclusive(mode, path)));
         }
