@@ -60,7 +60,7 @@ impl fmt::Display for DeferralDecision {
     }
 }
 
-/// What a volume is deferred by.
+/// The origin of a volume's deferral.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeferredBy {
     /// The pod's manifest, which the policy doesn't override.
@@ -117,7 +117,7 @@ pub(crate) enum NotDeferredReason {
     },
     /// The rule doesn't have all post-mount steps that the pod needs (KEP-2857, stories 2 and 3).
     #[error(
-        "the pod needs {}, which the rule of {storage} with runtime class {runtime_class} doesn't have in postMount",
+        "the pod needs {}, which the rule for {storage} with runtime class {runtime_class} doesn't have in postMount",
         post_mount::sentence(missing)
     )]
     Unsupported {

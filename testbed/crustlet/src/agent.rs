@@ -58,7 +58,7 @@ pub(crate) enum Completion {
     Pod(PodStepResult),
     /// The removal of a pod's logs and directory.
     PodCleanup(CleanupResult),
-    /// The pods that the container runtime has. The generations are those from before it was asked.
+    /// The pods in the container runtime, with the generations from before the relist.
     Relist(Generations, Result<BTreeMap<String, ObservedPod>, CriError>),
     /// The name of the container runtime.
     RuntimeName(String),

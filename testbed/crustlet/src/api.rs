@@ -157,8 +157,8 @@ impl Api {
         found.map_err(|message| error_status(Code::NotFound, "NOT_FOUND", &message))
     }
 
-    /// Has `write` change the manifests, based on what they are now, and the agent read them again. `write` returns its
-    /// result and the file that it removed, if any.
+    /// Calls `write`, which changes the manifests based on their current content, and has the agent read them again.
+    /// `write` returns its result and the file that it removed, if any.
     async fn write<T: Send + 'static>(
         &self,
         write: impl FnOnce(
@@ -168,7 +168,7 @@ impl Api {
         + Send
         + 'static,
     ) -> Result<T, Status> {
-        // The task goes on if the caller hangs up, because a change that is made in part is useless.
+        // The task continues if the caller hangs up, because a partial change would be useless.
         let lock = Arc::clone(&self.writing).lock_owned().await;
         let directories = self.directories.clone();
         let written = tokio::task::spawn_blocking(move || {
@@ -178,7 +178,7 @@ impl Api {
         });
         let (result, removed) = match written.await.map_err(agent_stopped)? {
             Ok((written, removed)) => (Ok(written), removed),
-            // A failed change may have been made in part.
+            // A failed change may have been applied in part.
             Err(error) => (Err(error), None),
         };
         self.query_agent(|answer| AgentQuery::Reload(removed, answer))
@@ -428,13 +428,13 @@ impl Node for Api {
 
 fn parse_kind(kind: &str) -> Result<Kind, Status> {
     let found = Kind::ALL.into_iter().find(|it| it.as_str() == kind);
-    found.ok_or_else(|| invalid(&format!("{kind:?} is not a kind that crustlet knows")))
+    found.ok_or_else(|| invalid(&format!("{kind:?} is not a kind known to crustlet")))
 }
 
 fn parse_name(kind: Kind, namespace: String, name: String) -> Result<Name, Status> {
     if !is_name(&name) {
         return Err(invalid(&format!(
-            "{name:?} is not a valid name of a {kind}"
+            "{name:?} is not a valid name for a {kind}"
         )));
     }
     let namespace = match namespace {

@@ -69,8 +69,9 @@ pub(crate) struct PlanInputs<'w> {
     pub(crate) layout: &'w RootDirLayout,
     /// Directories of volumes whose records can't be read.
     pub(crate) unreadable_directories: &'w [PathBuf],
-    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before: a missing
-    /// claim may be in a manifest that wasn't read yet, and so may a volume that fits a claim or is reserved for one.
+    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before that: a
+    /// missing claim may be in a manifest that hasn't been read yet, and so may a volume that fits a claim or is
+    /// reserved for one.
     pub(crate) is_complete: bool,
     /// The reason why a manifest can't be read now. Other manifests still count, and so does the last readable content
     /// of this one, so claims are bound and volumes are created. But nothing is deleted or forgotten until all
@@ -395,7 +396,7 @@ fn plan_claim<'w>(
     }
 }
 
-/// Returns the updates that bind a volume to a claim. The volume comes first, as in Kubernetes: if crustlet ends
+/// Returns the updates that bind a volume to a claim. The volume comes first, as in Kubernetes: if crustlet stops
 /// between the two updates, no other claim gets the volume.
 fn bind(
     name: &Name,

@@ -7,7 +7,7 @@
 //! | `agent` | the task that reconciles the actual with the desired state |
 //! | `api` | the service that the commands call |
 //! | `admission` | the policy that decides which volumes of a pod are deferred |
-//! | `claims` | binds claims to volumes, and has volumes created, expanded and deleted |
+//! | `claims` | binds claims to volumes, and has drivers create, expand and delete volumes |
 //! | `operations` | the operations on volumes |
 //! | `pods` | the state, the next step and the status of a pod |
 //! | `worker` | carries out the steps of pods |
@@ -56,7 +56,7 @@ use cli::{Cli, Command};
 /// The program's name in logs and errors.
 const NAME: &str = "crustlet";
 
-/// Runs the program and returns its exit code.
+/// Runs the program, and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let Cli { socket, command } = Cli::parse();

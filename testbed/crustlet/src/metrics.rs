@@ -1,5 +1,5 @@
-//! crustlet's metrics, and the pages that Prometheus and probes read. Names, labels and buckets are those of kubelet,
-//! or of the KEPs.
+//! crustlet's metrics, and the pages that Prometheus and probes read. Names, labels and buckets are taken from kubelet
+//! or the KEPs.
 
 mod labels;
 mod snapshot;

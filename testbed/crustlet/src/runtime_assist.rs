@@ -33,7 +33,7 @@ pub(crate) struct RuntimeStorage {
 /// The error of a call to a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RuntimeError {
-    /// The runtime has refused the call, or doesn't answer.
+    /// The runtime refused the call, or didn't answer.
     #[error("runtime at {}: {method}: {failure}", socket.display())]
     Call {
         socket: PathBuf,
@@ -122,7 +122,7 @@ impl RuntimeStorage {
         Ok(stats.into())
     }
 
-    /// Grows the file system of a volume, and returns its size in bytes. `device` is the `source` in the driver's
+    /// Expands the file system of a volume, and returns its size in bytes. `device` is the `source` in the driver's
     /// response.
     pub(crate) async fn expand(
         &self,
@@ -178,7 +178,7 @@ fn publish_request(
     };
     let mut mount_options: Vec<String> = info.options.iter().map(option).collect();
     mount_options.sort_unstable();
-    // A policy is of no use without a group.
+    // Without a group, a policy has no effect.
     let policy = mount
         .change_policy
         .clone()
@@ -195,7 +195,7 @@ fn publish_request(
     })
 }
 
-/// The capabilities of a runtime. They are asked for each time, because the runtime may have been replaced.
+/// The capabilities of a runtime. They are requested each time, because the runtime may have been replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeCapabilities(Vec<Rpc>);
 

@@ -23,10 +23,10 @@ use crate::root::Root;
 use crate::settings::{MANIFESTS, Settings};
 use crate::volumes::layout::RootDirLayout;
 
-/// The most calls that may be under way on the socket. They are made by commands that a person runs.
+/// The maximum number of concurrent calls on the socket. Only commands that a person runs make such calls.
 const MAX_CALLS: usize = 256;
 
-/// How long calls under way may take at the end.
+/// How long calls may still take while the server shuts down.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 static DAEMON: Daemon = Daemon {

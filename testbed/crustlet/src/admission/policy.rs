@@ -1,4 +1,4 @@
-//! The admission policy, which is a file of rules. It is parsed strictly, because a wrong policy would have the wrong
+//! The admission policy, which is a file of rules. It is parsed strictly, because a mistake in it would make the wrong
 //! program mount volumes.
 
 use std::fmt;
@@ -17,7 +17,7 @@ const KIND: &str = "DeferPolicy";
 /// The largest size of a policy in bytes, which is enough for thousands of rules.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// The rules of a policy. Without a policy only those volumes are deferred that are deferred in the pods' manifests.
+/// The rules of a policy. Without a policy, only those volumes are deferred whose pods' manifests say so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeferPolicy {
     rules: Vec<DeferRule>,
@@ -190,7 +190,7 @@ impl DeferPolicy {
             let rule = value.rule().map_err(|reason| refused(reason.to_owned()))?;
             if policy.rule(&rule.storage, &rule.runtime_class).is_some() {
                 return Err(refused(format!(
-                    "a rule of {} with runtime class {} exists already; hint: merge the two rules",
+                    "a rule for {} with runtime class {} already exists; hint: merge the two rules",
                     rule.storage, rule.runtime_class
                 )));
             }
@@ -289,7 +289,7 @@ mod tests {
             ),
             (
                 policy(&format!("{rule}{rule}")),
-                "line 6: a rule of storage class fast with runtime class crust exists already",
+                "line 6: a rule for storage class fast with runtime class crust already exists",
             ),
             ("rules: [".to_owned(), "line 1"),
         ];

@@ -31,7 +31,7 @@ impl fmt::Display for PostMountStep {
     }
 }
 
-/// Joins steps to a list such as `fsGroup and subPath`.
+/// Joins steps into a list such as `fsGroup and subPath`.
 pub(super) fn sentence(steps: &[PostMountStep]) -> String {
     let words: Vec<String> = steps.iter().map(PostMountStep::to_string).collect();
     match words.split_last() {

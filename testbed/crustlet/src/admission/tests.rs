@@ -205,7 +205,7 @@ fn a_second_admission_changes_nothing() {
 fn stories_2_and_3_a_volume_is_not_deferred_if_the_rule_lacks_a_step() {
     let admission = admitted(&STORY.replace("microvm", "lesser"));
     let why = "not deferred: the pod needs fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
-        which the rule of storage class fast-storage with runtime class lesser doesn't have in postMount";
+        which the rule for storage class fast-storage with runtime class lesser doesn't have in postMount";
     assert_eq!(
         decisions(&admission),
         [format!("volume one: {why}"), format!("volume two: {why}")]

@@ -78,8 +78,8 @@ pub(super) struct ClaimInputs<'a> {
 }
 
 impl Claims {
-    /// The most plans in a row. Each record may allow another step: a volume is created, then it is bound, then its
-    /// status is written. A longer chain is a bug.
+    /// The maximum number of plans in a row. Each record may allow another step: a volume is created, then it is bound,
+    /// then its status is written. A longer chain is a bug.
     pub(super) const MAX_ROUNDS: usize = 16;
 
     /// Opens the store and reads all records. Fails if one of them can't be read.
@@ -242,7 +242,7 @@ impl Claims {
         Ok(is_provisioned)
     }
 
-    /// Writes a record, and emits its notice. Returns whether the record has changed.
+    /// Writes a record, and emits the update's notice. Returns whether the record has changed.
     fn update(&mut self, update: RecordUpdate) -> bool {
         let written = self.store_update(&update);
         // A notice of an unchanged record is emitted too: its count shows that the step was retried.

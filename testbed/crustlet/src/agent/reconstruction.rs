@@ -28,7 +28,7 @@ pub(crate) struct Reconstruction {
     pending: Vec<PendingCleanup>,
     /// The directories whose cleanup failed. As long as one exists, its volume may still be mounted or hold data.
     failed_cleanups: Vec<PathBuf>,
-    /// Whether the disk is still to be read. Without the gate that happens only when the desired state is known.
+    /// Whether the disk has yet to be read. Without the gate that happens only when the desired state is known.
     is_disk_unread: bool,
     /// Whether the failure to read the disk was logged.
     is_failure_logged: bool,

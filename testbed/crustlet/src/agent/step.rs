@@ -87,7 +87,7 @@ async fn carry_out(
     let result = match (step, pod) {
         (PodStep::End(end), _) => worker.end(regarding, end).await,
         (PodStep::RunSandbox(sandbox), Some(pod)) => {
-            // From the record crustlet knows of the pod after a restart, even if this process ends now.
+            // The record tells crustlet about the pod after a restart, even if this process ends now.
             let (layout, pod_record) = (context.layout.clone(), Arc::clone(pod));
             let recorded =
                 operations::blocking(move || operations::write_pod_record(&layout, &pod_record));

@@ -14,8 +14,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The number of bytes that are read at once.
 const CHUNK_SIZE: usize = 64 * 1024;
 
-/// Reads a container's output from its log. Without `is_running` it ends at the end of the file, otherwise once that
-/// returns false.
+/// Reads a container's output from its log. Without `is_running` it ends at the end of the file, otherwise as soon as
+/// `is_running` returns false.
 pub(super) fn read<F: Future<Output = bool> + Send>(
     path: PathBuf,
     is_running: Option<impl Fn() -> F + Send + Sync + 'static>,

@@ -38,7 +38,7 @@ fn claim(pod: &Pod, volume: &Volume) -> Result<RecordUpdate, String> {
     let name = ephemeral_claim(pod, &volume.name);
     if !is_name(&name.name) {
         let reason = format!(
-            "{:?} is not a valid name of a claim; hint: shorten the names of the pod and the volume",
+            "{:?} is not a valid claim name; hint: shorten the names of the pod and the volume",
             name.name
         );
         return Err(reason);

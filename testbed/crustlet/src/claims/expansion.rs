@@ -45,8 +45,8 @@ impl ControllerExpand {
             .with_notice(notice)
     }
 
-    /// Returns the records to write after a response, in this order. If crustlet ends between the two, the driver is
-    /// called again after the restart.
+    /// Returns the records to write after a response, in this order. If crustlet stops between the two, it calls the
+    /// driver again after the restart.
     pub(crate) fn succeeded(&self, response: ControllerExpandVolumeResponse) -> Vec<RecordUpdate> {
         let actual = response.capacity_bytes;
         if actual < self.size {
@@ -352,8 +352,8 @@ impl<'o> BoundVolume<'o> {
         }))))
     }
 
-    /// Returns a pod that has the volume mounted, and the mount's mounter. Any of the pods will do, because all mounts
-    /// are of one file system.
+    /// Returns a pod that has the volume mounted, and the mount's mounter. Any pod will do, because all of them mount
+    /// the same file system.
     fn mount(&self, id: &VolumeId) -> Option<(String, Mounter)> {
         let mounts = self.inputs.actual.volumes.get(id)?.mounts.iter();
         let is_certain = |mount: &ActualMount| mount.certainty == Certainty::Certain;

@@ -43,7 +43,7 @@ pub(super) struct TemplateValues<'t> {
 }
 
 impl TemplateValues<'_> {
-    /// Replaces each `${…}`. A namespace can't be made of values that the claim's author chooses freely.
+    /// Replaces each `${…}`. A namespace must not contain values that the claim's author chooses freely.
     fn resolve(&self, template: &str, is_namespace: bool) -> Result<String, String> {
         let mut text = String::new();
         let mut rest = template;

@@ -50,7 +50,7 @@ pub(crate) enum ProvisionError {
     /// The driver's response has no volume ID.
     #[error("driver {0} answered CreateVolume without a volume_id")]
     NoVolumeId(String),
-    /// The driver has created a volume that is smaller than requested.
+    /// The driver created a volume that is smaller than requested.
     #[error(
         "driver {driver} answered CreateVolume with {actual_bytes} bytes, but {requested_bytes} were requested; hint: the driver still has the volume, as {handle}"
     )]
@@ -63,7 +63,7 @@ pub(crate) enum ProvisionError {
         /// `volume_id`
         handle: String,
     },
-    /// The driver has refused the call, or couldn't be called.
+    /// The driver refused the call, or couldn't be called.
     #[error("{0}")]
     Call(String),
 }

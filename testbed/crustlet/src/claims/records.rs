@@ -1,8 +1,8 @@
 //! The records of decisions about objects, which are merged into their manifests.
 //!
 //! A record is a part of an object in the object's own form: a claim's UID, `volumeName` and `status`, or a volume's
-//! `claimRef`. The record of a generated object, which has no manifest, is the whole object. If the user writes a
-//! manifest of a provisioned volume nevertheless, the fields that may change are copied into the record.
+//! `claimRef`. The record of a generated object, which has no manifest, is the whole object. If the user nevertheless
+//! writes a manifest for a provisioned volume, its mutable fields are copied into the record.
 
 use std::collections::BTreeMap;
 
@@ -43,9 +43,9 @@ impl Records {
         let mut objects = manifests.clone();
         for ((kind, name), record) in &self.0 {
             let document = match manifests.documents.get(&(*kind, name.clone())) {
-                // The record is of a deleted claim, and the manifest is of a new one with the same name.
+                // The record belongs to a deleted claim, and the manifest to a new one with the same name.
                 Some(base) if is_of_deleted_claim(*kind, record, base) => continue,
-                // The record has all changes of the manifest that are allowed ([`Self::manifest_update`]).
+                // The record has all allowed changes of the manifest ([`Self::manifest_update`]).
                 Some(_) if *kind == Kind::PersistentVolume && is_generated(*kind, record) => {
                     record.clone()
                 }
@@ -53,7 +53,7 @@ impl Records {
                 None if is_generated(*kind, record) => record.clone(),
                 None => continue,
             };
-            // A document that is merged from two readable ones can be read too.
+            // A document merged from two readable ones is readable too.
             if let Ok(manifest) = manifest::from_document(document) {
                 objects.insert(manifest);
             }
@@ -96,7 +96,7 @@ impl Records {
         forgettable.map(|(key, _)| key.clone())
     }
 
-    /// Returns whether the record is of a deleted claim, and `claim` is a new one with the same name.
+    /// Returns whether the record belongs to a deleted claim, and `claim` is a new one with the same name.
     pub(super) fn is_for_deleted_claim(&self, name: &Name, claim: &PersistentVolumeClaim) -> bool {
         let record = self.get(Kind::PersistentVolumeClaim, name);
         record.is_some_and(is_deleted) && !claim_ref::is_deleted(claim)
@@ -148,7 +148,7 @@ impl Records {
         (merged(record, &patch) != *record).then(|| RecordUpdate::volume(volume, patch))
     }
 
-    /// Returns the fields of a provisioned volume that its manifest changes although they can't change.
+    /// Returns the immutable fields of a provisioned volume that its manifest tries to change.
     pub(super) fn immutable_changes(&self, manifests: &Objects, volume: &str) -> Vec<&'static str> {
         let differs = |field: &&str| {
             let (record, manifest) = self.record_and_manifest(manifests, volume)?;
@@ -224,7 +224,7 @@ fn is_deleted(record: &Value) -> bool {
     record.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// Returns whether a record is of a deleted claim, and the manifest is of a new one with the same name.
+/// Returns whether a record belongs to a deleted claim, and the manifest to a new one with the same name.
 fn is_of_deleted_claim(kind: Kind, record: &Value, manifest: &Value) -> bool {
     kind == Kind::PersistentVolumeClaim && is_deleted(record) && !is_deleted(manifest)
 }

@@ -59,15 +59,15 @@ impl ClaimCondition {
 /// The progress of a volume's expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpansionProgress<'p> {
-    /// The controller expands the volume to this size in bytes.
+    /// The controller is expanding the volume to this size in bytes.
     ControllerExpanding(i64),
-    /// The controller has failed, with the reason. The flag is set if a retry would fail too.
+    /// The controller failed, for this reason. The flag is set if a retry would fail too.
     ControllerFailed(bool, &'p str),
     /// The file system has to be expanded on the node.
     NodePending,
-    /// The node expands the file system.
+    /// The node is expanding the file system.
     NodeExpanding,
-    /// The node has failed, with the reason. The flag is set if a retry would fail too.
+    /// The node failed, for this reason. The flag is set if a retry would fail too.
     NodeFailed(bool, &'p str),
     /// The node can't expand the file system of the deferred volume, because its driver or its runtime doesn't support
     /// that.
@@ -104,7 +104,7 @@ impl ClaimStatus {
         bytes(self.capacity.get(STORAGE)?).ok()
     }
 
-    /// Returns the status without all fields that are about an expansion.
+    /// Returns the status without the fields that are about an expansion.
     pub(super) fn without_expansion(&self) -> Self {
         Self::bound(self.capacity(), self.access_modes.clone())
     }
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(
             status.without_expansion(),
             bound,
-            "the request was taken back"
+            "the request was withdrawn"
         );
         let modes = bound.access_modes.clone();
         let expanded = ClaimStatus::bound(Some(2 * GI), modes);

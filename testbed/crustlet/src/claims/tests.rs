@@ -146,7 +146,7 @@ impl Fixture {
         }
     }
 
-    /// Deletes the claim in the way of the agent once no pod uses it.
+    /// Deletes the claim as the agent does once no pod uses it.
     fn delete_claim(&mut self) {
         let kind = Kind::PersistentVolumeClaim;
         self.write(RecordUpdate::deleted(

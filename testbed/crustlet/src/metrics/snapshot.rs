@@ -1,4 +1,4 @@
-//! Metrics of the volumes that exist now. Those of volumes that are gone are not exported any more.
+//! Metrics of the volumes that exist now. Those of volumes that are gone are no longer exported.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -85,7 +85,7 @@ impl StepChooser<'_> {
         self.wait = Some(self.wait.map_or(pause, |wait| wait.min(pause)));
     }
 
-    /// Returns the step, unless its subject has failed and isn't to be retried yet.
+    /// Returns the step, unless its subject has failed and must not be retried yet.
     fn unless_held(&mut self, step: PodStep) -> Option<PodStep> {
         if let Some(pause) = self.retry_delays.0.get(&step.subject()) {
             self.wait(*pause);
@@ -119,7 +119,8 @@ impl StepChooser<'_> {
                 .flatten();
         };
         if outcome(pod, observed).is_some() {
-            // Other pods may use its volumes now. What is kept shows how the pod ended.
+            // The pod has ended, so other pods may use its volumes now. The latest containers are kept because they
+            // show how it ended.
             return if observed.is_stopped() {
                 self.remove_old(observed)
             } else {
@@ -207,7 +208,7 @@ impl StepChooser<'_> {
         current: &ObservedSandbox,
     ) -> Option<PodStep> {
         match &latest.state {
-            // crustlet ended between creating and starting it. That attempt doesn't count.
+            // crustlet stopped between creating and starting it. That attempt doesn't count.
             RunState::Created => self.unless_held(remove_container(latest)),
             RunState::Unknown => self.unless_held(stop_container(latest, observed)),
             RunState::Exited(exit) if policy.restarts(exit) => {

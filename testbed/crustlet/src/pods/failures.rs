@@ -15,7 +15,7 @@ const PULL_BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::f
 /// The failure of a step of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The reason of kubelet, such as `CreateContainerError` or `ErrImagePull`.
+    /// kubelet's reason, such as `CreateContainerError` or `ErrImagePull`.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     /// Whether an image couldn't be pulled.

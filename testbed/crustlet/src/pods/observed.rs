@@ -13,7 +13,7 @@ use crate::objects::{Kind, Name};
 /// kubelet's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// The sandboxes and containers that the runtime has of a pod.
+/// The sandboxes and containers that the runtime has for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObservedPod {
     pub(crate) name: Name,

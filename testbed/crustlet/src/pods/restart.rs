@@ -49,7 +49,7 @@ pub(crate) enum PodOutcome {
     Failed,
 }
 
-/// Returns how a pod ended, or `None` if a container of it runs or will be started.
+/// Returns how a pod ended, or `None` if one of its containers is running or will be started.
 pub(crate) fn outcome(pod: &Pod, observed: &ObservedPod) -> Option<PodOutcome> {
     let policy = RestartPolicy::of(pod);
     let exit = |name: &str| observed.latest(name).and_then(ObservedContainer::exit);

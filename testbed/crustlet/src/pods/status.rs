@@ -27,7 +27,7 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) is_ending: bool,
     /// The container runtime's name, which is part of container IDs.
     pub(crate) runtime: &'a str,
-    /// The previous status. Times of what hasn't changed are taken from it.
+    /// The previous status. The times of unchanged states and conditions are taken from it.
     pub(crate) before: Option<&'a PodStatus>,
     pub(crate) now: SystemTime,
 }

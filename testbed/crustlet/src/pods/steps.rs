@@ -73,7 +73,7 @@ pub(crate) enum EndStep {
     },
     /// Remove an old sandbox.
     RemoveSandbox { id: String },
-    /// Remove everything that the runtime has of a stopped pod.
+    /// Remove everything that the runtime still has for a stopped pod.
     RemovePod {
         /// The IDs of all containers.
         containers: Vec<String>,

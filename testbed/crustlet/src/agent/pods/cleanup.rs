@@ -66,8 +66,8 @@ impl Pods {
         self.context.metrics.set_orphan_errors(failed);
     }
 
-    /// Removes the manifest of a deleted pod that has waited for another pod with the same UID: it has nothing else.
-    /// Returns the removed file.
+    /// Removes the manifest of a deleted pod that has waited for another pod with the same UID. Such a pod has nothing
+    /// else to clean up. Returns the removed file.
     pub(super) fn remove_waiting_manifest(&self, loaded: &LoadedManifests) -> Option<PathBuf> {
         let is_deleted = |name: &&Name| {
             let pod = loaded.objects.pods.get(*name);

@@ -66,7 +66,7 @@ pub(super) enum PodProgress {
 }
 
 impl KnownPod {
-    /// Applies the current manifest as far as a started pod can change. `manifest_deferred` has the volumes that are
+    /// Applies the current manifest, as far as a started pod can change. `manifest_deferred` has the volumes that are
     /// deferred in it before the admission policy.
     pub(super) fn set_manifest(
         &mut self,
@@ -105,7 +105,7 @@ impl KnownPod {
                     "deferFSMount can't change from true to false; hint: delete the pod first"
                 }
                 (false, _) => {
-                    "the manifest has changed, but the pod that exists can't be updated and stays as it is; hint: delete the pod first"
+                    "the manifest has changed, but the existing pod can't be updated and stays as it is; hint: delete the pod first"
                 }
             };
             events.warning(pod.as_ref(), "FailedUpdate", message);

@@ -140,7 +140,8 @@ impl Volumes {
         })
     }
 
-    /// Returns the desired mount of a pod. A mount that exists stays deferred or not, whatever is desired now.
+    /// Returns the desired mount of a pod. Whether an existing mount is deferred doesn't change, whatever is desired
+    /// now.
     fn mount_of(&self, id: &VolumeId, pod: &str) -> Option<MountSpec> {
         let mut mount = self.desired.volumes.get(id)?.mounts.get(pod)?.clone();
         if let Some(current) = self.actual.mount(id, pod) {

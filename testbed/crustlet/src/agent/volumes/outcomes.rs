@@ -102,7 +102,7 @@ impl Volumes {
         }
     }
 
-    /// Marks the volume of a step as uncertain: the step has failed half way, or is under way.
+    /// Marks the volume of a step as uncertain: the step failed halfway, or is under way.
     pub(super) fn mark_uncertain(
         &mut self,
         (id, step): &(VolumeId, VolumeStep),
@@ -130,7 +130,7 @@ impl Volumes {
                         runtime_mount: None,
                     });
             }
-            // A part may be gone already. If the volume is desired again, it is published again.
+            // Part of it may be gone already. If the volume is desired again, it is published again.
             (VolumeStep::Unpublish(pod), _) => {
                 if let Some(mount) = known.and_then(|it| it.mounts.get_mut(pod)) {
                     mount.certainty = Certainty::Uncertain;
@@ -145,7 +145,7 @@ impl Volumes {
         }
     }
 
-    /// Sets the mounter of a pod's volume, after an attempt that found a different mounter than requested.
+    /// Sets the mounter of a pod's volume, after an attempt found a mounter other than the requested one.
     fn correct_mounter(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
         let volume = self.actual.volumes.get_mut(id);
         if let Some(mount) = volume.and_then(|it| it.mounts.get_mut(pod)) {

@@ -148,7 +148,7 @@ fn an_event_tells_what_a_claim_waits_for() {
     );
 }
 
-/// A manifest that wasn't read yet may have a matching volume, or the claim itself.
+/// A manifest that hasn't been read yet may have a matching volume, or the claim itself.
 #[test]
 fn nothing_is_planned_before_all_manifests_were_read() {
     let mut fixture = Fixture::new(&[&claim_of_size("1Gi"), &pod("web", DATA)]);
@@ -223,7 +223,7 @@ fn an_invalid_ephemeral_claim_is_an_event_of_its_pod() {
     let own = "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: late}}}";
     let named = pod(&long, own).replace(&format!(", uid: {long}-uid"), "");
     for (pod, expected) in [
-        (named, "is not a valid name of a claim"),
+        (named, "is not a valid claim name"),
         (
             pod("web", "ephemeral: {}"),
             "volumeClaimTemplate is missing",

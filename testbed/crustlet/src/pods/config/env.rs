@@ -50,7 +50,7 @@ fn value(
         return Ok(expand(value, before).text);
     };
     let reference = source.field_ref.as_ref();
-    let reference = reference.ok_or("crustlet supports no valueFrom but fieldRef")?;
+    let reference = reference.ok_or("crustlet supports no valueFrom other than fieldRef")?;
     field(pod, node, reference).ok_or_else(|| {
         format!(
             "fieldRef {:?}: crustlet supports only metadata.name, .namespace, .uid, .labels['…'], .annotations['…'], \

@@ -137,7 +137,7 @@ fn containers_are_started_one_after_another_and_none_twice() {
             ],
             "idle",
         ),
-        // crustlet ended between creating and starting it.
+        // crustlet stopped between creating and starting it.
         (vec![container("app", 0, RunState::Created)], "remove app-0"),
         (
             vec![container("app", 3, RunState::Unknown)],
@@ -273,7 +273,7 @@ fn a_dead_sandbox_is_replaced_after_all_in_it_stopped() {
         panic!("{step:?}");
     };
     assert_eq!(step.started, Some(at(1)), "the pod is as old as its first");
-    // No container of it will be started again.
+    // None of its containers will be started again.
     let never = with_policy(APP, "Never");
     assert_eq!(run(&never, Some(&stopped)), "idle");
     let partly_run = observed_pod(dead, [container("app", 0, exited(0))]);

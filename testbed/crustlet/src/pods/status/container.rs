@@ -111,7 +111,7 @@ fn waiting_for_restart(
     Some(failed_state(inputs, spec, failure))
 }
 
-/// Returns the state of a container that wasn't created yet.
+/// Returns the state of a container that hasn't been created yet.
 fn not_created_state(inputs: &StatusInputs<'_>, spec: &ContainerSpec) -> ContainerState {
     if let Some(failure) = inputs
         .failures
