@@ -1,7 +1,7 @@
-//! subPaths on real trees. Needs root.
+//! Tests of subPaths on real trees. They need root.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests run tools and set their scenes by path"
+    reason = "tests run programs and prepare files by path"
 )]
 
 mod support;
@@ -23,7 +23,7 @@ use rustix::fs::{
     CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fcntl_getfl, fstat, mknodat, openat2,
 };
 use rustix::io::Errno;
-use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, set_mode};
+use support::{Image, TestMount, Tree, group_and_mode, in_mount_namespace, set_mode};
 
 fn try_resolve(
     tree: &Tree,
@@ -33,24 +33,24 @@ fn try_resolve(
     resolve(tree.open().as_fd(), subpath.as_ref(), missing)
 }
 
-/// The error's sentence; it must not tell where the volume is.
-fn refused(tree: &Tree, subpath: &str, missing: MissingPolicy) -> String {
+/// Checks that resolving fails, and returns the message of the error. It must not contain the path of the volume.
+fn expect_error(tree: &Tree, subpath: &str, missing: MissingPolicy) -> String {
     let error = try_resolve(tree, subpath, missing).expect_err(subpath);
-    let (sentence, details) = (error.to_string(), format!("{error:?}"));
+    let (message, details) = (error.to_string(), format!("{error:?}"));
     let host = tree.root().to_str().expect("a plain path");
     assert!(
-        !sentence.contains(host) && !details.contains(host),
+        !message.contains(host) && !details.contains(host),
         "{details}"
     );
     assert!(
-        sentence.starts_with(&format!("subPath {subpath:?}: ")),
-        "{sentence}"
+        message.starts_with(&format!("subPath {subpath:?}: ")),
+        "{message}"
     );
-    sentence
+    message
 }
 
-/// Whether it is just that file or directory.
-fn is(resolved: &ResolvedSubpath, path: &Path) -> bool {
+/// Returns true if a resolved subPath is the file or directory at a path.
+fn is_same_file(resolved: &ResolvedSubpath, path: &Path) -> bool {
     let (stat, expected) = (fstat(&resolved.fd), fs::symlink_metadata(path));
     let (stat, expected) = (stat.expect("fstat"), expected.expect("the entry"));
     (stat.st_dev, stat.st_ino) == (expected.dev(), expected.ino())
@@ -71,7 +71,7 @@ fn directories_and_files_are_found_as_path_descriptors() {
     ] {
         let resolved = try_resolve(&tree, subpath, MissingPolicy::Refuse).expect(subpath);
         assert_eq!(resolved.kind, kind, "{subpath}");
-        assert!(is(&resolved, path), "{subpath}");
+        assert!(is_same_file(&resolved, path), "{subpath}");
         let flags = fcntl_getfl(&resolved.fd).expect("its flags");
         assert!(flags.contains(OFlags::PATH), "{flags:?}");
     }
@@ -82,7 +82,7 @@ fn names_may_be_any_bytes() {
     let tree = Tree::new();
     let name = OsStr::from_bytes(b"new\nline \xff");
     let made = try_resolve(&tree, name, MissingPolicy::Create).expect("it is made");
-    assert!(is(&made, &tree.root().join(name)));
+    assert!(is_same_file(&made, &tree.root().join(name)));
 }
 
 #[test]
@@ -108,19 +108,19 @@ fn relative_links_inside_the_volume_are_followed() {
     ] {
         let resolved = try_resolve(&tree, subpath, MissingPolicy::Refuse).expect(subpath);
         assert_eq!(resolved.kind, kind, "{subpath}");
-        assert!(is(&resolved, path), "{subpath}");
+        assert!(is_same_file(&resolved, path), "{subpath}");
     }
     let made = try_resolve(&tree, "b/up/new/deep", MissingPolicy::Create).expect("it is made");
-    assert!(is(&made, &directory.join("new/deep")));
+    assert!(is_same_file(&made, &directory.join("new/deep")));
 }
 
 #[test]
-fn a_link_out_is_refused_and_nothing_is_made_behind_it() {
+fn a_link_out_of_the_volume_is_refused_and_nothing_is_made_behind_it() {
     let (tree, outside) = (Tree::new(), Tree::new());
     let inside = tree.directory("inside", 0o755);
-    // All of these lead to directories of this test's own, also the one in /proc.
-    let held = outside.open();
-    let magic = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
+    // All of these links lead to directories of this test, including the magic link in /proc.
+    let open = outside.open();
+    let magic = format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd());
     let outer = outside
         .root()
         .parent()
@@ -151,8 +151,8 @@ fn a_link_out_is_refused_and_nothing_is_made_behind_it() {
     ] {
         for subpath in [link.to_owned(), format!("{link}/new")] {
             for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
-                let sentence = refused(&tree, &subpath, missing);
-                assert!(sentence.contains("leads out of the volume"), "{sentence}");
+                let message = expect_error(&tree, &subpath, missing);
+                assert!(message.contains("leads out of the volume"), "{message}");
             }
         }
     }
@@ -168,21 +168,21 @@ fn a_loop_of_links_is_refused() {
     symlink("b", tree.root().join("a")).expect("a link");
     symlink("a", tree.root().join("b")).expect("a link");
     for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
-        assert!(refused(&tree, "a/x", missing).contains("too many symbolic links"));
+        assert!(expect_error(&tree, "a/x", missing).contains("too many symbolic links"));
     }
 }
 
 #[test]
-fn a_link_to_nothing_is_refused_and_its_target_is_not_made() {
+fn a_dangling_link_is_refused_and_its_target_is_not_made() {
     let tree = Tree::new();
     symlink("nowhere", tree.root().join("link")).expect("a link");
     for subpath in ["link", "link/below"] {
-        let sentence = refused(&tree, subpath, MissingPolicy::Create);
+        let message = expect_error(&tree, subpath, MissingPolicy::Create);
         assert!(
-            sentence.contains("a link to something that doesn't exist"),
-            "{sentence}"
+            message.contains("a link to something that doesn't exist"),
+            "{message}"
         );
-        assert!(refused(&tree, subpath, MissingPolicy::Refuse).contains("ENOENT"));
+        assert!(expect_error(&tree, subpath, MissingPolicy::Refuse).contains("ENOENT"));
     }
     assert!(!tree.root().join("nowhere").exists());
 }
@@ -196,7 +196,7 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
             .find(|line| line.starts_with("Umask:"))
             .map(str::to_owned)
     };
-    let callers = umask();
+    let previous = umask();
     for (mode, expected) in [
         (0o2770, 0o2770),
         (0o777, 0o777),
@@ -210,7 +210,7 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
         set_mode(&old, 0o711);
         let made = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is made");
         assert_eq!(made.kind, MountPointType::Directory);
-        assert!(is(&made, &old.join("a/b/c")));
+        assert!(is_same_file(&made, &old.join("a/b/c")));
         for new in ["old/a", "old/a/b", "old/a/b/c"] {
             assert_eq!(
                 group_and_mode(&tree.root().join(new)).1,
@@ -221,35 +221,35 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
         assert_eq!(
             group_and_mode(&old).1,
             0o711,
-            "what was there stays as it was"
+            "an existing directory is not changed"
         );
-        let again = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is there");
-        assert!(is(&again, &old.join("a/b/c")));
+        let existing = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is there");
+        assert!(is_same_file(&existing, &old.join("a/b/c")));
     }
-    assert_eq!(umask(), callers, "the container's");
+    assert_eq!(umask(), previous, "the umask is restored");
 }
 
 #[test]
-fn what_is_missing_is_not_made_when_not_asked_for() {
+fn a_missing_subpath_is_not_made_with_refuse() {
     let tree = Tree::new();
-    assert!(refused(&tree, "a/b", MissingPolicy::Refuse).contains("ENOENT"));
+    assert!(expect_error(&tree, "a/b", MissingPolicy::Refuse).contains("ENOENT"));
     assert_eq!(fs::read_dir(tree.root()).expect("it is listed").count(), 0);
 }
 
 #[test]
-fn nothing_is_below_a_file() {
+fn a_path_below_a_file_is_refused() {
     let tree = Tree::new();
     tree.file("file", 0o644);
     for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
-        assert!(refused(&tree, "file/x", missing).contains("ENOTDIR"));
+        assert!(expect_error(&tree, "file/x", missing).contains("ENOTDIR"));
     }
 }
 
 #[test]
-fn special_files_are_given_out_without_being_opened() {
+fn special_files_are_resolved_without_being_opened() {
     let tree = Tree::new();
     let root = tree.root();
-    // Opening it would wait for a writer for ever.
+    // Opening the named pipe would wait for a writer forever.
     mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from(0o600), 0).expect("a named pipe");
     for (name, kind) in [
         ("char", FileType::CharacterDevice),
@@ -268,38 +268,40 @@ fn special_files_are_given_out_without_being_opened() {
         for missing in [MissingPolicy::Refuse, MissingPolicy::Create] {
             let resolved = resolve(tree.open(), Path::new(name), missing).expect(name);
             assert_eq!(resolved.kind, MountPointType::File, "{name}");
-            let stat = fstat(&resolved.fd).expect("it is held");
+            let stat = fstat(&resolved.fd).expect("the descriptor is valid");
             assert_eq!(FileType::from_raw_mode(stat.st_mode), kind, "{name}");
-            let flags = fcntl_getfl(&resolved.fd).expect("it is held");
+            let flags = fcntl_getfl(&resolved.fd).expect("the descriptor is valid");
             assert!(flags.contains(OFlags::PATH), "{name} was opened");
         }
-        assert!(refused(&tree, &format!("{name}/x"), MissingPolicy::Create).contains("ENOTDIR"));
+        assert!(
+            expect_error(&tree, &format!("{name}/x"), MissingPolicy::Create).contains("ENOTDIR")
+        );
     }
 }
 
 #[test]
 fn another_mount_in_the_volume_is_not_entered() {
-    in_own_mount_namespace("another_mount_in_the_volume_is_not_entered", || {
+    in_mount_namespace("another_mount_in_the_volume_is_not_entered", || {
         let tree = Tree::new();
         let other = tree.directory("other", 0o755);
-        let mounted = Mounted::tmpfs(&other);
-        let sentence = refused(&tree, "other/x", MissingPolicy::Create);
-        assert!(sentence.contains("leads out of the volume"), "{sentence}");
+        let mounted = TestMount::tmpfs(&other);
+        let message = expect_error(&tree, "other/x", MissingPolicy::Create);
+        assert!(message.contains("leads out of the volume"), "{message}");
         assert_eq!(fs::read_dir(&other).expect("it is listed").count(), 0);
         drop(mounted);
     });
 }
 
 #[test]
-fn a_detached_volume_takes_subpaths_unless_read_only() {
+fn subpaths_are_made_in_a_detached_volume_unless_it_is_read_only() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
+    let loop_device = image.attach();
     for (option, expected) in [
         ("rw", None),
         ("ro", Some("EROFS: doesn't exist, and the volume")),
     ] {
         let volume = mount_detached(&MountRequest {
-            device: &on.facts(),
+            device: &loop_device.facts(),
             fstype: "ext4",
             options: &options::parse(&[option]).expect("the option is valid"),
             exclusive: true,
@@ -310,31 +312,31 @@ fn a_detached_volume_takes_subpaths_unless_read_only() {
         match expected {
             None => assert_eq!(result.expect("it is made").kind, MountPointType::Directory),
             Some(words) => {
-                let sentence = result.expect_err("it is read-only").to_string();
-                assert!(sentence.contains(words), "{sentence}");
-                let there = resolve(volume.as_fd(), Path::new("rw/new"), MissingPolicy::Create);
+                let message = result.expect_err("it is read-only").to_string();
+                assert!(message.contains(words), "{message}");
+                let existing = resolve(volume.as_fd(), Path::new("rw/new"), MissingPolicy::Create);
                 assert_eq!(
-                    there.expect("it was made before").kind,
+                    existing.expect("it was made before").kind,
                     MountPointType::Directory
                 );
             }
         }
         drop(volume);
-        support::wait_until_free(&on.device());
+        support::wait_until_free(&loop_device.device());
     }
 }
 
-/// openat2(2) gives EAGAIN where anything on the system is renamed while it looks at a `..`, for
-/// it then can't tell whether that stays inside.
+/// openat2(2) fails with EAGAIN if anything on the system is renamed while it resolves a `..`, because it then can't know
+/// whether the path stays inside.
 #[test]
-fn a_lookup_that_is_disturbed_by_renames_is_tried_again() {
+fn a_lookup_that_is_disturbed_by_renames_is_retried() {
     let (tree, elsewhere) = (Tree::new(), Tree::new());
     let directory = tree.directory("d", 0o755);
     symlink(format!("{}d", "d/../".repeat(20)), tree.root().join("l")).expect("a link");
     let names = ["a", "b"].map(|name| elsewhere.root().join(name));
     elsewhere.file("a", 0o600);
     let stop = AtomicBool::new(false);
-    let raw = || {
+    let open_once = || {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         openat2(
             tree.open(),
@@ -347,18 +349,18 @@ fn a_lookup_that_is_disturbed_by_renames_is_tried_again() {
     let (disturbed, failed) = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                fs::rename(&names[0], &names[1]).expect("there");
-                fs::rename(&names[1], &names[0]).expect("and back");
+                fs::rename(&names[0], &names[1]).expect("the first rename");
+                fs::rename(&names[1], &names[0]).expect("the second rename");
             }
         });
         let (mut disturbed, mut failed) = (0, Vec::new());
-        // As often as it takes to be disturbed for sure.
+        // Often enough to be disturbed in any case.
         for _ in 0..200_000 {
             match try_resolve(&tree, "l", MissingPolicy::Refuse) {
-                Ok(found) if is(&found, &directory) => {}
+                Ok(found) if is_same_file(&found, &directory) => {}
                 other => failed.push(other),
             }
-            disturbed += u32::from(raw().is_err_and(|errno| errno == Errno::AGAIN));
+            disturbed += u32::from(open_once().is_err_and(|errno| errno == Errno::AGAIN));
             if disturbed == 100 {
                 break;
             }
@@ -366,12 +368,12 @@ fn a_lookup_that_is_disturbed_by_renames_is_tried_again() {
         stop.store(true, Ordering::Relaxed);
         (disturbed, failed)
     });
-    assert_eq!(disturbed, 100, "renames don't disturb lookups here");
+    assert_eq!(disturbed, 100, "renames didn't disturb the lookups");
     assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[test]
-fn those_who_make_one_subpath_at_once_all_get_the_same() {
+fn concurrent_calls_that_make_a_subpath_return_the_same_directory() {
     for round in 0..20 {
         let tree = Tree::new();
         set_mode(tree.root(), 0o2770);
@@ -380,16 +382,19 @@ fn those_who_make_one_subpath_at_once_all_get_the_same() {
             let makers: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
             for maker in makers {
                 let made = maker.join().expect("no panic").expect("it is made");
-                assert!(is(&made, &tree.root().join("a/b/c/d")), "round {round}");
+                assert!(
+                    is_same_file(&made, &tree.root().join("a/b/c/d")),
+                    "round {round}"
+                );
             }
         });
         assert_eq!(group_and_mode(&tree.root().join("a/b/c/d")).1, 0o2770);
     }
 }
 
-/// A component that is swapped with a link out of the volume while it is resolved.
+/// A component is exchanged with a link out of the volume while it is resolved.
 #[test]
-fn a_component_swapped_for_a_link_out_leads_nowhere() {
+fn a_component_that_becomes_a_link_out_of_the_volume_is_not_followed() {
     let (tree, outside) = (Tree::new(), Tree::new());
     outside.directory("there", 0o755);
     tree.directory("a", 0o755);
@@ -402,7 +407,7 @@ fn a_component_swapped_for_a_link_out_leads_nowhere() {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let exchange = RenameFlags::EXCHANGE;
-                rustix::fs::renameat_with(CWD, &entry, CWD, &link, exchange).expect("a swap");
+                rustix::fs::renameat_with(CWD, &entry, CWD, &link, exchange).expect("an exchange");
             }
         });
         let found: Vec<_> = (0..5000)

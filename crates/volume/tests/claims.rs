@@ -17,7 +17,7 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
 use crust_state::{Config, CrustDirectory, MountInfo, StateDirectory, TargetPath};
 use crust_volume::{Context, NewContainer, VolumeError};
-use support::{Image, Loop, run};
+use support::{Image, TestLoopDevice, run};
 
 struct Node {
     config: Config,
@@ -98,7 +98,7 @@ impl Node {
 }
 
 /// Lets a loop device show another image; `None` where somebody else has got its number meanwhile.
-fn moved(device: Loop, from: &Image, to: &Image) -> Option<Loop> {
+fn moved(device: TestLoopDevice, from: &Image, to: &Image) -> Option<TestLoopDevice> {
     run(Command::new("losetup").arg("--detach").arg(device.path()));
     // From here on it may be somebody else's, and not ours to detach.
     let device = ManuallyDrop::new(device);

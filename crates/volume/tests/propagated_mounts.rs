@@ -18,7 +18,7 @@ use crust_volume::propagated_mounts::{
     RemainingCopy, RemainingReason, UnmountCopiesError, unmount_copies,
 };
 use rustix::io::Errno;
-use support::{Image, Mounted, Tree, in_own_mount_namespace, run};
+use support::{Image, TestMount, Tree, in_mount_namespace, run};
 
 /// Number of mounts that are at a path, one over the other.
 fn mounts_at(path: &Path) -> usize {
@@ -31,11 +31,11 @@ fn mounts_at(path: &Path) -> usize {
 #[test]
 fn unoccupied_copies_are_unmounted_until_the_deadline() {
     const TEST: &str = "unoccupied_copies_are_unmounted_until_the_deadline";
-    in_own_mount_namespace(TEST, || {
+    in_mount_namespace(TEST, || {
         let [lent, host] = [(); 2].map(|()| Tree::new());
-        let _lent = Mounted::tmpfs(lent.root());
+        let _lent = TestMount::tmpfs(lent.root());
         let volume = lent.directory("volume", 0o755);
-        let _volume = Mounted::tmpfs(&volume);
+        let _volume = TestMount::tmpfs(&volume);
         run(Command::new("mount").arg("--make-shared").arg(&volume));
         let copies = ["one", "two", "occupied"].map(|name| host.directory(name, 0o755));
         for copy in &copies {
@@ -50,7 +50,7 @@ fn unoccupied_copies_are_unmounted_until_the_deadline() {
         // In the copy alone, since it is a slave.
         let theirs = copies[2].join("theirs");
         fs::create_dir(&theirs).expect("a directory");
-        let theirs = Mounted::tmpfs(&theirs);
+        let theirs = TestMount::tmpfs(&theirs);
         let mounted = || copies.each_ref().map(|copy| mounts_at(copy));
         assert_eq!(mounted(), [1, 2, 1]);
 
@@ -72,12 +72,12 @@ fn unoccupied_copies_are_unmounted_until_the_deadline() {
 #[test]
 fn a_copy_that_is_left_has_its_reason() {
     const TEST: &str = "a_copy_that_is_left_has_its_reason";
-    in_own_mount_namespace(TEST, || {
+    in_mount_namespace(TEST, || {
         let [lent, host] = [(); 2].map(|()| Tree::new());
-        let (image, _lent) = (Image::ext4(&[]), Mounted::tmpfs(lent.root()));
+        let (image, _lent) = (Image::ext4(&[]), TestMount::tmpfs(lent.root()));
         let device = image.attach();
         let volume = lent.directory("volume", 0o755);
-        let _volume = Mounted::device(device.path(), &volume, "ext4", "rw").expect("a mount");
+        let _volume = TestMount::device(device.path(), &volume, "ext4", "rw").expect("a mount");
         run(Command::new("mount").arg("--make-shared").arg(&volume));
         let above = host.directory("above", 0o755);
         let copy = above.join("copy");
@@ -102,13 +102,13 @@ fn a_copy_that_is_left_has_its_reason() {
         };
 
         copied();
-        let on_it = Mounted::tmpfs(&copy.join("lost+found"));
+        let on_it = TestMount::tmpfs(&copy.join("lost+found"));
         assert_left(remaining(), RemainingReason::Occupied);
         drop(on_it);
         assert_eq!(remaining(), None);
 
         copied();
-        let over_it = Mounted::tmpfs(&above);
+        let over_it = TestMount::tmpfs(&above);
         assert_left(remaining(), RemainingReason::Hidden);
         drop(over_it);
         assert_eq!(remaining(), None);

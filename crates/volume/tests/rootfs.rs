@@ -15,15 +15,15 @@ use crust_blockfs::view::View;
 use crust_volume::rootfs::{Rootfs, RootfsError, ScratchDirectory};
 use rustix::fs::CWD;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
-use support::{Mounted, Tree, in_own_mount_namespace};
+use support::{TestMount, Tree, in_mount_namespace};
 
 /// A container has as many mounts as a tenant writes into its pod.
 #[test]
 fn mounts_past_the_deadline_are_refused_with_their_number() {
     const TEST: &str = "mounts_past_the_deadline_are_refused_with_their_number";
-    in_own_mount_namespace(TEST, || {
+    in_mount_namespace(TEST, || {
         let [volume, container, aside] = [(); 3].map(|()| Tree::new());
-        let mounted = [&volume, &container, &aside].map(|tree| Mounted::tmpfs(tree.root()));
+        let mounted = [&volume, &container, &aside].map(|tree| TestMount::tmpfs(tree.root()));
         let places = ["a", "a-b", "b"].map(|name| {
             container.directory(name, 0o755);
             Path::new("/").join(name)

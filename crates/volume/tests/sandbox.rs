@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_volume::sandbox::{Sandbox, SandboxError};
-use support::{Mounted, in_own_mount_namespace, run};
+use support::{TestMount, in_mount_namespace, run};
 
 /// A process that waits, with mounts of its own, as a container's does.
 struct Waiting(Child);
@@ -53,17 +53,17 @@ impl Drop for Waiting {
 
 /// Makes a directory of a tmpfs the root of this process and of those that it starts: one with a shell, `/rootfs`
 /// and a `/.crust` of its own.
-fn become_a_host() -> Vec<Mounted> {
+fn become_a_host() -> Vec<TestMount> {
     // setns(2) is for a thread whose root is its own.
     crust_blockfs::sys::unshare_mount_namespace().expect("unshare");
     let root = Path::new("/mnt");
-    let mut mounts = vec![Mounted::tmpfs(root)];
+    let mut mounts = vec![TestMount::tmpfs(root)];
     for name in [".crust", "proc", "old", "rootfs"] {
         fs::create_dir(root.join(name)).expect("a directory");
     }
     run(Command::new("cp").arg("/bin/busybox").arg(root));
-    mounts.push(Mounted::tmpfs(&root.join(".crust")));
-    mounts.push(Mounted::bind(Path::new("/proc"), &root.join("proc")));
+    mounts.push(TestMount::tmpfs(&root.join(".crust")));
+    mounts.push(TestMount::bind(Path::new("/proc"), &root.join("proc")));
     rustix::process::pivot_root(root, root.join("old")).expect("pivot_root");
     std::env::set_current_dir("/").expect("the new root");
     mounts
@@ -76,7 +76,7 @@ fn busybox(applet: &str) -> String {
 #[test]
 fn before_the_pivot_it_is_below_the_rootfs() {
     let test = "before_the_pivot_it_is_below_the_rootfs";
-    in_own_mount_namespace(test, || {
+    in_mount_namespace(test, || {
         let mounts = become_a_host();
         let (mount, mkdir) = (busybox("mount"), busybox("mkdir"));
         let (rootfs, shell) = (Path::new("/rootfs"), Path::new("/busybox"));
@@ -102,7 +102,7 @@ fn before_the_pivot_it_is_below_the_rootfs() {
 #[test]
 fn after_the_pivot_it_is_at_the_root() {
     let test = "after_the_pivot_it_is_at_the_root";
-    in_own_mount_namespace(test, || {
+    in_mount_namespace(test, || {
         let mounts = become_a_host();
         let [mount, mkdir, cp, pivot, touch, ln] =
             ["mount", "mkdir", "cp", "pivot_root", "touch", "ln"].map(busybox);

@@ -1,4 +1,4 @@
-//! A clone or a restored snapshot beside its original: two devices, one UUID.
+//! Clones and restored snapshots whose original is mounted: two devices with the same UUID.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -8,19 +8,19 @@ use crust_blockfs::filesystem::MountError;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::support::{Image, Loop, Mounted, in_own_mount_namespace, run, wait_until_free};
-use crate::{mount, refused};
+use crate::support::{Image, TestLoopDevice, TestMount, in_mount_namespace, run, wait_until_free};
+use crate::{expect_error, mount};
 
-/// Whether the superblock was made with `nouuid`.
-fn has_no_uuid(mount: &OwnedFd) -> bool {
-    let on = tempfile::tempdir().expect("a temporary directory");
-    let info = Mounted::attached(mount, on.path()).info();
+/// Returns true if the superblock was made with `nouuid`.
+fn has_nouuid(mount: &OwnedFd) -> bool {
+    let loop_device = tempfile::tempdir().expect("a temporary directory");
+    let info = TestMount::attached(mount, loop_device.path()).info();
     let options = info.super_options.unescaped();
     let options = options.to_str().expect("options are text");
     options.split(',').any(|option| option == "nouuid")
 }
 
-fn make(mount: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+fn make_file(mount: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     openat(mount, name, create, Mode::from(0o600))
 }
@@ -29,120 +29,120 @@ fn exists(mount: &OwnedFd, name: &str) -> bool {
     openat(mount, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
-/// An xfs with a file that only its log knows.
-fn with_a_dirty_log() -> Image {
-    let image = Image::made("xfs", &[]);
-    let on = image.attach();
-    let mount = mount(&on, "xfs", &[], true).expect("it is mounted");
-    make(&mount, "in-the-log").expect("a file");
+/// Returns an xfs with a file that is recorded only in its log.
+fn xfs_with_dirty_log() -> Image {
+    let image = Image::formatted("xfs", &[]);
+    let loop_device = image.attach();
+    let mount = mount(&loop_device, "xfs", &[], true).expect("it is mounted");
+    make_file(&mount, "in-the-log").expect("a file");
     let path = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
     run(Command::new("xfs_io").args(["-x", "-c", "shutdown -f", &path]));
     drop(mount);
-    wait_until_free(&on.device());
-    drop(on);
+    wait_until_free(&loop_device.device());
+    drop(loop_device);
     image
 }
 
 #[test]
-fn only_an_xfs_beside_its_clone_gets_nouuid() {
-    let test = "clones::only_an_xfs_beside_its_clone_gets_nouuid";
-    in_own_mount_namespace(test, || {
-        let image = Image::made("xfs", &[]);
-        let (on, other) = (image.attach(), Image::made("xfs", &[]));
+fn an_xfs_gets_nouuid_only_while_its_clone_is_mounted() {
+    let test = "clones::an_xfs_gets_nouuid_only_while_its_clone_is_mounted";
+    in_mount_namespace(test, || {
+        let image = Image::formatted("xfs", &[]);
+        let (loop_device, other) = (image.attach(), Image::formatted("xfs", &[]));
         let clone = Image::clone_of(&image);
         let (clone, other) = (clone.attach(), other.attach());
-        let original = mount(&on, "xfs", &[], true).expect("the original");
-        assert!(!has_no_uuid(&original));
-        let stranger = mount(&other, "xfs", &[], true).expect("one with another UUID");
-        assert!(!has_no_uuid(&stranger));
-        let twin = mount(&clone, "xfs", &["logbufs=4"], true).expect("the clone");
-        assert!(has_no_uuid(&twin));
-        make(&twin, "only-here").expect("it can be written to");
+        let original = mount(&loop_device, "xfs", &[], true).expect("the original");
+        assert!(!has_nouuid(&original));
+        let unrelated = mount(&other, "xfs", &[], true).expect("one with another UUID");
+        assert!(!has_nouuid(&unrelated));
+        let mounted_clone = mount(&clone, "xfs", &["logbufs=4"], true).expect("the clone");
+        assert!(has_nouuid(&mounted_clone));
+        make_file(&mounted_clone, "only-here").expect("it can be written to");
         assert!(!exists(&original, "only-here"));
 
-        // A second pod on the clone joins the superblock that is there.
-        let again = mount(&clone, "xfs", &["logbufs=4"], false).expect("it is joined");
-        assert!(exists(&again, "only-here"));
-        drop((twin, again));
+        // A second pod shares the clone's superblock.
+        let second = mount(&clone, "xfs", &["logbufs=4"], false).expect("it is shared");
+        assert!(exists(&second, "only-here"));
+        drop((mounted_clone, second));
         wait_until_free(&clone.device());
 
         drop(original);
-        wait_until_free(&on.device());
+        wait_until_free(&loop_device.device());
         let alone = mount(&clone, "xfs", &[], true).expect("the clone without its original");
-        assert!(!has_no_uuid(&alone));
+        assert!(!has_nouuid(&alone));
     });
 }
 
 #[test]
-fn nouuid_by_hand_is_taken_with_and_without_a_twin() {
-    let test = "clones::nouuid_by_hand_is_taken_with_and_without_a_twin";
-    in_own_mount_namespace(test, || {
-        let image = Image::made("xfs", &[]);
+fn nouuid_may_be_given_as_an_option() {
+    let test = "clones::nouuid_may_be_given_as_an_option";
+    in_mount_namespace(test, || {
+        let image = Image::formatted("xfs", &[]);
         let clone = Image::clone_of(&image);
-        let (on, clone) = (image.attach(), clone.attach());
-        let original = mount(&on, "xfs", &["nouuid"], true).expect("the original");
-        assert!(has_no_uuid(&original));
-        let twin = mount(&clone, "xfs", &["nouuid"], true).expect("the clone");
-        assert!(has_no_uuid(&twin));
+        let (loop_device, clone) = (image.attach(), clone.attach());
+        let original = mount(&loop_device, "xfs", &["nouuid"], true).expect("the original");
+        assert!(has_nouuid(&original));
+        let mounted_clone = mount(&clone, "xfs", &["nouuid"], true).expect("the clone");
+        assert!(has_nouuid(&mounted_clone));
     });
 }
 
 #[test]
 fn the_log_of_an_xfs_clone_is_replayed_onto_the_clone() {
-    let image = with_a_dirty_log();
+    let image = xfs_with_dirty_log();
     let clone = Image::clone_of(&image);
-    let (on, clone) = (image.attach(), clone.attach());
-    let original = mount(&on, "xfs", &[], true).expect("the original");
-    let twin = mount(&clone, "xfs", &[], true).expect("the clone");
-    for mount in [&original, &twin] {
+    let (loop_device, clone) = (image.attach(), clone.attach());
+    let original = mount(&loop_device, "xfs", &[], true).expect("the original");
+    let mounted_clone = mount(&clone, "xfs", &[], true).expect("the clone");
+    for mount in [&original, &mounted_clone] {
         assert!(exists(mount, "in-the-log"));
     }
 }
 
 #[test]
 fn a_dirty_read_only_xfs_clone_is_mounted_without_its_log() {
-    let image = with_a_dirty_log();
+    let image = xfs_with_dirty_log();
     let clone = Image::clone_of(&image);
-    let (on, clone) = (image.attach(), clone.attach_with(&["--read-only"]));
-    let _original = mount(&on, "xfs", &[], true).expect("the original");
-    let twin = mount(&clone, "xfs", &["ro"], true).expect("the clone");
-    assert!(!exists(&twin, "in-the-log"));
-    let error = make(&twin, "new").expect_err("it is read-only");
+    let (loop_device, clone) = (image.attach(), clone.attach_with(&["--read-only"]));
+    let _original = mount(&loop_device, "xfs", &[], true).expect("the original");
+    let mounted_clone = mount(&clone, "xfs", &["ro"], true).expect("the clone");
+    assert!(!exists(&mounted_clone, "in-the-log"));
+    let error = make_file(&mounted_clone, "new").expect_err("it is read-only");
     assert_eq!(error, Errno::ROFS);
 }
 
-/// With `nouuid` the second try fails as the first did.
+/// The second attempt, with `nouuid`, fails like the first one.
 #[test]
-fn another_reason_to_refuse_an_xfs_is_reported() {
-    let image = Image::made("xfs", &[]);
+fn another_reason_for_refusing_an_xfs_is_reported() {
+    let image = Image::formatted("xfs", &[]);
     let clone = Image::clone_of(&image);
-    let (on, clone) = (image.attach(), clone.attach());
+    let (loop_device, clone) = (image.attach(), clone.attach());
     let start = "fsconfig({device}, xfs, create): EINVAL: the kernel refuses the device's xfs \
                  with the options logbsize=33; hint: ";
-    let _ = refused(mount(&clone, "xfs", &["logbsize=33"], true), &clone, start);
-    let _original = mount(&on, "xfs", &[], true).expect("the original");
-    let _ = refused(mount(&clone, "xfs", &["logbsize=33"], true), &clone, start);
+    let _ = expect_error(mount(&clone, "xfs", &["logbsize=33"], true), &clone, start);
+    let _original = mount(&loop_device, "xfs", &[], true).expect("the original");
+    let _ = expect_error(mount(&clone, "xfs", &["logbsize=33"], true), &clone, start);
 }
 
 #[test]
-fn an_xfs_without_a_uuid_is_nobodys_twin() {
-    let image = Image::made("xfs", &["-m", "crc=0"]);
+fn an_xfs_without_a_uuid_is_not_taken_for_a_clone() {
+    let image = Image::formatted("xfs", &["-m", "crc=0"]);
     run(Command::new("xfs_admin")
         .args(["-U", "nil"])
         .arg(image.path()));
-    let on = image.attach();
+    let loop_device = image.attach();
     let start = "fsconfig({device}, xfs, create): EINVAL: the kernel refuses the device's xfs; ";
-    let _ = refused(mount(&on, "xfs", &[], true), &on, start);
+    let _ = expect_error(mount(&loop_device, "xfs", &[], true), &loop_device, start);
 }
 
-fn fsid(on: &Loop) -> String {
+fn fsid(loop_device: &TestLoopDevice) -> String {
     let mut command = Command::new("blkid");
     let command = command.args(["-p", "-s", "UUID", "-o", "value"]);
-    run(command.arg(on.path())).trim().to_owned()
+    run(command.arg(loop_device.path())).trim().to_owned()
 }
 
 #[track_caller]
-fn refused_as_a_twin(clone: &Loop, options: &[&str], other: &Path) {
+fn expect_clone_error(clone: &TestLoopDevice, options: &[&str], other: &Path) {
     let error = mount(clone, "btrfs", options, true).expect_err("it is refused");
     let expected = format!(
         "btrfs on \"{}\": its file-system id {} is also that of \"{}\", which is mounted \
@@ -151,56 +151,56 @@ fn refused_as_a_twin(clone: &Loop, options: &[&str], other: &Path) {
         fsid(clone),
         other.display(),
     );
-    let sentence = error.to_string();
-    assert!(sentence.starts_with(&expected), "{sentence}");
-    assert!(sentence.contains("btrfstune -u"), "{sentence}");
+    let message = error.to_string();
+    assert!(message.starts_with(&expected), "{message}");
+    assert!(message.contains("btrfstune -u"), "{message}");
     assert!(matches!(error, MountError::Unfit(_)));
 }
 
 #[test]
 fn a_clone_of_a_mounted_btrfs_is_refused_and_not_written_to() {
-    let image = Image::made("btrfs", &[]);
+    let image = Image::formatted("btrfs", &[]);
     let copy = Image::clone_of(&image);
-    let (on, clone) = (image.attach(), copy.attach());
-    let original = mount(&on, "btrfs", &[], true).expect("the original");
+    let (loop_device, clone) = (image.attach(), copy.attach());
+    let original = mount(&loop_device, "btrfs", &[], true).expect("the original");
     for options in [&[][..], &["ro"], &["noatime", "ssd"]] {
-        refused_as_a_twin(&clone, options, on.path());
+        expect_clone_error(&clone, options, loop_device.path());
     }
     let before = std::fs::read(copy.path()).expect("the clone's bytes");
-    refused_as_a_twin(&clone, &[], on.path());
+    expect_clone_error(&clone, &[], loop_device.path());
     assert!(std::fs::read(copy.path()).expect("the clone's bytes") == before);
-    make(&original, "file").expect("the original goes on");
+    make_file(&original, "file").expect("the original still works");
 
-    // The original's own second mount isn't meant.
-    let again = mount(&on, "btrfs", &[], false).expect("the superblock is joined");
-    drop((original, again));
-    wait_until_free(&on.device());
+    // A second mount of the original itself is allowed.
+    let second = mount(&loop_device, "btrfs", &[], false).expect("the superblock is shared");
+    drop((original, second));
+    wait_until_free(&loop_device.device());
     let clone_alone = mount(&clone, "btrfs", &[], true).expect("the clone without its original");
-    make(&clone_alone, "file").expect("it can be written to");
-    refused_as_a_twin(&on, &[], clone.path());
+    make_file(&clone_alone, "file").expect("it can be written to");
+    expect_clone_error(&loop_device, &[], clone.path());
 }
 
 #[test]
-fn a_btrfs_clone_with_an_id_of_its_own_is_mounted() {
-    let image = Image::made("btrfs", &[]);
+fn a_btrfs_clone_with_its_own_id_is_mounted() {
+    let image = Image::formatted("btrfs", &[]);
     let clone = Image::clone_of(&image);
     run(Command::new("btrfstune")
         .args(["-f", "-u"])
         .arg(clone.path()));
-    let (on, clone) = (image.attach(), clone.attach());
-    let _original = mount(&on, "btrfs", &[], true).expect("the original");
+    let (loop_device, clone) = (image.attach(), clone.attach());
+    let _original = mount(&loop_device, "btrfs", &[], true).expect("the original");
     let _ = mount(&clone, "btrfs", &[], true).expect("the clone");
 }
 
 #[test]
-fn ext4_clones_do_not_mind_each_other() {
+fn ext4_clones_can_be_mounted_at_the_same_time() {
     for fstype in ["ext3", "ext4"] {
-        let image = Image::made(fstype, &[]);
+        let image = Image::formatted(fstype, &[]);
         let clone = Image::clone_of(&image);
-        let (on, clone) = (image.attach(), clone.attach());
-        let original = mount(&on, fstype, &[], true).expect("the original");
-        let twin = mount(&clone, fstype, &[], true).expect("the clone");
-        make(&twin, "only-here").expect("it can be written to");
+        let (loop_device, clone) = (image.attach(), clone.attach());
+        let original = mount(&loop_device, fstype, &[], true).expect("the original");
+        let mounted_clone = mount(&clone, fstype, &[], true).expect("the clone");
+        make_file(&mounted_clone, "only-here").expect("it can be written to");
         assert!(!exists(&original, "only-here"));
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, each provoked for real: one sentence with the device, the call and what to do.
+//! Errors of real mounts. Each message is one sentence with the device, the call and a hint.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,18 +10,18 @@ use crust_blockfs::options;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::support::{Image, Loop, kernel, run, wait_until_free};
-use crate::{mount, refused};
+use crate::support::{Image, TestLoopDevice, kernel, run, wait_until_free};
+use crate::{expect_error, mount};
 
 const TYPES: [&str; 4] = ["ext3", "ext4", "xfs", "btrfs"];
 
 #[test]
-fn a_file_system_the_kernel_does_not_know_is_named() {
+fn a_file_system_that_the_kernel_does_not_know_is_named() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
-    let result = mount(&on, "nosuchfs", &[], true);
+    let loop_device = image.attach();
+    let result = mount(&loop_device, "nosuchfs", &[], true);
     let start = "fsopen(nosuchfs) for {device}: ENODEV: ";
-    let (cause, _) = refused(result, &on, start);
+    let (cause, _) = expect_error(result, &loop_device, start);
     assert_eq!(
         cause,
         MountErrorCause::UnknownFileSystem {
@@ -31,7 +31,7 @@ fn a_file_system_the_kernel_does_not_know_is_named() {
 }
 
 #[test]
-fn another_file_system_than_asked_for_is_named() {
+fn another_file_system_than_the_requested_one_is_named() {
     for (made, asked, found) in [
         ("xfs", "ext4", "xfs"),
         ("btrfs", "xfs", "btrfs"),
@@ -40,13 +40,13 @@ fn another_file_system_than_asked_for_is_named() {
         ("ext2", "ext3", "ext2"),
         ("ext2", "xfs", "ext2"),
     ] {
-        let image = Image::made(made, &[]);
-        let on = image.attach();
+        let image = Image::formatted(made, &[]);
+        let loop_device = image.attach();
         let start = format!(
             "fsconfig({{device}}, {asked}, create): EINVAL: the device holds {made}, not {asked}; \
              hint: set the volume's fsType to {made}, "
         );
-        let (cause, _) = refused(mount(&on, asked, &[], true), &on, &start);
+        let (cause, _) = expect_error(mount(&loop_device, asked, &[], true), &loop_device, &start);
         let fstype = asked.to_owned();
         assert_eq!(cause, MountErrorCause::OtherFileSystem { fstype, found });
     }
@@ -55,13 +55,13 @@ fn another_file_system_than_asked_for_is_named() {
 #[test]
 fn a_blank_device_holds_no_file_system() {
     let image = Image::blank(32);
-    let on = image.attach();
+    let loop_device = image.attach();
     for fstype in TYPES {
         let start = format!(
             "fsconfig({{device}}, {fstype}, create): EINVAL: \
              the device holds no file system"
         );
-        let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
+        let (cause, _) = expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
         assert_eq!(
             cause,
             MountErrorCause::NoFileSystem {
@@ -72,7 +72,7 @@ fn a_blank_device_holds_no_file_system() {
 }
 
 #[test]
-fn a_bad_option_is_named_in_the_kernels_words() {
+fn a_bad_option_is_named_with_the_kernels_message() {
     for (fstype, option, words) in [
         ("ext4", "nonsense", "Unknown parameter 'nonsense'"),
         ("ext4", "commit=soon", "Bad value for 'commit'"),
@@ -80,38 +80,38 @@ fn a_bad_option_is_named_in_the_kernels_words() {
         ("xfs", "commit=30", "Unknown parameter 'commit'"),
         ("xfs", "logbufs=many", "Bad value for 'logbufs'"),
     ] {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach();
+        let image = Image::formatted(fstype, &[]);
+        let loop_device = image.attach();
         let start = format!(
             "fsconfig({{device}}, {fstype}, \"{option}\"): EINVAL: {fstype}: {words}; hint: "
         );
-        let result = mount(&on, fstype, &["noatime", option], true);
-        let (cause, _) = refused(result, &on, &start);
+        let result = mount(&loop_device, fstype, &["noatime", option], true);
+        let (cause, _) = expect_error(result, &loop_device, &start);
         let key = option.split('=').next().expect("a key");
         let (fstype, option) = (fstype.to_owned(), key.to_owned());
         assert_eq!(cause, MountErrorCause::BadOption { fstype, option });
     }
 }
 
-/// btrfs checks its options one by one since Linux 6.8; before that it says nothing, and late.
+/// btrfs checks its options one by one since Linux 6.8. Before, it fails only at the end, without a message.
 #[test]
 fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
-    let image = Image::made("btrfs", &[]);
-    let on = image.attach();
+    let image = Image::formatted("btrfs", &[]);
+    let loop_device = image.attach();
     for option in ["nonsense", "compress=foo", "commit=soon"] {
-        let late = kernel() < (6, 8);
-        let call = if late {
+        let checks_late = kernel() < (6, 8);
+        let call = if checks_late {
             "create".to_owned()
         } else {
             format!("\"{option}\"")
         };
         let start = format!("fsconfig({{device}}, btrfs, {call}): EINVAL: ");
-        let result = mount(&on, "btrfs", &["noatime,ssd", option], true);
-        let (cause, sentence) = refused(result, &on, &start);
-        assert!(sentence.contains(option), "{sentence}");
+        let result = mount(&loop_device, "btrfs", &["noatime,ssd", option], true);
+        let (cause, message) = expect_error(result, &loop_device, &start);
+        assert!(message.contains(option), "{message}");
         let fstype = "btrfs".to_owned();
         let key = option.split('=').next().expect("a key").to_owned();
-        let expected = if late {
+        let expected = if checks_late {
             let options = vec!["ssd".to_owned(), option.to_owned()];
             MountErrorCause::Rejected { fstype, options }
         } else {
@@ -124,81 +124,95 @@ fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
     }
 }
 
-/// They are looked at together, by a kernel that says why in its log alone.
+/// The kernel checks such options together, and reports the reason only in its own log.
 #[test]
-fn options_that_exclude_each_other_are_all_named() {
+fn all_options_are_named_if_some_exclude_each_other() {
     for (fstype, options) in [
         ("ext4", "data=journal,delalloc"),
         ("xfs", "norecovery"),
         ("btrfs", "rescue=nologreplay"),
     ] {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach();
+        let image = Image::formatted(fstype, &[]);
+        let loop_device = image.attach();
         let start = format!(
             "fsconfig({{device}}, {fstype}, create): EINVAL: the kernel refuses the device's \
              {fstype} with the options {options}; hint: the kernel's log (dmesg) has the reason"
         );
-        let _ = refused(mount(&on, fstype, &[options], true), &on, &start);
+        let _ = expect_error(
+            mount(&loop_device, fstype, &[options], true),
+            &loop_device,
+            &start,
+        );
     }
 }
 
 #[test]
-fn a_subvolume_that_is_not_there_is_not_a_device_that_is_gone() {
-    let image = Image::made("btrfs", &[]);
-    let on = image.attach();
+fn a_missing_subvolume_is_not_reported_as_a_missing_device() {
+    let image = Image::formatted("btrfs", &[]);
+    let loop_device = image.attach();
     for option in ["subvol=/none", "subvolid=999"] {
         let start = "fsconfig({device}, btrfs, create): ENOENT: the file system has no subvolume";
-        let (cause, _) = refused(mount(&on, "btrfs", &["ssd", option], true), &on, start);
+        let (cause, _) = expect_error(
+            mount(&loop_device, "btrfs", &["ssd", option], true),
+            &loop_device,
+            start,
+        );
         let option = option.to_owned();
         assert_eq!(cause, MountErrorCause::NoSubvolume { option });
-        wait_until_free(&on.device());
+        wait_until_free(&loop_device.device());
     }
 }
 
 #[test]
 fn a_device_held_by_another_type_is_busy() {
     let image = Image::ext4(&["-t", "ext2"]);
-    let on = image.attach();
-    let held = on.device();
+    let loop_device = image.attach();
+    let held = loop_device.device();
     let holder = rustix::fs::open(
-        on.path(),
+        loop_device.path(),
         OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC,
         Mode::empty(),
     )
-    .expect("nobody else has it");
+    .expect("the device has no other user");
     assert!(held.is_held_exclusively().expect("the device answers"));
     let start = "fsconfig({device}, ext4, create): EBUSY: ";
-    let (cause, _) = refused(mount(&on, "ext4", &[], false), &on, start);
+    let (cause, _) = expect_error(mount(&loop_device, "ext4", &[], false), &loop_device, start);
     assert_eq!(cause, MountErrorCause::InUse);
     drop(holder);
-    let ext2 = mount(&on, "ext2", &[], true).expect("it is free again");
-    let (cause, _) = refused(mount(&on, "ext4", &[], false), &on, start);
+    let ext2 = mount(&loop_device, "ext2", &[], true).expect("it is free again");
+    let (cause, _) = expect_error(mount(&loop_device, "ext4", &[], false), &loop_device, start);
     assert_eq!(cause, MountErrorCause::InUse);
     drop(ext2);
 }
 
-/// Before Linux 6.6 the kernel can't tell, and `open(O_EXCL)` has to.
+/// Before Linux 6.6 the kernel can't refuse this itself, and callers check with `open(O_EXCL)`.
 #[test]
 fn a_second_mount_of_an_exclusive_device_is_refused() {
     for fstype in TYPES {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach();
-        let first = mount(&on, fstype, &[], true).expect("it is mounted");
-        assert!(on.device().is_held_exclusively().expect("it answers"));
+        let image = Image::formatted(fstype, &[]);
+        let loop_device = image.attach();
+        let first = mount(&loop_device, fstype, &[], true).expect("it is mounted");
+        assert!(
+            loop_device
+                .device()
+                .is_held_exclusively()
+                .expect("it answers")
+        );
         if kernel() >= (6, 6) {
             let start = format!("fsconfig({{device}}, {fstype}, create): EBUSY: ");
-            let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
+            let (cause, _) =
+                expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
             assert_eq!(cause, MountErrorCause::AlreadyMounted);
         }
-        let second = mount(&on, fstype, &[], false).expect("sharing is allowed");
+        let second = mount(&loop_device, fstype, &[], false).expect("sharing is allowed");
         drop((first, second));
-        wait_until_free(&on.device());
+        wait_until_free(&loop_device.device());
     }
 }
 
-/// btrfs allows it since Linux 6.8, so that there the records of a device's users have to refuse.
+/// btrfs has allowed this since Linux 6.8. There only runcrust's records of the device's users prevent it.
 #[test]
-fn read_write_and_read_only_at_once_are_refused_both_ways() {
+fn a_device_is_not_mounted_read_only_and_read_write_at_once() {
     for (fstype, first, second) in [
         ("ext3", "rw", "ro"),
         ("ext4", "rw", "ro"),
@@ -206,32 +220,36 @@ fn read_write_and_read_only_at_once_are_refused_both_ways() {
         ("xfs", "rw", "ro"),
         ("xfs", "ro", "rw"),
     ] {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach();
-        let held = mount(&on, fstype, &[first], true).expect("it is mounted");
+        let image = Image::formatted(fstype, &[]);
+        let loop_device = image.attach();
+        let held = mount(&loop_device, fstype, &[first], true).expect("it is mounted");
         let start = format!(
             "fsconfig({{device}}, {fstype}, create): EBUSY: \
              the device's file system is mounted read-"
         );
-        let (cause, _) = refused(mount(&on, fstype, &[second], false), &on, &start);
+        let (cause, _) = expect_error(
+            mount(&loop_device, fstype, &[second], false),
+            &loop_device,
+            &start,
+        );
         let read_only = second == "ro";
         assert_eq!(cause, MountErrorCause::ReadOnlyMismatch { read_only });
         drop(held);
-        wait_until_free(&on.device());
+        wait_until_free(&loop_device.device());
     }
 }
 
-/// The device is found, then its node goes (udev, `losetup -d`) or becomes something else.
+/// The device was found, and then its node is removed (by udev or `losetup -d`) or replaced by something else.
 #[test]
-fn a_device_node_that_vanishes_is_a_device_gone() {
+fn a_removed_device_node_is_reported_as_a_missing_device() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
+    let loop_device = image.attach();
     let node = image.directory().join("node");
     let copy_node = || {
         let _ = std::fs::remove_file(&node);
         run(Command::new("cp")
             .arg("--archive")
-            .arg(on.path())
+            .arg(loop_device.path())
             .arg(&node));
         Device::open(&node).expect("the copy is a block device")
     };
@@ -259,18 +277,18 @@ fn a_device_node_that_vanishes_is_a_device_gone() {
 }
 
 #[test]
-fn a_node_that_becomes_another_device_is_noticed() {
+fn a_node_that_becomes_another_device_is_refused() {
     let (image, other) = (Image::ext4(&[]), Image::ext4(&[]));
-    let (on, other) = (image.attach(), other.attach());
+    let (loop_device, other) = (image.attach(), other.attach());
     let node = image.directory().join("node");
-    let copy = |from: &Loop| {
+    let copy = |from: &TestLoopDevice| {
         let _ = std::fs::remove_file(&node);
         run(Command::new("cp")
             .arg("--archive")
             .arg(from.path())
             .arg(&node));
     };
-    copy(&on);
+    copy(&loop_device);
     let device = Device::open(&node).expect("a block device");
     copy(&other);
     let options = options::parse(&["rw"]).expect("the options are valid");
@@ -285,8 +303,8 @@ fn a_node_that_becomes_another_device_is_noticed() {
     wait_until_free(&other.device());
 }
 
-/// A letter of the label is covered by the superblock's checksum and nothing else.
-fn with_another_label(image: &Image, at: u64) -> Loop {
+/// Changes a letter of the label, which only the superblock's checksum covers, and attaches the image.
+fn attach_with_bad_checksum(image: &Image, at: u64) -> TestLoopDevice {
     let mut file = File::options();
     let file = file.write(true).open(image.path());
     let file = file.expect("the image opens");
@@ -295,107 +313,108 @@ fn with_another_label(image: &Image, at: u64) -> Loop {
 }
 
 #[test]
-fn a_wrong_checksum_is_told_from_corruption() {
+fn a_wrong_checksum_of_an_ext4_is_not_reported_as_corruption() {
     let image = Image::ext4(&["-O", "metadata_csum"]);
-    let on = with_another_label(&image, 0x400 + 0x78);
+    let loop_device = attach_with_bad_checksum(&image, 0x400 + 0x78);
     let start = "fsconfig({device}, ext4, create): EBADMSG: ";
-    let (cause, _) = refused(mount(&on, "ext4", &[], true), &on, start);
+    let (cause, _) = expect_error(mount(&loop_device, "ext4", &[], true), &loop_device, start);
     assert_eq!(cause, MountErrorCause::BadChecksum);
 }
 
-/// xfs calls it corruption, btrfs only says EINVAL.
+/// xfs reports corruption, and btrfs only EINVAL.
 #[test]
-fn a_wrong_checksum_of_xfs_and_btrfs_is_told_to_be_checked() {
-    let image = Image::made("xfs", &[]);
-    let on = with_another_label(&image, 0x6c);
+fn a_wrong_checksum_of_an_xfs_or_btrfs_has_a_hint() {
+    let image = Image::formatted("xfs", &[]);
+    let loop_device = attach_with_bad_checksum(&image, 0x6c);
     let start = "fsconfig({device}, xfs, create): EUCLEAN: ";
-    let (cause, sentence) = refused(mount(&on, "xfs", &[], true), &on, start);
+    let (cause, message) = expect_error(mount(&loop_device, "xfs", &[], true), &loop_device, start);
     assert_eq!(cause, MountErrorCause::Corrupt);
-    assert!(sentence.contains("xfs_repair"), "{sentence}");
+    assert!(message.contains("xfs_repair"), "{message}");
 
-    let image = Image::made("btrfs", &[]);
-    let on = with_another_label(&image, 0x1_0000 + 0x12b);
+    let image = Image::formatted("btrfs", &[]);
+    let loop_device = attach_with_bad_checksum(&image, 0x1_0000 + 0x12b);
     let start =
         "fsconfig({device}, btrfs, create): EINVAL: the kernel refuses the device's btrfs; ";
-    let (_, sentence) = refused(mount(&on, "btrfs", &[], true), &on, start);
-    assert!(sentence.contains("damage"), "{sentence}");
+    let (_, message) = expect_error(mount(&loop_device, "btrfs", &[], true), &loop_device, start);
+    assert!(message.contains("damage"), "{message}");
 }
 
 #[test]
-fn a_corrupt_file_system_is_told_to_be_checked() {
+fn the_checker_is_named_for_a_corrupt_file_system() {
     let ext4 = Image::ext4(&["-O", "^metadata_csum,^uninit_bg,^64bit", "-E", "nodiscard"]);
-    // A group's bitmap is said to be behind the end.
+    // The block number of a group's bitmap is beyond the end of the file system.
     run(Command::new("debugfs")
         .args(["-w", "-R", "set_block_group 0 block_bitmap 99999999"])
         .arg(ext4.path()));
-    let xfs = Image::made("xfs", &[]);
+    let xfs = Image::formatted("xfs", &[]);
     let script = ["-c", "inode 128", "-c", "write -d core.mode 0100644"];
     run(Command::new("xfs_db")
         .arg("-x")
         .args(script)
         .arg(xfs.path()));
     for (fstype, image, checker) in [("ext4", ext4, "e2fsck"), ("xfs", xfs, "xfs_repair")] {
-        let on = image.attach();
+        let loop_device = image.attach();
         let start = format!("fsconfig({{device}}, {fstype}, create): EUCLEAN: ");
-        let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
+        let (cause, message) =
+            expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
         assert_eq!(cause, MountErrorCause::Corrupt);
-        assert!(sentence.contains(checker), "{sentence}");
+        assert!(message.contains(checker), "{message}");
     }
 }
 
-/// A snapshot restored to a smaller volume.
+/// For example, a snapshot was restored to a smaller volume.
 #[test]
-fn a_device_shorter_than_its_file_system_names_both_sizes() {
+fn both_sizes_are_named_if_a_device_is_smaller_than_its_file_system() {
     for (fstype, size, device_size) in [("ext4", 32, 16), ("xfs", 320, 310), ("btrfs", 128, 120)] {
-        let image = Image::made(fstype, &[]);
+        let image = Image::formatted(fstype, &[]);
         let file = File::options().write(true).open(image.path());
         let (size, device_size) = (size << 20, device_size << 20);
         file.expect("it opens")
             .set_len(device_size)
             .expect("it shrinks");
-        let on = image.attach();
+        let loop_device = image.attach();
         let errno = if fstype == "xfs" { "EIO" } else { "EINVAL" };
         let start = format!(
             "fsconfig({{device}}, {fstype}, create): {errno}: the device has {device_size} bytes, and \
              the file system on it needs {size}; hint: "
         );
-        let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
+        let (cause, _) = expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
         assert_eq!(cause, MountErrorCause::Truncated { size, device_size });
     }
 }
 
-/// The file behind the loop device loses its end, and the device doesn't know. (Where it doesn't
-/// read directly, Linux 6.1 gives zeroes for what isn't there.)
+/// The loop device's file is truncated, and the device keeps its size. (Without direct I/O, Linux 6.1 returns zeroes for
+/// the missing part.)
 #[test]
-fn a_read_error_is_told_from_a_broken_file_system() {
-    let image = Image::made("xfs", &[]);
-    let on = image.attach_with(&["--direct-io=on"]);
+fn a_read_error_is_not_reported_as_a_corrupt_file_system() {
+    let image = Image::formatted("xfs", &[]);
+    let loop_device = image.attach_with(&["--direct-io=on"]);
     let file = File::options().write(true).open(image.path());
     file.expect("it opens").set_len(4096).expect("it shrinks");
     let start = "fsconfig({device}, xfs, create): EIO: the device can't be read";
-    let (cause, _) = refused(mount(&on, "xfs", &[], true), &on, start);
+    let (cause, _) = expect_error(mount(&loop_device, "xfs", &[], true), &loop_device, start);
     assert_eq!(cause, MountErrorCause::ReadFailed);
 }
 
 #[test]
-fn a_read_only_device_takes_only_a_read_only_mount() {
+fn a_read_only_device_can_only_be_mounted_read_only() {
     for fstype in TYPES {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach_with(&["--read-only"]);
-        assert!(on.device().is_read_only().expect("sysfs answers"));
+        let image = Image::formatted(fstype, &[]);
+        let loop_device = image.attach_with(&["--read-only"]);
+        assert!(loop_device.device().is_read_only().expect("sysfs answers"));
         let start =
             format!("fsconfig({{device}}, {fstype}, create): EACCES: the device is read-only");
-        let (cause, _) = refused(mount(&on, fstype, &[], true), &on, &start);
+        let (cause, _) = expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
         assert_eq!(cause, MountErrorCause::ReadOnlyDevice);
-        let mount = mount(&on, fstype, &["ro"], true).expect("read-only is possible");
+        let mount = mount(&loop_device, fstype, &["ro"], true).expect("read-only is possible");
         let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(&mount, "file", create, Mode::from(0o600));
         assert_eq!(file.expect_err("nothing is written"), Errno::ROFS);
     }
 }
 
-/// An ext4 whose journal is to be replayed.
-fn dirty() -> Image {
+/// Returns an ext4 whose journal must be replayed.
+fn ext4_with_dirty_journal() -> Image {
     let image = Image::ext4(&[]);
     run(Command::new("debugfs")
         .args(["-w", "-R", "feature needs_recovery"])
@@ -409,56 +428,60 @@ fn is_dirty(image: &Image) -> bool {
     dumped.contains("needs_recovery")
 }
 
-/// Without `noload` this is EROFS: the journal would be replayed onto a device that can't take it.
+/// Without `noload` the mount would fail with EROFS, because the kernel would replay the journal.
 #[test]
-fn a_dirty_journal_on_a_read_only_device_is_left_alone() {
-    let image = dirty();
-    let on = image.attach_with(&["--read-only"]);
-    drop(mount(&on, "ext4", &["ro"], true).expect("it mounts without its journal"));
-    wait_until_free(&on.device());
+fn a_dirty_journal_on_a_read_only_device_is_not_replayed() {
+    let image = ext4_with_dirty_journal();
+    let loop_device = image.attach_with(&["--read-only"]);
+    drop(mount(&loop_device, "ext4", &["ro"], true).expect("it mounts without its journal"));
+    wait_until_free(&loop_device.device());
     assert!(is_dirty(&image));
 }
 
-/// As with mount(8).
+/// mount(8) does the same.
 #[test]
-fn a_dirty_journal_is_replayed_for_a_read_only_mount_too() {
-    let image = dirty();
-    let on = image.attach();
-    drop(mount(&on, "ext4", &["ro"], true).expect("it mounts"));
-    wait_until_free(&on.device());
+fn a_dirty_journal_is_replayed_for_a_read_only_mount_of_a_writable_device() {
+    let image = ext4_with_dirty_journal();
+    let loop_device = image.attach();
+    drop(mount(&loop_device, "ext4", &["ro"], true).expect("it mounts"));
+    wait_until_free(&loop_device.device());
     assert!(!is_dirty(&image));
 }
 
 #[test]
-fn a_dirty_journal_not_replayed_needs_a_read_only_mount() {
-    let image = dirty();
-    let on = image.attach();
+fn noload_with_a_dirty_journal_needs_a_read_only_mount() {
+    let image = ext4_with_dirty_journal();
+    let loop_device = image.attach();
     let start = "fsconfig({device}, ext4, create): EINVAL: the kernel refuses the device's ext4 \
                  with the options noload; hint: ";
-    let _ = refused(mount(&on, "ext4", &["noload"], true), &on, start);
-    let _ = mount(&on, "ext4", &["ro,noload"], true).expect("read-only it works");
+    let _ = expect_error(
+        mount(&loop_device, "ext4", &["noload"], true),
+        &loop_device,
+        start,
+    );
+    let _ = mount(&loop_device, "ext4", &["ro,noload"], true).expect("a read-only mount succeeds");
 }
 
 #[test]
-fn a_btrfs_on_several_devices_is_refused_at_once() {
+fn a_btrfs_on_several_devices_is_refused_before_the_mount() {
     let (first, second) = (Image::blank(128), Image::blank(128));
-    let (on, other) = (first.attach(), second.attach());
+    let (loop_device, other) = (first.attach(), second.attach());
     run(Command::new("mkfs.btrfs")
         .args(["-q", "-f", "-d", "single", "-m", "raid1"])
-        .args([on.path(), other.path()]));
+        .args([loop_device.path(), other.path()]));
     for options in [&[][..], &["degraded"]] {
-        let error = mount(&on, "btrfs", options, true).expect_err("it is refused");
+        let error = mount(&loop_device, "btrfs", options, true).expect_err("it is refused");
         let expected = format!(
             "btrfs on {:?}: the file system is on 2 devices, but a volume is a single device; hint: ",
-            on.path()
+            loop_device.path()
         );
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }
 
-/// What libblkid's users know better than to format.
+/// Signatures that libblkid knows too.
 #[test]
-fn what_is_not_empty_is_named_and_nobody_is_told_to_format_it() {
+fn other_contents_are_named_and_no_hint_suggests_formatting() {
     for (program, arguments, bytes, name) in [
         ("mkswap", &[][..], None, "swap space"),
         (
@@ -490,73 +513,72 @@ fn what_is_not_empty_is_named_and_nobody_is_told_to_format_it() {
         } else {
             run(Command::new(program).args(arguments).arg(image.path()));
         }
-        let on = image.attach();
+        let loop_device = image.attach();
         for fstype in TYPES {
             let start =
                 format!("fsconfig({{device}}, {fstype}, create): EINVAL: the device holds ");
-            let (_, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
-            assert!(sentence.contains(name), "{name}: {sentence}");
-            assert!(!sentence.contains("mkfs"), "{sentence}");
+            let (_, message) =
+                expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
+            assert!(message.contains(name), "{name}: {message}");
+            assert!(!message.contains("mkfs"), "{message}");
         }
     }
 }
 
-/// On a device that can be written to; on another one the journal isn't replayed at all. Some kernels replay it
-/// for a read-only mount as well: Debian 13's 6.12.118 does, and Debian 12's 6.1 and 6.18.44 refuse.
+/// The device is writable; on a read-only device the journal isn't replayed at all. Some kernels replay fast commits for a
+/// read-only mount too: Debian 13's 6.12.118 does, while Debian 12's 6.1 and 6.18.44 refuse the mount.
 #[test]
-fn unreplayed_fast_commits_are_told_from_a_device_error() {
+fn fast_commits_to_replay_are_not_reported_as_a_device_error() {
     let image = Image::ext4(&["-O", "fast_commit"]);
-    let on = image.attach();
-    let volume = mount(&on, "ext4", &[], true).expect("it is mounted");
+    let loop_device = image.attach();
+    let volume = mount(&loop_device, "ext4", &[], true).expect("it is mounted");
     let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     for name in ["a", "b", "c"] {
         let file = openat(&volume, name, create, Mode::from(0o600)).expect("a file");
         rustix::fs::fsync(&file).expect("a fast commit");
     }
-    // As a snapshot of the disk would have it.
-    let dirty = Image::clone_of(&image);
+    // Like a snapshot of the disk.
+    let snapshot = Image::clone_of(&image);
     drop(volume);
-    let on = dirty.attach();
+    let loop_device = snapshot.attach();
     let start = "fsconfig({device}, ext4, create): EROFS: ";
-    match mount(&on, "ext4", &["ro"], true) {
+    match mount(&loop_device, "ext4", &["ro"], true) {
         Ok(replayed) => drop(replayed),
         failed => {
-            let (cause, sentence) = refused(failed, &on, start);
-            assert!(
-                matches!(cause, MountErrorCause::Restricted(_)),
-                "{sentence}"
-            );
-            assert!(!sentence.contains("device can't"), "{sentence}");
+            let (cause, message) = expect_error(failed, &loop_device, start);
+            assert!(matches!(cause, MountErrorCause::Restricted(_)), "{message}");
+            assert!(!message.contains("device can't"), "{message}");
         }
     }
-    drop(mount(&on, "ext4", &["ro,noload"], true).expect("what is hinted at works"));
-    drop(mount(&on, "ext4", &[], true).expect("what is hinted at works"));
+    drop(mount(&loop_device, "ext4", &["ro,noload"], true).expect("the hint works"));
+    drop(mount(&loop_device, "ext4", &[], true).expect("the hint works"));
 }
 
 #[test]
-fn a_seed_is_told_from_a_device_that_is_read_only() {
-    let image = Image::made("btrfs", &[]);
+fn a_seed_is_not_reported_as_a_read_only_device() {
+    let image = Image::formatted("btrfs", &[]);
     run(Command::new("btrfstune")
         .args(["-S", "1"])
         .arg(image.path()));
-    let on = image.attach();
+    let loop_device = image.attach();
     let start = "fsconfig({device}, btrfs, create): EACCES: ";
-    let (cause, _) = refused(mount(&on, "btrfs", &[], true), &on, start);
+    let (cause, _) = expect_error(mount(&loop_device, "btrfs", &[], true), &loop_device, start);
     assert!(matches!(cause, MountErrorCause::Restricted(_)));
-    drop(mount(&on, "btrfs", &["ro"], true).expect("what is hinted at works"));
+    drop(mount(&loop_device, "btrfs", &["ro"], true).expect("the hint works"));
 }
 
 #[test]
-fn sectors_larger_than_blocks_are_named_with_both_sizes() {
+fn both_sizes_are_named_if_sectors_are_too_small_for_the_device() {
     for (fstype, arguments, sector) in [
         ("xfs", &["-s", "size=512"][..], 512),
         ("ext4", &["-b", "1024"], 1024),
     ] {
-        let image = Image::made(fstype, arguments);
-        let on = image.attach_with(&["--sector-size", "4096"]);
+        let image = Image::formatted(fstype, arguments);
+        let loop_device = image.attach_with(&["--sector-size", "4096"]);
         let errno = if fstype == "xfs" { "ENOSYS" } else { "EINVAL" };
         let start = format!("fsconfig({{device}}, {fstype}, create): {errno}: ");
-        let (cause, sentence) = refused(mount(&on, fstype, &[], true), &on, &start);
+        let (cause, message) =
+            expect_error(mount(&loop_device, fstype, &[], true), &loop_device, &start);
         let logical_block = 4096;
         assert_eq!(
             cause,
@@ -564,10 +586,10 @@ fn sectors_larger_than_blocks_are_named_with_both_sizes() {
                 sector,
                 logical_block
             },
-            "{sentence}"
+            "{message}"
         );
         for size in [sector, logical_block] {
-            assert!(sentence.contains(&size.to_string()), "{sentence}");
+            assert!(message.contains(&size.to_string()), "{message}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Real file systems on loop devices, detached mounts only. Needs root.
+//! Tests of real file systems on loop devices, as detached mounts. They need root.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests run tools and set their scenes by path"
+    reason = "tests run programs and prepare files by path"
 )]
 
 mod clones;
 mod errors;
+mod hostile_superblocks;
 mod mount8;
-mod own_bytes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -19,48 +19,54 @@ use crust_blockfs::filesystem::{MountError, MountErrorCause, MountRequest, mount
 use crust_blockfs::options;
 use crust_blockfs::usage::read_usage;
 use rustix::fs::{Mode, OFlags, openat};
-use support::{Image, Loop, wait_until_free};
+use support::{Image, TestLoopDevice, wait_until_free};
 
-fn mount(on: &Loop, fstype: &str, list: &[&str], exclusive: bool) -> Result<OwnedFd, MountError> {
+fn mount(
+    loop_device: &TestLoopDevice,
+    fstype: &str,
+    list: &[&str],
+    exclusive: bool,
+) -> Result<OwnedFd, MountError> {
     let options = options::parse(list).expect("the options are valid");
     mount_detached(&MountRequest {
-        device: &on.facts(),
+        device: &loop_device.facts(),
         fstype,
         options: &options,
         exclusive,
     })
 }
 
-/// The error's sentence and cause; `{device}` in `start` stands for the path.
-fn refused(
+/// Checks that a mount failed, and returns the cause and the message of the error. The message must start with `start`,
+/// where `{device}` stands for the device's path.
+fn expect_error(
     result: Result<OwnedFd, MountError>,
-    on: &Loop,
+    loop_device: &TestLoopDevice,
     start: &str,
 ) -> (MountErrorCause, String) {
     let error = result.expect_err("the mount is refused");
-    let sentence = error.to_string();
-    let start = start.replace("{device}", &format!("\"{}\"", on.path().display()));
+    let message = error.to_string();
+    let start = start.replace("{device}", &format!("\"{}\"", loop_device.path().display()));
     assert!(
-        sentence.starts_with(&start),
-        "{sentence}\n does not start with\n{start}"
+        message.starts_with(&start),
+        "{message}\n does not start with\n{start}"
     );
-    assert!(sentence.contains("; hint: "), "{sentence}");
-    assert!(!sentence.contains('\n'), "{sentence}");
-    (error.cause().expect("the kernel refused").clone(), sentence)
+    assert!(message.contains("; hint: "), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+    (error.cause().expect("the kernel refused").clone(), message)
 }
 
 fn write_and_read(mount: &OwnedFd) {
     let create = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = openat(mount, "file", create, Mode::from(0o600)).expect("a file is created");
     rustix::io::write(&file, b"contents").expect("it is written");
-    let again = openat(
+    let reopened = openat(
         mount,
         "file",
         OFlags::RDONLY | OFlags::CLOEXEC,
         Mode::empty(),
     );
     let mut contents = String::new();
-    File::from(again.expect("it opens again"))
+    File::from(reopened.expect("it opens again"))
         .read_to_string(&mut contents)
         .expect("it is read");
     assert_eq!(contents, "contents");
@@ -69,12 +75,13 @@ fn write_and_read(mount: &OwnedFd) {
 #[test]
 fn a_detached_mount_ends_with_its_descriptor() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
-    let device = on.device();
+    let loop_device = image.attach();
+    let device = loop_device.device();
     assert!(!device.is_held_exclusively().expect("the device answers"));
-    let mount = mount(&on, "ext4", &["noatime,discard", "nosuid"], true).expect("it is mounted");
+    let mount =
+        mount(&loop_device, "ext4", &["noatime,discard", "nosuid"], true).expect("it is mounted");
     write_and_read(&mount);
-    assert!(read_usage(&mount).expect("it answers").bytes.total > 16 << 20);
+    assert!(read_usage(&mount).expect("statfs succeeds").bytes.total > 16 << 20);
     assert!(device.is_held_exclusively().expect("the device answers"));
     let mounts = crust_blockfs::mountinfo::read_own().expect("our mountinfo");
     assert!(
@@ -88,15 +95,17 @@ fn a_detached_mount_ends_with_its_descriptor() {
 #[test]
 fn options_reach_the_mount_and_the_superblock() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
+    let loop_device = image.attach();
     let list = ["nosuid,nodev,noatime,lazytime", "commit=77"];
-    let mount = mount(&on, "ext4", &list, true).expect("it is mounted");
-    let flags = rustix::fs::fstatvfs(&mount).expect("it answers").f_flag;
+    let mount = mount(&loop_device, "ext4", &list, true).expect("it is mounted");
+    let flags = rustix::fs::fstatvfs(&mount)
+        .expect("statfs succeeds")
+        .f_flag;
     let expected = rustix::fs::StatVfsMountFlags::NOSUID
         | rustix::fs::StatVfsMountFlags::NODEV
         | rustix::fs::StatVfsMountFlags::NOATIME;
     assert!(flags.contains(expected), "{flags:?}");
-    let name = on.path().file_name().expect("a name");
+    let name = loop_device.path().file_name().expect("a name");
     let proc = std::path::Path::new("/proc/fs/ext4")
         .join(name)
         .join("options");
@@ -104,16 +113,16 @@ fn options_reach_the_mount_and_the_superblock() {
     assert!(options.lines().any(|line| line == "commit=77"), "{options}");
 }
 
-/// btrfs looks for the devices of a file system by itself where that is one.
+/// A btrfs on a single device needs no device scan.
 #[test]
 fn other_file_systems_mount_without_a_device_scan() {
     for fstype in ["ext3", "xfs", "btrfs"] {
-        let image = Image::made(fstype, &[]);
-        let on = image.attach();
-        let mount = mount(&on, fstype, &["noatime"], true).expect(fstype);
+        let image = Image::formatted(fstype, &[]);
+        let loop_device = image.attach();
+        let mount = mount(&loop_device, fstype, &["noatime"], true).expect(fstype);
         write_and_read(&mount);
         drop(mount);
-        wait_until_free(&on.device());
+        wait_until_free(&loop_device.device());
     }
 }
 
@@ -121,7 +130,7 @@ fn other_file_systems_mount_without_a_device_scan() {
 fn loop_devices_are_aliases_only_on_the_same_file() {
     let (image, other) = (Image::blank(16), Image::blank(16));
     let (first, second, other) = (image.attach(), image.attach(), other.attach());
-    let facts = [&first, &second, &other].map(Loop::facts);
+    let facts = [&first, &second, &other].map(TestLoopDevice::facts);
     let aliases = [0, 1, 2].map(|index| facts[index].aliases().expect("sysfs is complete"));
     assert!(aliases[0].conflicts_with(&aliases[1]));
     assert!(!aliases[0].conflicts_with(&aliases[2]));
@@ -130,19 +139,19 @@ fn loop_devices_are_aliases_only_on_the_same_file() {
 #[test]
 fn a_device_is_found_through_a_symbolic_link() {
     let image = Image::blank(16);
-    let on = image.attach();
+    let loop_device = image.attach();
     let link = image.directory().join("by-id");
-    std::os::unix::fs::symlink(on.path(), &link).expect("a link");
+    std::os::unix::fs::symlink(loop_device.path(), &link).expect("a link");
     let device = crust_blockfs::device::Device::open(&link).expect("the link leads to a device");
     assert_eq!(device.path(), link);
-    assert_eq!(device.resolved_path(), on.path());
-    assert_eq!(device.number(), on.device().number());
+    assert_eq!(device.resolved_path(), loop_device.path());
+    assert_eq!(device.number(), loop_device.device().number());
 }
 
 #[test]
 fn a_detached_mount_can_be_made_private() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
-    let mount = mount(&on, "ext4", &[], true).expect("it is mounted");
+    let loop_device = image.attach();
+    let mount = mount(&loop_device, "ext4", &[], true).expect("it is mounted");
     crust_blockfs::sys::set_propagation_private(&mount).expect("it is the root of a mount");
 }

@@ -1,9 +1,9 @@
-//! Options as mount(8) takes them: the same list gives the same line in mountinfo, for each file
-//! system and every option that it has.
+//! Compares mount options with mount(8): for each file system and each of its options, the same list must give the same
+//! line in mountinfo.
 //!
-//! Two things differ on purpose and aren't in the tables: of `noatime`, `relatime` and
-//! `strictatime` the last one counts here, while mount(2) has an order of its own; and a device
-//! that is read-only is an error for a read-write mount, while mount(8) makes it a read-only one.
+//! Two differences are intended and aren't in the tables. Of `noatime`, `relatime` and `strictatime` the last one counts
+//! here, while mount(2) has its own order. A read-write mount of a read-only device fails here, while mount(8) makes it a
+//! read-only mount.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use crust_blockfs::device::DeviceNumber;
 use crust_blockfs::mountinfo::{Mount, Propagation};
 
 use crate::mount;
-use crate::support::{Image, Loop, Mounted, in_own_mount_namespace, wait_until_free};
+use crate::support::{Image, TestLoopDevice, TestMount, in_mount_namespace, wait_until_free};
 
-/// What any file system takes, or only programs that read fstab.
+/// Options of any file system, and options for programs that read fstab.
 const GENERIC: &[&str] = &[
     "defaults",
     "rw",
@@ -53,7 +53,7 @@ const GENERIC: &[&str] = &[
     "ro,noatime,nosuid,sync,dirsync,lazytime",
 ];
 
-/// ext3's are a part of them, since its driver is ext4's.
+/// Options of ext3 and ext4, which have the same driver.
 const EXT: &[&str] = &[
     "discard",
     "discard,nodiscard",
@@ -162,8 +162,8 @@ const BTRFS: &[&str] = &[
     "degraded",
 ];
 
-/// What a kernel may have been built without: there neither takes it.
-const BY_CONFIGURATION: &[&str] = &[
+/// Options that depend on the kernel's configuration. Without support, both mounts must fail.
+const OPTIONAL: &[&str] = &[
     "acl",
     "noacl",
     "user_xattr",
@@ -178,40 +178,50 @@ const BY_CONFIGURATION: &[&str] = &[
     "pquota",
 ];
 
-struct Scene {
+struct Comparison {
     fstype: &'static str,
-    on: Loop,
-    point: tempfile::TempDir,
+    loop_device: TestLoopDevice,
+    mount_point: tempfile::TempDir,
     _image: Image,
 }
 
-impl Scene {
+impl Comparison {
     fn new(fstype: &'static str) -> Self {
-        let image = Image::made(fstype, &[]);
-        let scene = Self {
+        let image = Image::formatted(fstype, &[]);
+        let comparison = Self {
             fstype,
-            on: image.attach(),
-            point: tempfile::tempdir().expect("a temporary directory"),
+            loop_device: image.attach(),
+            mount_point: tempfile::tempdir().expect("a temporary directory"),
             _image: image,
         };
-        // The first mount of all may leave its mark (btrfs makes its free space tree).
-        scene.by_mount8("rw").expect("it can be mounted");
-        scene
+        // The first mount may change the file system (btrfs makes its free space tree).
+        comparison
+            .mount_with_mount8("rw")
+            .expect("it can be mounted");
+        comparison
     }
 
-    fn by_mount8(&self, options: &str) -> Result<Mount, String> {
-        let mount = Mounted::device(self.on.path(), self.point.path(), self.fstype, options)?;
-        Ok(Self::line(&mount))
+    fn mount_with_mount8(&self, options: &str) -> Result<Mount, String> {
+        let mount = TestMount::device(
+            self.loop_device.path(),
+            self.mount_point.path(),
+            self.fstype,
+            options,
+        )?;
+        Ok(Self::entry(&mount))
     }
 
-    fn by_us(&self, options: &str) -> Result<Mount, String> {
-        let mount = mount(&self.on, self.fstype, &[options], true);
+    fn mount_with_crate(&self, options: &str) -> Result<Mount, String> {
+        let mount = mount(&self.loop_device, self.fstype, &[options], true);
         let mount = mount.map_err(|error| error.to_string())?;
-        Ok(Self::line(&Mounted::attached(&mount, self.point.path())))
+        Ok(Self::entry(&TestMount::attached(
+            &mount,
+            self.mount_point.path(),
+        )))
     }
 
-    /// What mountinfo says, without what differs from mount to mount.
-    fn line(mounted: &Mounted) -> Mount {
+    /// Returns the mount's entry in mountinfo, without the fields that differ between any two mounts.
+    fn entry(mounted: &TestMount) -> Mount {
         Mount {
             id: 0,
             parent: 0,
@@ -222,56 +232,62 @@ impl Scene {
         }
     }
 
-    /// What differs. Where both are to take the options, neither is a difference too.
-    fn compare(&self, options: &str, both: bool) -> Option<String> {
-        wait_until_free(&self.on.device());
-        let theirs = self.by_mount8(options);
-        wait_until_free(&self.on.device());
-        let ours = self.by_us(options);
-        let same = match (&theirs, &ours) {
-            (Ok(theirs), Ok(ours)) => theirs == ours,
-            (Err(_), Err(_)) => !both,
+    /// Mounts with both, and returns a description of the difference, if any. If `must_succeed` is true, it is also a
+    /// difference if both fail.
+    fn compare(&self, options: &str, must_succeed: bool) -> Option<String> {
+        wait_until_free(&self.loop_device.device());
+        let expected = self.mount_with_mount8(options);
+        wait_until_free(&self.loop_device.device());
+        let found = self.mount_with_crate(options);
+        let same = match (&expected, &found) {
+            (Ok(expected), Ok(found)) => expected == found,
+            (Err(_), Err(_)) => !must_succeed,
             _ => false,
         };
         let fstype = self.fstype;
-        let told = || format!("{fstype} {options}\n  mount(8): {theirs:?}\n  here: {ours:?}");
-        (!same).then(told)
+        let difference =
+            || format!("{fstype} {options}\n  mount(8): {expected:?}\n  blockfs: {found:?}");
+        (!same).then(difference)
     }
 }
 
-fn the_same_as_by_mount8(test: &str, fstype: &'static str, tables: &[&[&str]]) {
-    in_own_mount_namespace(&format!("mount8::{test}"), || {
-        let scene = Scene::new(fstype);
+fn assert_same_as_mount8(test: &str, fstype: &'static str, tables: &[&[&str]]) {
+    in_mount_namespace(&format!("mount8::{test}"), || {
+        let comparison = Comparison::new(fstype);
         let options = tables.concat().into_iter().map(|options| (options, true));
-        let maybe = BY_CONFIGURATION.iter().map(|options| (*options, false));
-        let different = options
-            .chain(maybe)
-            .filter_map(|(options, both)| scene.compare(options, both));
-        let different: Vec<_> = different.collect();
-        assert!(different.is_empty(), "{}", different.join("\n"));
+        let optional = OPTIONAL.iter().map(|options| (*options, false));
+        let differences = options
+            .chain(optional)
+            .filter_map(|(options, must_succeed)| comparison.compare(options, must_succeed));
+        let differences: Vec<_> = differences.collect();
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
     });
 }
 
 #[test]
-fn ext4_is_mounted_as_by_mount8() {
-    the_same_as_by_mount8(
-        "ext4_is_mounted_as_by_mount8",
+fn ext4_is_mounted_like_mount8_does() {
+    assert_same_as_mount8(
+        "ext4_is_mounted_like_mount8_does",
         "ext4",
         &[GENERIC, EXT, EXT4],
     );
 }
 
 #[test]
-fn ext3_is_mounted_as_by_mount8() {
-    the_same_as_by_mount8("ext3_is_mounted_as_by_mount8", "ext3", &[GENERIC, EXT]);
+fn ext3_is_mounted_like_mount8_does() {
+    assert_same_as_mount8("ext3_is_mounted_like_mount8_does", "ext3", &[GENERIC, EXT]);
 }
 
 #[test]
-fn xfs_is_mounted_as_by_mount8() {
-    the_same_as_by_mount8("xfs_is_mounted_as_by_mount8", "xfs", &[GENERIC, XFS]);
+fn xfs_is_mounted_like_mount8_does() {
+    assert_same_as_mount8("xfs_is_mounted_like_mount8_does", "xfs", &[GENERIC, XFS]);
 }
 
 #[test]
-fn btrfs_is_mounted_as_by_mount8() {
-    the_same_as_by_mount8("btrfs_is_mounted_as_by_mount8", "btrfs", &[GENERIC, BTRFS]);
+fn btrfs_is_mounted_like_mount8_does() {
+    assert_same_as_mount8(
+        "btrfs_is_mounted_like_mount8_does",
+        "btrfs",
+        &[GENERIC, BTRFS],
+    );
 }

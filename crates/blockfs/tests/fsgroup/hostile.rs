@@ -1,4 +1,4 @@
-//! Trees that change under the walk, or that no file system would make.
+//! Trees that change during the walk, and trees that no file system driver would make.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -15,16 +15,16 @@ use crust_blockfs::options;
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::support::{Image, Tree, group_and_mode, run, set_mode};
-use crate::{GROUP, applied, order, try_apply};
+use crate::{GROUP, apply_and_count, fsgroup_request, try_apply};
 
-/// Does `work` while two names change places all the time.
-fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
+/// Does `work` while another thread keeps exchanging two names.
+fn while_exchanged<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let exchange = RenameFlags::EXCHANGE;
-                rustix::fs::renameat_with(CWD, one, CWD, other, exchange).expect("a swap");
+                rustix::fs::renameat_with(CWD, one, CWD, other, exchange).expect("an exchange");
             }
         });
         let result = work();
@@ -33,8 +33,8 @@ fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Losing the race is allowed, as an error; winning it is not.
-fn walk_again_and_again(tree: &Tree) {
+/// Walks a tree many times. The walk may fail because entries keep changing, but not for another reason.
+fn walk_repeatedly(tree: &Tree) {
     for n in 0..2000_u32 {
         if let Err(error) = try_apply(tree.open(), GROUP + n % 2) {
             assert!(
@@ -45,24 +45,24 @@ fn walk_again_and_again(tree: &Tree) {
     }
 }
 
-/// The attack on a walk by path: a directory becomes a link out of the volume under its feet.
+/// The attack on a walk by path: a directory is replaced by a link out of the volume during the walk.
 #[test]
-fn an_entry_swapped_for_a_link_out_leads_nowhere() {
+fn an_entry_that_becomes_a_link_out_of_the_volume_is_not_followed() {
     let (tree, outside) = (Tree::new(), Tree::new());
     let victim = outside.file("file", 0o600);
     let entry = tree.directory("a", 0o755);
     tree.file("a/file", 0o644);
     let link = tree.root().join("b");
     symlink(outside.root(), &link).expect("a link");
-    while_swapped(&entry, &link, || walk_again_and_again(&tree));
+    while_exchanged(&entry, &link, || walk_repeatedly(&tree));
     assert_eq!(group_and_mode(&victim), (0, 0o600));
     assert_eq!(group_and_mode(outside.root()).0, 0);
 }
 
-/// The attack on a mode that is read by one name and set by the same: by then it is another file's.
-/// One of them is its owner's setuid program, the other root's file.
+/// The attack on a walk that reads and sets a mode by name: between the two, the name becomes that of another file. One
+/// of the files is a user's setuid program, the other belongs to root.
 #[test]
-fn a_hard_link_to_a_setuid_file_gives_its_mode_to_no_other() {
+fn the_mode_of_a_setuid_file_is_not_set_on_another_file() {
     let tree = Tree::new();
     let (program, roots) = (tree.file("program", 0o4755), tree.file("roots", 0o644));
     lchown(&program, Some(1000), Some(1000)).expect("its owner");
@@ -70,22 +70,23 @@ fn a_hard_link_to_a_setuid_file_gives_its_mode_to_no_other() {
     let names = ["a", "b"].map(|name| tree.root().join(name));
     fs::hard_link(&program, &names[0]).expect("a second name");
     fs::hard_link(&roots, &names[1]).expect("a second name");
-    while_swapped(&names[0], &names[1], || walk_again_and_again(&tree));
+    while_exchanged(&names[0], &names[1], || walk_repeatedly(&tree));
     assert_eq!(group_and_mode(&roots).1, 0o664);
     assert_eq!(group_and_mode(&program).1, 0o4775);
 }
 
-/// Mounts an ext4 in which debugfs(8) has run a script, and walks it, which must end early.
-fn ends_with_a_sentence(image: &Image, script: &str, most: u64) -> u64 {
+/// Mounts an ext4 that a script of debugfs(8) has changed, and walks it. The walk must fail before it has listed
+/// `max_listed` entries. Returns the estimated number of distinct entries.
+fn assert_walk_fails(image: &Image, script: &str, max_listed: u64) -> u64 {
     let commands = image.directory().join("commands");
     fs::write(&commands, script).expect("a script");
     run(Command::new("debugfs")
         .arg("-wf")
         .arg(commands)
         .arg(image.path()));
-    let on = image.attach();
+    let loop_device = image.attach();
     let volume = mount_detached(&MountRequest {
-        device: &on.facts(),
+        device: &loop_device.facts(),
         fstype: "ext4",
         options: &options::parse::<&str>(&[]).expect("no options"),
         exclusive: true,
@@ -95,26 +96,26 @@ fn ends_with_a_sentence(image: &Image, script: &str, most: u64) -> u64 {
     let FsGroupError::RepeatedEntries { listed, distinct } = error else {
         panic!("{error}");
     };
-    assert!(listed < most, "{listed} {distinct}");
+    assert!(listed < max_listed, "{listed} {distinct}");
     distinct
 }
 
-/// A device's maker can give each directory two names: thirty levels are a thousand million of them.
+/// Whoever writes the device can give each directory two names. Then thirty levels make a thousand million paths.
 #[test]
-fn directories_of_two_names_each_end_with_a_sentence() {
+fn the_walk_fails_if_each_directory_has_two_names() {
     const LEVELS: usize = 30;
     let script = (0..LEVELS).map(|depth| {
         let parent = "/d".repeat(depth);
         format!("mkdir {parent}/d\nlink {parent}/d {parent}/e\n")
     });
     let script = script.collect::<Vec<_>>().concat();
-    let distinct = ends_with_a_sentence(&Image::ext4(&[]), &script, 100_000);
+    let distinct = assert_walk_fails(&Image::ext4(&[]), &script, 100_000);
     assert!(distinct <= 2 * LEVELS as u64 + 8, "{distinct}");
 }
 
-/// Few directories and many files: one directory with all of them has eighty names.
+/// One directory with many files has eighty names.
 #[test]
-fn a_full_directory_of_many_names_ends_with_a_sentence() {
+fn the_walk_fails_if_a_full_directory_has_many_names() {
     const FILES: u64 = 2000;
     const NAMES: u64 = 80;
     let tree = Tree::new();
@@ -126,12 +127,12 @@ fn a_full_directory_of_many_names_ends_with_a_sentence() {
     let image = Image::ext4(&["-d", root]);
     let script = (0..NAMES).map(|number| format!("link /d /n{number}\n"));
     let script = script.collect::<Vec<_>>().concat();
-    ends_with_a_sentence(&image, &script, NAMES * FILES / 4);
+    assert_walk_fails(&image, &script, NAMES * FILES / 4);
 }
 
-/// Hard links, and directories that are all alike, are no sign of anything.
+/// Hard links of files, and directories with the same contents, aren't repeated listings.
 #[test]
-fn hard_links_and_tiny_directories_are_walked_to_the_end() {
+fn hard_links_and_small_directories_do_not_make_the_walk_fail() {
     const TINY: u64 = 4000;
     const LINKED: u64 = 12;
     const LINKS: u64 = 500;
@@ -150,27 +151,27 @@ fn hard_links_and_tiny_directories_are_walked_to_the_end() {
         }
     }
     let all = 1 + 1 + TINY + TINY / 4 + LINKED * (1 + LINKS);
-    assert_eq!(applied(tree.open(), GROUP).entries, all);
+    assert_eq!(apply_and_count(tree.open(), GROUP).entries, all);
 }
 
-/// A thousand times a directory, or all from some depth on, is moved to somewhere else in a tree
-/// deeper than directories are kept open, while that is walked.
-fn while_another_pod_renames(fstype: &str) {
+/// Walks a tree while another thread moves a thousand files and directories to other places in it. The tree is deeper
+/// than the number of directories that a walk keeps open. Afterwards all entries must have the group.
+fn assert_walk_survives_renames(fstype: &str) {
     const TOPS: usize = 40;
     const LEVELS: usize = 40;
     const RENAMES: usize = 1000;
-    let image = Image::made(fstype, &[]);
-    let on = image.attach();
+    let image = Image::formatted(fstype, &[]);
+    let loop_device = image.attach();
     let volume = mount_detached(&MountRequest {
-        device: &on.facts(),
+        device: &loop_device.facts(),
         fstype,
         options: &options::parse::<&str>(&[]).expect("no options"),
         exclusive: true,
     })
     .expect("it is mounted");
-    // For the tools, which are given paths.
+    // A path for functions that don't take a descriptor.
     let root = PathBuf::from(format!("/proc/self/fd/{}/.", volume.as_raw_fd()));
-    let mut places = Vec::new();
+    let mut directories = Vec::new();
     for top in 0..TOPS {
         let mut directory = root.join(format!("top{top}"));
         for _ in 0..LEVELS {
@@ -178,23 +179,23 @@ fn while_another_pod_renames(fstype: &str) {
                 fs::create_dir_all(directory.join(name)).expect("a directory");
             }
             fs::write(directory.join("file"), "").expect("a file");
-            places.push(directory.clone());
+            directories.push(directory.clone());
             directory.push("d");
         }
     }
-    // Each directory, its file and two beside it; the root of each way, and its innermost one.
+    // On each level a directory, its file and two sibling directories; the top directories, and the innermost ones.
     let all = 1 + TOPS * (1 + LEVELS * 4);
     let renames = AtomicUsize::new(0);
-    let order = FsGroupRequest {
+    let request = FsGroupRequest {
         in_use: true,
-        ..order(GROUP, FsGroupChangePolicy::Always)
+        ..fsgroup_request(GROUP, FsGroupChangePolicy::Always)
     };
     let outcome = std::thread::scope(|scope| {
         let renaming = scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(7);
-            // What was moved is no longer where it was made: most tries find something still.
+            // Some attempts fail, because the entry was moved before.
             for number in 0..RENAMES * 100 {
-                let [from, to] = [(); 2].map(|()| &places[random.usize(0..places.len())]);
+                let [from, to] = [(); 2].map(|()| &directories[random.usize(0..directories.len())]);
                 let name = ["d", "0", "1", "file"][random.usize(0..4)];
                 let moved = fs::rename(from.join(name), to.join(format!("moved{number}")));
                 let done = renames.fetch_add(usize::from(moved.is_ok()), Ordering::Relaxed);
@@ -206,18 +207,18 @@ fn while_another_pod_renames(fstype: &str) {
         while renames.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
-        let outcome = apply(&volume, &order, Deadline::never(), &mut |_| {});
+        let outcome = apply(&volume, &request, Deadline::never(), &mut |_| {});
         let meanwhile = renames.load(Ordering::Relaxed);
         renaming.join().expect("it renames");
         assert!(meanwhile > 1, "nothing was renamed meanwhile");
         outcome
     });
-    let outcome = outcome.expect("a move is no failure");
+    let outcome = outcome.expect("moves don't make the walk fail");
     assert!(matches!(outcome, FsGroupOutcome::Applied(_)), "{outcome}");
-    let mut looked_at = 0;
-    let mut left = vec![root];
-    while let Some(entry) = left.pop() {
-        looked_at += 1;
+    let mut checked = 0;
+    let mut remaining = vec![root];
+    while let Some(entry) = remaining.pop() {
+        checked += 1;
         assert_eq!(
             group_and_mode(&entry).0,
             GROUP,
@@ -226,19 +227,19 @@ fn while_another_pod_renames(fstype: &str) {
         );
         if fs::symlink_metadata(&entry).expect("an entry").is_dir() {
             let below = fs::read_dir(&entry).expect("a directory");
-            left.extend(below.map(|entry| entry.expect("an entry").path()));
+            remaining.extend(below.map(|entry| entry.expect("an entry").path()));
         }
     }
-    // mkfs.ext4's lost+found is one more.
-    assert!(looked_at >= all, "{looked_at} of {all}");
+    // An ext4 also has lost+found.
+    assert!(checked >= all, "{checked} of {all}");
 }
 
 #[test]
-fn a_pod_that_renames_all_over_an_ext4_delays_no_other() {
-    while_another_pod_renames("ext4");
+fn the_walk_of_an_ext4_survives_renames_by_another_pod() {
+    assert_walk_survives_renames("ext4");
 }
 
 #[test]
-fn a_pod_that_renames_all_over_an_xfs_delays_no_other() {
-    while_another_pod_renames("xfs");
+fn the_walk_of_an_xfs_survives_renames_by_another_pod() {
+    assert_walk_survives_renames("xfs");
 }

@@ -1,4 +1,4 @@
-//! What a file system's tables say, against what is found by its names.
+//! Compares the result of reading the inode tables with that of a walk.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -11,94 +11,103 @@ use crust_blockfs::fsgroup::{FsGroupError, FsGroupOutcome, FsGroupRequest, apply
 use fastrand::Rng;
 
 use crate::support::{
-    Image, Loop, Mounted, in_own_mount_namespace, kernel, run, set_mode, wait_until_free,
+    Image, TestLoopDevice, TestMount, in_mount_namespace, kernel, run, set_mode, wait_until_free,
 };
-use crate::{GROUP, order};
+use crate::{GROUP, fsgroup_request};
 
 /// A file system that is mounted, unmounted and mounted again.
 struct Volume {
     fstype: &'static str,
     options: &'static str,
-    on: Loop,
-    place: tempfile::TempDir,
-    mounted: Option<Mounted>,
+    loop_device: TestLoopDevice,
+    mount_point: tempfile::TempDir,
+    mounted: Option<TestMount>,
     image: Image,
 }
 
 impl Volume {
     fn new(fstype: &'static str, arguments: &[&str]) -> Self {
-        Self::of(fstype, Image::made(fstype, arguments))
+        Self::from_image(fstype, Image::formatted(fstype, arguments))
     }
 
-    fn of(fstype: &'static str, image: Image) -> Self {
+    fn from_image(fstype: &'static str, image: Image) -> Self {
         let mut volume = Self {
             fstype,
             options: "rw",
-            on: image.attach(),
-            place: tempfile::tempdir().expect("a temporary directory"),
+            loop_device: image.attach(),
+            mount_point: tempfile::tempdir().expect("a temporary directory"),
             mounted: None,
             image,
         };
-        volume.mount_again();
+        volume.remount();
         volume
     }
 
     fn root(&self) -> &Path {
-        self.place.path()
+        self.mount_point.path()
     }
 
     fn unmount(&mut self) {
         drop(self.mounted.take());
-        wait_until_free(&self.on.device());
+        wait_until_free(&self.loop_device.device());
     }
 
-    fn mount_again(&mut self) {
+    fn remount(&mut self) {
         self.unmount();
-        let mounted = Mounted::device(self.on.path(), self.place.path(), self.fstype, self.options);
+        let mounted = TestMount::device(
+            self.loop_device.path(),
+            self.mount_point.path(),
+            self.fstype,
+            self.options,
+        );
         self.mounted = Some(mounted.expect("it is mounted"));
     }
 
     fn apply(&self) -> FsGroupOutcome {
-        self.apply_asking(&self.on)
+        self.apply_with_device(&self.loop_device)
     }
 
-    fn apply_asking(&self, on: &Loop) -> FsGroupOutcome {
-        let outcome = self.try_apply(on, Deadline::never());
+    fn apply_with_device(&self, loop_device: &TestLoopDevice) -> FsGroupOutcome {
+        let outcome = self.try_apply(loop_device, Deadline::never());
         outcome.expect("fsGroup is applied")
     }
 
-    fn try_apply(&self, on: &Loop, deadline: Deadline) -> Result<FsGroupOutcome, FsGroupError> {
-        let device = on.facts();
-        let order = FsGroupRequest {
+    fn try_apply(
+        &self,
+        loop_device: &TestLoopDevice,
+        deadline: Deadline,
+    ) -> Result<FsGroupOutcome, FsGroupError> {
+        let device = loop_device.facts();
+        let request = FsGroupRequest {
             device: Some(&device),
-            ..order(GROUP, crust_blockfs::fsgroup::FsGroupChangePolicy::Always)
+            ..fsgroup_request(GROUP, crust_blockfs::fsgroup::FsGroupChangePolicy::Always)
         };
         let root = fs::File::open(self.root()).expect("the root opens");
-        apply(root.as_fd(), &order, deadline, &mut |_| {})
+        apply(root.as_fd(), &request, deadline, &mut |_| {})
     }
 
-    /// Every entry, the root first.
+    /// Returns the paths of all entries, the root first.
     fn entries(&self) -> Vec<PathBuf> {
         let mut entries = vec![self.root().to_owned()];
         let mut next = 0;
         while let Some(entry) = entries.get(next).cloned() {
             next += 1;
             if fs::symlink_metadata(&entry).expect("an entry").is_dir() {
-                let below = fs::read_dir(entry).expect("a directory");
-                entries.extend(below.map(|entry| entry.expect("an entry").path()));
+                let children = fs::read_dir(entry).expect("a directory");
+                entries.extend(children.map(|entry| entry.expect("an entry").path()));
             }
         }
         entries
     }
 
-    /// How many inodes names lead to, and how many of these aren't as a pod of the group wants them.
-    fn inodes_and_wrong(&self) -> (u64, usize) {
+    /// Walks the tree. Returns the number of inodes, and how many of them need a change.
+    fn count_inodes(&self) -> (u64, usize) {
         let entries = self.entries();
         let entries = entries.iter().map(fs::symlink_metadata);
         let mut inodes: Vec<_> = entries.map(|entry| entry.expect("an entry")).collect();
         inodes.sort_by_key(MetadataExt::ino);
         inodes.dedup_by_key(|entry| entry.ino());
-        let wrong = inodes.iter().filter(|entry| {
+        let needing_change = inodes.iter().filter(|entry| {
             let bits = match entry.file_type() {
                 kind if kind.is_symlink() => 0,
                 kind if kind.is_dir() => 0o2770,
@@ -106,73 +115,79 @@ impl Volume {
             };
             entry.gid() != GROUP || entry.mode() & bits != bits
         });
-        (inodes.len() as u64, wrong.count())
+        (inodes.len() as u64, needing_change.count())
     }
 }
 
-/// Does one thing to the tree, and maybe nothing to its owners.
-fn something(volume: &Volume, random: &mut Rng) {
+/// Makes one random change to the tree. It may leave all groups and modes as they are.
+fn change_randomly(volume: &Volume, random: &mut Rng) {
     let entries = volume.entries();
-    let at = &entries[random.usize(..entries.len())];
-    let kind = fs::symlink_metadata(at).expect("an entry").file_type();
-    let beside = at.with_file_name(format!("{:x}", random.u32(..)));
-    let below = at.join(format!("{:x}", random.u32(..)));
-    let is_root = at == volume.root();
+    let entry = &entries[random.usize(..entries.len())];
+    let kind = fs::symlink_metadata(entry).expect("an entry").file_type();
+    let sibling = entry.with_file_name(format!("{:x}", random.u32(..)));
+    let child = entry.join(format!("{:x}", random.u32(..)));
+    let is_root = entry == volume.root();
     match random.u8(..10) {
-        0 if kind.is_dir() => fs::create_dir(below).expect("a directory"),
-        1 if kind.is_dir() => drop(fs::File::create(below).expect("a file")),
-        2 if kind.is_dir() => symlink("/etc/passwd", below).expect("a link"),
+        0 if kind.is_dir() => fs::create_dir(child).expect("a directory"),
+        1 if kind.is_dir() => drop(fs::File::create(child).expect("a file")),
+        2 if kind.is_dir() => symlink("/etc/passwd", child).expect("a link"),
         3 if kind.is_dir() => {
-            run(Command::new("mkfifo").arg("--mode=660").arg(&below));
-            std::os::unix::fs::lchown(below, None, Some(GROUP)).expect("chown");
+            run(Command::new("mkfifo").arg("--mode=660").arg(&child));
+            std::os::unix::fs::lchown(child, None, Some(GROUP)).expect("chown");
         }
-        4 if kind.is_file() => fs::hard_link(at, beside).expect("another name"),
-        5 if !kind.is_dir() => fs::remove_file(at).expect("it is removed"),
+        4 if kind.is_file() => fs::hard_link(entry, sibling).expect("another name"),
+        5 if !kind.is_dir() => fs::remove_file(entry).expect("it is removed"),
         6 if !is_root => {
             let group = if random.bool() { GROUP } else { GROUP + 65536 };
-            std::os::unix::fs::lchown(at, None, Some(group)).expect("chown");
+            std::os::unix::fs::lchown(entry, None, Some(group)).expect("chown");
         }
-        7 if !kind.is_symlink() => set_mode(at, 0o660 | random.u32(..0o10000)),
-        8 if kind.is_file() || kind.is_fifo() => set_mode(at, random.u32(..0o1000) | 0o600),
+        7 if !kind.is_symlink() => set_mode(entry, 0o660 | random.u32(..0o10000)),
+        8 if kind.is_file() || kind.is_fifo() => set_mode(entry, random.u32(..0o1000) | 0o600),
         _ => fs::create_dir_all(volume.root().join("a/b/c")).expect("directories"),
     }
 }
 
-/// In many rounds of changes the tables say that all is right where it is, and never where it isn't.
-fn agrees(fstype: &'static str, arguments: &[&str]) {
+/// Changes a tree at random in many rounds. In each, the tables must show that all inodes match if and only if that is
+/// true.
+fn assert_tables_agree(fstype: &'static str, arguments: &[&str]) {
     let rounds = rounds();
     let mut volume = Volume::new(fstype, arguments);
     let seed = fastrand::u64(..);
     println!("{fstype} {arguments:?}, seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let mut right = 0;
+    let mut matching = 0;
     for round in 0..rounds {
         for _ in 0..random.u8(..3) {
-            something(&volume, &mut random);
+            change_randomly(&volume, &mut random);
         }
         if random.u8(..16) == 0 {
-            volume.mount_again();
+            volume.remount();
         }
-        let (inodes, wrong) = volume.inodes_and_wrong();
+        let (inodes, needing_change) = volume.count_inodes();
         match volume.apply() {
-            FsGroupOutcome::AllInodesMatch { inodes: told, .. } => {
-                assert_eq!((told, wrong), (inodes, 0), "in round {round}");
-                right += 1;
+            FsGroupOutcome::AllInodesMatch {
+                inodes: reported, ..
+            } => {
+                assert_eq!((reported, needing_change), (inodes, 0), "in round {round}");
+                matching += 1;
             }
             FsGroupOutcome::Applied(progress) => {
-                assert!(wrong > 0, "{inodes} inodes are right in round {round}");
-                assert!(progress.counts.changed >= wrong as u64);
+                assert!(
+                    needing_change > 0,
+                    "all {inodes} inodes match in round {round}"
+                );
+                assert!(progress.counts.changed >= needing_change as u64);
             }
             other => panic!("the policy is Always: {other}"),
         }
     }
     assert!(
-        (rounds / 10..rounds * 9 / 10).contains(&right),
-        "{right} of {rounds}"
+        (rounds / 10..rounds * 9 / 10).contains(&matching),
+        "{matching} of {rounds}"
     );
 }
 
-/// Fewer where a processor is emulated (`make vm-test`).
+/// Returns the number of rounds. There are fewer on an emulated processor (`make vm-test`).
 fn rounds() -> usize {
     if std::env::var_os("RUNCRUST_TEST_SLOWNESS").is_some() {
         50
@@ -182,10 +197,10 @@ fn rounds() -> usize {
 }
 
 #[test]
-fn ext4_as_it_is_made_by_default() {
-    in_own_mount_namespace("inodes::ext4_as_it_is_made_by_default", || {
-        agrees("ext4", &[]);
-        agrees(
+fn an_ext4_with_default_options() {
+    in_mount_namespace("inodes::an_ext4_with_default_options", || {
+        assert_tables_agree("ext4", &[]);
+        assert_tables_agree(
             "ext4",
             &["-E", "lazy_itable_init=1,nodiscard", "-N", "8192"],
         );
@@ -193,103 +208,103 @@ fn ext4_as_it_is_made_by_default() {
 }
 
 #[test]
-fn ext4_with_many_groups() {
-    in_own_mount_namespace("inodes::ext4_with_many_groups", || {
-        agrees("ext4", &["-b", "1024", "-g", "512"]);
+fn an_ext4_with_many_groups() {
+    in_mount_namespace("inodes::an_ext4_with_many_groups", || {
+        assert_tables_agree("ext4", &["-b", "1024", "-g", "512"]);
     });
 }
 
 #[test]
-fn ext4_of_long_ago() {
-    in_own_mount_namespace("inodes::ext4_of_long_ago", || {
+fn an_ext4_with_old_features() {
+    in_mount_namespace("inodes::an_ext4_with_old_features", || {
         let features = "^64bit,^metadata_csum,^uninit_bg,^flex_bg";
-        agrees("ext4", &["-b", "1024", "-I", "128", "-O", features]);
+        assert_tables_agree("ext4", &["-b", "1024", "-I", "128", "-O", features]);
     });
 }
 
 #[test]
-fn ext4_with_files_of_its_own() {
-    in_own_mount_namespace("inodes::ext4_with_files_of_its_own", || {
-        agrees("ext4", &["-O", "orphan_file"]);
+fn an_ext4_with_an_orphan_file() {
+    in_mount_namespace("inodes::an_ext4_with_an_orphan_file", || {
+        assert_tables_agree("ext4", &["-O", "orphan_file"]);
     });
 }
 
 #[test]
-fn ext4_with_inodes_of_other_kinds() {
-    in_own_mount_namespace("inodes::ext4_with_inodes_of_other_kinds", || {
-        agrees(
+fn an_ext4_with_other_inode_layouts() {
+    in_mount_namespace("inodes::an_ext4_with_other_inode_layouts", || {
+        assert_tables_agree(
             "ext4",
             &["-I", "1024", "-O", "inline_data,large_dir,ea_inode"],
         );
-        agrees("ext4", &["-b", "1024", "-O", "bigalloc"]);
-        agrees("ext4", &["-O", "mmp,sparse_super2"]);
+        assert_tables_agree("ext4", &["-b", "1024", "-O", "bigalloc"]);
+        assert_tables_agree("ext4", &["-O", "mmp,sparse_super2"]);
     });
 }
 
 #[test]
 fn xfs() {
-    in_own_mount_namespace("inodes::xfs", || {
-        if kernel() < XFS_IS_ASKED {
-            is_walked(&Volume::new("xfs", &[]), "xfs");
+    in_mount_namespace("inodes::xfs", || {
+        if kernel() < XFS_TABLES_SINCE {
+            assert_walked(&Volume::new("xfs", &[]), "xfs");
             return;
         }
-        agrees("xfs", &[]);
-        agrees("xfs", &["-i", "size=2048", "-m", "finobt=0,rmapbt=0"]);
+        assert_tables_agree("xfs", &[]);
+        assert_tables_agree("xfs", &["-i", "size=2048", "-m", "finobt=0,rmapbt=0"]);
     });
 }
 
-/// Older kernels change something when they are asked.
-const XFS_IS_ASKED: (u32, u32) = (6, 6);
+/// The first Linux version in which the inodes of an xfs are read. Before, reading them could change the file system.
+const XFS_TABLES_SINCE: (u32, u32) = (6, 6);
 
-/// Those whose tables are asked here.
-fn asked() -> &'static [&'static str] {
-    if kernel() < XFS_IS_ASKED {
+/// Returns the types whose tables are read on this kernel.
+fn types_with_tables() -> &'static [&'static str] {
+    if kernel() < XFS_TABLES_SINCE {
         &["ext4"]
     } else {
         &["ext4", "xfs"]
     }
 }
 
-/// Where all is right, too.
-fn is_walked(volume: &Volume, what: &str) {
+/// Checks that a volume is walked even if all entries match.
+fn assert_walked(volume: &Volume, name: &str) {
     let _ = volume.apply();
     let outcome = volume.apply();
     let FsGroupOutcome::Applied(progress) = outcome else {
-        panic!("{what}: {outcome}");
+        panic!("{name}: {outcome}");
     };
-    assert_eq!(progress.counts.changed, 0, "{what}");
+    assert_eq!(progress.counts.changed, 0, "{name}");
 }
 
-/// Nothing is known of their tables, or these may not be what the driver goes by.
+/// Their tables aren't supported, or the driver may not use them.
 #[test]
 fn other_file_systems_are_walked() {
-    in_own_mount_namespace("inodes::other_file_systems_are_walked", || {
+    in_mount_namespace("inodes::other_file_systems_are_walked", || {
         for (fstype, arguments) in [
             ("ext3", vec![]),
             ("ext2", vec![]),
             ("ext4", vec!["-O", "meta_bg,^resize_inode"]),
-            // Nothing restores its tables after a crash.
+            // Without a journal the tables may be wrong after a crash.
             ("ext4", vec!["-O", "^has_journal"]),
             ("btrfs", vec![]),
         ] {
             let volume = Volume::new(fstype, &arguments);
             fs::create_dir(volume.root().join("directory")).expect("a directory");
-            is_walked(&volume, &format!("{fstype} {arguments:?}"));
+            assert_walked(&volume, &format!("{fstype} {arguments:?}"));
         }
     });
 }
 
-/// What debugfs(8) or a flipped bit makes of one that was all right.
+/// debugfs(8) changes a file system whose entries all match, as a flipped bit might.
 #[test]
-fn an_ext4_that_contradicts_itself_is_walked() {
-    in_own_mount_namespace("inodes::an_ext4_that_contradicts_itself_is_walked", || {
+fn an_ext4_that_contradicts_itself_assert_walked() {
+    in_mount_namespace("inodes::an_inconsistent_ext4_is_walked", || {
         for request in [
             "set_super_value state 3",
             "freei <14>",
             "seti <20>",
             "set_block_group 0 free_inodes_count 7",
         ] {
-            // Without checksums, which the driver would find wrong.
+            // Without checksums, so that the driver doesn't detect the change.
             let mut volume = Volume::new("ext4", &["-O", "^metadata_csum,^uninit_bg"]);
             for file in 0..5 {
                 fs::write(volume.root().join(file.to_string()), "").expect("a file");
@@ -301,33 +316,38 @@ fn an_ext4_that_contradicts_itself_is_walked() {
             ));
             volume.unmount();
             let mut debugfs = Command::new("debugfs");
-            run(debugfs.args(["-w", "-R", request]).arg(volume.on.path()));
-            volume.mount_again();
-            is_walked(&volume, request);
+            run(debugfs
+                .args(["-w", "-R", request])
+                .arg(volume.loop_device.path()));
+            volume.remount();
+            assert_walked(&volume, request);
         }
     });
 }
 
-/// Its driver reads and writes other descriptors than the first, which say then that groups are unused.
+/// With `sb=` the driver uses a copy of the group descriptors. In the primary descriptors groups are still marked unused.
 #[test]
-fn an_ext4_with_another_superblock_is_walked() {
-    in_own_mount_namespace("inodes::an_ext4_with_another_superblock_is_walked", || {
-        let mut volume = Volume::new("ext4", &["-b", "1024", "-g", "1024"]);
-        volume.options = "sb=1025";
-        volume.mount_again();
-        for directory in 0..20 {
-            let directory = volume.root().join(directory.to_string());
-            fs::create_dir(&directory).expect("a directory");
-            fs::write(directory.join("file"), "").expect("a file");
-        }
-        is_walked(&volume, volume.options);
-    });
+fn an_ext4_with_another_superblock_assert_walked() {
+    in_mount_namespace(
+        "inodes::an_ext4_mounted_with_a_copy_of_the_superblock_is_walked",
+        || {
+            let mut volume = Volume::new("ext4", &["-b", "1024", "-g", "1024"]);
+            volume.options = "sb=1025";
+            volume.remount();
+            for directory in 0..20 {
+                let directory = volume.root().join(directory.to_string());
+                fs::create_dir(&directory).expect("a directory");
+                fs::write(directory.join("file"), "").expect("a file");
+            }
+            assert_walked(&volume, volume.options);
+        },
+    );
 }
 
-/// What is all right on one device says nothing of what is mounted.
+/// The tables of another device don't show anything about the mounted one.
 #[test]
-fn another_device_is_not_asked() {
-    in_own_mount_namespace("inodes::another_device_is_not_asked", || {
+fn tables_of_another_device_are_not_used() {
+    in_mount_namespace("inodes::tables_of_another_device_are_not_used", || {
         let (volume, other) = (Volume::new("ext4", &[]), Volume::new("ext4", &[]));
         for volume in [&volume, &other] {
             assert!(matches!(volume.apply(), FsGroupOutcome::Applied(_)));
@@ -336,16 +356,16 @@ fn another_device_is_not_asked() {
                 FsGroupOutcome::AllInodesMatch { .. }
             ));
         }
-        let outcome = volume.apply_asking(&other.on);
+        let outcome = volume.apply_with_device(&other.loop_device);
         assert!(matches!(outcome, FsGroupOutcome::Applied(_)), "{outcome}");
     });
 }
 
-/// It has no name any more, but whoever has it open may give it one.
+/// The file has no name any more, but a process that has it open may give it a new one.
 #[test]
 fn an_open_file_without_a_name_counts() {
-    in_own_mount_namespace("inodes::an_open_file_without_a_name_counts", || {
-        for fstype in asked() {
+    in_mount_namespace("inodes::an_open_file_without_a_name_counts", || {
+        for fstype in types_with_tables() {
             let volume = Volume::new(fstype, &[]);
             let path = volume.root().join("file");
             let file = fs::File::create(&path).expect("a file");
@@ -371,9 +391,9 @@ fn an_open_file_without_a_name_counts() {
 
 #[test]
 #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
-fn an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it() {
-    in_own_mount_namespace(
-        "inodes::an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it",
+fn the_tables_of_an_ext4_that_grew_while_mounted_are_read() {
+    in_mount_namespace(
+        "inodes::the_tables_of_an_ext4_that_grew_while_mounted_are_read",
         || {
             let volume = Volume::new("ext4", &["-b", "1024", "-g", "1024"]);
             let before = fs::File::options().write(true).open(volume.image.path());
@@ -383,8 +403,8 @@ fn an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it() {
                 .expect("it grows");
             run(Command::new("losetup")
                 .arg("--set-capacity")
-                .arg(volume.on.path()));
-            run(Command::new("resize2fs").arg(volume.on.path()));
+                .arg(volume.loop_device.path()));
+            run(Command::new("resize2fs").arg(volume.loop_device.path()));
             for directory in 0..100 {
                 fs::create_dir(volume.root().join(directory.to_string())).expect("a directory");
             }
@@ -402,11 +422,11 @@ fn an_ext4_that_grew_under_its_mount_is_asked_for_all_of_it() {
     );
 }
 
-/// As after a crash: what its journal has was brought to the tables by the mount.
+/// A copy of a mounted file system is like one after a crash. The mount replays its journal.
 #[test]
-fn an_ext4_whose_journal_was_replayed_is_asked_as_any_other() {
-    in_own_mount_namespace(
-        "inodes::an_ext4_whose_journal_was_replayed_is_asked_as_any_other",
+fn the_tables_of_an_ext4_with_a_replayed_journal_are_read() {
+    in_mount_namespace(
+        "inodes::the_tables_of_an_ext4_with_a_replayed_journal_are_read",
         || {
             let first = Volume::new("ext4", &[]);
             for file in 0..100 {
@@ -414,7 +434,7 @@ fn an_ext4_whose_journal_was_replayed_is_asked_as_any_other() {
             }
             let _ = first.apply();
             run(Command::new("sync").arg("--file-system").arg(first.root()));
-            let crashed = Volume::of("ext4", Image::clone_of(&first.image));
+            let crashed = Volume::from_image("ext4", Image::clone_of(&first.image));
             let outcome = crashed.apply();
             assert!(
                 matches!(outcome, FsGroupOutcome::AllInodesMatch { inodes: 102, .. }),
@@ -425,15 +445,15 @@ fn an_ext4_whose_journal_was_replayed_is_asked_as_any_other() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_stops_those_who_ask_too() {
-    in_own_mount_namespace(
-        "inodes::a_deadline_that_has_passed_stops_those_who_ask_too",
+fn an_expired_deadline_stops_reading_the_tables() {
+    in_mount_namespace(
+        "inodes::an_expired_deadline_stops_reading_the_tables",
         || {
             for fstype in ["ext4", "xfs"] {
                 let volume = Volume::new(fstype, &[]);
                 let _ = volume.apply();
-                let past = Deadline::after(std::time::Duration::ZERO);
-                let outcome = volume.try_apply(&volume.on, past);
+                let expired = Deadline::after(std::time::Duration::ZERO);
+                let outcome = volume.try_apply(&volume.loop_device, expired);
                 assert!(
                     matches!(outcome, Err(FsGroupError::Stopped { .. })),
                     "{fstype}: {outcome:?}"

@@ -1,4 +1,4 @@
-//! Trees so large that several threads walk them.
+//! Trees that are so large that several threads walk them.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::support::{Tree, group_and_mode, in_own_mount_namespace, set_mode};
-use crate::{GROUP, applied, try_apply};
+use crate::support::{Tree, group_and_mode, in_mount_namespace, set_mode};
+use crate::{GROUP, apply_and_count, try_apply};
 
-/// One large directory, and many small ones in each other; what there is in it.
+/// Makes a large directory and many small, nested ones. Returns the number of entries, including the root.
 fn fill(root: &Path) -> u64 {
     let mut entries = 1;
     let mut file = |path: &Path, mode: u32| {
@@ -43,12 +43,12 @@ fn fill(root: &Path) -> u64 {
         symlink(name, large.join(format!("link-{n}"))).expect("a link");
         fs::create_dir(large.join(format!("directory-{n}"))).expect("a directory");
     }
-    // "large", the small directories, the three of the last loop.
+    // "large", the small directories, and three entries for each iteration of the last loop.
     entries + 1 + 60 + 3000
 }
 
-/// Every entry below, the root too, has the group and what it takes of a mode.
-fn assert_right(directory: &Path, group: u32) {
+/// Checks that all entries of a tree, including the root, have the group and the mode.
+fn assert_changed(directory: &Path, group: u32) {
     assert_eq!(
         group_and_mode(directory),
         (group, 0o2775),
@@ -57,16 +57,16 @@ fn assert_right(directory: &Path, group: u32) {
     );
     for entry in fs::read_dir(directory).expect("it is read") {
         let entry = entry.expect("an entry");
-        let kind = entry.file_type().expect("its kind");
+        let kind = entry.file_type().expect("its type");
         if kind.is_dir() {
-            assert_right(&entry.path(), group);
+            assert_changed(&entry.path(), group);
             continue;
         }
-        let (has, mode) = group_and_mode(&entry.path());
-        let right = kind.is_symlink() || mode == 0o6771 || mode == 0o4771;
+        let (entry_group, mode) = group_and_mode(&entry.path());
+        let has_mode = kind.is_symlink() || mode == 0o6771 || mode == 0o4771;
         assert!(
-            has == group && right,
-            "{}: {has}, {mode:o}",
+            entry_group == group && has_mode,
+            "{}: {entry_group}, {mode:o}",
             entry.path().display()
         );
     }
@@ -77,76 +77,76 @@ fn every_entry_of_a_large_tree_is_changed_once() {
     let tree = Tree::new();
     let entries = fill(tree.root());
     for group in [GROUP, GROUP + 1, GROUP, GROUP + 1] {
-        let counts = applied(tree.open(), group);
-        // Of a file's two names one is right when its turn comes.
+        let counts = apply_and_count(tree.open(), group);
+        // A file with two names is changed once, and needs no change when it is found by the second name.
         assert_eq!((counts.entries, counts.changed), (entries, entries - 1000));
-        assert_right(tree.root(), group);
+        assert_changed(tree.root(), group);
     }
-    assert_eq!(applied(tree.open(), GROUP + 1).changed, 0);
+    assert_eq!(apply_and_count(tree.open(), GROUP + 1).changed, 0);
 }
 
 #[test]
-fn where_nothing_can_be_changed_the_first_failure_ends_it() {
-    in_own_mount_namespace(
-        "large::where_nothing_can_be_changed_the_first_failure_ends_it",
+fn the_first_failure_ends_the_walk() {
+    in_mount_namespace("large::the_first_failure_ends_the_walk", || {
+        let tree = Tree::new();
+        fill(tree.root());
+        // This thread loses the capability, and so do the threads that it starts.
+        caps::drop(None, CapSet::Effective, Capability::CAP_CHOWN).expect("capset");
+        let error = try_apply(tree.open(), GROUP).expect_err("nothing may be changed");
+        let FsGroupError::Call { path, errno, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(*errno, Errno::PERM);
+        assert!(!path.as_os_str().is_empty(), "the root is changed last");
+    });
+}
+
+#[test]
+fn the_walk_needs_at_most_a_hundred_descriptors() {
+    in_mount_namespace(
+        "large::the_walk_needs_at_most_a_hundred_descriptors",
         || {
             let tree = Tree::new();
-            fill(tree.root());
-            // This thread's, and of those that it starts.
-            caps::drop(None, CapSet::Effective, Capability::CAP_CHOWN).expect("capset");
-            let error = try_apply(tree.open(), GROUP).expect_err("nothing may be changed");
-            let FsGroupError::Call { path, errno, .. } = &error else {
-                panic!("{error}");
+            // A tree that makes the queue as long as possible, whatever the order, with some large directories.
+            let mut directory = tree.root().to_owned();
+            let mut entries = 1;
+            for level in 0..100 {
+                directory.push("down");
+                fs::create_dir(&directory).expect("a directory");
+                for n in 0..8 {
+                    fs::create_dir(directory.with_file_name(n.to_string())).expect("a directory");
+                }
+                entries += 9;
+                if level % 10 == 0 {
+                    for n in 0..1200 {
+                        fs::write(directory.join(format!("file-{n}")), "").expect("a file");
+                    }
+                    entries += 1200;
+                }
+            }
+            let root = tree.open();
+            let open = fs::read_dir("/proc/self/fd").expect("it is read").count() as u64;
+            let limit = getrlimit(Resource::Nofile);
+            let lowered = Rlimit {
+                current: Some(open + 100),
+                ..limit
             };
-            assert_eq!(*errno, Errno::PERM);
-            assert!(!path.as_os_str().is_empty(), "the root comes last");
+            setrlimit(Resource::Nofile, lowered).expect("the limit is lowered");
+            let counts = try_apply(root.as_fd(), GROUP);
+            setrlimit(Resource::Nofile, limit).expect("the limit is restored");
+            let outcome = counts.expect("fsGroup is applied").to_string();
+            let expected = format!("{entries} entries checked, {entries} changed");
+            assert!(outcome.starts_with(&expected), "{outcome}");
         },
     );
 }
 
+/// setns(2) fails for a thread that shares its root and working directory with another thread, even with one that is
+/// about to end.
 #[test]
-fn a_hundred_descriptors_are_enough() {
-    in_own_mount_namespace("large::a_hundred_descriptors_are_enough", || {
-        let tree = Tree::new();
-        // As many directories that wait as there may be, whatever the order, and large ones.
-        let mut directory = tree.root().to_owned();
-        let mut entries = 1;
-        for level in 0..100 {
-            directory.push("down");
-            fs::create_dir(&directory).expect("a directory");
-            for n in 0..8 {
-                fs::create_dir(directory.with_file_name(n.to_string())).expect("a directory");
-            }
-            entries += 9;
-            if level % 10 == 0 {
-                for n in 0..1200 {
-                    fs::write(directory.join(format!("file-{n}")), "").expect("a file");
-                }
-                entries += 1200;
-            }
-        }
-        let root = tree.open();
-        let open = fs::read_dir("/proc/self/fd").expect("it is read").count() as u64;
-        let limit = getrlimit(Resource::Nofile);
-        let lowered = Rlimit {
-            current: Some(open + 100),
-            ..limit
-        };
-        setrlimit(Resource::Nofile, lowered).expect("the limit is lowered");
-        let counts = try_apply(root.as_fd(), GROUP);
-        setrlimit(Resource::Nofile, limit).expect("the limit is as it was");
-        let outcome = counts.expect("fsGroup is applied").to_string();
-        let expected = format!("{entries} entries looked at, {entries} changed");
-        assert!(outcome.starts_with(&expected), "{outcome}");
-    });
-}
-
-/// setns(2) is refused to a thread that shares its root and working directory with another one,
-/// also with one that is about to end.
-#[test]
-fn afterwards_the_caller_can_enter_a_sandbox_at_once() {
-    in_own_mount_namespace(
-        "large::afterwards_the_caller_can_enter_a_sandbox_at_once",
+fn the_caller_can_enter_a_sandbox_after_the_walk() {
+    in_mount_namespace(
+        "large::the_caller_can_enter_a_sandbox_after_the_walk",
         || {
             let tree = Tree::new();
             for n in 0..20 {
@@ -155,11 +155,11 @@ fn afterwards_the_caller_can_enter_a_sandbox_at_once() {
                     fs::write(directory.join(n.to_string()), "").expect("a file");
                 }
             }
-            // From here on this thread is the only one with its root.
-            sys::unshare_mount_namespace().expect("a namespace of its own");
+            // From now on no other thread shares this thread's root.
+            sys::unshare_mount_namespace().expect("a new namespace");
             let own = fs::File::open("/proc/thread-self/ns/mnt").expect("it is opened");
             for n in 0..200 {
-                applied(tree.open(), GROUP + n % 2);
+                apply_and_count(tree.open(), GROUP + n % 2);
                 let kind = Some(LinkNameSpaceType::Mount);
                 move_into_link_name_space(own.as_fd(), kind).expect("it is entered");
             }

@@ -1,7 +1,7 @@
-//! fsGroup on real trees. Needs root.
+//! Tests of fsGroup on real trees. They need root.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests run tools and set their scenes by path"
+    reason = "tests run programs and prepare files by path"
 )]
 
 mod hostile;
@@ -27,11 +27,11 @@ use crust_blockfs::fsgroup::{EntryCounts, FsGroupError, FsGroupOutcome, FsGroupR
 use crust_blockfs::options;
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat, openat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{Image, Mounted, Tree, group_and_mode, in_own_mount_namespace, run, set_mode};
+use support::{Image, TestMount, Tree, group_and_mode, in_mount_namespace, run, set_mode};
 
 const GROUP: u32 = 2000;
 
-fn order(group: u32, policy: FsGroupChangePolicy) -> FsGroupRequest<'static> {
+fn fsgroup_request(group: u32, policy: FsGroupChangePolicy) -> FsGroupRequest<'static> {
     FsGroupRequest {
         group,
         policy,
@@ -41,25 +41,25 @@ fn order(group: u32, policy: FsGroupChangePolicy) -> FsGroupRequest<'static> {
 }
 
 fn try_apply(root: impl AsFd, group: u32) -> Result<FsGroupOutcome, FsGroupError> {
-    let order = order(group, FsGroupChangePolicy::Always);
-    apply(root.as_fd(), &order, Deadline::never(), &mut |_| {})
+    let request = fsgroup_request(group, FsGroupChangePolicy::Always);
+    apply(root.as_fd(), &request, Deadline::never(), &mut |_| {})
 }
 
-fn applied(root: impl AsFd, group: u32) -> EntryCounts {
+fn apply_and_count(root: impl AsFd, group: u32) -> EntryCounts {
     match try_apply(root, group).expect("fsGroup is applied") {
         FsGroupOutcome::Applied(progress) => progress.counts,
         outcome => panic!("the policy is Always: {outcome}"),
     }
 }
 
-fn on_root_mismatch(tree: &Tree) -> FsGroupOutcome {
-    let order = order(GROUP, FsGroupChangePolicy::OnRootMismatch);
-    let result = apply(tree.open(), &order, Deadline::never(), &mut |_| {});
+fn apply_on_root_mismatch(tree: &Tree) -> FsGroupOutcome {
+    let request = fsgroup_request(GROUP, FsGroupChangePolicy::OnRootMismatch);
+    let result = apply(tree.open(), &request, Deadline::never(), &mut |_| {});
     result.expect("fsGroup is applied")
 }
 
 #[test]
-fn every_kind_of_entry_gets_the_group_and_its_bits() {
+fn entries_of_all_types_get_the_group_and_their_bits() {
     let tree = Tree::new();
     let directory = tree.directory("directory", 0o700);
     let file = tree.file("directory/file", 0o600);
@@ -69,7 +69,7 @@ fn every_kind_of_entry_gets_the_group_and_its_bits() {
         tree.root().join("socket"),
     );
     mknodat(CWD, &fifo, FileType::Fifo, Mode::from(0o600), 0).expect("a named pipe");
-    // No driver has this number: opening it would be ENXIO.
+    // No driver has this number. Opening the device would fail with ENXIO.
     let number = makedev(4000, 1);
     mknodat(
         CWD,
@@ -83,7 +83,7 @@ fn every_kind_of_entry_gets_the_group_and_its_bits() {
     set_mode(&socket, 0o755);
     set_mode(tree.root(), 0o700);
 
-    let counts = applied(tree.open(), GROUP);
+    let counts = apply_and_count(tree.open(), GROUP);
 
     assert_eq!((counts.entries, counts.changed), (6, 6));
     assert_eq!(group_and_mode(tree.root()), (GROUP, 0o2770));
@@ -101,9 +101,9 @@ fn symbolic_links_get_the_group_but_not_their_targets() {
     let file = outside.file("file", 0o600);
     let directory = outside.directory("directory", 0o700);
     let inner = outside.file("directory/inner", 0o600);
-    // The link in /proc leads to our own directory too: never to anything of the host's.
-    let held = fs::File::open(&directory).expect("it opens");
-    let magic = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
+    // The magic link in /proc leads to a directory of this test too, not to one of the host.
+    let open = fs::File::open(&directory).expect("it opens");
+    let magic = format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd());
     for (name, target) in [
         ("to-file", file.as_path()),
         ("to-directory", &directory),
@@ -115,7 +115,7 @@ fn symbolic_links_get_the_group_but_not_their_targets() {
     }
     let before = fs::symlink_metadata(&file).expect("the file").ctime_nsec();
 
-    let counts = applied(tree.open(), GROUP);
+    let counts = apply_and_count(tree.open(), GROUP);
 
     assert_eq!((counts.entries, counts.changed), (6, 6));
     assert_eq!(group_and_mode(&tree.root().join("to-file")), (GROUP, 0o777));
@@ -141,7 +141,7 @@ fn a_hard_link_is_changed_once_and_counted_twice() {
     let tree = Tree::new();
     let file = tree.file("file", 0o600);
     fs::hard_link(&file, tree.root().join("link")).expect("a second name");
-    let counts = applied(tree.open(), GROUP);
+    let counts = apply_and_count(tree.open(), GROUP);
     assert_eq!((counts.entries, counts.changed), (3, 2));
     assert_eq!(group_and_mode(&file), (GROUP, 0o660));
 }
@@ -151,28 +151,28 @@ fn setuid_setgid_and_sticky_survive_the_change_of_group() {
     let tree = Tree::new();
     let program = tree.file("program", 0o4711);
     let both = tree.file("both", 0o6755);
-    // Nothing to add to its mode, and the chown takes setuid away all the same.
-    let right = tree.file("right", 0o4770);
+    // Its mode needs no further bits, but the chown clears setuid.
+    let complete = tree.file("complete", 0o4770);
     let shared = tree.directory("shared", 0o1777);
-    applied(tree.open(), GROUP);
+    apply_and_count(tree.open(), GROUP);
     assert_eq!(group_and_mode(&program), (GROUP, 0o4771));
     assert_eq!(group_and_mode(&both), (GROUP, 0o6775));
-    assert_eq!(group_and_mode(&right), (GROUP, 0o4770));
+    assert_eq!(group_and_mode(&complete), (GROUP, 0o4770));
     assert_eq!(group_and_mode(&shared), (GROUP, 0o3777));
 }
 
 #[test]
-fn what_is_right_already_is_not_written_to() {
+fn entries_that_need_no_change_are_not_written_to() {
     let tree = Tree::new();
     tree.directory("directory", 0o755);
     tree.file("directory/file", 0o644);
     symlink("file", tree.root().join("directory/link")).expect("a link");
-    applied(tree.open(), GROUP);
+    apply_and_count(tree.open(), GROUP);
     let names = ["", "directory", "directory/file", "directory/link"];
     let stamps = || {
         names.map(|name| {
             let path = tree.root().join(name);
-            // Not "…/": that would follow.
+            // Without a trailing slash, which would make lstat follow a link.
             let entry = fs::symlink_metadata(path.components().as_path()).expect("the entry");
             (
                 entry.ctime(),
@@ -183,25 +183,25 @@ fn what_is_right_already_is_not_written_to() {
         })
     };
     let before = stamps();
-    let counts = applied(tree.open(), GROUP);
+    let counts = apply_and_count(tree.open(), GROUP);
     assert_eq!((counts.entries, counts.changed), (4, 0));
     assert_eq!(stamps(), before);
 }
 
 #[test]
-fn on_root_mismatch_looks_at_the_root_only_when_it_matches() {
+fn on_root_mismatch_checks_only_the_root_if_that_matches() {
     let tree = Tree::new();
     let file = tree.file("file", 0o600);
     lchown(tree.root(), None, Some(GROUP)).expect("the root's group");
     set_mode(tree.root(), 0o2775);
-    assert_eq!(on_root_mismatch(&tree), FsGroupOutcome::RootMatches);
+    assert_eq!(apply_on_root_mismatch(&tree), FsGroupOutcome::RootMatches);
     assert_eq!(group_and_mode(&file), (0, 0o600));
 
     for mode in [0o775, 0o2750] {
         lchown(&file, None, Some(0)).expect("the file's group");
         set_mode(tree.root(), mode);
         assert!(
-            matches!(on_root_mismatch(&tree), FsGroupOutcome::Applied(_)),
+            matches!(apply_on_root_mismatch(&tree), FsGroupOutcome::Applied(_)),
             "root with {mode:o}"
         );
         assert_eq!(group_and_mode(&file).0, GROUP);
@@ -209,11 +209,11 @@ fn on_root_mismatch_looks_at_the_root_only_when_it_matches() {
 }
 
 #[test]
-fn group_0_is_applied_like_any_other() {
+fn group_0_is_applied_like_any_other_group() {
     let tree = Tree::new();
     let file = tree.file("file", 0o600);
     lchown(&file, None, Some(1234)).expect("another group");
-    applied(tree.open(), 0);
+    apply_and_count(tree.open(), 0);
     assert_eq!(group_and_mode(&file), (0, 0o660));
     assert_eq!(group_and_mode(tree.root()).0, 0);
 }
@@ -236,11 +236,11 @@ fn names_may_be_any_bytes() {
         fs::create_dir(&directory).expect("a directory");
         fs::write(directory.join(OsStr::from_bytes(name)), "").expect("a file");
     }
-    let counts = applied(tree.open(), GROUP);
+    let counts = apply_and_count(tree.open(), GROUP);
     assert_eq!((counts.entries, counts.changed), (17, 17));
 }
 
-/// Deeper than there are descriptors, and than a path may be long: both ways back by `..`.
+/// The tree is deeper than the limit on descriptors, and its paths are longer than `PATH_MAX`.
 #[test]
 fn five_thousand_levels_need_no_five_thousand_descriptors() {
     const LEVELS: u64 = 5_000;
@@ -252,38 +252,38 @@ fn five_thousand_levels_need_no_five_thousand_descriptors() {
     setrlimit(Resource::Nofile, lowered).expect("the limit is lowered");
 
     let tree = Tree::new();
-    let step = |from: &dyn AsFd, name: &str| {
+    let make_directory = |from: &dyn AsFd, name: &str| {
         rustix::fs::mkdirat(from.as_fd(), name, Mode::from(0o755)).expect("a directory");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         openat(from.as_fd(), name, flags, Mode::empty()).expect("it opens")
     };
-    let mut inner = step(&tree.open(), "down");
+    let mut inner = make_directory(&tree.open(), "down");
     for level in 1..LEVELS {
-        // A branch here and there: the walk comes back to a directory it no longer holds.
+        // Some branches make the walk return to a directory that it has closed.
         if level % 100 == 0 {
-            drop(step(&inner, "aside"));
+            drop(make_directory(&inner, "aside"));
         }
-        inner = step(&inner, "down");
+        inner = make_directory(&inner, "down");
     }
     let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     let innermost = openat(&inner, "file", create, Mode::from(0o600)).expect("a file");
 
-    let counts = applied(tree.open(), GROUP);
+    let counts = apply_and_count(tree.open(), GROUP);
 
     assert_eq!(counts.entries, LEVELS + LEVELS / 100 - 1 + 2);
     assert_eq!(counts.changed, counts.entries);
     let stat = rustix::fs::fstat(&innermost).expect("the innermost file");
     assert_eq!((stat.st_gid, stat.st_mode & 0o7777), (GROUP, 0o660));
-    assert_eq!(applied(tree.open(), GROUP).changed, 0);
+    assert_eq!(apply_and_count(tree.open(), GROUP).changed, 0);
 }
 
 #[test]
-fn an_expired_deadline_leaves_the_root_for_a_second_call() {
+fn the_root_is_not_changed_after_the_deadline() {
     let tree = Tree::new();
     let file = tree.file("file", 0o600);
-    let order = order(GROUP, FsGroupChangePolicy::OnRootMismatch);
+    let request = fsgroup_request(GROUP, FsGroupChangePolicy::OnRootMismatch);
     let expired = Deadline::after(Duration::ZERO);
-    let result = apply(tree.open(), &order, expired, &mut |_| {});
+    let result = apply(tree.open(), &request, expired, &mut |_| {});
     let error = result.expect_err("the deadline has passed");
     assert!(
         matches!(error, FsGroupError::Stopped { group: GROUP, .. }),
@@ -291,48 +291,48 @@ fn an_expired_deadline_leaves_the_root_for_a_second_call() {
     );
     assert_eq!(group_and_mode(tree.root()).0, 0);
     assert!(matches!(
-        on_root_mismatch(&tree),
+        apply_on_root_mismatch(&tree),
         FsGroupOutcome::Applied(_)
     ));
     assert_eq!(group_and_mode(&file), (GROUP, 0o660));
-    assert_eq!(on_root_mismatch(&tree), FsGroupOutcome::RootMatches);
+    assert_eq!(apply_on_root_mismatch(&tree), FsGroupOutcome::RootMatches);
 }
 
 #[test]
-fn an_immutable_file_is_passed_over_and_counted() {
+fn an_immutable_file_is_skipped_and_counted() {
     let tree = Tree::new();
-    let frozen = tree.file("frozen", 0o600);
+    let immutable = tree.file("immutable", 0o600);
     let other = tree.file("other", 0o600);
-    run(Command::new("chattr").arg("+i").arg(&frozen));
+    run(Command::new("chattr").arg("+i").arg(&immutable));
     let result = try_apply(tree.open(), GROUP);
-    run(Command::new("chattr").arg("-i").arg(&frozen));
+    run(Command::new("chattr").arg("-i").arg(&immutable));
     let FsGroupOutcome::Applied(progress) = result.expect("fsGroup is applied") else {
         panic!("the policy is Always");
     };
     assert_eq!((progress.counts.immutable, progress.counts.changed), (1, 2));
-    assert_eq!(group_and_mode(&frozen), (0, 0o600));
+    assert_eq!(group_and_mode(&immutable), (0, 0o600));
     assert_eq!(group_and_mode(&other), (GROUP, 0o660));
 }
 
 #[test]
-fn other_mounts_below_the_root_are_left_alone() {
-    in_own_mount_namespace("other_mounts_below_the_root_are_left_alone", || {
+fn other_mounts_below_the_root_are_not_changed() {
+    in_mount_namespace("other_mounts_below_the_root_are_not_changed", || {
         let (tree, elsewhere) = (Tree::new(), Tree::new());
         let other = tree.directory("other", 0o700);
         let covered = tree.file("covered", 0o600);
-        let right = tree.file("covered-by-what-is-right", 0o600);
+        let covered_by_match = tree.file("covered-by-a-matching-file", 0o600);
         let plain = tree.file("plain", 0o600);
         let file = elsewhere.file("file", 0o600);
-        let right_file = elsewhere.file("right", 0o660);
-        lchown(&right_file, None, Some(GROUP)).expect("its group");
+        let matching_file = elsewhere.file("matching", 0o660);
+        lchown(&matching_file, None, Some(GROUP)).expect("its group");
         let mounted = (
-            Mounted::tmpfs(&other),
-            Mounted::bind(&file, &covered),
-            Mounted::bind(&right_file, &right),
+            TestMount::tmpfs(&other),
+            TestMount::bind(&file, &covered),
+            TestMount::bind(&matching_file, &covered_by_match),
         );
         let before = group_and_mode(&other);
 
-        let counts = applied(tree.open(), GROUP);
+        let counts = apply_and_count(tree.open(), GROUP);
 
         assert_eq!(
             (counts.other_mounts, counts.entries, counts.changed),
@@ -347,12 +347,12 @@ fn other_mounts_below_the_root_are_left_alone() {
 }
 
 #[test]
-fn only_a_writable_detached_mount_takes_the_group() {
+fn fsgroup_is_applied_to_a_detached_mount_only_if_it_is_writable() {
     let image = Image::ext4(&[]);
-    let on = image.attach();
+    let loop_device = image.attach();
     let mount = |list: &[&str]| {
         mount_detached(&MountRequest {
-            device: &on.facts(),
+            device: &loop_device.facts(),
             fstype: "ext4",
             options: &options::parse(list).expect("the options are valid"),
             exclusive: true,
@@ -360,10 +360,11 @@ fn only_a_writable_detached_mount_takes_the_group() {
         .expect("it is mounted")
     };
     let volume = mount(&["rw"]);
-    // The root and lost+found.
-    assert_eq!(applied(&volume, GROUP).changed, 2);
+    // The two entries are the root and lost+found.
+    assert_eq!(apply_and_count(&volume, GROUP).changed, 2);
     drop(volume);
-    support::wait_until_free(&on.device());
-    let outcome = try_apply(mount(&["ro"]), GROUP + 1).expect("kubelet leaves it alone too");
+    support::wait_until_free(&loop_device.device());
+    let outcome =
+        try_apply(mount(&["ro"]), GROUP + 1).expect("a read-only mount is skipped, as by kubelet");
     assert_eq!(outcome, FsGroupOutcome::ReadOnly);
 }

@@ -1,5 +1,5 @@
-//! btrfs: subvolumes have an `st_dev` each and are one mount. kubelet's walk goes by path and
-//! descends into them.
+//! Subvolumes of a btrfs. Each has its own `st_dev`, but all are on one mount. kubelet's walk, which uses paths, enters
+//! them.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,47 +11,49 @@ use crust_blockfs::filesystem::{MountRequest, mount_detached};
 use crust_blockfs::fsgroup::FsGroupOutcome;
 use crust_blockfs::options;
 
-use crate::support::{Image, Loop, Mounted, group_and_mode, in_own_mount_namespace, run, set_mode};
-use crate::{GROUP, applied, try_apply};
+use crate::support::{
+    Image, TestLoopDevice, TestMount, group_and_mode, in_mount_namespace, run, set_mode,
+};
+use crate::{GROUP, apply_and_count, try_apply};
 
-/// A btrfs with a subvolume, one in that, and a file in each of the three.
+/// A mounted btrfs with two nested subvolumes, and a file in its root and in each subvolume.
 struct Volume {
     mount: OwnedFd,
     root: PathBuf,
-    on: Loop,
+    loop_device: TestLoopDevice,
     _image: Image,
 }
 
 impl Volume {
     fn new() -> Self {
-        let image = Image::made("btrfs", &[]);
-        let on = image.attach();
+        let image = Image::formatted("btrfs", &[]);
+        let loop_device = image.attach();
         let mount = mount_detached(&MountRequest {
-            device: &on.facts(),
+            device: &loop_device.facts(),
             fstype: "btrfs",
             options: &options::parse(&["rw"]).expect("the options are valid"),
             exclusive: true,
         });
         let mount = mount.expect("it is mounted");
-        // For the tools, which are given paths.
+        // A path for programs and functions that don't take a descriptor.
         let root = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
         let volume = Self {
             mount,
             root: root.into(),
-            on,
+            loop_device,
             _image: image,
         };
         for directory in ["", "outer", "outer/inner"] {
             if !directory.is_empty() {
-                btrfs(&["subvolume", "create"], &[volume.at(directory)]);
+                btrfs(&["subvolume", "create"], &[volume.path(directory)]);
             }
-            fs::write(volume.at(directory).join("file"), "").expect("a file");
-            set_mode(&volume.at(directory).join("file"), 0o600);
+            fs::write(volume.path(directory).join("file"), "").expect("a file");
+            set_mode(&volume.path(directory).join("file"), 0o600);
         }
         volume
     }
 
-    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join(path)
     }
 }
@@ -65,65 +67,72 @@ fn device(path: &Path) -> u64 {
 }
 
 #[test]
-fn subvolumes_are_walked_as_a_part_of_the_volume() {
+fn subvolumes_are_walked_as_parts_of_the_volume() {
     let volume = Volume::new();
     let devices =
-        ["", "outer", "outer/inner"].map(|directory| device(&volume.at(directory).join("file")));
+        ["", "outer", "outer/inner"].map(|directory| device(&volume.path(directory).join("file")));
     assert!(devices[0] != devices[1] && devices[1] != devices[2]);
 
-    let counts = applied(&volume.mount, GROUP);
+    let counts = apply_and_count(&volume.mount, GROUP);
 
     assert_eq!((counts.entries, counts.changed), (6, 6));
     assert_eq!((counts.other_mounts, counts.read_only), (0, 0));
     for directory in ["outer", "outer/inner"] {
-        assert_eq!(group_and_mode(&volume.at(directory)), (GROUP, 0o2775));
-        let file = volume.at(directory).join("file");
+        assert_eq!(group_and_mode(&volume.path(directory)), (GROUP, 0o2775));
+        let file = volume.path(directory).join("file");
         assert_eq!(group_and_mode(&file), (GROUP, 0o660));
     }
 }
 
 #[test]
-fn a_read_only_snapshot_stays_as_it_is_and_the_rest_is_changed() {
+fn a_read_only_snapshot_is_not_changed_but_everything_else_is() {
     let volume = Volume::new();
-    let snapshot = [volume.at("outer/inner"), volume.at("snapshot")];
+    let snapshot = [volume.path("outer/inner"), volume.path("snapshot")];
     btrfs(&["subvolume", "snapshot", "-r"], &snapshot);
 
-    let counts = applied(&volume.mount, GROUP);
+    let counts = apply_and_count(&volume.mount, GROUP);
 
     assert_eq!(counts.read_only, 2, "the snapshot's root and its file");
     assert_eq!((counts.entries, counts.changed), (8, 6));
-    assert_eq!(group_and_mode(&volume.at("snapshot/file")), (0, 0o600));
+    assert_eq!(group_and_mode(&volume.path("snapshot/file")), (0, 0o600));
     assert_eq!(
-        group_and_mode(&volume.at("outer/inner/file")),
+        group_and_mode(&volume.path("outer/inner/file")),
         (GROUP, 0o660)
     );
-    assert_eq!(group_and_mode(&volume.at(".")).0, GROUP, "the root is done");
+    assert_eq!(
+        group_and_mode(&volume.path(".")).0,
+        GROUP,
+        "the root is done"
+    );
 }
 
-/// In it an empty directory, which is nowhere on the disk, stands for the subvolume below.
+/// A snapshot has an empty directory in the place of a nested subvolume. The directory doesn't exist on the disk.
 #[test]
-fn a_snapshot_that_can_be_written_to_is_changed_as_well() {
+fn a_writable_snapshot_is_changed() {
     let volume = Volume::new();
-    let snapshot = [volume.at("outer"), volume.at("snapshot")];
+    let snapshot = [volume.path("outer"), volume.path("snapshot")];
     btrfs(&["subvolume", "snapshot"], &snapshot);
 
-    let counts = applied(&volume.mount, GROUP);
+    let counts = apply_and_count(&volume.mount, GROUP);
 
     assert_eq!(counts.read_only, 0);
-    assert_eq!(group_and_mode(&volume.at("snapshot/file")), (GROUP, 0o660));
-    assert_eq!(group_and_mode(&volume.at("outer/file")), (GROUP, 0o660));
+    assert_eq!(
+        group_and_mode(&volume.path("snapshot/file")),
+        (GROUP, 0o660)
+    );
+    assert_eq!(group_and_mode(&volume.path("outer/file")), (GROUP, 0o660));
 }
 
-/// Decided by mount, not by `st_dev`: another device is left out, and so is a second mount of
-/// this one.
+/// Other mounts are recognized by their mount ids, not by `st_dev`: another device is skipped, and so is a second mount
+/// of this one.
 #[test]
-fn another_mount_in_a_subvolume_is_left_alone() {
-    in_own_mount_namespace(
-        "subvolumes::another_mount_in_a_subvolume_is_left_alone",
+fn another_mount_in_a_subvolume_is_not_changed() {
+    in_mount_namespace(
+        "subvolumes::another_mount_in_a_subvolume_is_not_changed",
         || {
             let volume = Volume::new();
             let here = tempfile::tempdir().expect("a temporary directory");
-            let _attached = Mounted::attached(&volume.mount, here.path());
+            let _attached = TestMount::attached(&volume.mount, here.path());
             for directory in ["outer/other", "outer/again"] {
                 fs::create_dir(here.path().join(directory)).expect("a directory");
             }
@@ -132,18 +141,19 @@ fn another_mount_in_a_subvolume_is_left_alone() {
                 here.path().join("outer/again"),
             );
             let image = Image::ext4(&[]);
-            let on = image.attach();
-            let other = Mounted::device(on.path(), &other, "ext4", "rw").expect("it is mounted");
+            let loop_device = image.attach();
+            let other =
+                TestMount::device(loop_device.path(), &other, "ext4", "rw").expect("it is mounted");
             let file = here.path().join("outer/other/file");
             fs::write(&file, "").expect("a file");
             set_mode(&file, 0o600);
-            let again = Mounted::bind(&here.path().join("outer/inner"), &again);
+            let again = TestMount::bind(&here.path().join("outer/inner"), &again);
             assert_eq!(
                 device(&here.path().join("outer/again")),
                 device(&here.path().join("outer/inner"))
             );
 
-            let counts = applied(&volume.mount, GROUP);
+            let counts = apply_and_count(&volume.mount, GROUP);
 
             assert_eq!(
                 (counts.other_mounts, counts.entries, counts.changed),
@@ -156,14 +166,14 @@ fn another_mount_in_a_subvolume_is_left_alone() {
     );
 }
 
-/// kubelet mounts what can only be read, and leaves its files as they are.
+/// kubelet mounts file systems that are read-only by design, and doesn't change them.
 #[test]
-fn what_is_read_only_by_its_nature_stays_as_it_is() {
+fn a_file_system_that_is_read_only_by_design_is_not_changed() {
     let volume = Volume::new();
-    let snapshot = [volume.at("outer"), volume.at("snapshot")];
+    let snapshot = [volume.path("outer"), volume.path("snapshot")];
     btrfs(&["subvolume", "snapshot", "-r"], &snapshot);
     let subvolume = mount_detached(&MountRequest {
-        device: &volume.on.facts(),
+        device: &volume.loop_device.facts(),
         fstype: "btrfs",
         options: &options::parse(&["subvol=snapshot"]).expect("the options are valid"),
         exclusive: false,
@@ -174,10 +184,10 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
     run(Command::new("tune2fs")
         .args(["-O", "read-only"])
         .arg(image.path()));
-    let on = image.attach();
+    let loop_device = image.attach();
     let mount = |exclusive| {
         let mounted = mount_detached(&MountRequest {
-            device: &on.facts(),
+            device: &loop_device.facts(),
             fstype: "ext4",
             options: &options::parse(&["rw"]).expect("the options are valid"),
             exclusive,
@@ -185,16 +195,16 @@ fn what_is_read_only_by_its_nature_stays_as_it_is() {
         mounted.expect("it is mounted")
     };
     let ext4 = mount(true);
-    // A second pod's.
-    let again = mount(false);
+    // As for a second pod.
+    let second = mount(false);
 
-    for (what, root) in [
+    for (name, root) in [
         ("a snapshot", &subvolume),
         ("an ext4", &ext4),
-        ("an ext4", &again),
+        ("an ext4", &second),
     ] {
-        let outcome = try_apply(root, GROUP).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(outcome, FsGroupOutcome::ReadOnly, "{what}");
+        let outcome = try_apply(root, GROUP).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(outcome, FsGroupOutcome::ReadOnly, "{name}");
     }
-    assert_eq!(group_and_mode(&volume.at("snapshot/file")), (0, 0o600));
+    assert_eq!(group_and_mode(&volume.path("snapshot/file")), (0, 0o600));
 }

@@ -1,8 +1,8 @@
-//! Loop devices and images that clean up after themselves.
+//! Images, loop devices, mounts and trees for tests, which are removed when they are dropped.
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test binary uses its own part"
+    reason = "each test binary uses a part of this module"
 )]
 
 use std::fs::File;
@@ -15,13 +15,13 @@ use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::mountinfo::Mount;
 use rustix::mount::{MoveMountFlags, move_mount};
 
-/// A sparse image file in a directory of its own.
+/// A sparse image file in its own temporary directory.
 pub struct Image {
     directory: tempfile::TempDir,
 }
 
 impl Image {
-    /// All zeroes.
+    /// Makes an image of zeroes.
     pub fn blank(mebibytes: u64) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = Self { directory };
@@ -30,13 +30,13 @@ impl Image {
         image
     }
 
-    /// 32 MiB with ext4, made with further arguments.
+    /// Makes an image of 32 MiB with an ext4. `arguments` are further arguments for mkfs.
     pub fn ext4(arguments: &[&str]) -> Self {
-        Self::made("ext4", arguments)
+        Self::formatted("ext4", arguments)
     }
 
-    /// The smallest that is usual for the type, made with further arguments.
-    pub fn made(fstype: &str, arguments: &[&str]) -> Self {
+    /// Makes a small image with a file system. `arguments` are further arguments for mkfs.
+    pub fn formatted(fstype: &str, arguments: &[&str]) -> Self {
         let image = Self::blank(match fstype {
             "xfs" => 320,
             "btrfs" => 128,
@@ -47,7 +47,7 @@ impl Image {
         image
     }
 
-    /// The same bytes, the same UUID: what restoring a snapshot gives.
+    /// Makes an image with the same bytes, and so the same UUID, like a restored snapshot.
     pub fn clone_of(other: &Self) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = Self { directory };
@@ -62,34 +62,34 @@ impl Image {
         self.directory.path().join("image")
     }
 
-    /// Room for more files, beside the image.
+    /// Returns the image's directory, where a test may make other files.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    pub fn attach(&self) -> Loop {
+    pub fn attach(&self) -> TestLoopDevice {
         self.attach_with(&[])
     }
 
-    pub fn attach_with(&self, arguments: &[&str]) -> Loop {
+    pub fn attach_with(&self, arguments: &[&str]) -> TestLoopDevice {
         let mut command = Command::new("losetup");
         command
             .args(["--find", "--show"])
             .args(arguments)
             .arg(self.path());
         let path = run(&mut command);
-        Loop {
+        TestLoopDevice {
             path: path.trim().into(),
         }
     }
 }
 
-/// A loop device, detached when dropped (once nobody has it open any more).
-pub struct Loop {
+/// A loop device. It is detached when this is dropped, or later when its last user closes it.
+pub struct TestLoopDevice {
     path: PathBuf,
 }
 
-impl Loop {
+impl TestLoopDevice {
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -103,9 +103,9 @@ impl Loop {
     }
 }
 
-impl Drop for Loop {
+impl Drop for TestLoopDevice {
     fn drop(&mut self) {
-        // Failing here would hide the test's own failure.
+        // A panic here would hide the failure of the test.
         let _ = Command::new("losetup")
             .arg("--detach")
             .arg(&self.path)
@@ -113,7 +113,7 @@ impl Drop for Loop {
     }
 }
 
-/// The running kernel's version: what it can tell of an error depends on it.
+/// Returns the version of the running kernel. Some errors depend on it.
 pub fn kernel() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a version");
     let mut numbers = release.split(['.', '-']).map(str::parse);
@@ -123,7 +123,7 @@ pub fn kernel() -> (u32, u32) {
     }
 }
 
-/// Runs a tool that must succeed; its standard output.
+/// Runs a program, which must succeed, and returns its standard output.
 pub fn run(command: &mut Command) -> String {
     let output = command
         .stderr(Stdio::piped())
@@ -138,8 +138,8 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until nobody has the device for itself; how long that took is the kernel's business
-/// (214 ms with 300 MB in flight), more than ten seconds is a leak.
+/// Waits until no user holds the device exclusively. The kernel may need some time for that (214 ms after 300 MB were
+/// written), but more than ten seconds mean that a mount or descriptor has leaked.
 pub fn wait_until_free(device: &Device) {
     let start = Instant::now();
     while device.is_held_exclusively().expect("the device answers") {
@@ -151,9 +151,10 @@ pub fn wait_until_free(device: &Device) {
     }
 }
 
-/// A volume of its own, in a directory of its own: these tests run as root, and code that climbs
-/// out or follows a link where it must not is to find nothing but what the test put there.
-/// Removed by rm(1), which takes trees of any depth.
+/// A directory tree that stands for a volume, below its own temporary directory.
+///
+/// The tests run as root. Code that wrongly leaves the tree or follows a link finds only files of the test. The tree is
+/// removed by rm(1), which supports any depth.
 pub struct Tree {
     outer: PathBuf,
     root: PathBuf,
@@ -205,15 +206,15 @@ pub fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, permissions).expect("the mode is set");
 }
 
-/// Group and permission bits of the entry itself, links not followed.
+/// Returns the group and the permission bits of an entry. Symbolic links aren't followed.
 pub fn group_and_mode(path: &Path) -> (u32, u32) {
     use std::os::unix::fs::MetadataExt;
     let entry = std::fs::symlink_metadata(path).expect("the entry is there");
     (entry.gid(), entry.mode() & 0o7777)
 }
 
-/// Runs `body` in a process of its own with mounts of its own: this test again, under unshare(1).
-pub fn in_own_mount_namespace(test: &str, body: impl FnOnce()) {
+/// Runs `body` in a new mount namespace. For that, this runs the named test again as a process under unshare(1).
+pub fn in_mount_namespace(test: &str, body: impl FnOnce()) {
     const INSIDE: &str = "CRUST_MOUNT_TEST_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -222,46 +223,58 @@ pub fn in_own_mount_namespace(test: &str, body: impl FnOnce()) {
     command
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().expect("our own path"))
-        // What is ignored was asked for by name.
+        // The test runs even if it is ignored by default: it was asked for by name.
         .args(["--exact", test, "--nocapture", "--include-ignored"])
         .env(INSIDE, "1");
     let output = run(&mut command);
     assert!(output.contains("1 passed"), "{test} ran inside: {output}");
 }
 
-/// A mount that a test made, in a mount namespace of its own; unmounted when dropped.
-pub struct Mounted(PathBuf);
+/// A mount in a test's own mount namespace. It is unmounted when this is dropped.
+pub struct TestMount(PathBuf);
 
-impl Mounted {
-    pub fn tmpfs(on: &Path) -> Self {
-        run(Command::new("mount").args(["-t", "tmpfs", "test"]).arg(on));
-        Self(on.into())
+impl TestMount {
+    pub fn tmpfs(mount_point: &Path) -> Self {
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "test"])
+            .arg(mount_point));
+        Self(mount_point.into())
     }
 
-    pub fn bind(from: &Path, on: &Path) -> Self {
-        run(Command::new("mount").arg("--bind").args([from, on]));
-        Self(on.into())
+    pub fn bind(from: &Path, mount_point: &Path) -> Self {
+        run(Command::new("mount")
+            .arg("--bind")
+            .args([from, mount_point]));
+        Self(mount_point.into())
     }
 
-    /// By mount(8); without `-n` it would note what only fstab knows in the host's /run.
-    pub fn device(device: &Path, on: &Path, fstype: &str, options: &str) -> Result<Self, String> {
+    /// Mounts a device with mount(8). Without `-n`, mount(8) would record some options in the host's /run.
+    pub fn device(
+        device: &Path,
+        mount_point: &Path,
+        fstype: &str,
+        options: &str,
+    ) -> Result<Self, String> {
         let mut command = Command::new("mount");
         command.args(["-n", "-t", fstype, "-o", options]);
-        let output = command.args([device, on]).output().expect("mount(8)");
+        let output = command
+            .args([device, mount_point])
+            .output()
+            .expect("mount(8)");
         if output.status.success() {
-            return Ok(Self(on.into()));
+            return Ok(Self(mount_point.into()));
         }
         Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// A mount that is attached nowhere yet.
-    pub fn attached(mount: &OwnedFd, on: &Path) -> Self {
+    /// Attaches a detached mount.
+    pub fn attached(mount: &OwnedFd, mount_point: &Path) -> Self {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        move_mount(mount, "", rustix::fs::CWD, on, flags).expect("it is attached");
-        Self(on.into())
+        move_mount(mount, "", rustix::fs::CWD, mount_point, flags).expect("it is attached");
+        Self(mount_point.into())
     }
 
-    /// What mountinfo says of it.
+    /// Returns the mount's entry in mountinfo.
     pub fn info(&self) -> Mount {
         let mounts = crust_blockfs::mountinfo::read_own().expect("our mountinfo");
         let mut mounts = mounts.into_iter();
@@ -271,9 +284,9 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for TestMount {
     fn drop(&mut self) {
-        // Lazily: a descriptor of it may go on.
+        // A lazy unmount works even if the test still has a descriptor of the mount.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
