@@ -246,7 +246,7 @@ impl Walk {
     fn log_unchangeable(&self, outcome: EntryOutcome, directory: &Directory, name: Option<&CStr>) {
         if self.unchangeable.fetch_add(1, Ordering::Relaxed) < MAX_LOGGED {
             let (path, group) = (directory.path(name), self.group);
-            tracing::warn!(?path, group, why = ?outcome, "fsGroup: entry can't be changed and was left as it is");
+            tracing::warn!(?path, group, why = ?outcome, "fsGroup: entry can't be changed and was left unchanged");
         }
     }
 }
