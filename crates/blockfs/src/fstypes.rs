@@ -75,8 +75,8 @@ pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
     anonymous.any(|it| it.name.as_bytes() == fstype)
 }
 
-/// Returns true if the running kernel lets fsconfig(2) set an SELinux label for a file system of this type. Then nothing
-/// on it has to be relabelled (KEP-1710, "mount with -o context").
+/// Returns true if the running kernel lets fsconfig(2) set an SELinux label for a file system of this type. Then
+/// nothing on it has to be relabelled (KEP-1710, "mount with -o context").
 ///
 /// The security module accepts the option for every type, but older kernels don't pass it on for some types.
 #[must_use]
@@ -108,11 +108,11 @@ pub(crate) fn option_rules() -> impl Iterator<Item = &'static OptionRules> {
     FILE_SYSTEM_TYPES.iter().map(|it| &it.options)
 }
 
-/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. It is empty if the error
-/// doesn't depend on the volume's health.
+/// Returns the hint for a failed call on a mounted volume, to be appended to the error message. It is empty if the
+/// error doesn't depend on the volume's health.
 ///
-/// A file system that was shut down fails nearly every call with EIO until it is unmounted (xfs(5); ext4 and f2fs do the
-/// same).
+/// A file system that was shut down fails nearly every call with EIO until it is unmounted (xfs(5); ext4 and f2fs do
+/// the same).
 #[must_use]
 pub fn hint_for_volume_error(errno: Errno) -> String {
     match errno {

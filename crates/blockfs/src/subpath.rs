@@ -51,9 +51,9 @@ const INSIDE: ResolveFlags = ResolveFlags::BENEATH
 
 /// Resolves a subPath in a volume.
 ///
-/// `root` is the volume's root directory. It may be opened with `O_PATH`, and may be a detached mount. Relative symbolic
-/// links inside the volume are followed. An absolute link, or one that leads out of the volume, is an error. An empty
-/// subPath and `.` are the root itself.
+/// `root` is the volume's root directory. It may be opened with `O_PATH`, and may be a detached mount. Relative
+/// symbolic links inside the volume are followed. An absolute link, or one that leads out of the volume, is an error.
+/// An empty subPath and `.` are the root itself.
 ///
 /// Errors contain the subPath as it was given, and no paths of the host.
 pub fn resolve(

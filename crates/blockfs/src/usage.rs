@@ -34,8 +34,8 @@ pub enum UsageError {
     Statfs(rustix::io::Errno),
 }
 
-/// Returns the usage of the file system that `fd` is on (fstatfs(2)). `fd` may be opened with `O_PATH`. The caller should
-/// close `fd` soon, because an open descriptor keeps the device busy.
+/// Returns the usage of the file system that `fd` is on (fstatfs(2)). `fd` may be opened with `O_PATH`. The caller
+/// should close `fd` soon, because an open descriptor keeps the device busy.
 pub fn read_usage(fd: impl AsFd) -> Result<Usage, UsageError> {
     let stat = rustix::io::retry_on_intr(|| fstatvfs(fd.as_fd())).map_err(UsageError::Statfs)?;
     Ok(convert(&StatfsValues::from(&stat)))

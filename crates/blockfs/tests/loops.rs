@@ -419,8 +419,8 @@ fn after_set_read_only_the_device_number_is_writable_for_the_next_image() {
     assert!(!TestImage::new().attach().read_only);
 }
 
-/// This test runs alone (`.config/nextest.toml`): losetup(8) doesn't reset the flag, and another test's image would get the
-/// read-only device.
+/// This test runs alone (`.config/nextest.toml`): losetup(8) doesn't reset the flag, and another test's image would get
+/// the read-only device.
 #[test]
 fn a_device_number_that_was_left_read_only_is_writable_for_the_next_image() {
     let first = TestImage::new();

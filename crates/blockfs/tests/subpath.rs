@@ -326,8 +326,8 @@ fn subpaths_are_made_in_a_detached_volume_unless_it_is_read_only() {
     }
 }
 
-/// openat2(2) fails with EAGAIN if anything on the system is renamed while it resolves a `..`, because it then can't know
-/// whether the path stays inside.
+/// openat2(2) fails with EAGAIN if anything on the system is renamed while it resolves a `..`, because it then can't
+/// know whether the path stays inside.
 #[test]
 fn a_lookup_that_is_disturbed_by_renames_is_retried() {
     let (tree, elsewhere) = (Tree::new(), Tree::new());

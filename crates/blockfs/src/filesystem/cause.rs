@@ -1,5 +1,5 @@
-//! Finds the cause of an error of the mount API. The manual pages say little about these errors; the meanings were found
-//! by experiment. Pure.
+//! Finds the cause of an error of the mount API. The manual pages say little about these errors; the meanings were
+//! found by experiment. Pure.
 
 mod hint;
 

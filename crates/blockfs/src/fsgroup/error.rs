@@ -12,7 +12,8 @@ use super::progress::EntryCounts;
 use crate::errno::Name;
 use crate::fstypes::{checkers, hint_for_volume_error};
 
-/// The error of applying fsGroup to a volume. Paths are relative to the volume's root; the root itself is the empty path.
+/// The error of applying fsGroup to a volume. Paths are relative to the volume's root; the root itself is the empty
+/// path.
 ///
 /// The root hasn't been changed when any of these is returned, so the next attempt continues the work.
 #[derive(Debug, thiserror::Error)]

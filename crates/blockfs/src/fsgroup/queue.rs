@@ -16,8 +16,8 @@ const MAX_QUEUED_NAMES: usize = 4 << 20;
 /// open.
 const MAX_UNREAD_DIRECTORIES: usize = 8;
 
-/// The queue of a walk. The walk is depth first, so that the queue stays short: it holds the unvisited subdirectories of
-/// the directories on the path down.
+/// The queue of a walk. The walk is depth first, so that the queue stays short: it holds the unvisited subdirectories
+/// of the directories on the path down.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Entries of a large directory, without its subdirectories.

@@ -104,7 +104,8 @@ fn size(
     Ok(size)
 }
 
-/// Returns the id of the file system's only device, and the size of the file system. Fails if there are several devices.
+/// Returns the id of the file system's only device, and the size of the file system. Fails if there are several
+/// devices.
 fn only_device(
     root: &OwnedFd,
     device: &DeviceFacts,

@@ -92,10 +92,11 @@ pub(crate) struct OptionRules {
 }
 
 /// The reason for refusing an option that names a second device.
-pub(crate) const SECOND_DEVICE: &str = "names a second device, which nothing keeps from being used by another pod: a volume is one device";
+pub(crate) const SECOND_DEVICE: &str = "names a second device, but a volume is a single device; nothing would keep \
+     other pods from using the second one";
 /// The reason for refusing an option that names a quota file.
-pub(crate) const QUOTA_FILE: &str = "names a quota file; ext4 and f2fs keep quotas in hidden inodes (tune2fs -O quota), which \
-     usrquota, grpquota and prjquota switch on";
+pub(crate) const QUOTA_FILE: &str = "names a quota file; ext4 and f2fs keep quotas in hidden inodes \
+     (tune2fs -O quota), which usrquota, grpquota and prjquota enable";
 
 impl OptionRules {
     /// The rules of a type without special options.
@@ -237,8 +238,8 @@ impl FileSystemType {
         found == self.name || self.also_mounts.contains(&found)
     }
 
-    /// Returns true if a mounted file system of this type can grow. `has_cap_sys_resource` says whether the process that
-    /// grows it has this capability ([`has_cap_sys_resource`](super::has_cap_sys_resource)).
+    /// Returns true if a mounted file system of this type can grow. `has_cap_sys_resource` says whether the process
+    /// that grows it has this capability ([`has_cap_sys_resource`](super::has_cap_sys_resource)).
     #[must_use]
     pub fn can_grow(&self, has_cap_sys_resource: bool) -> bool {
         let growth = self.growth;

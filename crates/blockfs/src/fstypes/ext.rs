@@ -115,8 +115,8 @@ fn refused_value(key: &str, value: &str) -> Option<&'static str> {
     (key == "sb" && !is_plain).then_some(NUMBER)
 }
 
-/// Reads `/sys/fs/ext4/<disk>/errors_count` (Documentation/admin-guide/ext4.rst). Returns 0 if another driver has mounted
-/// the device.
+/// Reads `/sys/fs/ext4/<disk>/errors_count` (Documentation/admin-guide/ext4.rst). Returns 0 if another driver has
+/// mounted the device.
 fn recorded_errors(device: DeviceNumber) -> u64 {
     let device = format!("/sys/dev/block/{device}");
     let Ok(device) = std::fs::canonicalize(device) else {

@@ -87,7 +87,8 @@ pub(super) enum ResizeDecision {
 /// The reason why the file system can't have any size within the limits. All sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnreachableSize {
-    /// The device is smaller than the minimum. The volume hasn't been expanded, or the node doesn't see the new size yet.
+    /// The device is smaller than the minimum. The volume hasn't been expanded, or the node doesn't see the new size
+    /// yet.
     #[error(
         "it has {device} bytes, fewer than the {min} asked for; hint: expand the volume in the \
          storage system first; if that is done, make the node read the device's size again (rescan the device, \

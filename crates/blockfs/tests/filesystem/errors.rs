@@ -383,8 +383,8 @@ fn both_sizes_are_named_if_a_device_is_smaller_than_its_file_system() {
     }
 }
 
-/// The loop device's file is truncated, and the device keeps its size. (Without direct I/O, Linux 6.1 returns zeroes for
-/// the missing part.)
+/// The loop device's file is truncated, and the device keeps its size. (Without direct I/O, Linux 6.1 returns zeroes
+/// for the missing part.)
 #[test]
 fn a_read_error_is_not_reported_as_a_corrupt_file_system() {
     let image = Image::formatted("xfs", &[]);
@@ -525,8 +525,8 @@ fn other_contents_are_named_and_no_hint_suggests_formatting() {
     }
 }
 
-/// The device is writable; on a read-only device the journal isn't replayed at all. Some kernels replay fast commits for a
-/// read-only mount too: Debian 13's 6.12.118 does, while Debian 12's 6.1 and 6.18.44 refuse the mount.
+/// The device is writable; on a read-only device the journal isn't replayed at all. Some kernels replay fast commits
+/// for a read-only mount too: Debian 13's 6.12.118 does, while Debian 12's 6.1 and 6.18.44 refuse the mount.
 #[test]
 fn fast_commits_to_replay_are_not_reported_as_a_device_error() {
     let image = Image::ext4(&["-O", "fast_commit"]);

@@ -325,7 +325,8 @@ fn an_ext4_that_contradicts_itself_assert_walked() {
     });
 }
 
-/// With `sb=` the driver uses a copy of the group descriptors. In the primary descriptors groups are still marked unused.
+/// With `sb=` the driver uses a copy of the group descriptors. In the primary descriptors groups are still marked
+/// unused.
 #[test]
 fn an_ext4_with_another_superblock_assert_walked() {
     in_mount_namespace(

@@ -74,7 +74,8 @@ impl Features {
 /// system's own metadata.
 ///
 /// The driver keeps the superblock in the device's page cache, so a reader of the device sees the present one
-/// (resize2fs(8) reads it in the same way). A workload that can write to the device may have changed it since the mount.
+/// (resize2fs(8) reads it in the same way). A workload that can write to the device may have changed it since the
+/// mount.
 pub(super) fn size(
     _: &OwnedFd,
     device: &DeviceFacts,
@@ -90,7 +91,8 @@ pub(super) fn size(
     size.ok_or_else(|| GrowthError::unsupported(device, fstype.name, UNREADABLE))
 }
 
-/// Returns the size of a file system that isn't mounted, from its superblock. Fails if it can't grow while it is mounted.
+/// Returns the size of a file system that isn't mounted, from its superblock. Fails if it can't grow while it is
+/// mounted.
 pub(super) fn size_on_disk(
     device: &DeviceFacts,
     fstype: &FileSystemType,

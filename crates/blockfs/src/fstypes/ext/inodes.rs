@@ -1,6 +1,6 @@
-//! Reads the inode tables of an ext4 from the device while the file system is mounted. ext4's driver changes the device's
-//! page cache as soon as an inode is changed, so a reader of the device sees the present state. (The drivers of ext2 and
-//! xfs don't work like this.)
+//! Reads the inode tables of an ext4 from the device while the file system is mounted. ext4's driver changes the
+//! device's page cache as soon as an inode is changed, so a reader of the device sees the present state. (The drivers
+//! of ext2 and xfs don't work like this.)
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -289,8 +289,8 @@ mod tests {
     fn reading_ends_whatever_the_bytes_are() {
         let image = image();
         let bitmap = block_of_field(&image, 0x4);
-        // Bytes of the superblock, except for those that decide whether the layout is supported, of the descriptors, and
-        // of the bitmap.
+        // Bytes of the superblock, except for those that decide whether the layout is supported, of the descriptors,
+        // and of the bitmap.
         let superblock = (1024..2048_usize).prop_filter("supported", |at| {
             !matches!(at - 1024, 0x38..0x40 | 0x48..0x50 | 0x54..0x5a | 0x60..0x68 | 0xfe..0x100)
         });

@@ -116,8 +116,8 @@ impl InodeLayout {
         })
     }
 
-    /// Returns the offset on the device of the block with a group's descriptor, and the offset of the descriptor in that
-    /// block, both in bytes.
+    /// Returns the offset on the device of the block with a group's descriptor, and the offset of the descriptor in
+    /// that block, both in bytes.
     pub(super) fn descriptor(&self, group: u32) -> (u64, usize) {
         let in_block = self.block_size / self.descriptor_size;
         let (block, within) = (group as usize / in_block, group as usize % in_block);
@@ -212,8 +212,8 @@ impl Bitmap {
         self.bits[index / 8] & 1 << (index % 8) != 0
     }
 
-    /// Returns the next range of the table that consists of blocks with inodes in use, as indexes of inodes. The range has
-    /// at most `max_len` inodes, which must be a whole number of blocks.
+    /// Returns the next range of the table that consists of blocks with inodes in use, as indexes of inodes. The range
+    /// has at most `max_len` inodes, which must be a whole number of blocks.
     pub(super) fn next_range(&self, from: usize, max_len: usize) -> Option<Range<usize>> {
         let first = (from..self.inodes).find(|&index| self.is_used(index))?;
         let start = first - first % self.inodes_in_block;

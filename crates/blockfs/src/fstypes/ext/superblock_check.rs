@@ -2,9 +2,9 @@
 //! more than its volume: make the kernel panic, or make it open another device. A tenant that can write to the device
 //! can write these fields.
 //!
-//! No other file system can ask for a panic in its superblock (Linux 6.18). `errors=panic` of f2fs, nilfs2, gfs2, ocfs2,
-//! jfs, fat and squashfs, `onerror=panic` of ufs and `fatal_errors=panic` of btrfs are mount options only, and the panics
-//! of xfs are controlled by a sysctl.
+//! No other file system can ask for a panic in its superblock (Linux 6.18). `errors=panic` of f2fs, nilfs2, gfs2,
+//! ocfs2, jfs, fat and squashfs, `onerror=panic` of ufs and `fatal_errors=panic` of btrfs are mount options only, and
+//! the panics of xfs are controlled by a sysctl.
 //!
 //! Some other file systems can name further devices in their superblocks. f2fs, erofs, jfs and reiserfs aren't checked
 //! for that (docs/limitations.md). A btrfs is mounted only if it is on one device. The log and the realtime section of
@@ -34,10 +34,10 @@ type Options<'a> = &'a [(&'a str, Option<&'a str>)];
 ///
 /// The mount must be read-only if the superblock allows no other (`tune2fs -O read-only`).
 ///
-/// `errors=remount-ro` is required only if a kernel could panic otherwise. Any other setting in the superblock (mke2fs's
-/// default is `continue`) is respected, as with mount(8). The option isn't recorded and compared with the options of
-/// other mounts. So a second pod can use the volume, also if an earlier version of runcrust mounted it. The option has
-/// no effect on a file system that is already mounted.
+/// `errors=remount-ro` is required only if a kernel could panic otherwise. Any other setting in the superblock
+/// (mke2fs's default is `continue`) is respected, as with mount(8). The option isn't recorded and compared with the
+/// options of other mounts. So a second pod can use the volume, also if an earlier version of runcrust mounted it. The
+/// option has no effect on a file system that is already mounted.
 pub(super) fn check(
     device: &DeviceFacts,
     options: Options<'_>,
@@ -66,8 +66,8 @@ pub(super) fn check(
     })
 }
 
-/// Returns the superblocks from which the kernel chooses the one to use. Fails if one of them can't be read, or if `sb=`
-/// selects an offset without a superblock.
+/// Returns the superblocks from which the kernel chooses the one to use. Fails if one of them can't be read, or if
+/// `sb=` selects an offset without a superblock.
 ///
 /// A missing primary superblock is no error here. The kernel looks for the same magic number, and refuses the mount
 /// itself unless `sb=` selects a copy.
@@ -125,10 +125,10 @@ impl Superblock {
     /// Returns true if some kernel would panic on an error: if `s_errors` is `EXT4_ERRORS_PANIC`, or the stored mount
     /// options include `errors=panic`.
     ///
-    /// Kernels differ in the use of the stored options. Since Linux 5.17 an option that can't be parsed makes the kernel
-    /// ignore all of them; before, each option counts by itself (`ext4_parse_param`, fs/ext4/super.c). So the other field
-    /// and the other options can't revoke a request for a panic here. At worst, the file system is remounted read-only
-    /// although the kernel would have continued.
+    /// Kernels differ in the use of the stored options. Since Linux 5.17 an option that can't be parsed makes the
+    /// kernel ignore all of them; before, each option counts by itself (`ext4_parse_param`, fs/ext4/super.c). So the
+    /// other field and the other options can't revoke a request for a panic here. At worst, the file system is
+    /// remounted read-only although the kernel would have continued.
     fn may_panic(&self) -> bool {
         const PANIC: u32 = 3;
         let errors = self.number(0x3c) & 0xffff;

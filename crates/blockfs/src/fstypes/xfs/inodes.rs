@@ -21,7 +21,8 @@ const CONTINUE_INTERVAL: Duration = Duration::from_millis(100);
 /// The first Linux version in which the call changes nothing.
 ///
 /// Before, the call freed inodes that an earlier mount had left unlinked, and the file system was shut down if that
-/// failed ("xfs: reload entire unlinked bucket lists"). Before 5.15 it never returned if an index block pointed to itself.
+/// failed ("xfs: reload entire unlinked bucket lists"). Before 5.15 it never returned if an index block pointed to
+/// itself.
 const SAFE_SINCE: kernel::KernelVersion = (6, 6);
 
 /// Returns true if the inode with this number and these attributes matches.
@@ -88,8 +89,8 @@ struct AllocationGroups<'a> {
 impl AllocationGroups<'_> {
     /// Checks one group after the other, until there are none left or the check has failed.
     fn check(&self, matches: InodeFilter<'_>) {
-        // Otherwise the caller's thread would share its fs attributes with this one, and setns(2) into a sandbox's mount
-        // namespace would fail.
+        // Otherwise the caller's thread would share its fs attributes with this one, and setns(2) into a sandbox's
+        // mount namespace would fail.
         self.give_up_if(sys::unshare_fs().is_err());
         while !self.failed.load(Ordering::Relaxed) {
             let group = self.next.fetch_add(1, Ordering::Relaxed);
