@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crust_serve::listen::trusted_directory;
+use crust_serve::listen::check_trusted_directory;
 use crust_state::Config;
 use crust_state::check::{self, CheckVerdict, Finding};
 use crust_state::socket::{SocketState, probe};
@@ -151,7 +151,7 @@ fn ask(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> 
 
 /// Checks whether a socket can be made at a path.
 fn socket(what: &'static str, path: &Path) -> Finding {
-    if let Err(error) = trusted_directory(path) {
+    if let Err(error) = check_trusted_directory(path) {
         return Finding::from_error(what, &error);
     }
     let place = path.display();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
-use crust_serve::VolumeTurn;
+use crust_serve::KeyedLockGuard;
 use crust_state::Digest;
 pub(crate) use run::Runs;
 use serde::de::DeserializeOwned;
@@ -93,7 +93,7 @@ impl Policy {
         &self,
         runs: &Runs,
         call: CliCall<'_>,
-        turn: Option<VolumeTurn<Digest>>,
+        turn: Option<KeyedLockGuard<Digest>>,
     ) -> Result<T, CliError> {
         let late = || CliError::Timeout {
             program: call.program.to_owned(),

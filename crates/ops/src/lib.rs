@@ -33,15 +33,15 @@ use settings::Settings;
 /// The names and texts of this daemon.
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
-    methods: "crust.",
-    quiet: &["RuntimeGetVolumeStats"],
-    streams: &[],
+    method_prefix: "crust.",
+    quiet_methods: &["RuntimeGetVolumeStats"],
+    streaming_methods: &[],
     descriptors: crust_proto::DESCRIPTORS,
-    busy: "try again later, or raise max_calls",
+    busy_hint: "try again later, or raise max_calls",
     sockets: KnownSockets {
         names: &["crust_ops", "crust"],
-        paths: "`listen` and `crust_listen` of the configuration",
-        left: "there are two of them, or `crust_listen` is empty",
+        setting: "`listen` and `crust_listen` of the configuration",
+        unserved_reason: "there are two of them, or `crust_listen` is empty",
     },
 };
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crust_serve::http::{Listener, Page, Pages};
 use crust_serve::listen::ListenError;
 use crust_serve::metrics::{page, registered};
-use crust_serve::{Observer, proto_code};
+use crust_serve::{CallObserver, proto_code};
 use crust_volume::{ItemReport, ReconcileReport};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -213,8 +213,8 @@ impl Pages for MetricsPage {
     }
 }
 
-impl Observer for Metrics {
-    fn call(&self, method: &str, code: tonic::Code, took: Duration) {
+impl CallObserver for Metrics {
+    fn call_ended(&self, method: &str, code: tonic::Code, took: Duration) {
         let known = METHODS.into_iter().find(|known| *known == method);
         let method = known.unwrap_or("other");
         let code = proto_code(code);
@@ -225,7 +225,7 @@ impl Observer for Metrics {
             .observe(took.as_secs_f64());
     }
 
-    fn refused(&self, reason: &'static str) {
+    fn call_refused(&self, reason: &'static str) {
         self.refused.get_or_create(&Reason { reason }).inc();
     }
 }
@@ -307,10 +307,10 @@ mod tests {
     fn what_is_counted_is_told() {
         let metrics = Metrics::new();
         let method = "crust.v1.Runtime/RuntimeStageVolume";
-        metrics.call(method, tonic::Code::Ok, Duration::from_micros(200));
-        metrics.call(method, tonic::Code::NotFound, Duration::from_secs(2));
-        metrics.call("made/up", tonic::Code::Unimplemented, Duration::ZERO);
-        metrics.refused("caller");
+        metrics.call_ended(method, tonic::Code::Ok, Duration::from_micros(200));
+        metrics.call_ended(method, tonic::Code::NotFound, Duration::from_secs(2));
+        metrics.call_ended("made/up", tonic::Code::Unimplemented, Duration::ZERO);
+        metrics.call_refused("caller");
         metrics.timeout();
         let text = metrics.page(Some(Counts {
             staged: 3,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_blockfs::device::{Device, LoopDeviceCache};
-use crust_serve::VolumeTurn;
+use crust_serve::KeyedLockGuard;
 use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::record::UserKind;
 use crust_state::{Config, CrustDirectory, Digest, MountInfo, StateDirectory, TargetPath};
@@ -110,7 +110,7 @@ impl StagingNode {
     /// Stages a volume for a caller of a socket.
     pub(crate) async fn stage(
         &self,
-        turn: VolumeTurn<Digest>,
+        turn: KeyedLockGuard<Digest>,
         target: TargetPath,
         info: MountInfo,
         limits: StagingLimits,
@@ -167,7 +167,7 @@ impl StagingNode {
     /// Waits for the device no longer than `limit`.
     pub(crate) async fn unstage(
         &self,
-        turn: VolumeTurn<Digest>,
+        turn: KeyedLockGuard<Digest>,
         target: TargetPath,
         limit: Duration,
     ) -> Result<(), Refusal> {

@@ -10,9 +10,9 @@ use crust_proto::runtime::v1alpha1::runtime_assisted_storage_management_server::
 };
 use crust_proto::v1::runtime_server::{RuntimeServer, SERVICE_NAME as RUNTIME};
 use crust_serve::http::Listener;
-use crust_serve::listen::{Activated, Connections};
-use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
-use crust_serve::{Limits, Servers, VolumeTurns};
+use crust_serve::listen::{ActivatedSockets, Connections};
+use crust_serve::process::{SignalEvent, Signals, notify_ready, notify_stopping};
+use crust_serve::{KeyedLocks, ServerLimits, Servers};
 use crust_volume::ReconcileReport;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -48,12 +48,12 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     let shared = Shared {
         node: node.clone(),
         settings: current,
-        volumes: VolumeTurns::default(),
-        asked: VolumeTurns::default(),
+        volumes: KeyedLocks::default(),
+        asked: KeyedLocks::default(),
         runs: runs.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let limits = Limits {
+    let limits = ServerLimits {
         connections: settings.max_connections,
         calls: settings.max_calls,
         streams: settings.max_streams,
@@ -77,23 +77,23 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
         tokio::spawn(metrics::serve(listener, Arc::clone(&metrics), node.clone()));
     }
     tokio::spawn(reconcile(loaded.subscribe(), node, metrics));
-    tell_ready();
+    notify_ready();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %settings.listen.display(), "serves");
     loop {
         tokio::select! {
             told = signals.next() => match told {
                 SignalEvent::Reload => reload(&configured, &loaded, &nodes),
-                SignalEvent::End(name) => {
+                SignalEvent::Terminate(name) => {
                     tracing::info!("{name}: finishes what is under way");
                     break;
                 }
             },
-            failed = servers.failed() => return Err(failed.into()),
+            failed = servers.wait_for_failure() => return Err(failed.into()),
         }
     }
-    tell_stopping();
+    notify_stopping();
     let drain = Duration::from_secs(loaded.borrow().drain_timeout);
-    let drained = servers.end(drain).await;
+    let drained = servers.shut_down(drain).await;
     // Whose answers nobody waits for any more; the runtime's end would come before theirs.
     runs.end().await;
     Ok(drained?)
@@ -108,17 +108,17 @@ struct Sockets {
 
 impl Sockets {
     async fn open(settings: &Settings) -> Result<Self> {
-        let mut activated = Activated::take(&DAEMON);
-        let runtime = activated.or_unix("crust_ops", &settings.listen)?;
+        let mut activated = ActivatedSockets::take(&DAEMON);
+        let runtime = activated.take_or_bind("crust_ops", &settings.listen)?;
         let storage = match &settings.crust_listen {
             off if off.as_os_str().is_empty() => None,
-            path => Some(activated.or_unix("crust", path)?),
+            path => Some(activated.take_or_bind("crust", path)?),
         };
         let metrics = match settings.metrics().map_err(anyhow::Error::msg)? {
             None => None,
             Some(address) => Some(metrics::listen(&address, &settings.metrics_hosts).await?),
         };
-        for unknown in activated.left() {
+        for unknown in activated.unserved() {
             tracing::warn!("{unknown}");
         }
         Ok(Self {

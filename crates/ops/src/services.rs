@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crust_serve::{VolumeTurn, VolumeTurns};
+use crust_serve::{KeyedLockGuard, KeyedLocks};
 use crust_state::{Digest, TargetPath};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -57,9 +57,9 @@ pub(crate) struct Shared {
     pub(crate) node: watch::Receiver<StagingNode>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     /// The turns of calls that change a volume.
-    pub(crate) volumes: VolumeTurns<Digest>,
+    pub(crate) volumes: KeyedLocks<Digest>,
     /// The turns of calls that ask about a volume: a runtime that hangs is one process, however often it is asked.
-    pub(crate) asked: VolumeTurns<Digest>,
+    pub(crate) asked: KeyedLocks<Digest>,
     pub(crate) runs: Runs,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -74,7 +74,7 @@ impl Shared {
         &self,
         call: CliCall<'_>,
         limit: Option<Duration>,
-        turn: Option<VolumeTurn<Digest>>,
+        turn: Option<KeyedLockGuard<Digest>>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
@@ -88,11 +88,11 @@ impl Shared {
     /// A volume's turn, waited for as long as a call of it may take.
     async fn turn(
         &self,
-        volumes: &VolumeTurns<Digest>,
+        volumes: &KeyedLocks<Digest>,
         target: &TargetPath,
         limit: Duration,
-    ) -> Result<VolumeTurn<Digest>, Refusal> {
-        let turn = tokio::time::timeout(limit, volumes.turn(target.digest())).await;
+    ) -> Result<KeyedLockGuard<Digest>, Refusal> {
+        let turn = tokio::time::timeout(limit, volumes.lock(target.digest())).await;
         turn.map_err(|_| Refusal::Held {
             volume: target.volume_name(),
             after: limit,
@@ -126,13 +126,13 @@ fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
 
 /// Has the call's lines in the log name the volume.
 fn is_about(target: &TargetPath) {
-    crust_serve::about(&target.as_path());
+    crust_serve::record_volume(&target.as_path());
 }
 
 /// A path of a request, which may still be no good one.
 fn a_path<T: AsRef<str>>(field: &'static str, path: T) -> Result<T, Refusal> {
     let path = required(field, path)?;
-    match crust_serve::check_length(path.as_ref()) {
+    match crust_serve::check_path_length(path.as_ref()) {
         Ok(()) => Ok(path),
         Err(error) => Err(Refusal::field(field, error)),
     }

@@ -82,7 +82,7 @@ impl Default for Settings {
             max_message: 256 * 1024,
             max_streams: 128,
             max_calls: 256,
-            max_connections: crust_serve::CONNECTIONS,
+            max_connections: crust_serve::DEFAULT_MAX_CONNECTIONS,
             max_staged: 4096,
             max_staged_bytes: 64 * 1024 * 1024,
             reconcile_interval: 300,

@@ -20,25 +20,25 @@ use crate::errors::RefusedUnread;
 use crate::listen::Caller;
 
 /// Is told of every call, to count them. `()` does nothing.
-pub trait Observer: Debug + Send + Sync {
+pub trait CallObserver: Debug + Send + Sync {
     /// A call of a method, `crust.v1.Runtime/RuntimeStageVolume`, has ended so.
-    fn call(&self, method: &str, code: Code, took: Duration);
+    fn call_ended(&self, method: &str, code: Code, took: Duration);
 
     /// A call was refused unread: its `caller` may not call, or the daemon is `busy` or `ending`.
-    fn refused(&self, why: &'static str);
+    fn call_refused(&self, reason: &'static str);
 }
 
-impl Observer for () {
-    fn call(&self, _: &str, _: Code, _: Duration) {}
+impl CallObserver for () {
+    fn call_ended(&self, _: &str, _: Code, _: Duration) {}
 
-    fn refused(&self, _: &'static str) {}
+    fn call_refused(&self, _: &'static str) {}
 }
 
 /// The layer that every call goes through.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     daemon: &'static Daemon,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn CallObserver>,
     /// One for each call that may be under way.
     permits: Arc<Semaphore>,
     most: usize,
@@ -46,7 +46,11 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(daemon: &'static Daemon, observer: Arc<dyn Observer>, most: usize) -> Self {
+    pub(crate) fn new(
+        daemon: &'static Daemon,
+        observer: Arc<dyn CallObserver>,
+        most: usize,
+    ) -> Self {
         Self {
             daemon,
             observer,
@@ -109,7 +113,7 @@ where
         let daemon = self.calls.daemon;
         let observer = Arc::clone(&self.calls.observer);
         let refused = |why: RefusedUnread| {
-            self.calls.observer.refused(why.label());
+            self.calls.observer.call_refused(why.label());
             let status = why.status(daemon);
             span.in_scope(|| tracing::warn!("refused: {}", status.message()));
             status.into_http()
@@ -134,7 +138,7 @@ where
         // The one that is ready is this one, not its clone (tower's `Service`).
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let is_ours = method.starts_with(daemon.methods);
+        let is_ours = method.starts_with(daemon.method_prefix);
         // gRPC's own methods, such as health's `Watch`, may go on for ever: they keep no connection open.
         let on_connection = caller.filter(|_| is_ours).map(|it| it.connection.call());
         let limit = body::caller_timeout(request.headers()).filter(|_| is_ours);
@@ -146,10 +150,10 @@ where
         };
         let answered = async move {
             let name = method.rsplit('/').next().unwrap_or_default();
-            let is_stream = daemon.streams.contains(&name);
+            let is_stream = daemon.streaming_methods.contains(&name);
             let under_way = UnderWay {
                 observer,
-                is_quiet: daemon.quiet.contains(&name),
+                is_quiet: daemon.quiet_methods.contains(&name),
                 method: Some(method),
                 began: Instant::now(),
                 _permit: permit,
@@ -190,7 +194,7 @@ fn level(code: Code, is_quiet: bool) -> Level {
 
 /// A call, counted and logged also where its caller doesn't wait for the end.
 struct UnderWay {
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn CallObserver>,
     is_quiet: bool,
     /// Until it has ended.
     method: Option<String>,
@@ -208,7 +212,7 @@ impl UnderWay {
             return;
         };
         let (code, took) = (status.code(), self.began.elapsed());
-        self.observer.call(&method, code, took);
+        self.observer.call_ended(&method, code, took);
         // The journal shows the message alone.
         let name = method.rsplit('/').next().unwrap_or_default();
         match (code, level(code, self.is_quiet)) {
@@ -228,7 +232,7 @@ impl Drop for UnderWay {
 
 /// Has the lines of the call that is under way here name its volume in the log, in quotes: it may
 /// be of any bytes, and is one line all the same.
-pub fn about(volume: &dyn Debug) {
+pub fn record_volume(volume: &dyn Debug) {
     tracing::Span::current().record("volume", tracing::field::debug(volume));
 }
 
@@ -250,13 +254,13 @@ mod tests {
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<String>>);
 
-    impl Observer for Heard {
-        fn call(&self, method: &str, code: Code, _: Duration) {
+    impl CallObserver for Heard {
+        fn call_ended(&self, method: &str, code: Code, _: Duration) {
             self.0.lock().unwrap().push(format!("{method} {code:?}"));
         }
 
-        fn refused(&self, why: &'static str) {
-            self.0.lock().unwrap().push(why.to_owned());
+        fn call_refused(&self, reason: &'static str) {
+            self.0.lock().unwrap().push(reason.to_owned());
         }
     }
 

@@ -17,13 +17,13 @@ use crate::go_code;
 #[error("{}: {}", go_code(self.code()), self.message())]
 pub enum CallFailure {
     /// Nobody listens, or takes a connection: nothing has been asked.
-    Absent(String),
+    Unreachable(String),
     /// The connection ended before an answer, or the call on it did. What became of the call nobody knows.
-    Lost(String),
+    ConnectionLost(String),
     /// No answer came in time. What becomes of the call nobody knows.
-    Late(Duration),
+    TimedOut(Duration),
     /// The answer, on one line, and not without end.
-    Refused {
+    ErrorStatus {
         /// The code of the answer.
         code: Code,
         /// The message of the answer.
@@ -39,18 +39,18 @@ struct Told(String);
 impl CallFailure {
     /// Returns the failure of a call on which the client had set no deadline of its own.
     #[must_use]
-    pub fn of(status: &Status) -> Self {
+    pub fn from_status(status: &Status) -> Self {
         let Some(source) = status.source() else {
             // What was answered has no source.
-            return Self::Refused {
+            return Self::ErrorStatus {
                 code: status.code(),
                 message: error_message(&Told(status.message().to_owned())),
             };
         };
         if causes(source).any(<dyn Error>::is::<ConnectError>) {
-            return Self::Absent(error_message(source));
+            return Self::Unreachable(error_message(source));
         }
-        Self::Lost(error_message(source))
+        Self::ConnectionLost(error_message(source))
     }
 
     /// Returns the code of the answer. Without an answer it is that of gRPC's library for Go: a connection that can't
@@ -58,9 +58,9 @@ impl CallFailure {
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
-            Self::Absent(_) | Self::Lost(_) => Code::Unavailable,
-            Self::Late(_) => Code::DeadlineExceeded,
-            Self::Refused { code, .. } => *code,
+            Self::Unreachable(_) | Self::ConnectionLost(_) => Code::Unavailable,
+            Self::TimedOut(_) => Code::DeadlineExceeded,
+            Self::ErrorStatus { code, .. } => *code,
         }
     }
 
@@ -68,10 +68,10 @@ impl CallFailure {
     #[must_use]
     pub fn message(&self) -> Cow<'_, str> {
         match self {
-            Self::Absent(message) | Self::Lost(message) | Self::Refused { message, .. } => {
-                message.into()
-            }
-            Self::Late(deadline) => format!("no answer within {} s", deadline.as_secs()).into(),
+            Self::Unreachable(message)
+            | Self::ConnectionLost(message)
+            | Self::ErrorStatus { message, .. } => message.into(),
+            Self::TimedOut(deadline) => format!("no answer within {} s", deadline.as_secs()).into(),
         }
     }
 }
@@ -96,14 +96,16 @@ where
         answer.map(Response::into_inner).map_err(|status| {
             // The transport minds that, too, and tells of it as of a loss.
             let is_late = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
-            match CallFailure::of(&status) {
-                _ if is_late => CallFailure::Late(deadline),
-                CallFailure::Absent(reason) => absent(socket, &reason),
+            match CallFailure::from_status(&status) {
+                _ if is_late => CallFailure::TimedOut(deadline),
+                CallFailure::Unreachable(reason) => absent(socket, &reason),
                 failure => failure,
             }
         })
     });
-    answered.await.unwrap_or(Err(CallFailure::Late(deadline)))
+    answered
+        .await
+        .unwrap_or(Err(CallFailure::TimedOut(deadline)))
 }
 
 async fn connect(socket: &Path) -> Result<Channel, CallFailure> {
@@ -114,7 +116,7 @@ async fn connect(socket: &Path) -> Result<Channel, CallFailure> {
 
 fn absent(socket: &Path, reason: &str) -> CallFailure {
     let socket = socket.display();
-    CallFailure::Absent(format!(
+    CallFailure::Unreachable(format!(
         "{reason}; hint: does it run, and listen on {socket}? In a container, is that socket's directory mounted?"
     ))
 }
@@ -153,7 +155,10 @@ mod tests {
         let socket = place.path().join("s");
         drop(Deaf::bind(&socket).unwrap());
         let failure = failure(&socket).await;
-        assert!(matches!(failure, CallFailure::Absent(_)), "{failure:?}");
+        assert!(
+            matches!(failure, CallFailure::Unreachable(_)),
+            "{failure:?}"
+        );
         let told = failure.to_string();
         assert!(told.starts_with("Unavailable: "), "{told}");
         let hint = format!("; hint: does it run, and listen on {}?", socket.display());
@@ -173,7 +178,10 @@ mod tests {
             }
         };
         let (failure, ()) = tokio::join!(failure(&socket), ends);
-        assert!(matches!(failure, CallFailure::Lost(_)), "{failure:?}");
+        assert!(
+            matches!(failure, CallFailure::ConnectionLost(_)),
+            "{failure:?}"
+        );
         assert_eq!(failure.code(), Code::Unavailable);
     }
 
@@ -183,7 +191,7 @@ mod tests {
         let socket = place.path().join("s");
         let _listener = Deaf::bind(&socket).unwrap();
         let failure = failure(&socket).await;
-        assert_eq!(failure, CallFailure::Late(DEADLINE));
+        assert_eq!(failure, CallFailure::TimedOut(DEADLINE));
         assert_eq!(
             failure.to_string(),
             "DeadlineExceeded: no answer within 120 s"

@@ -5,18 +5,18 @@
 pub struct Daemon {
     /// The name for its users: `crust_ops`.
     pub name: &'static str,
-    /// The prefix of its own methods: `crust.`. Others are gRPC's.
-    pub methods: &'static str,
+    /// The prefix of its own method_prefix: `crust.`. Others are gRPC's.
+    pub method_prefix: &'static str,
     /// Those of them that are called over and over, and change nothing: `List`. They are logged as the others are
     /// only where they fail for another reason than the state of what they ask about (`FAILED_PRECONDITION`).
-    pub quiet: &'static [&'static str],
-    /// Methods of its own whose answers are streams: `Events`. A connection is not closed for another one while such a
+    pub quiet_methods: &'static [&'static str],
+    /// Methods of its own whose answers are streaming_methods: `Events`. A connection is not closed for another one while such a
     /// stream is open on it.
-    pub streams: &'static [&'static str],
+    pub streaming_methods: &'static [&'static str],
     /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
     pub descriptors: &'static [u8],
     /// The next step where too many calls are under way: "try again later, or raise `max_calls`".
-    pub busy: &'static str,
+    pub busy_hint: &'static str,
     /// The sockets that systemd may pass to it.
     pub sockets: KnownSockets,
 }
@@ -27,10 +27,10 @@ pub struct KnownSockets {
     /// Their names: their unit gives them (`FileDescriptorName=`), or is called so,
     /// `crust_ops.socket`.
     pub names: &'static [&'static str],
-    /// The other place that names them, by their paths: "`listen` of the configuration".
-    pub paths: &'static str,
+    /// The other place that names them, by their setting: "`listen` of the configuration".
+    pub setting: &'static str,
     /// How one by such a name can be left over: "there are two of them".
-    pub left: &'static str,
+    pub unserved_reason: &'static str,
 }
 
 #[cfg(test)]
@@ -39,15 +39,15 @@ pub(crate) mod tests {
 
     pub(crate) static DAEMON: Daemon = Daemon {
         name: "a_daemon",
-        methods: "ours.",
-        quiet: &[],
-        streams: &["Watch"],
+        method_prefix: "ours.",
+        quiet_methods: &[],
+        streaming_methods: &["Watch"],
         descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
-        busy: "try again later, or raise --max-calls",
+        busy_hint: "try again later, or raise --max-calls",
         sockets: KnownSockets {
             names: &["a_daemon"],
-            paths: "`--listen`",
-            left: "there are two of them",
+            setting: "`--listen`",
+            unserved_reason: "there are two of them",
         },
     };
 }

@@ -87,7 +87,7 @@ impl RefusedUnread {
             Self::Busy => (
                 Code::ResourceExhausted,
                 "BUSY",
-                format!("too many calls are under way; hint: {}", daemon.busy),
+                format!("too many calls are under way; hint: {}", daemon.busy_hint),
             ),
             Self::Ending => (
                 Code::Unavailable,
@@ -105,13 +105,13 @@ const PATH_MAX: usize = 4096;
 /// A path that no system call accepts.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("its {0} bytes are more than a path can have")]
-pub struct TooLong(usize);
+pub struct PathTooLong(usize);
 
 /// Refuses a path of a request that is too long for any system call, before it is written down anywhere.
-pub fn check_length(path: &str) -> Result<(), TooLong> {
+pub fn check_path_length(path: &str) -> Result<(), PathTooLong> {
     match path.len() {
         length if length < PATH_MAX => Ok(()),
-        length => Err(TooLong(length)),
+        length => Err(PathTooLong(length)),
     }
 }
 
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn the_nul_of_a_path_counts() {
-        assert_eq!(check_length(&"x".repeat(4095)), Ok(()));
-        assert_eq!(check_length(&"x".repeat(4096)), Err(TooLong(4096)));
+        assert_eq!(check_path_length(&"x".repeat(4095)), Ok(()));
+        assert_eq!(check_path_length(&"x".repeat(4096)), Err(PathTooLong(4096)));
     }
 
     #[test]

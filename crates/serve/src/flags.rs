@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Parses an absolute path.
-pub fn absolute(text: &str) -> Result<PathBuf, String> {
+pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     if path.is_absolute() {
         Ok(path.to_owned())
@@ -13,10 +13,10 @@ pub fn absolute(text: &str) -> Result<PathBuf, String> {
 }
 
 /// Parses the absolute path of a socket: `unix:///path`, `unix:/path` or `/path`.
-pub fn socket(text: &str) -> Result<PathBuf, String> {
+pub fn parse_socket_path(text: &str) -> Result<PathBuf, String> {
     let path = text.strip_prefix("unix:").unwrap_or(text);
     let path = path.strip_prefix("//").unwrap_or(path);
-    absolute(path)
+    parse_absolute_path(path)
         .map_err(|_| format!("{text:?} is no socket's absolute path, as unix:///csi/csi.sock"))
 }
 
@@ -39,7 +39,7 @@ mod tests {
             "/csi/csi.sock",
         ] {
             assert_eq!(
-                socket(text).as_deref(),
+                parse_socket_path(text).as_deref(),
                 Ok(Path::new("/csi/csi.sock")),
                 "{text}"
             );
@@ -51,7 +51,7 @@ mod tests {
             "tcp://127.0.0.1:1",
             "unix:",
         ] {
-            assert!(socket(text).is_err(), "{text}");
+            assert!(parse_socket_path(text).is_err(), "{text}");
         }
     }
 }

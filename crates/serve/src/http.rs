@@ -25,9 +25,9 @@ use tokio::task::AbortHandle;
 use tokio_stream::StreamExt as _;
 
 use crate::daemon::Daemon;
-use crate::listen::{Accept, Connections, ListenError, unix};
+use crate::listen::{Accept, Connections, ListenError, bind_unix};
 
-pub use host::{Hosts, is_host_name};
+pub use host::{AllowedHosts, is_host_name};
 
 /// Connections at once. One more ends the oldest, which had the most time to be answered.
 const MOST: usize = 64;
@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub enum Listener {
     /// A port, for requests that name a host which is accepted.
-    Tcp(TcpListener, Hosts),
+    Tcp(TcpListener, AllowedHosts),
     /// A socket of root's alone.
     Unix(UnixListener),
 }
@@ -49,20 +49,23 @@ impl Listener {
     pub async fn tcp(address: &SocketAddr, names: &[String]) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(ListenError::of("bind", address))?;
-        Ok(Self::Tcp(listener, Hosts::Of(address.ip(), names.into())))
+        Ok(Self::Tcp(
+            listener,
+            AllowedHosts::Only(address.ip(), names.into()),
+        ))
     }
 
     /// Returns the host names that requests to it may give.
-    fn hosts(&self) -> Hosts {
+    fn hosts(&self) -> AllowedHosts {
         match self {
             Self::Tcp(_, hosts) => hosts.clone(),
-            Self::Unix(_) => Hosts::Any,
+            Self::Unix(_) => AllowedHosts::Any,
         }
     }
 
     /// Listens on a socket of root's alone.
     pub fn unix(daemon: &Daemon, path: &Path) -> Result<Self, ListenError> {
-        Ok(Self::Unix(unix(daemon, path)?))
+        Ok(Self::Unix(bind_unix(daemon, path)?))
     }
 }
 
@@ -125,7 +128,7 @@ pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
 async fn answer(
     of: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    hosts: &Hosts,
+    hosts: &AllowedHosts,
     pages: &impl Pages,
 ) {
     let service = service_fn(|request: Request<Incoming>| async move {
@@ -175,7 +178,7 @@ mod tests {
         let (mut client, server) = duplex(4096);
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
-        let hosts = Hosts::Of([127, 0, 0, 1].into(), [].into());
+        let hosts = AllowedHosts::Only([127, 0, 0, 1].into(), [].into());
         answer("a test", server, &hosts, &Greeting).await;
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();

@@ -11,9 +11,9 @@
 //! | [`metrics`] | the registration of metrics, and their page |
 //! | [`Servers`] | a gRPC server for each socket, with its health, its description and its end |
 //! | `client` | calls of another service, and how they fail |
-//! | [`Observer`], [`about`] | the layer around every call: who counts it, and the volume that it is about |
-//! | [`ErrorReply`], [`check_length`] | errors, as callers get them |
-//! | [`VolumeTurns`] | one call at a time for a volume |
+//! | [`CallObserver`], [`record_volume`] | the layer around every call: who counts it, and the volume that it is about |
+//! | [`ErrorReply`], [`check_path_length`] | errors, as callers get them |
+//! | [`KeyedLocks`] | one call at a time for a volume |
 //!
 //! A daemon is run by [`process::main`], which starts its [`log`]: it takes the signals, opens its
 //! sockets, adds its services to [`Servers`], and serves until it is told to end.
@@ -27,15 +27,15 @@ mod daemon;
 mod errors;
 pub mod flags;
 pub mod http;
+mod keyed_locks;
 pub mod listen;
 pub mod log;
 pub mod metrics;
 pub mod process;
 mod servers;
-mod volume_turns;
 
-pub use call::{Observer, about};
+pub use call::{CallObserver, record_volume};
 pub use daemon::{Daemon, KnownSockets};
-pub use errors::{ErrorReply, TooLong, check_length, go_code, proto_code};
-pub use servers::{CONNECTIONS, Limits, ServeError, Servers};
-pub use volume_turns::{VolumeTurn, VolumeTurns};
+pub use errors::{ErrorReply, PathTooLong, check_path_length, go_code, proto_code};
+pub use keyed_locks::{KeyedLockGuard, KeyedLocks};
+pub use servers::{DEFAULT_MAX_CONNECTIONS, ServeError, ServerLimits, Servers};

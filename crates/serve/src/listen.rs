@@ -21,7 +21,7 @@ use tokio::net::UnixListener;
 
 use crate::daemon::Daemon;
 
-pub use activated::Activated;
+pub use activated::ActivatedSockets;
 pub(crate) use client::{Caller, KEEP_ALIVE};
 pub(crate) use clients::Clients;
 #[cfg(test)]
@@ -82,9 +82,9 @@ impl ListenError {
 }
 
 /// Listens on a socket of root's alone, mode 0600. What a process that ended left there is replaced.
-pub fn unix(daemon: &Daemon, path: &Path) -> Result<UnixListener, ListenError> {
+pub fn bind_unix(daemon: &Daemon, path: &Path) -> Result<UnixListener, ListenError> {
     let place = path.display();
-    trusted_directory(path)?;
+    check_trusted_directory(path)?;
     let directory = path.parent().unwrap_or(path);
     // Root's alone, as the runtime's state directory has to be, whoever of the two is first.
     let mut missing = fs::DirBuilder::new();
@@ -119,7 +119,7 @@ fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListen
 }
 
 /// Refuses a socket where others than root could replace it.
-pub fn trusted_directory(socket: &Path) -> Result<(), ListenError> {
+pub fn check_trusted_directory(socket: &Path) -> Result<(), ListenError> {
     let directory = socket.parent().unwrap_or(socket);
     trust::check_directory(Path::new("/"), directory).map_err(|flaw| ListenError::Directory {
         socket: socket.to_owned(),

@@ -57,12 +57,12 @@ fn raise_descriptors() {
 }
 
 /// Tells systemd that whoever calls is answered from here on.
-pub fn tell_ready() {
+pub fn notify_ready() {
     tell_systemd(NotifyState::Ready);
 }
 
 /// Tells systemd that the process is about to end.
-pub fn tell_stopping() {
+pub fn notify_stopping() {
     tell_systemd(NotifyState::Stopping);
 }
 
@@ -87,7 +87,7 @@ pub enum SignalEvent {
     /// SIGHUP: to read the configuration again.
     Reload,
     /// To end, by the signal of this name.
-    End(&'static str),
+    Terminate(&'static str),
 }
 
 /// A signal can't be waited for.
@@ -110,8 +110,8 @@ impl Signals {
     pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
             _ = self.reload.recv() => SignalEvent::Reload,
-            _ = self.terminate.recv() => SignalEvent::End("SIGTERM"),
-            _ = self.interrupt.recv() => SignalEvent::End("SIGINT"),
+            _ = self.terminate.recv() => SignalEvent::Terminate("SIGTERM"),
+            _ = self.interrupt.recv() => SignalEvent::Terminate("SIGINT"),
         }
     }
 }

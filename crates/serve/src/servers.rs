@@ -14,7 +14,7 @@ use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::call::{Calls, Observer};
+use crate::call::{CallObserver, Calls};
 use crate::daemon::Daemon;
 use crate::listen::{
     ACKNOWLEDGEMENT, Clients, ConnectionLimits, ConnectionSlots, Connections, KEEP_ALIVE,
@@ -29,11 +29,11 @@ const HEADERS: u32 = 16 * 1024;
 
 /// A number of connections for daemons without a setting for it: a node's kubelet and each CSI sidecar
 /// have one or two.
-pub const CONNECTIONS: usize = 512;
+pub const DEFAULT_MAX_CONNECTIONS: usize = 512;
 
 /// Limits on what is under way at a time.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Connections in all, over all sockets; more are closed. There are fewer where the process may not
     /// have twice as many descriptors.
     pub connections: usize,
@@ -83,7 +83,11 @@ pub struct Servers {
 impl Servers {
     /// None yet.
     #[must_use]
-    pub fn new(daemon: &'static Daemon, limits: Limits, observer: Arc<dyn Observer>) -> Self {
+    pub fn new(
+        daemon: &'static Daemon,
+        limits: ServerLimits,
+        observer: Arc<dyn CallObserver>,
+    ) -> Self {
         Self {
             daemon,
             tasks: JoinSet::new(),
@@ -150,7 +154,7 @@ impl Servers {
     }
 
     /// Waits until one of them fails.
-    pub async fn failed(&mut self) -> ServeError {
+    pub async fn wait_for_failure(&mut self) -> ServeError {
         match self.tasks.join_next().await {
             Some(ended) => flat(ended).err().unwrap_or(ServeError::Ended),
             None => std::future::pending().await,
@@ -158,7 +162,7 @@ impl Servers {
     }
 
     /// Lets calls under way come to their end, no longer than `drain`, and their callers hear of it.
-    pub async fn end(mut self, drain: Duration) -> Result<(), ServeError> {
+    pub async fn shut_down(mut self, drain: Duration) -> Result<(), ServeError> {
         for (reporter, service) in &mut self.reporters {
             let not = ServingStatus::NotServing;
             reporter.set_service_status(*service, not).await;

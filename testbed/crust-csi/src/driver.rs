@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crust_blockfs::device::Device;
 use crust_blockfs::loops::{self, LoopDevice};
-use crust_serve::{VolumeTurn, VolumeTurns};
+use crust_serve::{KeyedLockGuard, KeyedLocks};
 use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
 
@@ -66,7 +66,7 @@ pub(crate) struct Driver {
     /// Room is promised to one volume after the other.
     pub(crate) promising: Mutex<()>,
     /// And a target path is given to one.
-    targets: VolumeTurns<TargetPath>,
+    targets: KeyedLocks<TargetPath>,
     #[expect(dead_code, reason = "the open file is the lock")]
     lock: File,
 }
@@ -103,7 +103,7 @@ impl Driver {
             images: Images::open(&data)?,
             crust: CrustDirectory::new(&config),
             promising: Mutex::new(()),
-            targets: VolumeTurns::default(),
+            targets: KeyedLocks::default(),
             ops,
             lock,
             settings,
@@ -206,11 +206,11 @@ impl Driver {
         &self,
         id: &str,
         target: &TargetPath,
-    ) -> Result<VolumeTurn<TargetPath>, Refusal> {
+    ) -> Result<KeyedLockGuard<TargetPath>, Refusal> {
         // One by whatever name.
         let turn = self
             .targets
-            .try_turn(&target.resolved().unwrap_or_else(|_| target.clone()));
+            .try_lock(&target.resolved().unwrap_or_else(|_| target.clone()));
         turn.ok_or_else(|| Refusal::TargetPending {
             volume: id.to_owned(),
             path: target.as_path().to_owned(),
@@ -254,7 +254,7 @@ pub(crate) fn required(field: &'static str, value: &str) -> Result<(), Refusal> 
 /// A path of a call.
 pub(crate) fn path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
     required(field, text)?;
-    crust_serve::check_length(text).map_err(|error| Refusal::field(field, error))?;
+    crust_serve::check_path_length(text).map_err(|error| Refusal::field(field, error))?;
     TargetPath::new(text).map_err(|error| Refusal::field(field, error))
 }
 

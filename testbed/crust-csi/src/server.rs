@@ -8,8 +8,8 @@ use crust_proto::csi::v1::controller_server::{ControllerServer, SERVICE_NAME as 
 use crust_proto::csi::v1::identity_server::{IdentityServer, SERVICE_NAME as IDENTITY};
 use crust_proto::csi::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
 use crust_serve::listen::{self, Connections};
-use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
-use crust_serve::{CONNECTIONS, Daemon, KnownSockets, Limits, Servers};
+use crust_serve::process::{SignalEvent, Signals, notify_ready, notify_stopping};
+use crust_serve::{DEFAULT_MAX_CONNECTIONS, Daemon, KnownSockets, ServerLimits, Servers};
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
@@ -26,8 +26,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
-    methods: "csi.",
-    quiet: &[
+    method_prefix: "csi.",
+    quiet_methods: &[
         "Probe",
         "GetCapacity",
         "NodeGetVolumeStats",
@@ -36,13 +36,13 @@ static DAEMON: Daemon = Daemon {
         "ControllerGetVolumeHealth",
         "ControllerListVolumeHealth",
     ],
-    streams: &[],
+    streaming_methods: &[],
     descriptors: crust_proto::csi::DESCRIPTORS,
-    busy: "try again later, or raise --max-calls",
+    busy_hint: "try again later, or raise --max-calls",
     sockets: KnownSockets {
         names: &[],
-        paths: "--endpoint",
-        left: "crust-csi takes none",
+        setting: "--endpoint",
+        unserved_reason: "crust-csi takes none",
     },
 };
 
@@ -51,14 +51,14 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     // Before anybody can call: whoever is answered may send one.
     let mut signals = Signals::new()?;
     let endpoint = settings.endpoint.clone();
-    let limits = Limits {
-        connections: CONNECTIONS,
+    let limits = ServerLimits {
+        connections: DEFAULT_MAX_CONNECTIONS,
         calls: settings.max_calls,
         streams: STREAMS,
     };
     let ops = Ops::new(&settings.crust_ops, Handle::current());
     let driver = Driver::new(settings, ops)?;
-    let socket = listen::unix(&DAEMON, &endpoint)?;
+    let socket = listen::bind_unix(&DAEMON, &endpoint)?;
     let shared = Shared::new(driver);
     let routes = Routes::new(IdentityServer::new(IdentityService(shared.clone())))
         .add_service(ControllerServer::new(ControllerService(shared.clone())))
@@ -71,21 +71,21 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
             Connections::new(NODE, socket),
         )
         .await?;
-    tell_ready();
+    notify_ready();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint.display(), "serves");
     loop {
         tokio::select! {
             told = signals.next() => match told {
                 // There is no configuration but the command line.
                 SignalEvent::Reload => {}
-                SignalEvent::End(name) => {
+                SignalEvent::Terminate(name) => {
                     tracing::info!("{name}: finishes what is under way");
                     break;
                 }
             },
-            failed = servers.failed() => return Err(failed.into()),
+            failed = servers.wait_for_failure() => return Err(failed.into()),
         }
     }
-    tell_stopping();
-    Ok(servers.end(DRAIN).await?)
+    notify_stopping();
+    Ok(servers.shut_down(DRAIN).await?)
 }

@@ -13,7 +13,7 @@ use crust_proto::csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
     GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse,
 };
-use crust_serve::VolumeTurns;
+use crust_serve::KeyedLocks;
 use tonic::{Request, Response, Status};
 
 use crate::driver::Driver;
@@ -27,20 +27,20 @@ pub(crate) use node::NodeService;
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     driver: Arc<Driver>,
-    volumes: VolumeTurns<String>,
+    volumes: KeyedLocks<String>,
     /// The calls for statistics. However many ask about a volume that hangs, one thread waits for it.
-    asked: VolumeTurns<String>,
+    asked: KeyedLocks<String>,
     /// The calls for health, which come beside those for statistics.
-    examined: VolumeTurns<String>,
+    examined: KeyedLocks<String>,
 }
 
 impl Shared {
     pub(crate) fn new(driver: Driver) -> Self {
         Self {
             driver: Arc::new(driver),
-            volumes: VolumeTurns::default(),
-            asked: VolumeTurns::default(),
-            examined: VolumeTurns::default(),
+            volumes: KeyedLocks::default(),
+            asked: KeyedLocks::default(),
+            examined: KeyedLocks::default(),
         }
     }
 
@@ -51,7 +51,7 @@ impl Shared {
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        crust_serve::about(&volume);
+        crust_serve::record_volume(&volume);
         self.in_turn(&self.volumes, volume, work).await
     }
 
@@ -61,7 +61,7 @@ impl Shared {
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        crust_serve::about(&volume);
+        crust_serve::record_volume(&volume);
         self.in_turn(&self.asked, volume, work).await
     }
 
@@ -71,17 +71,17 @@ impl Shared {
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        crust_serve::about(&volume);
+        crust_serve::record_volume(&volume);
         self.in_turn(&self.examined, volume, work).await
     }
 
     async fn in_turn<T: Send + 'static>(
         &self,
-        volumes: &VolumeTurns<String>,
+        volumes: &KeyedLocks<String>,
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let turn = volumes.try_turn(&volume.to_owned());
+        let turn = volumes.try_lock(&volume.to_owned());
         let turn = turn.ok_or_else(|| Refusal::Pending(volume.to_owned()).into_status())?;
         self.run(Some(volume), move |driver| {
             // The work may outlast its caller.
@@ -97,7 +97,7 @@ impl Shared {
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        crust_serve::about(&volume);
+        crust_serve::record_volume(&volume);
         self.run(Some(volume), work).await
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use crust_serve::flags::{absolute, host_name, socket};
+use crust_serve::flags::{host_name, parse_absolute_path, parse_socket_path};
 use crust_serve::log::LogLevel;
 
 use crate::features::{Feature, Features};
@@ -19,7 +19,7 @@ pub(crate) const DRIVER: &str = "csi.crust.dev";
 #[command(name = "crust-csi", version)]
 pub(crate) struct Settings {
     /// The socket to serve CSI on
-    #[arg(long, value_name = "unix://PATH", value_parser = socket, default_value = "unix:///run/crust-csi/csi.sock")]
+    #[arg(long, value_name = "unix://PATH", value_parser = parse_socket_path, default_value = "unix:///run/crust-csi/csi.sock")]
     pub(crate) endpoint: PathBuf,
     /// What this node is called; without it, the host's name
     #[arg(long, value_name = "ID", value_parser = node_id)]
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME", value_parser = driver_name, default_value = DRIVER)]
     pub(crate) driver_name: String,
     /// Where volumes are kept: their images, and a record each
-    #[arg(long, value_name = "DIR", value_parser = absolute, default_value = "/var/lib/crust-csi")]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crust-csi")]
     pub(crate) data_dir: PathBuf,
     /// At most so many bytes for all volumes; without it, as many as the data directory's file system has
     #[arg(long, value_name = "BYTES")]
@@ -37,14 +37,14 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..), default_value = "0")]
     pub(crate) max_volumes: i64,
     /// The socket of `crust_ops`, which deferred volumes are staged by
-    #[arg(long, value_name = "PATH", value_parser = socket, default_value = crust_state::ops::DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = crust_state::ops::DEFAULT_SOCKET)]
     pub(crate) crust_ops: PathBuf,
     /// Where the runtime looks for staged volumes (`crust_root` of its configuration)
-    #[arg(long, value_name = "DIR", value_parser = absolute, default_value = "/run/crust")]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/run/crust")]
     pub(crate) crust_root: PathBuf,
     /// Where files go that a pod left in a deferred volume's target directory, on the same mount as that;
     /// without it, plugins/<driver's name>/quarantine below kubelet's directory
-    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path)]
     pub(crate) quarantine_dir: Option<PathBuf>,
     /// Leave out a capability, to play an older driver; more than once
     #[arg(long, value_name = "CAPABILITY", value_enum)]

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use crust_serve::flags::socket;
+use crust_serve::flags::parse_socket_path;
 use crust_state::error_message;
 use tokio::runtime::{Builder, Runtime};
 
@@ -42,7 +42,7 @@ use io::OutputError;
 #[command(name = "crustlet", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// Socket of the running agent. `serve --listen` sets where the agent listens
-    #[arg(long, value_name = "PATH", value_parser = socket, default_value = SOCKET, global = true)]
+    #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = SOCKET, global = true)]
     pub(crate) socket: PathBuf,
     #[command(subcommand)]
     pub(crate) command: Command,

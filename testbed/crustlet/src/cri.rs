@@ -67,7 +67,7 @@ impl Cri {
         let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
         // An invalid path fails with the first call, like one on which nothing listens.
         let channel =
-            channel.map_err(|error| CallFailure::Absent(crust_state::error_message(&error)));
+            channel.map_err(|error| CallFailure::Unreachable(crust_state::error_message(&error)));
         Self {
             socket: socket.to_owned(),
             owner: owner.to_owned(),
@@ -133,10 +133,10 @@ impl Cri {
             None => send(channel).await,
             Some(timeout) => {
                 let result = tokio::time::timeout(timeout, send(channel)).await;
-                result.map_err(|_| failed(CallFailure::Late(timeout)))?
+                result.map_err(|_| failed(CallFailure::TimedOut(timeout)))?
             }
         };
-        let response = result.map_err(|status| failed(CallFailure::of(&status)))?;
+        let response = result.map_err(|status| failed(CallFailure::from_status(&status)))?;
         Ok(response.into_inner())
     }
 }

@@ -7,8 +7,8 @@ use anyhow::Result;
 use crust_proto::crustlet::v1::node_server::{NodeServer, SERVICE_NAME as NODE};
 use crust_serve::http::Listener;
 use crust_serve::listen::{self, Connections};
-use crust_serve::process::{SignalEvent, Signals, tell_ready, tell_stopping};
-use crust_serve::{CONNECTIONS, Daemon, KnownSockets, Limits, Servers};
+use crust_serve::process::{SignalEvent, Signals, notify_ready, notify_stopping};
+use crust_serve::{DEFAULT_MAX_CONNECTIONS, Daemon, KnownSockets, ServerLimits, Servers};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 
@@ -31,15 +31,15 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
-    methods: "crustlet.",
-    quiet: &["List", "Events"],
-    streams: &["Events", "Logs"],
+    method_prefix: "crustlet.",
+    quiet_methods: &["List", "Events"],
+    streaming_methods: &["Events", "Logs"],
     descriptors: crust_proto::crustlet::DESCRIPTORS,
-    busy: "try again later",
+    busy_hint: "try again later",
     sockets: KnownSockets {
         names: &[],
-        paths: "--listen",
-        left: "crustlet can't be started by socket activation",
+        setting: "--listen",
+        unserved_reason: "crustlet can't be started by socket activation",
     },
 };
 
@@ -74,12 +74,12 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
     let registry = context.layout.registry();
     crate::operations::create_directory(&registry)?;
     tokio::spawn(drivers.watch(registry));
-    let limits = Limits {
-        connections: CONNECTIONS,
+    let limits = ServerLimits {
+        connections: DEFAULT_MAX_CONNECTIONS,
         calls: MAX_CALLS,
         streams: 64,
     };
-    let socket = listen::unix(&DAEMON, &settings.listen)?;
+    let socket = listen::bind_unix(&DAEMON, &settings.listen)?;
     let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
     let routes = Routes::new(NodeServer::new(api));
     servers
@@ -89,7 +89,7 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
         let listener = Listener::tcp(&address, &[]).await?;
         tokio::spawn(metrics::serve(listener, metrics));
     }
-    tell_ready();
+    notify_ready();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), root = %settings.root_dir.display(), "serving");
     let mut agent = tokio::spawn(agent.run());
     loop {
@@ -97,16 +97,16 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
             event = signals.next() => match event {
                 // There is no configuration file to reload.
                 SignalEvent::Reload => {}
-                SignalEvent::End(name) => {
+                SignalEvent::Terminate(name) => {
                     tracing::info!("{name}: stopping; pods keep running");
                     break;
                 }
             },
-            failed = servers.failed() => return Err(failed.into()),
+            failed = servers.wait_for_failure() => return Err(failed.into()),
             ended = &mut agent => return Ok(ended?),
         }
     }
-    tell_stopping();
+    notify_stopping();
     agent.abort();
-    Ok(servers.end(DRAIN_TIMEOUT).await?)
+    Ok(servers.shut_down(DRAIN_TIMEOUT).await?)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use crust_serve::flags::{absolute, host_name, socket};
+use crust_serve::flags::{host_name, parse_absolute_path, parse_socket_path};
 use crust_serve::log::LogLevel;
 
 use crate::objects::manifest::{is_driver_name, is_name};
@@ -28,14 +28,14 @@ pub(crate) const MANIFESTS: &str = "manifests";
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Settings {
     /// Directory of the pods' volumes. It must be crustlet's own, and listed in runcrust's `kubelet_dirs`
-    #[arg(long, value_name = "DIR", value_parser = absolute, default_value = "/var/lib/crustlet")]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crustlet")]
     pub(crate) root_dir: PathBuf,
     /// Directory of YAML manifests to watch; repeatable. `crustlet run` writes to the first one. Without it,
     /// "manifests" in the root directory
-    #[arg(long = "manifests", value_name = "DIR", value_parser = absolute)]
+    #[arg(long = "manifests", value_name = "DIR", value_parser = parse_absolute_path)]
     manifests: Vec<PathBuf>,
     /// Socket of the container runtime
-    #[arg(long, value_name = "unix://PATH", value_parser = socket, default_value = "unix:///run/containerd/containerd.sock")]
+    #[arg(long, value_name = "unix://PATH", value_parser = parse_socket_path, default_value = "unix:///run/containerd/containerd.sock")]
     pub(crate) container_runtime_endpoint: PathBuf,
     /// Socket of a CSI driver that doesn't register itself in plugins_registry; repeatable
     #[arg(long, value_name = "NAME=unix://PATH", value_parser = driver)]
@@ -44,13 +44,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME=true|false,...", default_value = "")]
     pub(crate) feature_gates: FeatureGates,
     /// Policy that sets deferFSMount: rules of storage class, runtime class and post-mount steps
-    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
     pub(crate) admission_policy: Option<PathBuf>,
     /// Name of this node. Without it, the host name
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<String>,
     /// Socket that the agent listens on for `crustlet get`, `crustlet run` and the other commands
-    #[arg(long, value_name = "PATH", value_parser = socket, default_value = SOCKET)]
+    #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = SOCKET)]
     pub(crate) listen: PathBuf,
     /// Loopback address to serve metrics and health checks on. Without it, neither is served
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "CGROUP", default_value = "")]
     pub(crate) cgroup_root: String,
     /// Directory of the containers' logs. Without it, "logs" in the root directory
-    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path)]
     pod_logs_dir: Option<PathBuf>,
     /// Interval at which volume statistics are collected, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
@@ -95,7 +95,7 @@ fn driver(text: &str) -> Result<(String, PathBuf), String> {
     if !is_driver_name(name) {
         return Err(format!("{name:?} is not a valid driver name"));
     }
-    Ok((name.to_owned(), socket(path)?))
+    Ok((name.to_owned(), parse_socket_path(path)?))
 }
 
 fn node_name(text: &str) -> Result<String, String> {

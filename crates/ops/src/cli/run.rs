@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crust_serve::VolumeTurn;
+use crust_serve::KeyedLockGuard;
 use crust_state::Digest;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
@@ -44,7 +44,7 @@ pub(super) async fn run(
     runs: &Runs,
     call: CliCall<'_>,
     deadline: Instant,
-    turn: Option<VolumeTurn<Digest>>,
+    turn: Option<KeyedLockGuard<Digest>>,
 ) -> Result<Option<Output>, CliError> {
     let program = call.program.to_owned();
     let failed = |source| CliError::Start {

@@ -132,7 +132,7 @@ impl StorageService {
             is_left_alone: false,
         };
         // As of a volume: however many ask, one is asked at a time.
-        let turn = self.0.asked.turn(Digest::of(b"capabilities"));
+        let turn = self.0.asked.lock(Digest::of(b"capabilities"));
         let turn = tokio::time::timeout(self.0.cli_timeout(), turn).await;
         let turn = turn.map_err(|_| Refusal::Hangs {
             after: self.0.cli_timeout(),

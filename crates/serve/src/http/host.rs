@@ -10,19 +10,19 @@ use hyper::{HeaderMap, StatusCode, Uri};
 
 /// The names that requests to one listener may give.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hosts {
+pub enum AllowedHosts {
     /// Any, and none: a socket's path can't be reached from a browser.
     Any,
     /// The loopback's names and addresses, and this address, which is listened on. Where that is the
     /// unspecified one, any address, for none is a name. And the configured names, such as that of a
     /// Kubernetes Service.
-    Of(IpAddr, Arc<[String]>),
+    Only(IpAddr, Arc<[String]>),
 }
 
-impl Hosts {
+impl AllowedHosts {
     /// Checks the host that a request is for; fails with the status to answer with.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), StatusCode> {
-        let Self::Of(listens, accepted) = self else {
+        let Self::Only(listens, accepted) = self else {
             return Ok(());
         };
         let mut named = headers.get_all(HOST).iter();
@@ -57,7 +57,7 @@ fn is_ours(host: &str, listens: IpAddr, names: &[String]) -> bool {
     is_loopback || names.iter().any(|it| it.eq_ignore_ascii_case(&name))
 }
 
-/// Returns true for a text that [`Hosts`] can compare with a request's host: a name without a port, an address or a
+/// Returns true for a text that [`AllowedHosts`] can compare with a request's host: a name without a port, an address or a
 /// final dot.
 #[must_use]
 pub fn is_host_name(text: &str) -> bool {
@@ -73,7 +73,7 @@ mod tests {
     fn checked(listens: &str, uri: &str, hosts: &[&'static str]) -> u16 {
         let headers = hosts.iter().map(|host| (HOST, host.parse().unwrap()));
         let names = ["metrics.monitoring.svc".to_owned(), "Node-1".to_owned()];
-        let hosts = Hosts::Of(listens.parse().unwrap(), names.into());
+        let hosts = AllowedHosts::Only(listens.parse().unwrap(), names.into());
         let checked = hosts.check(&uri.parse().unwrap(), &headers.collect());
         checked.map_or_else(|status| status.as_u16(), |()| 200)
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(of("/metrics", &["localhost", "localhost"]), 400);
         assert_eq!(of("http://attacker.example/metrics", &["localhost"]), 421);
         assert_eq!(of("http://localhost/metrics", &["attacker.example"]), 200);
-        let any = Hosts::Any.check(&"/metrics".parse().unwrap(), &HeaderMap::new());
+        let any = AllowedHosts::Any.check(&"/metrics".parse().unwrap(), &HeaderMap::new());
         assert_eq!(any, Ok(()));
     }
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 use listenfd::ListenFd;
 use tokio::net::UnixListener;
 
-use super::{ListenError, from_std, unix};
+use super::{ListenError, bind_unix, from_std};
 use crate::daemon::{Daemon, KnownSockets};
 
 /// Those that nobody took yet.
 #[derive(Debug)]
-pub struct Activated {
+pub struct ActivatedSockets {
     daemon: &'static Daemon,
     given: Vec<Given>,
 }
@@ -27,7 +27,7 @@ struct Given {
     listener: io::Result<StdUnixListener>,
 }
 
-impl Activated {
+impl ActivatedSockets {
     /// Takes them. To be called once, at first.
     #[expect(
         clippy::disallowed_methods,
@@ -56,11 +56,11 @@ impl Activated {
     }
 
     /// Returns the socket of this name, or one without a known name that is bound to `path`, or makes one there.
-    pub fn or_unix(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
+    pub fn take_or_bind(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
         let named = self.given.iter().position(|given| given.name == name);
         let bound = || self.given.iter().position(|it| it.is_nameless_at(path));
         let Some(at) = named.or_else(bound) else {
-            return unix(self.daemon, path).map_err(|error| self.blamed(error));
+            return bind_unix(self.daemon, path).map_err(|error| self.blamed(error));
         };
         let listener = self.given.remove(at).listener;
         let place = format!("on systemd's {name}");
@@ -70,7 +70,7 @@ impl Activated {
     }
 
     /// Those that nobody took, each as a sentence.
-    pub fn left(&self) -> impl Iterator<Item = String> {
+    pub fn unserved(&self) -> impl Iterator<Item = String> {
         let known = &self.daemon.sockets;
         self.given.iter().map(|given| given.unserved(known))
     }
@@ -119,7 +119,7 @@ impl Given {
         if self.is_known {
             return format!(
                 "systemd passes a socket {name} ({place}), which isn't served: {}",
-                known.left
+                known.unserved_reason
             );
         }
         let (are, names) = match known.names {
@@ -129,7 +129,7 @@ impl Given {
         format!(
             "systemd passes a socket {name} ({place}), which is none of ours: known {are} \
              {names} (FileDescriptorName= in its unit), and {}",
-            known.paths
+            known.setting
         )
     }
 }
@@ -146,11 +146,11 @@ mod tests {
             is_known,
             listener: Err(io::ErrorKind::NotFound.into()),
         };
-        let activated = Activated {
+        let activated = ActivatedSockets {
             daemon: &DAEMON,
             given: vec![given("", false), given("a_daemon", true)],
         };
-        let left: Vec<String> = activated.left().collect();
+        let left: Vec<String> = activated.unserved().collect();
         assert_eq!(
             left,
             [

@@ -23,7 +23,7 @@ use crate::log::tests::captured;
 const NAMES: [&str; 2] = ["ours.Identity", "ours.Node"];
 
 fn servers() -> Servers {
-    let limits = Limits {
+    let limits = ServerLimits {
         connections: 8,
         calls: 1,
         streams: 1,
@@ -66,7 +66,7 @@ async fn each_service_of_a_socket_has_its_health_until_the_end() {
         assert_eq!(health(&routes, name).await, Ok(Answer::Serving), "{name}");
     }
     assert_eq!(health(&routes, "another").await, Err(Code::NotFound));
-    servers.end(Duration::ZERO).await.unwrap();
+    servers.shut_down(Duration::ZERO).await.unwrap();
     for name in names() {
         assert_eq!(
             health(&routes, name).await,
@@ -84,7 +84,7 @@ async fn sockets_are_listened_on_to_the_very_end() {
     // It begins, is answered, and reads no more.
     let mut deaf = begun(&socket).await;
     deaf.read_u8().await.unwrap();
-    let mut end = Box::pin(servers.end(Duration::ZERO));
+    let mut end = Box::pin(servers.shut_down(Duration::ZERO));
     let ended = timeout(PARTING / 2, &mut end).await;
     assert!(ended.is_err(), "{ended:?}");
     StdUnixStream::connect(&socket).unwrap();

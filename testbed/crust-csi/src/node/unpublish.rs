@@ -82,7 +82,9 @@ impl Driver {
         match self.ops.unstage(target) {
             // No stage outlives it, and what one has left is to be seen by now. (What one leaves in its last moment
             // `gc` finds: the target directory is gone by then.)
-            Err(CallFailure::Absent(_)) if !self.is_staged_for_a_runtime(id, target)? => Ok(()),
+            Err(CallFailure::Unreachable(_)) if !self.is_staged_for_a_runtime(id, target)? => {
+                Ok(())
+            }
             unstaged => unstaged.map_err(Refusal::ops(id)),
         }
     }

@@ -7,7 +7,7 @@ use crust_proto::registration::v1::registration_client::RegistrationClient;
 use crust_proto::registration::v1::{InfoRequest, PluginInfo, RegistrationStatus};
 use crust_serve::client::{self, CallFailure};
 use crust_serve::flags;
-use crust_serve::listen::{ListenError, trusted_directory};
+use crust_serve::listen::{ListenError, check_trusted_directory};
 
 use crate::objects::manifest::is_driver_name;
 
@@ -65,7 +65,7 @@ pub(super) async fn notify_status(socket: &Path, error: Option<String>) -> Resul
 /// Checks a registration, and that only root can replace the driver's socket.
 pub(super) fn check(info: PluginInfo, socket: &Path) -> Result<Registration, InvalidRegistration> {
     let registration = parse(info, socket)?;
-    trusted_directory(&registration.endpoint)?;
+    check_trusted_directory(&registration.endpoint)?;
     Ok(registration)
 }
 
@@ -87,7 +87,7 @@ fn parse(info: PluginInfo, socket: &Path) -> Result<Registration, InvalidRegistr
     }
     let endpoint = match endpoint.as_str() {
         "" => socket.to_owned(),
-        endpoint => flags::socket(endpoint).map_err(InvalidRegistration::Endpoint)?,
+        endpoint => flags::parse_socket_path(endpoint).map_err(InvalidRegistration::Endpoint)?,
     };
     Ok(Registration { name, endpoint })
 }

@@ -8,28 +8,28 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 /// The turns of calls by volume, whose keys are whatever a daemon tells volumes apart by.
 #[derive(Debug, Clone)]
-pub struct VolumeTurns<K>(Arc<Mutex<Turns<K>>>);
+pub struct KeyedLocks<K>(Arc<Mutex<Turns<K>>>);
 
 type Turns<K> = HashMap<K, Arc<Turn<()>>>;
 
 /// A call's turn. The call's work holds it and may outlast the caller: what a caller that has hung up asked for is done
 /// before the next call's work, or not at all.
 #[derive(Debug)]
-pub struct VolumeTurn<K: Eq + Hash> {
-    volumes: VolumeTurns<K>,
+pub struct KeyedLockGuard<K: Eq + Hash> {
+    volumes: KeyedLocks<K>,
     volume: K,
     turn: Option<OwnedMutexGuard<()>>,
 }
 
-impl<K> Default for VolumeTurns<K> {
+impl<K> Default for KeyedLocks<K> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K: Clone + Eq + Hash> VolumeTurns<K> {
+impl<K: Clone + Eq + Hash> KeyedLocks<K> {
     /// Waits for the earlier calls of this process. (Other processes are kept out by the volume's lock on the disk.)
-    pub async fn turn(&self, volume: K) -> VolumeTurn<K> {
+    pub async fn lock(&self, volume: K) -> KeyedLockGuard<K> {
         let turn = Arc::clone(self.known().entry(volume.clone()).or_default());
         // Made before the wait: a caller that hangs up meanwhile may be the last one, and its entry has to go, too.
         let mut held = self.held(volume, None);
@@ -39,7 +39,7 @@ impl<K: Clone + Eq + Hash> VolumeTurns<K> {
 
     /// Returns the turn, unless another call has it or waits for it.
     #[must_use]
-    pub fn try_turn(&self, volume: &K) -> Option<VolumeTurn<K>> {
+    pub fn try_lock(&self, volume: &K) -> Option<KeyedLockGuard<K>> {
         let turn = {
             // Locked while there may be one more clone than calls.
             let mut known = self.known();
@@ -50,8 +50,8 @@ impl<K: Clone + Eq + Hash> VolumeTurns<K> {
         Some(self.held(volume.clone(), Some(turn)))
     }
 
-    fn held(&self, volume: K, turn: Option<OwnedMutexGuard<()>>) -> VolumeTurn<K> {
-        VolumeTurn {
+    fn held(&self, volume: K, turn: Option<OwnedMutexGuard<()>>) -> KeyedLockGuard<K> {
+        KeyedLockGuard {
             volumes: self.clone(),
             volume,
             turn,
@@ -59,14 +59,14 @@ impl<K: Clone + Eq + Hash> VolumeTurns<K> {
     }
 }
 
-impl<K> VolumeTurns<K> {
+impl<K> KeyedLocks<K> {
     fn known(&self) -> MutexGuard<'_, Turns<K>> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Eq + Hash> Drop for VolumeTurn<K> {
+impl<K: Eq + Hash> Drop for KeyedLockGuard<K> {
     fn drop(&mut self) {
         let mut known = self.volumes.known();
         self.turn.take();
@@ -86,17 +86,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_volume_is_forgotten_with_its_last_call() {
-        let volumes = VolumeTurns::default();
-        let first = volumes.turn("a").await;
-        let other = volumes.turn("b").await;
-        let mut second = Box::pin(volumes.turn("a"));
+        let volumes = KeyedLocks::default();
+        let first = volumes.lock("a").await;
+        let other = volumes.lock("b").await;
+        let mut second = Box::pin(volumes.lock("a"));
         assert!(waits(&mut second).await, "it is the first one's turn");
         drop(other);
         assert_eq!(volumes.known().len(), 1);
         drop(first);
         let second = second.await;
         assert_eq!(volumes.known().len(), 1);
-        let mut third = Box::pin(volumes.turn("a"));
+        let mut third = Box::pin(volumes.lock("a"));
         assert!(waits(&mut third).await);
         drop(second);
         // It has its turn, and hangs up before it takes it.
@@ -106,18 +106,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_does_not_wait_never_overtakes() {
-        let volumes = VolumeTurns::default();
-        let first = volumes.try_turn(&"a").unwrap();
-        assert!(volumes.try_turn(&"a").is_none());
-        assert!(volumes.try_turn(&"b").is_some(), "another volume");
-        let mut second = Box::pin(volumes.turn("a"));
+        let volumes = KeyedLocks::default();
+        let first = volumes.try_lock(&"a").unwrap();
+        assert!(volumes.try_lock(&"a").is_none());
+        assert!(volumes.try_lock(&"b").is_some(), "another volume");
+        let mut second = Box::pin(volumes.lock("a"));
         assert!(waits(&mut second).await);
         drop(first);
-        assert!(volumes.try_turn(&"a").is_none(), "it is the second one's");
+        assert!(volumes.try_lock(&"a").is_none(), "it is the second one's");
         let second = second.await;
-        assert!(volumes.try_turn(&"a").is_none());
+        assert!(volumes.try_lock(&"a").is_none());
         drop(second);
-        let third = volumes.try_turn(&"a").unwrap();
+        let third = volumes.try_lock(&"a").unwrap();
         drop(third);
         assert!(volumes.known().is_empty());
     }
