@@ -1,5 +1,5 @@
-//! Checks what is wrong with this node, without changing anything. Each check reads something, and judges it in a
-//! function of its own. One that hangs has an end: each has a thread, which is waited for with a limit.
+//! Checks this node for problems, without changing anything. Each check reads some state of the node, and evaluates it in
+//! a separate function. Each check has its own thread, and a check that hangs is reported after a timeout.
 
 mod cgroups;
 mod configuration;
@@ -22,8 +22,8 @@ use crust_state::check::{self, Finding};
 use crust_state::config::ConfigError;
 use crust_volume::host_features;
 
-/// Makes all checks; without a readable configuration only those that need none. `argv0` is the name that this program
-/// was called by, which selects the configuration.
+/// Runs all checks. Without a valid configuration it runs only those that need none. `argv0` is the name that this program
+/// was called by, which selects the configuration. Blocks until all checks are done, or until the timeout.
 pub(crate) fn examine(
     config: Result<Config, ConfigError>,
     argv0: Option<OsString>,
@@ -34,87 +34,81 @@ pub(crate) fn examine(
         Check::new("user", || vec![check::root_user()]),
         Check::new("capabilities", || vec![host_features::check_capabilities()]),
     ];
-    let told = configuration::check(&config, argv0.as_ref());
-    checks.push(Check::new("configuration", || vec![told]));
+    let finding = configuration::check(&config, argv0.as_ref());
+    checks.push(Check::new("configuration", || vec![finding]));
     match config {
-        Ok(config) => checks.extend(configured(&Arc::new(config))),
-        // Its delegate is enough for all but a create.
+        Ok(config) => checks.extend(start_configured_checks(&Arc::new(config))),
+        // All calls but a create read only the delegate's keys of the configuration.
         Err(_) => checks.push(Check::new("delegate", move || {
             vec![programs::check_only(argv0.as_ref())]
         })),
     }
     checks.push(Check::new("handler", handler::check));
     checks.push(Check::new("crust_ops", || vec![crust_ops::check()]));
-    answers(checks)
+    collect_findings(Instant::now() + TIMEOUT, checks)
 }
 
-/// Returns the checks of what the configuration names.
-fn configured(config: &Arc<Config>) -> Vec<Check> {
-    let of = |what, look: fn(&Config) -> Vec<Finding>| {
+/// Starts the checks that need the configuration.
+fn start_configured_checks(config: &Arc<Config>) -> Vec<Check> {
+    let start = |name, run: fn(&Config) -> Vec<Finding>| {
         let config = Arc::clone(config);
-        Check::new(what, move || look(&config))
+        Check::new(name, move || run(&config))
     };
     vec![
-        of("file systems", |config| {
+        start("file systems", |config| {
             vec![kernel::check_file_systems(config)]
         }),
-        of("delegate", programs::check),
-        of("hook", |config| vec![programs::check_hook(config)]),
-        of("crust directory", |config| {
+        start("delegate", programs::check),
+        start("hook", |config| vec![programs::check_hook(config)]),
+        start("crust directory", |config| {
             vec![check::directory("crust directory", &config.crust_root)]
         }),
-        of("state directory", |config| {
+        start("state directory", |config| {
             vec![check::directory("state directory", &config.state_dir)]
         }),
-        of("leftovers", |config| vec![leftovers::check(config)]),
-        of("log", |config| vec![configuration::check_log(config)]),
-        of("kubelet's directories", |config| {
+        start("leftovers", |config| vec![leftovers::check(config)]),
+        start("log", |config| vec![configuration::check_log(config)]),
+        start("kubelet's directories", |config| {
             vec![kubelet::check(config)]
         }),
-        of("propagation", |config| vec![propagation::check(config)]),
+        start("propagation", |config| vec![propagation::check(config)]),
     ]
 }
 
-/// The time limit of all checks, which run at the same time.
+/// The timeout for all checks together. They run at the same time.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A check that is running.
+/// A running check.
 struct Check {
-    what: &'static str,
+    name: &'static str,
     findings: Receiver<Vec<Finding>>,
 }
 
 impl Check {
-    /// Starts a check.
-    fn new(what: &'static str, look: impl FnOnce() -> Vec<Finding> + Send + 'static) -> Self {
-        let (tell, findings) = channel();
-        // A thread that can't be started has no findings, as one that has panicked.
+    /// Starts a check in a new thread. If the thread can't be started, or panics, the check fails without findings.
+    fn new(name: &'static str, run: impl FnOnce() -> Vec<Finding> + Send + 'static) -> Self {
+        let (sender, findings) = channel();
         let _ = thread::Builder::new().spawn(move || {
-            // The receiver may have waited no longer.
-            let _ = tell.send(look());
+            // Sending fails if the timeout has passed, since the receiver is gone.
+            let _ = sender.send(run());
         });
-        Self { what, findings }
+        Self { name, findings }
     }
 }
 
-/// Returns the findings, in the order of the checks.
-fn answers(checks: Vec<Check>) -> Vec<Finding> {
-    answers_by(Instant::now() + TIMEOUT, checks)
-}
-
-fn answers_by(end: Instant, checks: Vec<Check>) -> Vec<Finding> {
-    let answers = checks.into_iter().map(|check| {
-        let left = end.saturating_duration_since(Instant::now());
+/// Waits for the findings until `deadline`, and returns them in the order of the checks.
+fn collect_findings(deadline: Instant, checks: Vec<Check>) -> Vec<Finding> {
+    let findings = checks.into_iter().map(|check| {
+        let left = deadline.saturating_duration_since(Instant::now());
         check.findings.recv_timeout(left).unwrap_or_else(|_| {
             vec![Finding::fail(
-                check.what,
-                format!("there was no answer in {} seconds", TIMEOUT.as_secs()),
-                "a file system or a device that it looks at may hang: `ps` shows who waits, in \
-                 state D",
+                check.name,
+                format!("timeout: the check wasn't done after {} seconds", TIMEOUT.as_secs()),
+                "a file system or a device that the check reads may hang; look for processes in state D with `ps`",
             )]
         })
     });
-    answers.flatten().collect()
+    findings.flatten().collect()
 }
 
 #[cfg(test)]
@@ -122,23 +116,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hangs_is_told_and_holds_nothing_up() {
-        let (hold, endless) = channel::<()>();
+    fn a_check_that_hangs_is_reported_and_delays_no_other() {
+        let (unblock, blocked) = channel::<()>();
         let checks = vec![
             Check::new("hangs", move || {
-                let _ = endless.recv();
+                let _ = blocked.recv();
                 Vec::new()
             }),
             Check::new("fine", || vec![Finding::pass("fine", "all")]),
             Check::new("panics", || panic!("on purpose")),
         ];
-        // The others have told before it is asked.
+        // Wait until the other check is done.
         while checks[1].findings.try_recv().is_err() {
             thread::yield_now();
         }
-        let findings = answers_by(Instant::now(), checks);
+        let findings = collect_findings(Instant::now(), checks);
         let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
-        assert!(lines[0].starts_with("FAIL  hangs: there was no answer"));
-        drop(hold);
+        assert!(lines[0].starts_with("FAIL  hangs: timeout: "));
+        drop(unblock);
     }
 }

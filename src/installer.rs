@@ -1,7 +1,8 @@
-//! `runcrust install` and `runcrust uninstall`: the handler in a container engine's configuration.
+//! `runcrust install` and `runcrust uninstall`: add runcrust to a container engine's configuration as a handler, and
+//! remove it.
 //!
-//! Standard output has the files' differences, and what was done. Exit 0: it is done, or there is nothing to do. Exit
-//! 1: it isn't, and one sentence on standard error says why. Exit 2: a mistake on the command line.
+//! Both print the diffs of the files and the actions to standard output. Exit 0: done, or nothing to do. Exit 1: failed,
+//! with one sentence on standard error that says why. Exit 2: an invalid command line.
 
 mod engine_args;
 mod install;
@@ -24,42 +25,46 @@ use crate::report::{FAILURE, SUCCESS};
 #[command(name = "runcrust", version, disable_help_subcommand = true)]
 struct InstallerArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: InstallerVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum InstallerVerb {
     /// Add runcrust to a container engine's configuration, as a handler
     Install(Install),
     /// Remove what install added, unless volumes are in use
     Uninstall(Uninstall),
 }
 
-/// Returns the command line of both verbs.
+/// Returns the command line of both subcommands.
 pub(crate) fn command() -> clap::Command {
     InstallerArgs::command()
 }
 
-/// Runs the verb that is at `at` in argv.
+/// Runs the subcommand at index `at` of `argv`, and returns the exit code.
 pub(crate) fn run(argv: &[OsString], at: usize) -> u8 {
-    const USAGE: u8 = 2;
+    const USAGE_ERROR: u8 = 2;
     if at != 1 {
-        let flags = "flags of install and uninstall come after the word";
-        let _ = writeln!(std::io::stderr(), "runcrust: {flags}");
-        return USAGE;
+        let message = "give the flags after the subcommand: runcrust install [FLAGS], runcrust uninstall [FLAGS]";
+        let _ = writeln!(std::io::stderr(), "runcrust: {message}");
+        return USAGE_ERROR;
     }
-    let verb = match parsed(&argv[at..]) {
+    let verb = match parse(&argv[at..]) {
         Ok(verb) => verb,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { USAGE } else { SUCCESS };
+            return if error.use_stderr() {
+                USAGE_ERROR
+            } else {
+                SUCCESS
+            };
         }
     };
-    let done = match &verb {
-        Verb::Install(install) => install.run(argv.first()),
-        Verb::Uninstall(uninstall) => uninstall.run(),
+    let result = match &verb {
+        InstallerVerb::Install(install) => install.run(argv.first()),
+        InstallerVerb::Uninstall(uninstall) => uninstall.run(),
     };
-    match done {
+    match result {
         Ok(()) => SUCCESS,
         Err(error) => {
             let _ = writeln!(
@@ -72,16 +77,16 @@ pub(crate) fn run(argv: &[OsString], at: usize) -> u8 {
     }
 }
 
-fn parsed(arguments: &[OsString]) -> Result<Verb, clap::Error> {
+fn parse(arguments: &[OsString]) -> Result<InstallerVerb, clap::Error> {
     let name = OsString::from("runcrust");
     let InstallerArgs { verb } =
         InstallerArgs::try_parse_from(std::iter::once(&name).chain(arguments))?;
-    let mistake = match &verb {
-        Verb::Install(install) => install.mistake(),
-        Verb::Uninstall(uninstall) => uninstall.mistake(),
+    let conflict = match &verb {
+        InstallerVerb::Install(install) => install.conflict(),
+        InstallerVerb::Uninstall(uninstall) => uninstall.conflict(),
     };
-    match mistake {
-        Some(mistake) => Err(command().error(ErrorKind::ArgumentConflict, mistake)),
+    match conflict {
+        Some(conflict) => Err(command().error(ErrorKind::ArgumentConflict, conflict)),
         None => Ok(verb),
     }
 }

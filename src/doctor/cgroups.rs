@@ -1,4 +1,4 @@
-//! The control groups that the delegate finds.
+//! Checks the layout of the control groups, which the delegate has to support.
 
 use std::path::Path;
 
@@ -6,32 +6,34 @@ use crust_blockfs::mountinfo::{self, Mount};
 use crust_state::DelegateKind;
 use crust_state::check::Finding;
 
-const WHAT: &str = "cgroups";
+const CHECK: &str = "cgroups";
 
-const PLACE: &str = "/sys/fs/cgroup";
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 pub(super) fn check(kind: DelegateKind) -> Finding {
     match mountinfo::read_own() {
-        Ok(mounts) => judge(Layout::of(&mounts), kind),
-        Err(error) => Finding::from_error(WHAT, &error),
+        Ok(mounts) => judge(CgroupLayout::from_mounts(&mounts), kind),
+        Err(error) => Finding::from_error(CHECK, &error),
     }
 }
 
-/// The layout of the control groups below `/sys/fs/cgroup`.
+/// The versions of the cgroup file systems below `/sys/fs/cgroup`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum CgroupLayout {
     None,
     V1,
     Hybrid,
     V2,
 }
 
-impl Layout {
-    fn of(mounts: &[Mount]) -> Self {
-        // Of several on one place the last is on top, and hides what is on the others.
-        let top = mounts.iter().rfind(|it| it.mount_point == Path::new(PLACE));
+impl CgroupLayout {
+    fn from_mounts(mounts: &[Mount]) -> Self {
+        // The last of several mounts on one path is on top, and hides the mounts below it.
+        let top = mounts
+            .iter()
+            .rfind(|it| it.mount_point == Path::new(CGROUP_ROOT));
         let is_seen = |it: &&Mount| {
-            it.mount_point.starts_with(PLACE)
+            it.mount_point.starts_with(CGROUP_ROOT)
                 && top.is_none_or(|top| it.id == top.id || it.parent == top.id)
         };
         let below = || mounts.iter().filter(is_seen);
@@ -46,22 +48,25 @@ impl Layout {
     }
 }
 
-fn judge(layout: Layout, kind: DelegateKind) -> Finding {
+fn judge(layout: CgroupLayout, kind: DelegateKind) -> Finding {
     match (layout, kind) {
-        (Layout::V2, _) => Finding::pass(WHAT, "v2"),
-        (Layout::V1, _) => Finding::pass(WHAT, "v1"),
-        (Layout::Hybrid, DelegateKind::Runc | DelegateKind::Youki) => {
-            Finding::pass(WHAT, "v1, with v2 beside it (hybrid)")
+        (CgroupLayout::V2, _) => Finding::pass(CHECK, "v2"),
+        (CgroupLayout::V1, _) => Finding::pass(CHECK, "v1"),
+        (CgroupLayout::Hybrid, DelegateKind::Runc | DelegateKind::Youki) => {
+            Finding::pass(CHECK, "v1, with v2 beside it (hybrid)")
         }
-        (Layout::Hybrid, DelegateKind::Crun) => Finding::fail(
-            WHAT,
+        (CgroupLayout::Hybrid, DelegateKind::Crun) => Finding::fail(
+            CHECK,
             "v1, with v2 beside it (hybrid), which crun refuses: no container starts",
-            "boot with systemd.unified_cgroup_hierarchy=1, or set `delegate` to runc",
+            "boot with systemd.unified_cgroup_hierarchy=1, or set `delegate` to runc in runcrust's configuration",
         ),
-        (Layout::None, _) => Finding::fail(
-            WHAT,
-            format!("none are mounted below {}", Path::new(PLACE).display()),
-            "mount -t cgroup2 none /sys/fs/cgroup, as systemd does",
+        (CgroupLayout::None, _) => Finding::fail(
+            CHECK,
+            format!(
+                "none are mounted below {}",
+                Path::new(CGROUP_ROOT).display()
+            ),
+            "run `mount -t cgroup2 none /sys/fs/cgroup`, as systemd does at boot",
         ),
     }
 }
@@ -72,57 +77,60 @@ mod tests {
 
     use super::*;
 
-    /// Each with its id and its parent's.
-    fn layout(mounts: &[(u32, u32, &str, &str)]) -> Layout {
+    /// Returns the layout of these mounts: id, parent's id, mount point and file system type.
+    fn layout(mounts: &[(u32, u32, &str, &str)]) -> CgroupLayout {
         let line = |(id, parent, place, fstype): &_| {
             format!("{id} {parent} 0:3 / {place} rw - {fstype} none rw\n")
         };
         let lines: Vec<String> = mounts.iter().map(line).collect();
-        Layout::of(&mountinfo::parse(lines.concat().as_bytes()).unwrap())
+        CgroupLayout::from_mounts(&mountinfo::parse(lines.concat().as_bytes()).unwrap())
     }
 
     #[test]
-    fn layouts_are_told_apart() {
-        const PLACE: &str = super::PLACE;
+    fn layouts_are_recognised_by_their_mounts() {
+        const CGROUP_ROOT: &str = super::CGROUP_ROOT;
         let (cpu, unified) = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified");
         for (mounts, expected) in [
             (
-                &[(1, 1, "/", "ext4"), (2, 1, PLACE, "tmpfs")][..],
-                Layout::None,
+                &[(1, 1, "/", "ext4"), (2, 1, CGROUP_ROOT, "tmpfs")][..],
+                CgroupLayout::None,
             ),
-            (&[(1, 1, PLACE, "cgroup2")], Layout::V2),
-            (&[(1, 1, cpu, "cgroup")], Layout::V1),
-            (&[(1, 9, PLACE, "tmpfs"), (2, 1, cpu, "cgroup")], Layout::V1),
+            (&[(1, 1, CGROUP_ROOT, "cgroup2")], CgroupLayout::V2),
+            (&[(1, 1, cpu, "cgroup")], CgroupLayout::V1),
+            (
+                &[(1, 9, CGROUP_ROOT, "tmpfs"), (2, 1, cpu, "cgroup")],
+                CgroupLayout::V1,
+            ),
             (
                 &[
-                    (1, 9, PLACE, "tmpfs"),
+                    (1, 9, CGROUP_ROOT, "tmpfs"),
                     (2, 1, cpu, "cgroup"),
                     (3, 1, unified, "cgroup2"),
                 ],
-                Layout::Hybrid,
+                CgroupLayout::Hybrid,
             ),
             (
                 &[
-                    (1, 9, PLACE, "tmpfs"),
+                    (1, 9, CGROUP_ROOT, "tmpfs"),
                     (2, 1, cpu, "cgroup"),
-                    (3, 1, PLACE, "cgroup2"),
+                    (3, 1, CGROUP_ROOT, "cgroup2"),
                 ],
-                Layout::V2,
+                CgroupLayout::V2,
             ),
-            (&[(1, 1, "/srv/cgroup", "cgroup2")], Layout::None),
+            (&[(1, 1, "/srv/cgroup", "cgroup2")], CgroupLayout::None),
         ] {
             assert_eq!(layout(mounts), expected, "{mounts:?}");
         }
     }
 
     #[test]
-    fn crun_refuses_the_hybrid_mount() {
+    fn the_hybrid_layout_fails_only_for_crun() {
         for (layout, kind, expected) in [
-            (Layout::Hybrid, DelegateKind::Crun, CheckVerdict::Fail),
-            (Layout::Hybrid, DelegateKind::Runc, CheckVerdict::Pass),
-            (Layout::V1, DelegateKind::Crun, CheckVerdict::Pass),
-            (Layout::V2, DelegateKind::Crun, CheckVerdict::Pass),
-            (Layout::None, DelegateKind::Runc, CheckVerdict::Fail),
+            (CgroupLayout::Hybrid, DelegateKind::Crun, CheckVerdict::Fail),
+            (CgroupLayout::Hybrid, DelegateKind::Runc, CheckVerdict::Pass),
+            (CgroupLayout::V1, DelegateKind::Crun, CheckVerdict::Pass),
+            (CgroupLayout::V2, DelegateKind::Crun, CheckVerdict::Pass),
+            (CgroupLayout::None, DelegateKind::Runc, CheckVerdict::Fail),
         ] {
             assert_eq!(judge(layout, kind).verdict, expected, "{layout:?}");
         }

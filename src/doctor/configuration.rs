@@ -1,4 +1,4 @@
-//! Checks of the configuration: which file applies, and whether the log that it names can be written.
+//! Checks the configuration: which file applies, and whether its log can be written.
 
 use std::ffi::OsString;
 
@@ -6,14 +6,14 @@ use crust_state::check::Finding;
 use crust_state::config::ConfigError;
 use crust_state::{Config, logging};
 
-const WHAT: &str = "configuration";
+const CHECK: &str = "configuration";
 
-/// `argv0` selects the files that it may be.
+/// Reports which configuration applies. `argv0` selects the candidate files.
 pub(super) fn check(config: &Result<Config, ConfigError>, argv0: Option<&OsString>) -> Finding {
     match config {
-        Err(error) => Finding::from_error(WHAT, error)
-            .or_fix("containers stop, and don't start, until it is corrected"),
-        Ok(config) => Finding::pass(WHAT, source(config, argv0)),
+        Err(error) => Finding::from_error(CHECK, error)
+            .or_fix("correct it: until then containers can be stopped, but not started"),
+        Ok(config) => Finding::pass(CHECK, source(config, argv0)),
     }
 }
 
@@ -30,7 +30,7 @@ const LOG: &str = "log";
 
 pub(super) fn check_log(config: &Config) -> Finding {
     let Some(path) = &config.log else {
-        return Finding::pass(LOG, "none; what fails is told to the caller");
+        return Finding::pass(LOG, "none; errors are only reported to the caller");
     };
     match logging::check(path) {
         Ok(()) => Finding::pass(LOG, path.display().to_string()),
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_which_file_counts() {
+    fn the_finding_names_the_file_that_applies() {
         let argv0 = OsString::from("/usr/bin/runcrust-crun");
         let line = |config| check(&config, Some(&argv0)).to_string();
         let defaults = "pass  configuration: the defaults: there is no \

@@ -1,4 +1,4 @@
-//! Whether a container engine runs this program.
+//! Checks that a container engine on this node has this program as a handler.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crust_state::check::Finding;
 
 use crate::programs::is_this_program;
 
-const WHAT: &str = "handler";
+const CHECK: &str = "handler";
 
-/// An engine's handlers, each with whether it runs this program. `None`: the engine isn't on this node.
-type Found = Result<Option<Vec<(Handler, bool)>>, HandlerError>;
+/// The handlers of an engine, each with whether it runs this program; `None` if the engine isn't on this node.
+type EngineHandlers = Result<Option<Vec<(Handler, bool)>>, HandlerError>;
 
 pub(super) fn check() -> Vec<Finding> {
     let node = NodeRoot::new(Path::new("/"));
@@ -26,12 +26,12 @@ pub(super) fn check() -> Vec<Finding> {
     judge(found.collect())
 }
 
-/// A node with several engines needs the handler in one of them only.
-fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
+/// A node with several engines needs the handler in only one of them.
+fn judge(found: Vec<(&dyn Engine, EngineHandlers)>) -> Vec<Finding> {
     let (mut findings, mut own, mut others, mut engines) = (vec![], vec![], vec![], vec![]);
     for (engine, found) in found {
         match found {
-            Err(error) => findings.push(Finding::from_error(WHAT, &error).at_most_warning()),
+            Err(error) => findings.push(Finding::from_error(CHECK, &error).at_most_warning()),
             Ok(None) => {}
             Ok(Some(handlers)) => {
                 engines.push(engine.info().name);
@@ -50,21 +50,25 @@ fn judge(found: Vec<(&dyn Engine, Found)>) -> Vec<Finding> {
     }
     let names = |name: fn(&dyn Engine) -> &'static str| ENGINES.iter().map(move |it| name(*it));
     let all: Vec<&str> = names(|engine| engine.info().name).collect();
-    let fix = format!("runcrust install {}, or {}", all[0], all[1..].join(", "));
+    let fix = format!(
+        "run `runcrust install {}`, or with {}",
+        all[0],
+        all[1..].join(", ")
+    );
     findings.push(if !own.is_empty() {
-        Finding::pass(WHAT, own.join(", "))
+        Finding::pass(CHECK, own.join(", "))
     } else if !others.is_empty() {
         let others = others.join(", ");
-        Finding::warn(WHAT, format!("{others}, which isn't this program"), fix)
+        Finding::warn(CHECK, format!("{others}, which isn't this program"), fix)
     } else if engines.is_empty() {
         let titles: Vec<&str> = names(|engine| engine.info().title).collect();
         let (last, first) = titles.split_last().unwrap_or((&"", &[]));
         let found = format!("neither {} nor {last} is configured here", first.join(", "));
-        Finding::warn(WHAT, found, fix)
+        Finding::warn(CHECK, found, fix)
     } else {
         let engines = engines.join(", ");
         Finding::warn(
-            WHAT,
+            CHECK,
             format!("no handler of {engines} runs this program"),
             fix,
         )
@@ -100,7 +104,7 @@ mod tests {
     fn one_engine_that_runs_this_program_is_enough() {
         let unreadable = || Err(HandlerError::NotText("/etc/docker/daemon.json".into()));
         let none = "warn  handler: neither containerd, CRI-O, podman nor docker is configured here; \
-                    hint: runcrust install containerd, or crio, podman, docker";
+                    hint: run `runcrust install containerd`, or with crio, podman, docker";
         let pass = "pass  handler: containerd (/etc/f): crust runs /usr/bin/runcrust";
         for (found, expected) in [
             (
@@ -111,7 +115,7 @@ mod tests {
             (
                 vec![Ok(Some(with(&[RUNC]))), Ok(None)],
                 &[
-                    "warn  handler: no handler of containerd runs this program; hint: runcrust install",
+                    "warn  handler: no handler of containerd runs this program; hint: run `runcrust install",
                 ],
             ),
             (

@@ -1,5 +1,5 @@
-//! Checks of the kernel: its version, the mount API, which is tried where nobody sees it, and the file systems that it
-//! can mount. These are asked for as a first mount would ask, so that a module is loaded.
+//! Checks the kernel: its version, the mount API and the file systems that it can mount. The mount API is tried in a
+//! mount namespace of its own. The file systems are looked up as a first mount would do, so that their modules are loaded.
 
 use crust_blockfs::errno::Name;
 use crust_state::Config;
@@ -13,10 +13,10 @@ use rustix::system::uname;
 const KERNEL: &str = "kernel";
 
 /// The oldest version that works: it has `mount_setattr`.
-const LEAST: (u32, u32) = (5, 12);
+const MINIMUM_VERSION: (u32, u32) = (5, 12);
 
 /// The oldest version with all calls: it has `MOVE_MOUNT_SET_GROUP`.
-const WANTED: (u32, u32) = (5, 15);
+const RECOMMENDED_VERSION: (u32, u32) = (5, 15);
 
 pub(super) fn check_version() -> Finding {
     let name = uname();
@@ -26,20 +26,29 @@ pub(super) fn check_version() -> Finding {
 fn judge_version(release: &str) -> Finding {
     let found = format!("Linux {release}");
     let Some(version) = version(release) else {
-        return Finding::warn(KERNEL, found, "a version of 5.12 or newer is needed");
+        return Finding::warn(KERNEL, found, "make sure that the kernel is 5.12 or newer");
     };
-    if version < LEAST {
+    if version < MINIMUM_VERSION {
         let found = format!("{found} is older than 5.12: no volume can be mounted");
-        return Finding::fail(KERNEL, found, "boot a newer kernel, 5.15 at best");
+        return Finding::fail(
+            KERNEL,
+            found,
+            "boot a newer kernel, preferably 5.15 or newer",
+        );
     }
-    if version < WANTED {
-        let found = format!("{found} is older than 5.15: one mount more is on the host");
-        return Finding::warn(KERNEL, found, "a kernel of 5.15 or newer does without");
+    if version < RECOMMENDED_VERSION {
+        let found =
+            format!("{found} is older than 5.15: runcrust needs an additional mount on the host");
+        return Finding::warn(
+            KERNEL,
+            found,
+            "boot 5.15 or newer to avoid the additional mount",
+        );
     }
     Finding::pass(KERNEL, found)
 }
 
-/// The first two numbers: `6.1.0-18-cloud-amd64`.
+/// Returns the first two numbers of a release such as `6.1.0-18-cloud-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -57,16 +66,16 @@ fn judge_mount_api(trial: &MountApiTrial) -> Finding {
     };
     let found = format!("{call}: {}", Name(errno));
     if call == SET_GROUP_CALL {
-        let found = format!("{found}: one mount more is on the host");
+        let found = format!("{found}: runcrust needs an additional mount on the host");
         return Finding::warn(
             MOUNT_API,
             found,
-            "Linux 5.15 has it; attach = \"auto\" does without",
+            "boot Linux 5.15 or newer, or leave attach = \"auto\", which works without this call",
         );
     }
     let fix = match errno {
         Errno::PERM | Errno::ACCESS => {
-            "CAP_SYS_ADMIN is needed on the node itself; does a seccomp profile or a security module \
+            "run this with CAP_SYS_ADMIN on the node itself; does a seccomp profile or a security module \
              refuse the call?"
         }
         Errno::NOSYS => "boot Linux 5.12 or newer; does a seccomp profile hide the call?",
@@ -92,7 +101,7 @@ fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, HostFeatures
         .filter(|fstype| !found.contains(fstype))
         .map(String::as_str)
         .collect();
-    let fix = "install the kernel's modules, or take them out of `fstypes`";
+    let fix = "install the kernel modules, or remove the file systems from `fstypes` in runcrust's configuration";
     if found.is_empty() {
         let missing = format!("this kernel has none of {}", missing.join(", "));
         return Finding::fail(FILE_SYSTEMS, missing, fix);
@@ -115,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_numbers() {
+    fn versions_are_compared_as_numbers() {
         for (release, expected) in [
             ("6.18.5", CheckVerdict::Pass),
             ("6.1.0-18-cloud-amd64", CheckVerdict::Pass),
@@ -132,18 +141,18 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_call_can_be_done_without() {
+    fn only_set_group_is_optional() {
         for (failed, expected, words) in [
             (None, CheckVerdict::Pass, "unshare, fsopen"),
             (
                 Some((SET_GROUP_CALL, Errno::INVAL)),
                 CheckVerdict::Warn,
-                "(MOVE_MOUNT_SET_GROUP): EINVAL: one mount more",
+                "(MOVE_MOUNT_SET_GROUP): EINVAL: runcrust needs an additional mount",
             ),
             (
                 Some(("fsopen", Errno::PERM)),
                 CheckVerdict::Fail,
-                "fsopen: EPERM; hint: CAP_SYS_ADMIN",
+                "fsopen: EPERM; hint: run this with CAP_SYS_ADMIN",
             ),
             (
                 Some(("open_tree", Errno::NOSYS)),
@@ -159,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_missing_is_told() {
+    fn missing_file_systems_are_reported() {
         let list =
             |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
         let wanted = list(&["ext4", "xfs"]);

@@ -1,5 +1,5 @@
-//! Checks that `kubelet_dirs` names the root directories of this node's kubelets, where a new sandbox's volumes are
-//! looked for.
+//! Checks that `kubelet_dirs` names the root directories of this node's kubelets. The create of a sandbox looks for the
+//! pod's volumes there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,137 +10,147 @@ use crust_blockfs::bounded;
 use crust_state::Config;
 use crust_state::check::Finding;
 
-const WHAT: &str = "kubelet's directories";
+const CHECK: &str = "kubelet's directories";
 
-/// State of a configured directory.
+/// The state of a configured directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DirectoryState {
     Missing,
-    /// It has no directory of pods: perhaps it came with a package.
+    /// The directory has no `pods` directory. A package may have installed it.
     Unused,
     Used,
 }
 
-/// Directories of kubelets, by whether `kubelet_dirs` names them.
+/// The kubelet directories of this node.
 #[derive(Debug, Default)]
-struct Seen {
-    configured: Vec<(PathBuf, State)>,
-    /// Root directories of kubelets that run, and aren't configured.
-    running: Vec<PathBuf>,
-    /// Places of distributions' kubelets that have pods, and aren't configured.
-    elsewhere: Vec<PathBuf>,
+struct KubeletDirectories {
+    configured: Vec<(PathBuf, DirectoryState)>,
+    /// Root directories of running kubelets that `kubelet_dirs` doesn't name.
+    running_unconfigured: Vec<PathBuf>,
+    /// Root directories used by distributions that have pods, and that `kubelet_dirs` doesn't name.
+    with_pods_unconfigured: Vec<PathBuf>,
 }
 
 pub(super) fn check(config: &Config) -> Finding {
-    judge(&look(config))
+    judge(&find_directories(config))
 }
 
-fn look(config: &Config) -> Seen {
-    let running = of_running();
+fn find_directories(config: &Config) -> KubeletDirectories {
+    let running = running_kubelet_roots();
     let configured = &config.kubelet_dirs;
     let is_configured = |path: &Path| configured.iter().any(|it| is_same(it, path));
-    let others = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
-        let others = paths.into_iter().filter(|path| !is_configured(path));
-        others.collect()
+    let unconfigured = |paths: Vec<PathBuf>| -> Vec<PathBuf> {
+        let paths = paths.into_iter().filter(|path| !is_configured(path));
+        paths.collect()
     };
     let state = |path: &Path| {
         if !path.is_dir() {
-            State::Missing
+            DirectoryState::Missing
         } else if path.join("pods").is_dir() || running.iter().any(|it| is_same(it, path)) {
-            State::Used
+            DirectoryState::Used
         } else {
-            State::Unused
+            DirectoryState::Unused
         }
     };
-    let seen = configured.iter().map(|path| (path.clone(), state(path)));
-    Seen {
-        configured: seen.collect(),
-        elsewhere: others(with_pods()),
-        running: others(running),
+    let with_state = configured.iter().map(|path| (path.clone(), state(path)));
+    KubeletDirectories {
+        configured: with_state.collect(),
+        with_pods_unconfigured: unconfigured(known_roots_with_pods()),
+        running_unconfigured: unconfigured(running),
     }
 }
 
-/// A link to it will do: target paths are matched as they are given and with their links resolved.
+/// Whether two paths lead to the same directory. Target paths are matched as given and with their links resolved, so a
+/// symbolic link to kubelet's directory is good enough.
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| fs::canonicalize(path).ok();
     one == other || real(one).is_some_and(|it| Some(it) == real(other))
 }
 
-/// A volume that isn't below one of `kubelet_dirs` isn't found, so a kubelet that runs elsewhere starts
-/// no pod with one. A directory alone proves no kubelet.
-fn judge(seen: &Seen) -> Finding {
+/// A volume that isn't below one of `kubelet_dirs` isn't found, so that a kubelet with another root directory can't start
+/// a pod with it. A directory alone doesn't prove that a kubelet uses it.
+fn judge(directories: &KubeletDirectories) -> Finding {
     let listed = |paths: &[PathBuf]| {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
         paths.join(", ")
     };
-    let in_state = |wanted: State| -> Vec<PathBuf> {
-        let those = seen.configured.iter().filter(|(_, state)| *state == wanted);
-        those.map(|(path, _)| path.clone()).collect()
+    let in_state = |expected: DirectoryState| -> Vec<PathBuf> {
+        let configured = directories.configured.iter();
+        let matching = configured.filter(|(_, state)| *state == expected);
+        matching.map(|(path, _)| path.clone()).collect()
     };
     let fix = |paths: &[PathBuf]| {
-        let all = seen.configured.iter().filter(|(_, it)| *it == State::Used);
+        let configured = directories.configured.iter();
+        let all = configured.filter(|(_, state)| *state == DirectoryState::Used);
         let all: Vec<&PathBuf> = all.map(|(path, _)| path).chain(paths).collect();
         format!("set kubelet_dirs = {all:?} in runcrust's configuration, and restart crust_ops")
     };
-    if !seen.running.is_empty() {
-        let running = listed(&seen.running);
+    if !directories.running_unconfigured.is_empty() {
+        let running = listed(&directories.running_unconfigured);
         let found = format!(
             "a kubelet runs with root directory {running}, which `kubelet_dirs` doesn't name: its \
              pods' volumes aren't found"
         );
-        return Finding::fail(WHAT, found, fix(&seen.running));
+        return Finding::fail(CHECK, found, fix(&directories.running_unconfigured));
     }
-    if !seen.elsewhere.is_empty() {
-        let elsewhere = listed(&seen.elsewhere);
+    if !directories.with_pods_unconfigured.is_empty() {
+        let elsewhere = listed(&directories.with_pods_unconfigured);
         let found = format!(
-            "{elsewhere} has pods of a kubelet, and `kubelet_dirs` doesn't name it: their volumes \
+            "{elsewhere} has pods of a kubelet, but `kubelet_dirs` doesn't name it: the pods' volumes \
              aren't found"
         );
-        return Finding::warn(WHAT, found, fix(&seen.elsewhere));
+        return Finding::warn(CHECK, found, fix(&directories.with_pods_unconfigured));
     }
-    let (missing, unused) = (in_state(State::Missing), in_state(State::Unused));
+    let (missing, unused) = (
+        in_state(DirectoryState::Missing),
+        in_state(DirectoryState::Unused),
+    );
     let hint = "set `kubelet_dirs` in runcrust's configuration to kubelet's root directory \
-                (--root-dir); without a kubelet none is needed";
+                (--root-dir); ignore this on a node without kubelet";
     if !missing.is_empty() {
         let missing = listed(&missing);
         let found =
             format!("{missing}: there is no such directory, so no pod's volumes are found in it");
-        return Finding::warn(WHAT, found, hint);
+        return Finding::warn(CHECK, found, hint);
     }
-    if !unused.is_empty() && in_state(State::Used).is_empty() {
+    if !unused.is_empty() && in_state(DirectoryState::Used).is_empty() {
         let unused = listed(&unused);
-        let found = format!("{unused}: no kubelet has used it: there is no directory `pods` in it");
-        return Finding::warn(WHAT, found, hint);
+        let found = format!("{unused}: no kubelet has used it: it has no directory `pods`");
+        return Finding::warn(CHECK, found, hint);
     }
-    let all: Vec<PathBuf> = seen.configured.iter().map(|it| it.0.clone()).collect();
-    Finding::pass(WHAT, listed(&all))
+    let all: Vec<PathBuf> = directories
+        .configured
+        .iter()
+        .map(|it| it.0.clone())
+        .collect();
+    Finding::pass(CHECK, listed(&all))
 }
 
-/// Kubelet's own (`--root-dir`).
-const DEFAULT: &str = "/var/lib/kubelet";
+/// Kubelet's default for `--root-dir`.
+const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
-/// Root directories that distributions use: k0s, and microk8s, in which kubelet is no process of its
-/// own. k3s and RKE2 keep the default.
-const PLACES: [&str; 3] = [
-    DEFAULT,
+/// Root directories that distributions use: the default (also k3s and RKE2), k0s's, and that of MicroK8s, where kubelet is
+/// not a process of its own.
+const KNOWN_ROOTS: [&str; 3] = [
+    DEFAULT_ROOT,
     "/var/lib/k0s/kubelet",
     "/var/snap/microk8s/common/var/lib/kubelet",
 ];
 
-/// Longer than any kubelet's command line.
-const LONGEST: u64 = 128 * 1024;
+/// The number of bytes that are read of a command line. Kubelet's is shorter.
+const MAX_CMDLINE_BYTES: u64 = 128 * 1024;
 
-/// Returns the root directories of kubelets that run in this process's PID namespace, each once. A
-/// kubelet in a container (kind, minikube) has paths of its own.
-fn of_running() -> Vec<PathBuf> {
+/// Returns the root directories of the kubelets that run in this process's PID namespace, each once. A kubelet in a
+/// container (kind, minikube) is left out, because its paths are the container's.
+fn running_kubelet_roots() -> Vec<PathBuf> {
     let own = fs::read_link("/proc/self/ns/pid").ok();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut roots: Vec<PathBuf> = processes
         .map(|entry| entry.path())
         .filter(|process| is_pid(process))
         .filter_map(|process| {
-            let line = bounded::read(&process.join("cmdline"), LONGEST).ok()?;
-            let root = root(&line)?;
+            let line = bounded::read(&process.join("cmdline"), MAX_CMDLINE_BYTES).ok()?;
+            let root = root_of_command_line(&line)?;
             let is_here = fs::read_link(process.join("ns/pid")).ok() == own;
             is_here.then_some(root)
         })
@@ -150,10 +160,10 @@ fn of_running() -> Vec<PathBuf> {
     roots
 }
 
-/// Returns the known places that have a directory of pods.
-fn with_pods() -> Vec<PathBuf> {
-    let places = PLACES.iter().map(PathBuf::from);
-    places.filter(|place| place.join("pods").is_dir()).collect()
+/// Returns the known root directories that have a directory of pods.
+fn known_roots_with_pods() -> Vec<PathBuf> {
+    let roots = KNOWN_ROOTS.iter().map(PathBuf::from);
+    roots.filter(|root| root.join("pods").is_dir()).collect()
 }
 
 fn is_pid(process: &Path) -> bool {
@@ -161,16 +171,16 @@ fn is_pid(process: &Path) -> bool {
     name.is_some_and(|name| name.iter().all(u8::is_ascii_digit))
 }
 
-/// Returns the root directory in the command line of a kubelet; `None` of another program.
-fn root(line: &[u8]) -> Option<PathBuf> {
+/// Returns the root directory in the command line of a kubelet; `None` for other programs.
+fn root_of_command_line(line: &[u8]) -> Option<PathBuf> {
     let mut words = line.split(|byte| *byte == 0);
     let program = Path::new(OsStr::from_bytes(words.next()?));
     if program.file_name()? != "kubelet" {
         return None;
     }
-    let mut root = PathBuf::from(DEFAULT);
+    let mut root = PathBuf::from(DEFAULT_ROOT);
     while let Some(word) = words.next() {
-        // pflag takes both forms; the last one counts.
+        // pflag accepts `--root-dir PATH` and `--root-dir=PATH`. The last one counts.
         let value = match word.strip_prefix(b"--root-dir") {
             Some(b"") => words.next(),
             Some(value) => value.strip_prefix(b"="),
@@ -188,8 +198,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kubelet_of_the_node_has_to_be_named() {
-        use State::{Missing, Unused, Used};
+    fn the_nodes_kubelet_has_to_be_configured() {
+        use DirectoryState::{Missing, Unused, Used};
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
         for (configured, running, elsewhere, expected) in [
             (
@@ -235,13 +245,13 @@ mod tests {
                 "warn  kubelet's directories: /k has pods",
             ),
         ] {
-            let finding = judge(&Seen {
+            let finding = judge(&KubeletDirectories {
                 configured: configured
                     .iter()
                     .map(|(path, state)| (path.into(), *state))
                     .collect(),
-                running: paths(running),
-                elsewhere: paths(elsewhere),
+                running_unconfigured: paths(running),
+                with_pods_unconfigured: paths(elsewhere),
             });
             let line = finding.to_string();
             assert!(line.starts_with(expected), "{line}");
@@ -251,32 +261,32 @@ mod tests {
     }
 
     #[test]
-    fn a_link_names_what_it_leads_to() {
-        let lab = tempfile::tempdir().unwrap();
-        let (real, link) = (lab.path().join("real"), lab.path().join("link"));
+    fn a_link_is_the_same_as_its_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
         assert!(is_same(&real, &link));
-        assert!(!is_same(&real, lab.path()));
+        assert!(!is_same(&real, dir.path()));
         assert!(is_same(Path::new("/no/such"), Path::new("/no/such")));
         assert!(!is_same(Path::new("/no/such"), Path::new("/no/other")));
     }
 
     #[test]
-    fn a_kubelets_root_is_in_its_command_line() {
+    fn a_kubelets_root_is_read_from_its_command_line() {
         for (line, expected) in [
-            ("/usr/bin/kubelet --config=/c", Some(DEFAULT)),
+            ("/usr/bin/kubelet --config=/c", Some(DEFAULT_ROOT)),
             ("kubelet --root-dir=/k --v=2", Some("/k")),
             ("/var/lib/k0s/bin/kubelet --v 2 --root-dir /k", Some("/k")),
             ("kubelet --root-dir=/a --root-dir=/b", Some("/b")),
-            ("kubelet --root-directory=/a", Some(DEFAULT)),
-            ("kubelet", Some(DEFAULT)),
+            ("kubelet --root-directory=/a", Some(DEFAULT_ROOT)),
+            ("kubelet", Some(DEFAULT_ROOT)),
             ("kubelet-wrapper --root-dir=/k", None),
             ("k3s server", None),
             ("", None),
         ] {
             let bytes = line.replace(' ', "\0") + "\0";
-            let found = root(bytes.as_bytes());
+            let found = root_of_command_line(bytes.as_bytes());
             assert_eq!(found.as_deref(), expected.map(Path::new), "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! Checks for stale state: what `gc` would remove, and what it would leave because its use is unknown.
+//! Checks for stale state: what `gc` would remove, and what it would keep because it is unknown whether it is in use.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,22 +11,21 @@ use crust_volume::{Context, ReconcileMode};
 
 use crate::programs::SELF_EXE;
 
-const WHAT: &str = "leftovers";
+const CHECK: &str = "leftovers";
 
-/// For what takes longer nobody waits.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn check(config: &Config) -> Finding {
     let state = match StateDirectory::open_lazily(&config.state_dir) {
         Ok(state) => state,
-        // That it can't be used is another check's.
-        Err(error) => return Finding::from_error(WHAT, &error).at_most_warning(),
+        // Another check fails if the state directory can't be used.
+        Err(error) => return Finding::from_error(CHECK, &error).at_most_warning(),
     };
     let context = Context {
         config,
         crust: &CrustDirectory::new(config),
         state: &state,
-        deadline: Deadline::after(PATIENCE),
+        deadline: Deadline::after(RECONCILE_TIMEOUT),
         loop_devices: &LoopDeviceCache::default(),
     };
     let report = crust_volume::reconcile(&context, ReconcileMode::DryRun, Path::new(SELF_EXE));
@@ -36,15 +35,14 @@ pub(super) fn check(config: &Config) -> Finding {
     )
 }
 
-fn judge(needless: usize, unsure: usize) -> Finding {
-    if (needless, unsure) == (0, 0) {
-        return Finding::pass(WHAT, "none");
+fn judge(stale: usize, unknown: usize) -> Finding {
+    if (stale, unknown) == (0, 0) {
+        return Finding::pass(CHECK, "none");
     }
     Finding::warn(
-        WHAT,
-        format!("gc would remove {needless} and leave {unsure}"),
-        "`runcrust crust gc --dry-run` tells what and why; crust_ops removes what nobody needs every few \
-         minutes",
+        CHECK,
+        format!("gc would remove {stale} and leave {unknown}"),
+        "`runcrust crust gc --dry-run` lists them with reasons; crust_ops removes stale state every few minutes",
     )
 }
 
@@ -53,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_gc_would_do_is_counted() {
+    fn stale_and_unknown_state_is_counted() {
         assert_eq!(judge(0, 0).to_string(), "pass  leftovers: none");
-        for (needless, unsure) in [(3, 0), (0, 1)] {
-            let line = judge(needless, unsure).to_string();
+        for (stale, unknown) in [(3, 0), (0, 1)] {
+            let line = judge(stale, unknown).to_string();
             let expected =
-                format!("warn  leftovers: gc would remove {needless} and leave {unsure}; ");
+                format!("warn  leftovers: gc would remove {stale} and leave {unknown}; ");
             assert!(line.starts_with(&expected), "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! Checks of the programs that runcrust runs: the delegate, with the control groups that it finds, and the hook.
+//! Checks the programs that runcrust runs: the delegate, with the control groups that it finds, and the hook.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ use crate::delegate::effective_kind::EffectiveKind;
 use crate::delegate::version::{VersionReply, check_executes, query_version};
 use crate::programs;
 
-const WHAT: &str = "delegate";
+const CHECK: &str = "delegate";
 
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let configured = config.delegate_settings();
@@ -24,27 +24,32 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
                 .source
                 .as_ref()
                 .map(|file| file.display().to_string());
-            look(&delegate, &configured, file)
+            check_delegate(&delegate, &configured, file)
         }
-        Err(error) => Finding::from_error(WHAT, &error),
+        Err(error) => Finding::from_error(CHECK, &error),
     };
     vec![finding, cgroups::check(kind.unwrap_or(DelegateKind::Runc))]
 }
 
-/// Checks the delegate alone, for a configuration of which nothing else can be read.
+/// Checks only the delegate. This works even if the rest of the configuration is invalid.
 pub(super) fn check_only(argv0: Option<&OsString>) -> Finding {
     let found = Config::load_delegate(argv0).map_err(anyhow::Error::from);
     let found = found.and_then(|configured| Ok((Delegate::find(&configured)?, configured)));
     match found {
-        Ok((delegate, configured)) => look(&delegate, &configured, None),
-        Err(error) => Finding::from_error(WHAT, error.as_ref()),
+        Ok((delegate, configured)) => check_delegate(&delegate, &configured, None),
+        Err(error) => Finding::from_error(CHECK, error.as_ref()),
     }
 }
 
-/// `file` is the configuration's, where there is one and it is known.
-fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>) -> Finding {
-    let hint = "set `delegate` in runcrust's configuration to where runc or crun is";
-    let trusted = check::program(WHAT, delegate.path(), hint);
+/// Checks that the delegate is a trusted program, and that it is the kind of runtime that it is treated as. `file` is the
+/// configuration's path, if it is known.
+fn check_delegate(
+    delegate: &Delegate,
+    configured: &DelegateSettings,
+    file: Option<String>,
+) -> Finding {
+    let hint = "set `delegate` in runcrust's configuration to the path of runc or crun";
+    let trusted = check::program(CHECK, delegate.path(), hint);
     if trusted.verdict != CheckVerdict::Pass {
         return trusted;
     }
@@ -57,31 +62,33 @@ fn look(delegate: &Delegate, configured: &DelegateSettings, file: Option<String>
     judge(&identity, &query_version(delegate.path()))
 }
 
-/// The kind decides how command lines are read, and has to be right about that.
-fn judge(identity: &EffectiveKind<'_>, said: &VersionReply) -> Finding {
-    if let Some(mismatch) = identity.mismatch(said) {
-        return Finding::fail(WHAT, mismatch.found, mismatch.hint);
+/// The kind has to be right, because it decides how command lines are parsed.
+fn judge(identity: &EffectiveKind<'_>, reply: &VersionReply) -> Finding {
+    if let Some(mismatch) = identity.mismatch(reply) {
+        return Finding::fail(CHECK, mismatch.found, mismatch.hint);
     }
     let (path, kind) = (identity.path.display(), identity.kind.name());
-    match said {
+    match reply {
         VersionReply::Version(program, version) if program == kind => {
-            Finding::pass(WHAT, format!("{path}, {kind} {version}"))
+            Finding::pass(CHECK, format!("{path}, {kind} {version}"))
         }
         VersionReply::Version(program, version) => Finding::warn(
-            WHAT,
-            format!("{path} is {program} {version}, which wasn't tried; it is called as {kind} is"),
-            "runc, crun and youki are known",
+            CHECK,
+            format!(
+                "{path} is {program} {version}, which isn't tested with runcrust; it is treated as {kind}"
+            ),
+            "use runc, crun or youki",
         ),
         VersionReply::NotRun(why) => Finding::fail(
-            WHAT,
+            CHECK,
             format!("{path} --version: {why}: no container starts with it"),
             "run that command by hand; install runc or crun for this architecture, or set \
-             `delegate` in runcrust's configuration to where one is",
+             `delegate` in runcrust's configuration to the path of one",
         ),
         VersionReply::Unrecognized(why) => Finding::warn(
-            WHAT,
+            CHECK,
             format!("{path} --version: {why}"),
-            "is it an OCI runtime? runc, crun and youki are known",
+            "is it an OCI runtime? use runc, crun or youki",
         ),
     }
 }
@@ -100,7 +107,11 @@ pub(super) fn check_hook(config: &Config) -> Finding {
                 Ok(()) => finding,
                 Err(error) => {
                     let found = format!("{}: execve: {error}", program.display());
-                    Finding::fail(HOOK, found, "install the one for this architecture")
+                    Finding::fail(
+                        HOOK,
+                        found,
+                        "install crust-mount-hook for this architecture",
+                    )
                 }
             }
         }
@@ -115,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kind_has_to_be_right_about_the_grammar() {
+    fn the_delegate_has_to_be_of_the_effective_kind() {
         let version = |program: &str| VersionReply::Version(program.into(), "1.2".into());
         for (kind, said, expected) in [
             (

@@ -1,5 +1,4 @@
-//! Whether mounts that a container shares with the host, and those that the host gets later, reach the
-//! other.
+//! Checks that mounts propagate between the host and containers with `mountPropagation`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +6,11 @@ use crust_blockfs::mountinfo::{self, Mount};
 use crust_state::Config;
 use crust_state::check::Finding;
 
-const WHAT: &str = "propagation";
+const CHECK: &str = "propagation";
 
-/// A place, and whether the mount that holds it is shared.
+/// A path, and whether it is on a shared mount.
 #[derive(Debug)]
-struct Place {
+struct PathPropagation {
     path: PathBuf,
     is_shared: bool,
 }
@@ -19,21 +18,26 @@ struct Place {
 pub(super) fn check(config: &Config) -> Finding {
     let mounts = match mountinfo::read_own() {
         Ok(mounts) => mounts,
-        Err(error) => return Finding::from_error(WHAT, &error),
+        Err(error) => return Finding::from_error(CHECK, &error),
     };
     let kubelets = config.kubelet_dirs.iter().filter(|path| path.is_dir());
-    let kubelets: Vec<Place> = kubelets.map(|path| Place::of(path, &mounts)).collect();
+    let kubelets: Vec<PathPropagation> = kubelets
+        .map(|path| PathPropagation::new(path, &mounts))
+        .collect();
     let others = [Path::new("/"), &config.state_dir];
-    let others: Vec<Place> = others.iter().map(|path| Place::of(path, &mounts)).collect();
+    let others: Vec<PathPropagation> = others
+        .iter()
+        .map(|path| PathPropagation::new(path, &mounts))
+        .collect();
     judge(&kubelets, &others)
 }
 
-impl Place {
-    fn of(path: &Path, mounts: &[Mount]) -> Self {
-        // Of what isn't there yet its first parent that is.
+impl PathPropagation {
+    fn new(path: &Path, mounts: &[Mount]) -> Self {
+        // If the path doesn't exist, its nearest existing parent is checked.
         let real = path.ancestors().find_map(|path| path.canonicalize().ok());
         let real = real.unwrap_or_else(|| path.to_owned());
-        // Of several on one place the last is on top.
+        // The last of several mounts on one path is on top.
         let below = mounts
             .iter()
             .filter(|mount| real.starts_with(&mount.mount_point));
@@ -45,22 +49,22 @@ impl Place {
     }
 }
 
-/// Pods' mountPropagation is about what is below kubelet's directories. Volumes need neither form.
-fn judge(kubelets: &[Place], others: &[Place]) -> Finding {
-    let told = |place: &Place| {
-        let how = if place.is_shared { "shared" } else { "private" };
-        format!("{} is {how}", place.path.display())
+/// `mountPropagation` of pods needs kubelet's directories to be shared. Deferred volumes don't need it.
+fn judge(kubelets: &[PathPropagation], others: &[PathPropagation]) -> Finding {
+    let describe = |path: &PathPropagation| {
+        let propagation = if path.is_shared { "shared" } else { "private" };
+        format!("{} is {propagation}", path.path.display())
     };
-    let told = others.iter().chain(kubelets).map(told);
-    let found = told.collect::<Vec<_>>().join(", ");
-    if kubelets.iter().all(|place| place.is_shared) {
-        return Finding::pass(WHAT, found);
+    let descriptions = others.iter().chain(kubelets).map(describe);
+    let found = descriptions.collect::<Vec<_>>().join(", ");
+    if kubelets.iter().all(|path| path.is_shared) {
+        return Finding::pass(CHECK, found);
     }
     Finding::warn(
-        WHAT,
-        format!("{found}: mountPropagation HostToContainer and Bidirectional do nothing"),
-        "mount --make-rshared /, as systemd does, before containerd and kubelet start; in a container \
-         of the node's, hostPath mounts with mountPropagation",
+        CHECK,
+        format!("{found}: mountPropagation HostToContainer and Bidirectional have no effect"),
+        "run `mount --make-rshared /`, as systemd does at boot, before containerd and kubelet start; if this runs in \
+         a container, give its hostPath mounts a mountPropagation",
     )
 }
 
@@ -71,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_shared_as_the_mount_that_holds_it() {
+    fn a_path_is_shared_if_its_mount_is() {
         let text = "1 1 8:1 / / rw shared:1 - ext4 x rw\n\
                     2 1 0:2 / /proc rw - proc x rw\n\
                     3 1 0:3 / /proc rw shared:2 - tmpfs x rw\n\
@@ -83,14 +87,14 @@ mod tests {
             ("/proc/self", true),
             ("/dev", false),
         ] {
-            let place = Place::of(Path::new(path), &mounts);
+            let place = PathPropagation::new(Path::new(path), &mounts);
             assert_eq!(place.is_shared, expected, "{path}");
         }
     }
 
     #[test]
-    fn kubelets_directories_alone_have_to_be_shared() {
-        let place = |path: &str, is_shared| Place {
+    fn only_kubelets_directories_have_to_be_shared() {
+        let place = |path: &str, is_shared| PathPropagation {
             path: path.into(),
             is_shared,
         };
@@ -100,7 +104,8 @@ mod tests {
             (None, false, CheckVerdict::Pass),
             (Some(false), true, CheckVerdict::Warn),
         ] {
-            let kubelets: Vec<Place> = kubelet.map(|it| place("/k", it)).into_iter().collect();
+            let kubelets: Vec<PathPropagation> =
+                kubelet.map(|it| place("/k", it)).into_iter().collect();
             let finding = judge(&kubelets, &[place("/", root)]);
             assert_eq!(finding.verdict, expected, "{finding}");
             let how = if root { "/ is shared" } else { "/ is private" };

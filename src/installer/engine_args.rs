@@ -1,4 +1,4 @@
-//! The common part of `install` and `uninstall`: options, and a plan that is shown and carried out.
+//! The common part of `install` and `uninstall`: options, and printing and applying a plan.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,32 +11,32 @@ use crust_engines::{
 };
 use crust_state::lock::Lock;
 
-/// The handler's name if none is given.
-pub(super) const HANDLER: &str = "crust";
+/// The default of `--handler`.
+pub(super) const DEFAULT_HANDLER: &str = "crust";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct EngineArgs {
-    /// The file to edit; without it the engine's usual one, or a drop-in
+    /// File to edit [default: the engine's usual file, or a drop-in]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// The handler's name, as a runtime class has it
-    #[arg(long, value_name = "NAME", default_value = HANDLER)]
+    /// Name of the handler, as in a RuntimeClass
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_HANDLER)]
     pub(super) handler: String,
-    /// Show what would change, and change nothing
+    /// Show what would change, without changing anything
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// The node's root directory, where this runs in a container
+    /// Root directory of the node, if this runs in a container
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Have systemd restart (docker: reload) the engine, if it hasn't read the file as it is
+    /// Have systemd restart (docker: reload) the engine, unless it has already read the changed file
     #[arg(long)]
     restart: bool,
-    /// The engine's systemd unit, where it has another name: k3s.service
+    /// The engine's systemd unit if it has another name, such as k3s.service
     #[arg(long, value_name = "NAME")]
     pub(super) unit: Option<String>,
 }
 
-/// Returns a parser that takes an engine's name, or one of `others`.
+/// Returns a parser that accepts an engine's name or one of `others`.
 pub(super) fn engine_names(others: &[&'static str]) -> PossibleValuesParser {
     let engines = ENGINES.iter().map(|engine| engine.info().name);
     PossibleValuesParser::new(engines.chain(others.iter().copied()))
@@ -49,7 +49,7 @@ impl EngineArgs {
         Ok(NodeRoot::new(&root))
     }
 
-    /// Returns the request with what both verbs have.
+    /// Returns the request with the fields that both subcommands set.
     pub(super) fn request(
         &self,
         node: &NodeRoot,
@@ -65,67 +65,67 @@ impl EngineArgs {
         })
     }
 
-    /// Returns the file that was named, as an absolute path. A relative one is of the directory that this process is
-    /// in, which is none of another root's.
+    /// Returns the absolute path of `--config`. A relative path is relative to the working directory, so it is refused if
+    /// `--root` is another root directory.
     fn config(&self, node: &NodeRoot) -> Result<Option<PathBuf>> {
         let Some(config) = &self.config else {
             return Ok(None);
         };
         if config.is_relative() && !node.is_here() {
             bail!(
-                "--config {}: isn't an absolute path; hint: name the file as the node's own programs \
-                 do, without --root's directory",
+                "--config {}: isn't an absolute path; hint: give the file's path on the node, without the directory \
+                 of --root",
                 config.display()
             );
         }
         std::path::absolute(config).map(Some).context("getcwd")
     }
 
-    /// Writes the files, and has the engine read them. Does nothing on a dry run.
-    pub(super) fn carry_out(
+    /// Writes the files, and restarts the engine if `--restart` was given. Does nothing on a dry run.
+    pub(super) fn apply(
         &self,
         node: &NodeRoot,
         request: &HandlerRequest,
         plan: &ChangePlan,
-        locked: Lock,
+        lock: Lock,
     ) -> Result<()> {
         if self.dry_run {
             return Ok(());
         }
         plan.apply(node)?;
-        // A restart may take long.
-        drop(locked);
+        // A restart may take long, and doesn't need the lock.
+        drop(lock);
         self.restart(node, request, plan)
     }
 
     fn restart(&self, node: &NodeRoot, request: &HandlerRequest, plan: &ChangePlan) -> Result<()> {
         let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
         let engine = request.engine;
-        let Some(usual) = engine.info().service else {
+        let Some(default) = engine.info().service else {
             let name = engine.info().title;
-            let next =
+            let message =
                 format!("{name} reads its configuration at each start: nothing to restart\n");
-            return if is_changed { tell(&next) } else { Ok(()) };
+            return if is_changed { print(&message) } else { Ok(()) };
         };
-        let unit = self.unit.as_deref().unwrap_or(usual.unit);
-        let service = Service { unit, ..usual };
+        let unit = self.unit.as_deref().unwrap_or(default.unit);
+        let service = Service { unit, ..default };
         let command = format!("systemctl {} {unit}", service.verb());
         if !self.restart {
-            let next = format!("to have it read: {command}\n");
-            return if is_changed { tell(&next) } else { Ok(()) };
+            let message = format!("to apply the change, run: {command}\n");
+            return if is_changed { print(&message) } else { Ok(()) };
         }
         let mut files: Vec<&Path> = vec![request.file()];
         files.extend(plan.changes.iter().map(FileChange::path));
-        tell(&match service.restart(node, &files)? {
+        print(&match service.restart(node, &files)? {
             RestartOutcome::Done => format!("done: {command}\n"),
-            RestartOutcome::Fresh => format!("{unit} has read it: nothing to restart\n"),
-            RestartOutcome::Stopped => format!("{unit} doesn't run: nothing to restart\n"),
+            RestartOutcome::Fresh => format!("{unit} has already read it: nothing to restart\n"),
+            RestartOutcome::Stopped => format!("{unit} isn't running: nothing to restart\n"),
         })
     }
 }
 
-/// Returns a plan as it is shown: the files' differences, and the notes.
-pub(super) fn shown(plan: &ChangePlan) -> String {
+/// Returns the text of a plan: the diffs of the files, and the notes.
+pub(super) fn describe_plan(plan: &ChangePlan) -> String {
     let mut text = String::new();
     for change in &plan.changes {
         if change.is_nothing() {
@@ -142,8 +142,8 @@ pub(super) fn shown(plan: &ChangePlan) -> String {
     text
 }
 
-/// Writes to standard output. Fails if that fails: the operator would not know what was done.
-pub(super) fn tell(text: &str) -> Result<()> {
+/// Writes to standard output. A failure ends the call: the operator wouldn't know what was done.
+pub(super) fn print(text: &str) -> Result<()> {
     let written = std::io::stdout().write_all(text.as_bytes());
     written.context("write to standard output")
 }

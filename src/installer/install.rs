@@ -1,4 +1,4 @@
-//! `runcrust install`, and the comparison of the node's delegate with the kind that it would be treated as.
+//! `runcrust install`. It also checks that the node's delegate is the kind of runtime that it will be treated as.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use crust_engines::{
 };
 use rustix::param::linux_execfn;
 
-use super::engine_args::{EngineArgs, engine_names, shown, tell};
+use super::engine_args::{EngineArgs, describe_plan, engine_names, print};
 use crate::delegate::default_paths;
 use crate::delegate::effective_kind::EffectiveKind;
 use crate::delegate::version::{VersionReply, query_version_in};
@@ -20,42 +20,46 @@ use crate::programs;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Install {
-    /// Whose configuration it is
+    /// Container engine to add the handler to
     #[arg(value_parser = engine_names(&[]).try_map(|name| find_engine(&name).ok_or("no engine")))]
     engine: &'static dyn Engine,
     #[command(flatten)]
     common: EngineArgs,
-    /// What the handler runs: an absolute path, whose last part selects runcrust's own
-    /// configuration; without it, what this program was called by
+    /// Absolute path of the program that the handler runs; its file name selects runcrust's own
+    /// configuration [default: the path that this program was called by]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// containerd's `SystemdCgroup` for the handler; without it, as `runc` has it
+    /// containerd's `SystemdCgroup` for the handler [default: that of the handler `runc`]
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set)]
     systemd_cgroup: Option<bool>,
-    /// First copy runcrust and crust-mount-hook into this directory of the node; the handler runs
-    /// that copy
+    /// First copy runcrust and crust-mount-hook into this directory of the node; the handler then
+    /// runs the copy
     #[arg(long, value_name = "DIR", conflicts_with = "program")]
     copy_to: Option<PathBuf>,
 }
 
 impl Install {
-    /// Returns a mistake that clap doesn't see.
-    pub(super) fn mistake(&self) -> Option<&'static str> {
-        (self.systemd_cgroup.is_some() && !self.engine.info().has_systemd_cgroup)
-            .then_some("--systemd-cgroup is containerd's: the others ask for it themselves")
+    /// Returns the error for a conflict of arguments that clap doesn't detect.
+    pub(super) fn conflict(&self) -> Option<&'static str> {
+        (self.systemd_cgroup.is_some() && !self.engine.info().has_systemd_cgroup).then_some(
+            "--systemd-cgroup is only for containerd: the other engines pass it to the runtime themselves",
+        )
     }
 
     pub(super) fn run(&self, argv0: Option<&OsString>) -> Result<()> {
         let common = &self.common;
         let node = common.node()?;
-        let locked = node.lock()?;
+        let lock = node.lock()?;
         let copies = match &self.copy_to {
             Some(directory) => plan_copies(&node, directory)?,
             None => Vec::new(),
         };
         let program = match copies.last() {
             Some(runcrust) => runcrust.path.clone(),
-            None => self.program.clone().map_or_else(|| called_by(argv0), Ok)?,
+            None => self
+                .program
+                .clone()
+                .map_or_else(|| called_path(argv0), Ok)?,
         };
         let found = find_delegate(&node, &program, &default_paths());
         let request = HandlerRequest {
@@ -72,30 +76,30 @@ impl Install {
         if let Some(found) = &found {
             plan.notes.extend(check_delegate_kind(&node, found)?);
         }
-        tell(&shown(&plan))?;
+        print(&describe_plan(&plan))?;
         for copy in &copies {
-            carry_over(&node, copy, common.dry_run)?;
+            copy_program(&node, copy, common.dry_run)?;
         }
-        common.carry_out(&node, &request, &plan, locked)?;
-        tell(&format!("RuntimeClass handler: {}\n", common.handler))
+        common.apply(&node, &request, &plan, lock)?;
+        print(&format!("RuntimeClass handler: {}\n", common.handler))
     }
 }
 
-fn carry_over(node: &NodeRoot, copy: &ProgramCopy, is_dry_run: bool) -> Result<()> {
+fn copy_program(node: &NodeRoot, copy: &ProgramCopy, is_dry_run: bool) -> Result<()> {
     if !is_dry_run {
         copy.apply(node)?;
     }
-    let what = match (copy.is_same, is_dry_run) {
-        (true, _) => "is there",
+    let action = match (copy.is_same, is_dry_run) {
+        (true, _) => "already there",
         (false, true) => "would be copied",
         (false, false) => "copied",
     };
-    tell(&format!("{}: {what}\n", copy.path.display()))
+    print(&format!("{}: {action}\n", copy.path.display()))
 }
 
-/// Returns the path that the operator called, as a shell found it. Its links aren't followed, for the name selects the
-/// configuration. The kernel knows the path, whatever `PATH` is by now.
-fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
+/// Returns the path of this program as the operator called it, or as the shell found it in `PATH`. Symbolic links aren't
+/// resolved, since the file name selects the configuration. The path comes from the kernel, not from today's `PATH`.
+fn called_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let name = argv0.map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {
         return std::path::absolute(name).context("getcwd");
@@ -108,14 +112,14 @@ fn called_by(argv0: Option<&OsString>) -> Result<PathBuf> {
     programs::invocation_path(argv0)
 }
 
-/// Asks the delegate what it is. Fails where that is another kind than the one in force: containers would be created
-/// by a wrong reading of their command lines. Returns a note where it can't be asked, or answers nothing that is known.
+/// Runs the delegate's `--version`. Fails if it is another kind of runtime than the one it will be treated as, since
+/// command lines would be parsed wrongly. Returns a note if it can't be run, or if its reply isn't recognised.
 fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Option<String>> {
     let (path, kind) = (delegate.path.display(), delegate.kind.name());
-    let treated = |why: &str| Ok(Some(format!("{path} is treated as {kind}{why}")));
-    // A program that others can change isn't run as root.
+    let note = |reason: &str| Ok(Some(format!("{path} is treated as {kind}{reason}")));
+    // A program that users other than root can change isn't run as root.
     if let Err(error) = node.check_program(&delegate.path) {
-        return treated(&format!(", and wasn't run to check that: {error}"));
+        return note(&format!(", and wasn't run to check that: {error}"));
     }
     let there = if node.is_here() { "" } else { " on the node" };
     let identity = EffectiveKind {
@@ -124,17 +128,17 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
         configured: &delegate.configured,
         config_file: format!("{}{there}", delegate.file.display()),
     };
-    let said = query_version_in(node.path(), &delegate.path);
-    if let Some(mismatch) = identity.mismatch(&said) {
+    let reply = query_version_in(node.path(), &delegate.path);
+    if let Some(mismatch) = identity.mismatch(&reply) {
         bail!("{}; hint: {}", mismatch.found, mismatch.hint);
     }
-    match said {
+    match reply {
         VersionReply::Version(name, _) if name == kind => Ok(None),
-        VersionReply::Version(name, version) => treated(&format!(
-            ", and says that it is {name} {version}, which wasn't tried"
+        VersionReply::Version(name, version) => note(&format!(
+            ", and says that it is {name} {version}, which isn't tested with runcrust"
         )),
-        VersionReply::Unrecognized(why) | VersionReply::NotRun(why) => treated(&format!(
-            ", which can't be checked from here: --version: {why}; hint: call `runcrust crust doctor` \
+        VersionReply::Unrecognized(why) | VersionReply::NotRun(why) => note(&format!(
+            ", which can't be checked from here: --version: {why}; hint: run `runcrust crust doctor` \
              on the node"
         )),
     }

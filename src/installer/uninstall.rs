@@ -1,5 +1,3 @@
-//! `runcrust uninstall`.
-
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -9,32 +7,32 @@ use crust_engines::{
     runcrust_handlers,
 };
 
-use super::engine_args::{EngineArgs, HANDLER, engine_names, shown, tell};
+use super::engine_args::{DEFAULT_HANDLER, EngineArgs, describe_plan, engine_names, print};
 
 const ALL: &str = "all";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Uninstall {
-    /// Whose configuration it is; `all`: every handler of runcrust's in every engine's usual files
+    /// Container engine to remove the handler from; `all` removes every handler that runs runcrust
+    /// from the usual files of all engines
     #[arg(value_parser = engine_names(&[ALL]).map(|name| find_engine(&name).map_or(Engines::All, Engines::One)))]
     engine: Engines,
     #[command(flatten)]
     common: EngineArgs,
-    /// A program that is runcrust, though its name doesn't begin so
+    /// Treat PATH as runcrust even though its name doesn't start with "runcrust"
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Don't end when it is done: for a container of a `DaemonSet`, which would be started again
+    /// Keep running when done: for a container of a `DaemonSet`, which would be restarted
     #[arg(long, conflicts_with = "dry_run")]
     stay: bool,
-    /// As in the line that installed it; the copies stay
+    /// Accepted as for install, and ignored; the copies stay
     #[arg(long, value_name = "DIR", hide = true)]
     copy_to: Option<PathBuf>,
-    /// As in the line that installed it
+    /// Accepted as for install, and ignored
     #[arg(long, value_name = "BOOL", hide = true)]
     systemd_cgroup: Option<bool>,
 }
 
-/// One engine, or all of them.
 #[derive(Debug, Clone, Copy)]
 enum Engines {
     One(&'static dyn Engine),
@@ -42,34 +40,34 @@ enum Engines {
 }
 
 impl Uninstall {
-    /// Returns a mistake that clap doesn't see.
-    pub(super) fn mistake(&self) -> Option<&'static str> {
+    /// Returns the error for a conflict of arguments that clap doesn't detect.
+    pub(super) fn conflict(&self) -> Option<&'static str> {
         let common = &self.common;
         let names_one = common.config.is_some()
             || common.unit.is_some()
             || self.program.is_some()
-            || common.handler != HANDLER;
+            || common.handler != DEFAULT_HANDLER;
         (matches!(self.engine, Engines::All) && names_one).then_some(
-            "--config, --handler, --program and --unit are of one engine, not of all of them",
+            "--config, --handler, --program and --unit need the name of one engine instead of `all`",
         )
     }
 
     pub(super) fn run(&self) -> Result<()> {
         let node = self.common.node()?;
         match self.engine {
-            Engines::One(engine) => self.one(&node, engine)?,
-            Engines::All => self.all(&node)?,
+            Engines::One(engine) => self.uninstall_one(&node, engine)?,
+            Engines::All => self.uninstall_all(&node)?,
         }
         if !self.stay {
             return Ok(());
         }
-        // A thread that is parked may wake up without a reason.
+        // park may return spuriously.
         loop {
             std::thread::park();
         }
     }
 
-    fn one(&self, node: &NodeRoot, engine: &'static dyn Engine) -> Result<()> {
+    fn uninstall_one(&self, node: &NodeRoot, engine: &'static dyn Engine) -> Result<()> {
         let request = HandlerRequest {
             program: self.program.clone(),
             ..self.common.request(node, engine)?
@@ -77,14 +75,14 @@ impl Uninstall {
         self.remove(node, &request)
     }
 
-    /// Removes every handler of runcrust's. No volume may be in use, whatever handler mounted it: the operator is about
-    /// to remove the programs.
-    fn all(&self, node: &NodeRoot) -> Result<()> {
+    /// Removes every handler that runs runcrust. Fails if a volume is in use, whatever handler mounted it: the operator is
+    /// about to remove the programs.
+    fn uninstall_all(&self, node: &NodeRoot) -> Result<()> {
         check_unused_by_any(node).context("runcrust stays")?;
-        let mut is_any = false;
+        let mut found_any = false;
         for engine in ENGINES {
             for handler in runcrust_handlers(node, *engine)? {
-                is_any = true;
+                found_any = true;
                 let request = HandlerRequest {
                     handler,
                     ..self.common.request(node, *engine)?
@@ -92,19 +90,19 @@ impl Uninstall {
                 self.remove(node, &request)?;
             }
         }
-        if is_any {
+        if found_any {
             return Ok(());
         }
-        tell("nothing to remove\n")
+        print("nothing to remove\n")
     }
 
     fn remove(&self, node: &NodeRoot, request: &HandlerRequest) -> Result<()> {
-        let locked = node.lock()?;
+        let lock = node.lock()?;
         let plan = crust_engines::uninstall(node, request)?;
         let mut programs = plan.programs.iter();
         let in_use = programs.try_for_each(|program| check_unused(node, program));
-        tell(&shown(&plan))?;
+        print(&describe_plan(&plan))?;
         in_use.with_context(|| format!("handler {} stays", request.handler))?;
-        self.common.carry_out(node, request, &plan, locked)
+        self.common.apply(node, request, &plan, lock)
     }
 }

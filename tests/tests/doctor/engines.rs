@@ -88,7 +88,7 @@ fn a_daemon_that_listens_or_does_not() {
     let listener = UnixListener::bind(&socket).unwrap();
     told(&listen).assert("crust_ops", "pass", "ops.sock is listened on");
     drop(listener);
-    told(&listen).assert("crust_ops", "warn", "nobody listens on ");
+    told(&listen).assert("crust_ops", "warn", "nothing listens on ");
     told("listen = 5").assert("crust_ops", "warn", "/etc/runcrust/crust_ops.toml: line 1");
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "").unwrap();

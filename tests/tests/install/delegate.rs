@@ -98,7 +98,7 @@ fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
         (
             "echo kata-runtime version 3",
             &|_, _| {},
-            "says that it is kata-runtime 3, which wasn't tried",
+            "says that it is kata-runtime 3, which isn't tested with runcrust",
         ),
         (
             "",
