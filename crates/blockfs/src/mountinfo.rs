@@ -1,4 +1,4 @@
-//! `/proc/<pid>/mountinfo` (`proc_pid_mountinfo(5)`).
+//! Reads mount tables: `/proc/<pid>/mountinfo` (`proc_pid_mountinfo(5)`).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,35 +8,35 @@ use crate::bounded;
 
 use crate::device::DeviceNumber;
 
-/// One mount of a mount namespace. Names are the bytes the kernel holds: unescaped, not
-/// necessarily UTF-8.
+/// A mount of a mount namespace. Names are unescaped, and not necessarily UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's id; statx's `stx_mnt_id`. Used again after the mount is gone.
+    /// The mount's id, which is statx's `stx_mnt_id`. The kernel reuses it once the mount is gone.
     pub id: u32,
-    /// The id of the mount it is on; its own for the namespace's root, and one that isn't listed
-    /// where that is outside the process's root directory.
+    /// The id of the mount that this one is mounted on. The root of the namespace has its own id here. The parent isn't
+    /// listed if it is outside the process's root directory.
     pub parent: u32,
-    /// The superblock's device. Not always `st_dev`: btrfs gives each subvolume its own.
+    /// The superblock's device number. It is not always `st_dev`, which differs between the subvolumes of a btrfs.
     pub device: DeviceNumber,
-    /// The directory (or file) of the file system that is mounted; it ends in `//deleted` if that was removed.
+    /// The path of the mounted directory or file from the root of the file system. It ends in `//deleted` if the
+    /// directory or file has been removed.
     pub root: PathBuf,
     /// The mount point, relative to the process's root directory.
     pub mount_point: PathBuf,
-    /// The mount's own options, comma separated, as `rw,nosuid,relatime`.
+    /// The mount's own options, separated by commas, such as `rw,nosuid,relatime`.
     pub options: OsString,
-    /// The peer groups that it belongs to.
+    /// The peer groups that it belongs to, or is a slave of.
     pub propagation: Propagation,
-    /// The type, with a subtype after a dot (`fuse.sshfs`).
+    /// The file system type, with the subtype after a dot (`fuse.sshfs`).
     pub fstype: OsString,
-    /// The source as it was given to the mount; empty if there was none.
+    /// The source that was passed to mount(2); empty if there was none.
     pub source: OsString,
-    /// The options of its superblock, as the kernel shows them.
+    /// The options of the superblock, as the kernel shows them.
     pub super_options: SuperOptions,
 }
 
-/// The options of a superblock, comma separated, as the kernel writes them: with escapes in names and values.
-/// Two lists are equal if their options are, however they are escaped.
+/// The options of a superblock, separated by commas, with the kernel's escapes in names and values. Two lists are equal
+/// if their unescaped options are.
 #[derive(Debug, Clone)]
 pub struct SuperOptions(OsString);
 
@@ -49,81 +49,81 @@ impl PartialEq for SuperOptions {
 impl Eq for SuperOptions {}
 
 impl SuperOptions {
-    /// Returns each option, unescaped. The kernel writes a comma within a value as `\054` (`seq_show_option` of
-    /// `linux/seq_file.h`), so the list has to be split before anything is unescaped.
+    /// Returns the options, unescaped. The kernel writes a comma within a value as `\054` (`seq_show_option` of
+    /// `linux/seq_file.h`), so the list is split before its parts are unescaped.
     pub fn iter(&self) -> impl Iterator<Item = OsString> + '_ {
         let options = self.0.as_bytes().split(|byte| *byte == b',');
         options.map(unescape)
     }
 
-    /// Whether this option is among them.
+    /// Returns whether the list contains this option.
     #[must_use]
-    pub fn has(&self, wanted: &str) -> bool {
-        has_option(&self.0, wanted)
+    pub fn has(&self, option: &str) -> bool {
+        has_option(&self.0, option)
     }
 
-    /// Returns the whole list, unescaped, as it is shown to people.
+    /// Returns the whole list, unescaped, for messages.
     #[must_use]
     pub fn unescaped(&self) -> OsString {
         unescape(self.0.as_bytes())
     }
 }
 
-/// The optional fields. All absent: private.
+/// The propagation of a mount, from mountinfo's optional fields. Without any of them the mount is private.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Propagation {
-    /// `shared:N`: the peer group it belongs to.
+    /// The peer group that the mount belongs to (`shared:N`).
     pub shared: Option<u32>,
-    /// `master:N`: the peer group it is a slave of.
+    /// The peer group that the mount is a slave of (`master:N`).
     pub master: Option<u32>,
-    /// `propagate_from:N`: the nearest dominant group below the process's root.
+    /// The nearest dominant peer group below the process's root (`propagate_from:N`).
     pub propagate_from: Option<u32>,
-    /// `unbindable`.
+    /// Whether the mount can't be bind mounted (`unbindable`).
     pub unbindable: bool,
 }
 
-/// An error of reading a mount table.
+/// The error of reading a mount table.
 #[derive(Debug, thiserror::Error)]
 pub enum MountInfoError {
-    /// The file can't be read; ENOENT or ESRCH when the process is gone.
+    /// The file can't be read. The error is ENOENT or ESRCH if the process has ended.
     #[error("read {}: {source}", path.display())]
     Read {
-        /// The file that can't be read.
+        /// The path of the file.
         path: PathBuf,
-        /// The error of reading it.
+        /// The error.
         source: std::io::Error,
     },
-    /// A line isn't one of mountinfo's. The kernel doesn't write such lines: something else is
-    /// mounted on /proc.
-    #[error("{}: line {line} ({text:?}) has no valid {field}; hint: is that a procfs?", path.display())]
+    /// A line is malformed. The kernel doesn't write such lines, so something other than a procfs is mounted at /proc.
+    #[error("{}: line {line} ({text:?}) has no valid {field}; hint: check that /proc is a procfs", path.display())]
     InvalidLine {
-        /// The file that was read.
+        /// The path of the file.
         path: PathBuf,
-        /// The number of the line, counted from 1.
+        /// The number of the line, starting at 1.
         line: usize,
         /// The field that is missing or malformed.
         field: &'static str,
-        /// The line.
+        /// The text of the line.
         text: String,
     },
 }
 
-/// Reads the mounts that process `pid` sees, in the order they were mounted over one another: of
-/// two at the same place the later one is on top.
+/// Reads the mounts that process `pid` sees, in the order of the table. Of two mounts with the same mount point, the
+/// later one is on top.
 pub fn read(pid: i32) -> Result<Vec<Mount>, MountInfoError> {
     MountInfo::of_process(pid)?.select(|_| true)
 }
 
-/// Reads the mounts that the calling *thread* sees: setns(2) and unshare(2) change one thread.
+/// Reads the mounts that the calling *thread* sees: setns(2) and unshare(2) apply to one thread.
 pub fn read_own() -> Result<Vec<Mount>, MountInfoError> {
     MountInfo::of_thread()?.select(|_| true)
 }
 
-/// Of a mount table. A pod may fill its own, with mounts that have long names and many; what can't be
-/// read of it is an error of that pod's volumes.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+/// The size limit of a mount table in bytes. A pod can fill its own table with many mounts and long names; then an
+/// operation on its volumes fails.
+const MAX_SIZE: u64 = 64 * 1024 * 1024;
 
-/// A namespace's mounts as they were read: a node has thousands, of which a few are wanted.
+/// The contents of a mountinfo file. A node may have thousands of mounts, so only the selected lines are turned into
+/// [`Mount`]s.
 #[derive(Debug)]
 pub struct MountInfo {
     path: PathBuf,
@@ -131,17 +131,16 @@ pub struct MountInfo {
 }
 
 impl MountInfo {
-    /// Reads the mounts that process `pid` sees, as [`read`] does.
+    /// Reads the mount table of process `pid`.
     pub fn of_process(pid: i32) -> Result<Self, MountInfoError> {
         Self::read(format!("/proc/{pid}/mountinfo").into())
     }
 
-    /// Reads the mounts that the calling thread sees, as [`read_own`] does.
+    /// Reads the mount table of the calling thread.
     pub fn of_thread() -> Result<Self, MountInfoError> {
         Self::read("/proc/thread-self/mountinfo".into())
     }
 
-    /// A table with these contents.
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Self {
@@ -151,18 +150,18 @@ impl MountInfo {
     }
 
     fn read(path: PathBuf) -> Result<Self, MountInfoError> {
-        match bounded::read(&path, MOST_BYTES) {
+        match bounded::read(&path, MAX_SIZE) {
             Ok(bytes) => Ok(Self { path, bytes }),
             Err(source) => Err(MountInfoError::Read { path, source }),
         }
     }
 
-    /// The mounts whose lines are wanted, in their order.
+    /// Returns the mounts whose lines `is_wanted` accepts, in the order of the table.
     pub fn select(
         &self,
-        wanted: impl Fn(&MountInfoLine<'_>) -> bool,
+        is_wanted: impl Fn(&MountInfoLine<'_>) -> bool,
     ) -> Result<Vec<Mount>, MountInfoError> {
-        select(&self.bytes, &wanted).map_err(|bad| MountInfoError::InvalidLine {
+        select(&self.bytes, &is_wanted).map_err(|bad| MountInfoError::InvalidLine {
             path: self.path.clone(),
             line: bad.line,
             field: bad.field,
@@ -170,21 +169,21 @@ impl MountInfo {
         })
     }
 
-    /// The mount with an id.
+    /// Returns the mount with this id; `None` if it isn't in the table.
     pub fn mount(&self, id: u64) -> Result<Option<Mount>, MountInfoError> {
         let mounts = self.select(|line| u64::from(line.id) == id)?;
         Ok(mounts.into_iter().next())
     }
 }
 
-/// The first line that can't be understood.
+/// The first malformed line of a mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidLine {
-    /// Counted from 1.
+    /// The number of the line, starting at 1.
     pub line: usize,
     /// The field that is missing or malformed.
     pub field: &'static str,
-    /// The line, lossily.
+    /// The text of the line; invalid UTF-8 is replaced.
     pub text: String,
 }
 
@@ -193,10 +192,10 @@ pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, InvalidLine> {
     select(contents, &|_| true)
 }
 
-/// Those of the lines that are wanted.
+/// Parses the contents of a mountinfo file, and returns the mounts whose lines `is_wanted` accepts.
 pub(crate) fn select(
     contents: &[u8],
-    wanted: &dyn Fn(&MountInfoLine<'_>) -> bool,
+    is_wanted: &dyn Fn(&MountInfoLine<'_>) -> bool,
 ) -> Result<Vec<Mount>, InvalidLine> {
     let mut mounts = Vec::new();
     for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
@@ -208,37 +207,39 @@ pub(crate) fn select(
             field,
             text: String::from_utf8_lossy(text).into_owned(),
         })?;
-        if wanted(&line) {
+        if is_wanted(&line) {
             mounts.push(line.mount());
         }
     }
     Ok(mounts)
 }
 
-/// A [`Mount`] as the kernel writes it, with escapes in its names.
+/// A line of mountinfo. Unlike in a [`Mount`], names still contain the kernel's escapes.
 #[derive(Debug)]
 pub struct MountInfoLine<'a> {
     /// The mount's id.
     pub id: u32,
-    /// The id of the mount it is on.
+    /// The id of the mount that this one is mounted on.
     pub parent: u32,
-    /// The superblock's device.
+    /// The superblock's device number.
     pub device: DeviceNumber,
     root: &'a [u8],
     mount_point: &'a [u8],
     options: &'a [u8],
-    /// The peer groups that the mount is in, or a slave of.
+    /// The peer groups that the mount belongs to, or is a slave of.
     pub propagation: Propagation,
-    /// The type.
+    /// The file system type.
     pub fstype: &'a [u8],
     source: &'a [u8],
     super_options: &'a [u8],
 }
 
 impl<'a> MountInfoLine<'a> {
-    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+    /// Parses a line such as
+    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`. The error is the name of the
+    /// invalid field.
     fn parse(line: &'a [u8]) -> Result<Self, &'static str> {
-        // Splitting at single spaces keeps an empty source ("- tmpfs  rw") an empty field.
+        // An empty source ("- tmpfs  rw") becomes an empty field.
         let mut fields = line.split(|byte| *byte == b' ');
         let mut next = |name: &'static str| fields.next().ok_or(name);
         let id = number(next("mount id")?).ok_or("mount id")?;
@@ -270,7 +271,7 @@ impl<'a> MountInfoLine<'a> {
         })
     }
 
-    /// Whether it is mounted on a directory, or below it.
+    /// Returns whether the mount point is `directory`, or is below it.
     #[must_use]
     pub fn is_within(&self, directory: &Path) -> bool {
         if self.mount_point.contains(&b'\\') {
@@ -296,7 +297,8 @@ impl<'a> MountInfoLine<'a> {
 }
 
 impl Propagation {
-    /// Tags that aren't known yet are passed over, as the manual page asks.
+    /// Adds an optional field. Ignores unknown fields, as the manual page requires. Returns `None` if the field is
+    /// malformed.
     fn add(&mut self, tag: &[u8]) -> Option<()> {
         let tag = text(tag)?;
         let field = match tag.split_once(':') {
@@ -313,7 +315,7 @@ impl Propagation {
     }
 }
 
-/// Tells whether a comma-separated list of options has this one.
+/// Returns whether a list of options, separated by commas, contains this one.
 #[must_use]
 pub fn has_option(options: &OsStr, wanted: &str) -> bool {
     let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
@@ -328,9 +330,9 @@ fn number(field: &[u8]) -> Option<u32> {
     text(field)?.parse().ok()
 }
 
-/// The kernel writes space, tab, newline, backslash (and `#` in sources) as `\ooo`.
+/// Decodes `\ooo`, as which the kernel writes space, tab, newline and backslash, and in sources also `#`.
 fn unescape(field: &[u8]) -> OsString {
-    // Few have one.
+    // Most fields have no escape.
     let plain = field.iter().position(|byte| *byte == b'\\');
     let (plain, mut rest) = field.split_at(plain.unwrap_or(field.len()));
     let mut out = Vec::with_capacity(field.len());
@@ -349,9 +351,9 @@ fn unescape(field: &[u8]) -> OsString {
 
 fn from_octal(digits: [u8; 3]) -> Option<u8> {
     let digits = std::str::from_utf8(&digits).ok()?;
-    // from_str_radix takes a sign.
-    let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
-    u8::from_str_radix(digits, 8).ok().filter(|_| plain)
+    // from_str_radix accepts a sign.
+    let is_plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+    u8::from_str_radix(digits, 8).ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]

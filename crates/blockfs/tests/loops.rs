@@ -295,7 +295,7 @@ fn another_loop_device_on_the_device_is_named() {
     run(Command::new("losetup").arg("--detach").arg(&above));
     assert!(matches!(error, LoopError::Open { .. }), "{message}");
     assert!(
-        message.contains(&format!("loop device {above} shows it")),
+        message.contains(&format!("loop device {above} is attached to it")),
         "{message}"
     );
     assert!(!message.contains("process"), "{message}");

@@ -10,94 +10,95 @@ use crate::errno::Name;
 /// The error of an image that can't be attached, detached or found.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopError {
-    /// The image can't be looked at.
+    /// A call on the image failed.
     #[error("image {image:?}: {call}: {}{}", Name(*errno), image_hint(*errno))]
     Image {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// The call.
+        /// The name of the system call.
         call: &'static str,
         /// The error number.
         errno: Errno,
     },
-    /// It is something else.
-    #[error("image {image:?}: {kind}, not a file; hint: what put it there?")]
+    /// The image's path leads to another kind of file.
+    #[error("image {image:?}: {kind}, not a file; hint: find out which program put it there")]
     NotAFile {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// The kind of file that it is, with an article.
+        /// The kind of file, with an article.
         kind: &'static str,
     },
-    /// Somebody else has the image's lock.
+    /// Another process holds the image's lock.
     #[error(
-        "image {image:?}: another process attaches, detaches or formats it and isn't done in time; \
-         hint: `lslocks` shows which"
+        "image {image:?}: another process attaches, detaches or formats it, and has not finished in time; \
+         hint: `lslocks` shows the process"
     )]
     Locked {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
     },
-    /// sysfs or the device's node.
+    /// A device can't be found or examined.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A call on a device failed.
     #[error("loop device {device:?}: {call}: {}{}", Name(*errno), call_hint(*errno))]
     Call {
-        /// `/dev/loop3`
+        /// The device's path.
         device: PathBuf,
-        /// The call.
+        /// The name of the system call.
         call: &'static str,
         /// The error number.
         errno: Errno,
     },
-    /// There is nobody to ask for a device.
+    /// The kernel can't be asked for a free device.
     #[error(
-        "/dev/loop-control: {call}: {}; hint: is the module `loop` there, and is /dev the node's?",
+        "/dev/loop-control: {call}: {}; hint: check that the kernel module `loop` is loaded and that /dev is the \
+         node's",
         Name(*errno)
     )]
     Control {
-        /// The call.
+        /// The name of the system call.
         call: &'static str,
         /// The error number.
         errno: Errno,
     },
-    /// Others were always faster.
+    /// Every free device was taken by another process first.
     #[error(
-        "image {image:?}: EBUSY: no loop device could be had in time, {device:?} was the last to be tried; \
-         hint: `fuser --verbose` shows who has it open"
+        "image {image:?}: EBUSY: other processes took each free loop device first, most recently {device:?}; \
+         hint: `fuser --verbose` shows which process has it open"
     )]
     NoneFree {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// `/dev/loop3`
+        /// The path of the device that was tried last; empty if none was.
         device: PathBuf,
     },
-    /// Two file systems on them would destroy each other.
+    /// The image is attached to two devices. Two file systems on them would destroy each other.
     #[error(
-        "image {image:?}: is shown by {first:?} and by {second:?}, and must be by one alone; \
-         hint: detach the one that nobody uses (losetup --detach)"
+        "image {image:?}: is attached to both {first:?} and {second:?}, but may only be attached to one; \
+         hint: detach the one that is not in use (losetup --detach)"
     )]
     Twice {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// `/dev/loop3`
+        /// The path of one device.
         first: PathBuf,
-        /// `/dev/loop4`
+        /// The path of the other device.
         second: PathBuf,
     },
-    /// The driver attaches whole images.
+    /// The image is only partly attached. [`attach`](super::attach) attaches whole images, so another program did this.
     #[error(
-        "image {image:?}: {device:?} shows a part of it (offset {offset}, limit {size_limit}), \
-         which somebody else attached; hint: losetup --detach {}", device.display()
+        "image {image:?}: another program has attached only a part of it to {device:?} \
+         (offset {offset}, limit {size_limit}); hint: losetup --detach {}", device.display()
     )]
     Part {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// `/dev/loop3`
+        /// The device's path.
         device: PathBuf,
-        /// In bytes.
+        /// The offset of the part in bytes.
         offset: u64,
-        /// In bytes; 0 is all.
+        /// The length of the part in bytes; 0 means up to the end of the image.
         size_limit: u64,
     },
     /// The device is in use, and can't be detached.
@@ -110,42 +111,42 @@ pub enum LoopError {
     InUse {
         /// The image's path.
         image: PathBuf,
-        /// `/dev/loop3`
+        /// The device's path.
         device: PathBuf,
-        /// Its users, as far as they can be seen.
+        /// The holders of the device, as a clause; `None` if none was found.
         holders: Option<String>,
     },
-    /// Somebody has it open, though not exclusively.
+    /// The device is open, though not exclusively, and can't be detached.
     #[error("image {image:?}: {device:?} stays attached: {}", open_by(device, holders.as_deref()))]
     Open {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// `/dev/loop3`
+        /// The device's path.
         device: PathBuf,
-        /// Its users, as far as they can be seen; without any, a process has it open.
+        /// The holders of the device, as a clause; `None` if a process merely has it open.
         holders: Option<String>,
     },
-    /// There is no device.
-    #[error("image {image:?}: no loop device shows it; hint: it has to be staged first")]
+    /// The image isn't attached.
+    #[error("image {image:?}: is not attached to a loop device; hint: stage the volume first")]
     NotAttached {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
     },
-    /// The image itself is open for reading only.
+    /// The image was attached read-only, so its device can't be made writable.
     #[error(
-        "image {image:?}: {device:?} can't be made writable, since the image was attached read-only; \
-         hint: it has to be unstaged and staged again"
+        "image {image:?}: {device:?} can't be made writable, because the image was attached read-only; \
+         hint: unstage the volume and stage it again"
     )]
     AttachedReadOnly {
-        /// Its path.
+        /// The image's path.
         image: PathBuf,
-        /// `/dev/loop3`
+        /// The device's path.
         device: PathBuf,
     },
 }
 
 impl LoopError {
-    /// Whether somebody has to let go of the device or the image first, and nothing is wrong with them.
+    /// Returns whether a user has to release the device or the image first, and nothing is wrong with them.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(
@@ -159,17 +160,21 @@ fn open_by(device: &Path, holders: Option<&str>) -> String {
     let device = device.display();
     match holders {
         Some(holders) => format!(
-            "{holders}; hint: release that first; `losetup --list` and `lsblk {device}` show it"
+            "{holders}; hint: end that use first; `losetup --list` and `lsblk {device}` show it"
         ),
-        None => format!("a process has it open; hint: `fuser --verbose {device}` shows which"),
+        None => {
+            format!("a process has it open; hint: `fuser --verbose {device}` shows which process")
+        }
     }
 }
 
 fn image_hint(errno: Errno) -> &'static str {
     match errno {
-        Errno::NOENT => "; hint: is the data directory the one it was made in?",
+        Errno::NOENT => {
+            "; hint: check that the data directory is the one that the image was created in"
+        }
         Errno::ROFS | Errno::ACCESS | Errno::PERM => {
-            "; hint: the data directory must be writable, or the volume published read-only"
+            "; hint: make the data directory writable, or publish the volume read-only"
         }
         _ => "",
     }
@@ -177,7 +182,7 @@ fn image_hint(errno: Errno) -> &'static str {
 
 fn call_hint(errno: Errno) -> &'static str {
     match errno {
-        Errno::NOTTY | Errno::INVAL => "; hint: LOOP_CONFIGURE needs Linux 5.8",
+        Errno::NOTTY | Errno::INVAL => "; hint: LOOP_CONFIGURE needs Linux 5.8 or later",
         Errno::PERM | Errno::ACCESS => "; hint: this needs CAP_SYS_ADMIN and the node's devices",
         _ => "",
     }

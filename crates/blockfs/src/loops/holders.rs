@@ -1,4 +1,4 @@
-//! The holders of a device, for a message: what is unreadable is left out.
+//! Finds the holders of a device, to name them in an error message. Whatever can't be read is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,29 +11,29 @@ use crate::device::Device;
 use crate::fstypes::has_anonymous_device;
 use crate::mountinfo::{Mount, MountInfo};
 
-/// Limit for reading the mount tables of all processes.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time limit for reading the mount tables of all processes.
+const MOUNTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Holders that are named at most.
-const MOST: usize = 3;
+/// The largest number of holders that are named.
+const MAX_HOLDERS: usize = 3;
 
-/// Returns what uses a device, for people, apart from processes that merely have it open: device mapper
-/// and md devices, other loop devices, swap, and mounts in any mount namespace. `None` where none is seen.
+/// Describes the holders of a device: device-mapper and md devices, other loop devices, swap, and mounts in any mount
+/// namespace. Processes that merely have the device open aren't included. `None` if no holder is found.
 pub(super) fn holders(device: &Device) -> Option<String> {
-    let mut found = stacked(device);
-    found.extend(loops_on(device));
+    let mut found = devices_on_top(device);
+    found.extend(loop_devices_on(device));
     if is_swap(device.path()) {
-        found.push("swap is on it".to_owned());
+        found.push("it is swap space".to_owned());
     }
     if found.is_empty() {
         found = mounts(device);
     }
-    found.truncate(MOST);
+    found.truncate(MAX_HOLDERS);
     (!found.is_empty()).then(|| found.join(", "))
 }
 
-/// Returns the devices that sysfs lists as holders; one of device mapper by its own name.
-fn stacked(device: &Device) -> Vec<String> {
+/// Describes the devices that sysfs lists as holders. A device-mapper device is named by its device-mapper name.
+fn devices_on_top(device: &Device) -> Vec<String> {
     let holders = format!("/sys/dev/block/{}/holders", device.number());
     let names = fs::read_dir(holders).into_iter().flatten().flatten();
     names
@@ -48,19 +48,18 @@ fn stacked(device: &Device) -> Vec<String> {
         .collect()
 }
 
-/// Returns the loop devices that have the device as their file, which is no exclusive claim on it.
-fn loops_on(device: &Device) -> Vec<String> {
+/// Describes the loop devices that are attached to the device. That is no exclusive claim.
+fn loop_devices_on(device: &Device) -> Vec<String> {
     let name = device.path().file_name().unwrap_or_default();
-    let named = Device::loop_devices_by_file_name(name)
-        .unwrap_or_default()
-        .into_iter();
-    let shows = |other: &Device| {
+    let candidates = Device::loop_devices_by_file_name(name).unwrap_or_default();
+    let is_attached = |other: &Device| {
         let file = other.backing_file().ok().flatten();
         file.is_some_and(|file| file == device.path())
     };
-    named
-        .filter(shows)
-        .map(|other| format!("loop device {} shows it", other.path().display()))
+    candidates
+        .into_iter()
+        .filter(is_attached)
+        .map(|other| format!("loop device {} is attached to it", other.path().display()))
         .collect()
 }
 
@@ -71,10 +70,10 @@ fn is_swap(path: &Path) -> bool {
     areas.any(|line| line.split_ascii_whitespace().next().map(Path::new) == Some(path))
 }
 
-/// Returns the first mount of the device in each mount namespace, such as a container's. This process's own comes
-/// first: the table of one that is stuck in a lookup may take longer to read than there is time for.
+/// Describes the first mount of the device in each mount namespace, such as a container's. The namespace of this process
+/// comes first, because reading the mount table of a process that is stuck in a lookup may take all the time.
 fn mounts(device: &Device) -> Vec<String> {
-    let deadline = Deadline::after(PATIENCE);
+    let deadline = Deadline::after(MOUNTS_TIMEOUT);
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
     let own = i32::try_from(std::process::id()).ok();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -86,20 +85,21 @@ fn mounts(device: &Device) -> Vec<String> {
         if !seen.insert(namespace) {
             continue;
         }
-        if deadline.is_expired() || found.len() == MOST {
+        if deadline.is_expired() || found.len() == MAX_HOLDERS {
             break;
         }
         if let Some(mount) = mount_of(device, pid) {
-            let place = mount.mount_point.display().to_string();
+            let path = mount.mount_point.display().to_string();
             found.push(format!(
-                "it is mounted at {place:?} in the mount namespace of process {pid}"
+                "it is mounted at {path:?} in the mount namespace of process {pid}"
             ));
         }
     }
     found
 }
 
-/// Returns a process's first mount of a device. Some file systems have a device number of their own.
+/// Returns the first mount of the device in a process's mount table. File systems with an anonymous device number are
+/// found by the source of the mount.
 fn mount_of(device: &Device, pid: i32) -> Option<Mount> {
     let number = device.number();
     let table = MountInfo::of_process(pid).ok()?;

@@ -12,17 +12,17 @@ use crate::device::{Device, kind_name, own_fd_path};
 use crate::sys::loops::{DIRECT_IO, LoopStatus, encode_device, loop_status};
 use crate::{Deadline, DeviceNumber};
 
-/// An image file. A file that is created later under the same name is another image.
+/// An image file, identified by its inode. A file that is created later with the same name is another image.
 #[derive(Debug)]
 pub(super) struct Image {
     path: PathBuf,
-    /// `O_PATH`
+    /// Opened with `O_PATH`.
     node: OwnedFd,
     device: u64,
     inode: u64,
 }
 
-/// The lock of an image: no other process attaches or detaches it while this value lives.
+/// The lock of an image. No other process attaches or detaches the image while this value lives.
 #[derive(Debug)]
 pub(super) struct ImageLock(#[expect(dead_code, reason = "the open file is the lock")] OwnedFd);
 
@@ -35,7 +35,7 @@ impl Image {
                 errno,
             }
         };
-        // Of a link the device would have another name than the image.
+        // If the path were a symbolic link, the device's file would have another name than the path.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let node = open(path, flags, Mode::empty()).map_err(failed("open"))?;
         let stat = fstat(&node).map_err(failed("fstat"))?;
@@ -62,13 +62,12 @@ impl Image {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// Whether a device is attached to this file. The device keeps the file open, so no other file gets its inode
-    /// number.
-    pub(super) fn is_shown(&self, status: &LoopStatus) -> bool {
+    /// Returns whether a device with this status is attached to this image. The device keeps its file open, so no other
+    /// file can get the inode number.
+    pub(super) fn is_attached(&self, status: &LoopStatus) -> bool {
         (status.file.device, status.file.inode) == (self.device, self.inode)
     }
 
-    /// Opens the file itself.
     pub(super) fn open(&self, read_only: bool) -> Result<OwnedFd, LoopError> {
         let access = if read_only {
             OFlags::RDONLY
@@ -80,9 +79,10 @@ impl Image {
             .map_err(|errno| self.failed("open", errno))
     }
 
-    /// Waits for other processes that attach or detach the image, and locks it.
-    pub(super) fn turn(&self, deadline: Deadline) -> Result<ImageLock, LoopError> {
-        // Of its own: a lock is an open file's, and that of a device lives as long as the device.
+    /// Waits until no other process attaches or detaches the image, and locks it.
+    pub(super) fn lock(&self, deadline: Deadline) -> Result<ImageLock, LoopError> {
+        // A separate open file, because flock(2) locks belong to it. The one that is attached lives as long as the
+        // device.
         let file = self.open(true)?;
         let lock = || match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(())),
@@ -106,77 +106,77 @@ impl Image {
     }
 }
 
-/// An image's loop device.
+/// The loop device of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopDevice {
-    /// `/dev/loop3`
+    /// The path, such as `/dev/loop3`.
     pub device: PathBuf,
-    /// `7:3`
+    /// The device number, such as 7:3.
     pub number: DeviceNumber,
-    /// Whether it refuses writes, by [`set_read_only`](super::set_read_only) or because it was attached read-only.
+    /// Whether the device refuses writes, because of [`set_read_only`](super::set_read_only) or because the image was
+    /// attached read-only.
     pub read_only: bool,
-    /// Whether writes bypass the page cache of the image.
+    /// Whether I/O bypasses the page cache of the image.
     pub direct_io: bool,
 }
 
-/// The loop device of an image, kept open. As long as it is open it keeps the image: the kernel detaches it when it is
-/// closed by all.
+/// The loop device of an image, held open. The kernel doesn't detach the image as long as a descriptor of the device is
+/// open.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
     pub(super) device: Device,
-    pub(super) open: OwnedFd,
+    pub(super) fd: OwnedFd,
     pub(super) status: LoopStatus,
 }
 
 impl OpenLoop {
-    /// Finds the device of an image, if it has one.
-    pub(super) fn of(image: &Image) -> Result<Option<Self>, LoopError> {
+    /// Finds and opens the device of an image; `None` if the image isn't attached.
+    pub(super) fn find(image: &Image) -> Result<Option<Self>, LoopError> {
         let mut found: Option<Self> = None;
         for device in Device::loop_devices_by_file_name(image.name())? {
-            let Some(held) = Self::where_shown(device, image)? else {
+            let Some(open) = Self::open_if_attached(device, image)? else {
                 continue;
             };
             if let Some(first) = found {
                 return Err(LoopError::Twice {
                     image: image.path().to_owned(),
                     first: first.device.path().to_owned(),
-                    second: held.device.path().to_owned(),
+                    second: open.device.path().to_owned(),
                 });
             }
-            found = Some(held);
+            found = Some(open);
         }
         match found {
-            Some(held) if held.status.offset != 0 || held.status.size_limit != 0 => {
+            Some(open) if open.status.offset != 0 || open.status.size_limit != 0 => {
                 Err(LoopError::Part {
                     image: image.path().to_owned(),
-                    device: held.device.path().to_owned(),
-                    offset: held.status.offset,
-                    size_limit: held.status.size_limit,
+                    device: open.device.path().to_owned(),
+                    offset: open.status.offset,
+                    size_limit: open.status.size_limit,
                 })
             }
             found => Ok(found),
         }
     }
 
-    /// Opens a device that may be the image's; `None` if it has another file, or none any more.
-    pub(super) fn where_shown(device: Device, image: &Image) -> Result<Option<Self>, LoopError> {
-        let open = match device.open_for_reading(OFlags::empty()) {
-            Ok(open) => open,
+    /// Opens a device if the image is attached to it; `None` if another file is, or none any more.
+    pub(super) fn open_if_attached(
+        device: Device,
+        image: &Image,
+    ) -> Result<Option<Self>, LoopError> {
+        let fd = match device.open_for_reading(OFlags::empty()) {
+            Ok(fd) => fd,
             Err(Errno::NXIO | Errno::NODEV) => return Ok(None),
             Err(errno) => return Err(failed(&device, "open", errno)),
         };
-        match loop_status(&open) {
-            Ok(status) if image.is_shown(&status) => Ok(Some(Self {
-                device,
-                open,
-                status,
-            })),
+        match loop_status(&fd) {
+            Ok(status) if image.is_attached(&status) => Ok(Some(Self { device, fd, status })),
             Ok(_) | Err(Errno::NXIO) => Ok(None),
             Err(errno) => Err(failed(&device, "ioctl(LOOP_GET_STATUS64)", errno)),
         }
     }
 
-    pub(super) fn attached(&self) -> Result<LoopDevice, LoopError> {
+    pub(super) fn loop_device(&self) -> Result<LoopDevice, LoopError> {
         Ok(LoopDevice {
             device: self.device.path().to_owned(),
             number: self.device.number(),
@@ -185,7 +185,7 @@ impl OpenLoop {
         })
     }
 
-    /// Returns the error of a failed call on the device.
+    /// Returns a function that makes the error of a failed call on the device.
     pub(super) fn failed(&self, call: &'static str) -> impl Fn(Errno) -> LoopError + use<> {
         let device = self.device.path().to_owned();
         move |errno| LoopError::Call {

@@ -4,16 +4,17 @@ use std::path::Path;
 
 use super::*;
 
-fn one(line: &[u8]) -> Mount {
+fn parse_one(line: &[u8]) -> Mount {
     let mut mounts = parse(line).expect("the line is valid");
     assert_eq!(mounts.len(), 1);
     mounts.remove(0)
 }
 
 #[test]
-fn every_field_of_the_manual_pages_example_is_found() {
-    let mount =
-        one(b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n");
+fn the_example_of_the_manual_page_is_parsed() {
+    let mount = parse_one(
+        b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n",
+    );
     assert_eq!(mount.id, 36);
     assert_eq!(mount.parent, 35);
     assert_eq!(mount.device, DeviceNumber::new(98, 0));
@@ -33,7 +34,7 @@ fn every_field_of_the_manual_pages_example_is_found() {
 }
 
 #[test]
-fn odd_names_are_unescaped() {
+fn names_are_unescaped() {
     for (escaped, name) in [
         (&br"/a\040b"[..], &b"/a b"[..]),
         (br"/tab\011", b"/tab\t"),
@@ -55,14 +56,14 @@ fn odd_names_are_unescaped() {
             b" rw",
         ]
         .concat();
-        let mount = one(&line);
+        let mount = parse_one(&line);
         assert_eq!(mount.mount_point.as_os_str(), OsStr::from_bytes(name));
         assert_eq!(mount.source, OsStr::from_bytes(&name[1..]));
     }
 }
 
 #[test]
-fn propagation_tags_come_in_any_number() {
+fn any_number_of_optional_fields_is_parsed() {
     for (tags, expected) in [
         ("", Propagation::default()),
         (
@@ -91,19 +92,19 @@ fn propagation_tags_come_in_any_number() {
         ("from-the-future:9 alsonew ", Propagation::default()),
     ] {
         let line = format!("1 0 0:1 / /m rw {tags}- tmpfs t rw");
-        assert_eq!(one(line.as_bytes()).propagation, expected, "{tags:?}");
+        assert_eq!(parse_one(line.as_bytes()).propagation, expected, "{tags:?}");
     }
 }
 
 #[test]
 fn an_empty_source_stays_empty() {
-    let mount = one(b"1 0 0:1 / /m rw - tmpfs  rw,size=4k");
+    let mount = parse_one(b"1 0 0:1 / /m rw - tmpfs  rw,size=4k");
     assert_eq!(mount.source, "");
     assert_eq!(mount.super_options.unescaped(), "rw,size=4k");
 }
 
 #[test]
-fn a_bad_line_is_named_with_its_field() {
+fn the_error_names_the_malformed_line_and_its_field() {
     for (line, field) in [
         ("x 0 0:1 / /m rw - tmpfs t rw", "mount id"),
         ("1 0 0-1 / /m rw - tmpfs t rw", "device"),
@@ -118,19 +119,22 @@ fn a_bad_line_is_named_with_its_field() {
 }
 
 #[test]
-fn our_own_mounts_have_a_root() {
+fn the_mount_table_of_this_process_has_a_root() {
     let mounts = read(rustix::process::getpid().as_raw_nonzero().get())
-        .expect("our own mountinfo is readable");
+        .expect("the mount table of this process is readable");
     assert!(
         mounts
             .iter()
             .any(|mount| mount.mount_point == Path::new("/"))
     );
-    assert_eq!(mounts, read_own().expect("our own thread's as well"));
+    assert_eq!(
+        mounts,
+        read_own().expect("the mount table of this thread is readable")
+    );
 }
 
 #[test]
-fn options_are_compared_whole() {
+fn only_whole_options_match() {
     let options = std::ffi::OsStr::new("rw,errors=remount-ro,norecovery");
     assert!(has_option(options, "rw") && !has_option(options, "ro"));
 }
