@@ -1,4 +1,4 @@
-//! Mounts and the block devices that they are of: which device a mount is on, and all mounts of a namespace by device.
+//! Finds the block device that a mount's file system is on, and the mounts of each device in a mount table.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,28 +12,27 @@ use crate::device::Device;
 use crate::fstypes::has_anonymous_device;
 use crate::mountinfo::{Mount, MountInfo, MountInfoError, MountInfoLine};
 
-/// The mounts of block devices in a mount table. A node's table has thousands of lines and a pod may have hundreds of
-/// volumes, so the table is read once for all of them.
+/// The mounts in a mount table whose file systems are on block devices, by device. A node's table may have thousands of
+/// lines and a pod hundreds of volumes, so the table is read once for all volumes.
 #[derive(Debug, Default)]
 pub struct DeviceMounts(BTreeMap<DeviceNumber, Vec<DeviceMount>>);
 
 /// A mount of a block device's file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceMount {
-    /// The mount's id; statx's `stx_mnt_id`.
+    /// The mount's id, which is statx's `stx_mnt_id`.
     pub id: u32,
-    /// The mount point, as its namespace has it.
+    /// The mount point, in the namespace of the table.
     pub mount_point: PathBuf,
 }
 
 impl DeviceMounts {
-    /// Sorts the mounts of a table by their devices. The source of a btrfs is opened once, however many mounts
-    /// there are of it.
+    /// Groups the mounts of a table by device. Each source of a btrfs is opened once, even if it has several mounts.
     pub fn from_table(table: &MountInfo) -> Result<Self, MountInfoError> {
         let mut devices: BTreeMap<DeviceNumber, Vec<DeviceMount>> = BTreeMap::new();
         let mut sources: BTreeMap<OsString, Option<DeviceNumber>> = BTreeMap::new();
-        let of_devices = |major, fstype: &[u8]| major != 0 || has_anonymous_device(fstype);
-        for mount in table.select(|line| of_devices(line.device.major(), line.fstype))? {
+        let may_be_on_device = |major, fstype: &[u8]| major != 0 || has_anonymous_device(fstype);
+        for mount in table.select(|line| may_be_on_device(line.device.major(), line.fstype))? {
             let device = if mount.device.major() != 0 {
                 Some(mount.device)
             } else {
@@ -54,14 +53,14 @@ impl DeviceMounts {
         Ok(Self(devices))
     }
 
-    /// Returns a device's mounts, in the order of the table.
+    /// Returns the mounts of a device, in the order of the table.
     pub fn on(&self, device: DeviceNumber) -> &[DeviceMount] {
         self.0.get(&device).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Returns the id of the mount that a descriptor is on. It isn't asked for by statx(2), since that asks the file system
-/// as well, and an xfs that was shut down answers EIO.
+/// Returns the id of the mount that a descriptor is on; `None` if /proc doesn't show it. Not from statx(2), which also
+/// queries the file system: an xfs that was shut down returns EIO.
 #[must_use]
 pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
@@ -70,19 +69,19 @@ pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
     id.trim().parse().ok()
 }
 
-/// Whether a mount may be of a device's file system, by its line alone.
+/// Returns whether a mount may be on a device, judging by its line alone. [`is_on`] decides.
 #[must_use]
 pub fn may_be_on(line: &MountInfoLine<'_>, device: DeviceNumber) -> bool {
     line.device == device || (line.device.major() == 0 && has_anonymous_device(line.fstype))
 }
 
-/// Whether a mount is of a device's file system.
+/// Returns whether a mount's file system is on a device.
 #[must_use]
 pub fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
     device_of(mount) == Some(device)
 }
 
-/// Returns the block device that a mount's file system is on, if it is on one.
+/// Returns the block device that a mount's file system is on; `None` if it is on none.
 pub(crate) fn device_of(mount: &Mount) -> Option<DeviceNumber> {
     if mount.device.major() != 0 {
         return Some(mount.device);
@@ -100,7 +99,7 @@ mod tests {
     use crate::mountinfo;
 
     #[test]
-    fn a_table_is_sorted_by_device_in_one_pass() {
+    fn mounts_are_grouped_by_device() {
         let table = MountInfo::of_bytes(
             b"1 1 0:1 / / rw - tmpfs /dev/loop3 rw\n\
               2 1 7:3 / /b rw - ext4 /dev/loop3 rw\n\
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_mount_is_an_error() {
+    fn a_malformed_line_is_an_error() {
         let table = MountInfo::of_bytes(b"1 1 0:1 / /\n");
         let error = DeviceMounts::from_table(&table).unwrap_err();
         assert!(error.to_string().contains("line 1"), "{error}");
@@ -135,14 +134,13 @@ mod tests {
         mountinfo::parse(line.as_bytes()).unwrap().remove(0)
     }
 
-    /// Whether the mount of a line is looked at for a device.
     fn may_be(line: &str, device: DeviceNumber) -> bool {
         let found = mountinfo::select(line.as_bytes(), &|line| may_be_on(line, device));
         !found.unwrap().is_empty()
     }
 
     #[test]
-    fn a_line_says_at_once_which_mounts_may_be_a_devices() {
+    fn a_line_shows_whether_its_mount_may_be_on_a_device() {
         let (own, other) = (DeviceNumber::new(7, 3), DeviceNumber::new(7, 4));
         for (line, of_own, of_other) in [
             ("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n", true, false),
@@ -151,7 +149,7 @@ mod tests {
                 false,
                 false,
             ),
-            // Its number is no device's: by its source alone.
+            // Its number is no device's, so only its source identifies the device.
             ("36 35 0:42 / /data rw - btrfs /dev/loop3 rw\n", true, true),
         ] {
             assert_eq!([may_be(line, own), may_be(line, other)], [of_own, of_other]);
@@ -159,11 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_believed_by_its_device() {
+    fn a_mount_is_on_a_device_by_its_number_and_not_by_its_source() {
         let ext4 = mount("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n");
         assert!(is_on(&ext4, DeviceNumber::new(7, 3)));
         assert!(!is_on(&ext4, DeviceNumber::new(7, 4)));
-        // A source is what whoever mounts it writes there.
+        // The source of a tmpfs is any text that was passed to mount(2).
         let tmpfs = mount("36 35 0:42 / /data rw - tmpfs /dev/loop3 rw\n");
         for device in [DeviceNumber::new(7, 3), DeviceNumber::new(0, 42)] {
             assert!(!is_on(&tmpfs, device));
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_of_a_descriptor_is_one_of_ours() {
+    fn the_mount_id_of_a_descriptor_is_in_the_mount_table() {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let proc = open("/proc", flags, Mode::empty()).unwrap();
         let id = mount_id(&proc).unwrap();

@@ -1,4 +1,4 @@
-//! openat2(2) with the retries that it asks for, and lookups of paths within a root directory.
+//! Calls openat2(2) with the necessary retries, and resolves paths within a root directory.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -10,13 +10,14 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// How often a lookup is retried after EAGAIN. The kernel returns it when *anything* on the system was renamed or
-/// mounted during a lookup that passed a `..`. It says nothing about this path, and a hundred in a row need an attacker
-/// who renames in a loop.
-const TRIES: u32 = 128;
+/// How often a lookup is retried after EAGAIN.
+///
+/// The kernel returns EAGAIN if *anything* on the system was renamed or mounted during a lookup with a `..`, which need
+/// not concern this path. A hundred in a row take an attacker who renames in a loop.
+const MAX_RETRIES: u32 = 128;
 
-/// Opens `path` below `directory`, always close-on-exec. Errors are openat2's own; EAGAIN only
-/// after 128 of them.
+/// Opens `path` relative to `directory`, always close-on-exec. Fails with the error of openat2(2). EAGAIN is returned
+/// only after 128 retries.
 pub fn open(
     directory: impl AsFd,
     path: impl Arg + Copy,
@@ -26,7 +27,7 @@ pub fn open(
     open_or_create(directory, path, flags, Mode::empty(), resolve)
 }
 
-/// Opens `path` below `directory` as [`open`] does, and creates a file with `mode` if `flags` say so.
+/// Opens `path` as [`open`] does, and creates a file with `mode` if `flags` include `O_CREAT`.
 pub fn open_or_create(
     directory: impl AsFd,
     path: impl Arg + Copy,
@@ -34,7 +35,7 @@ pub fn open_or_create(
     mode: Mode,
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
-    let mut tries = 0;
+    let mut retries = 0;
     loop {
         let opened = openat2(
             directory.as_fd(),
@@ -45,8 +46,8 @@ pub fn open_or_create(
         );
         match opened {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if tries < TRIES => {
-                tries += 1;
+            Err(Errno::AGAIN) if retries < MAX_RETRIES => {
+                retries += 1;
                 std::thread::yield_now();
             }
             other => return other,
@@ -54,59 +55,61 @@ pub fn open_or_create(
     }
 }
 
-/// Opens an absolute path with `O_PATH` if the kernel has the whole path in its cache. Otherwise the lookup might wait
-/// for a disk that hangs, or a server that is gone, and fails with EAGAIN (EINVAL before Linux 5.12).
+/// Opens an absolute path with `O_PATH` if the kernel has the whole path in its cache. Otherwise fails with EAGAIN
+/// (EINVAL before Linux 5.12) instead of waiting for a disk that hangs or a file server that is gone.
 pub fn open_cached(path: impl Arg, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = resolve | ResolveFlags::CACHED;
     openat2(CWD, path, flags, Mode::empty(), resolve)
 }
 
-/// The most links that are followed in a lookup, as in `path_resolution(7)`.
-const MOST_LINKS: usize = 40;
+/// The largest number of symbolic links that one lookup follows, as in `path_resolution(7)`.
+const MAX_LINKS: usize = 40;
 
-/// Resolves the symbolic links of a path in the tree at `root`, as a delegate does before it mounts something there:
-/// none leads out of the tree. Components that don't exist are kept, since the delegate creates them. So is the whole
-/// path if the tree can't be opened.
+/// Resolves the symbolic links of a path in the tree at `root`, as a delegate does before it mounts something there.
+///
+/// No link leads out of the tree. Components that don't exist are kept, since the delegate creates them. If the tree
+/// can't be opened, no link is resolved.
 #[must_use]
 pub fn resolve_in_root(root: &Path, path: &Path) -> PathBuf {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, root, flags, Mode::empty()).ok();
-    let mut here = PathBuf::from("/");
+    let mut resolved = PathBuf::from("/");
     let mut rest = VecDeque::from(names(path));
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
         if name == ".." {
-            here.pop();
+            resolved.pop();
             continue;
         }
-        let next = here.join(name);
-        let target = root.as_ref().and_then(|root| link(root, &next));
-        let Some(target) = target.filter(|_| links < MOST_LINKS) else {
-            here = next;
+        let next = resolved.join(name);
+        let target = root.as_ref().and_then(|root| read_link(root, &next));
+        let Some(target) = target.filter(|_| links < MAX_LINKS) else {
+            resolved = next;
             continue;
         };
         links += 1;
         if target.is_absolute() {
-            here = PathBuf::from("/");
+            resolved = PathBuf::from("/");
         }
         for name in names(&target).into_iter().rev() {
             rest.push_front(name);
         }
     }
-    here
+    resolved
 }
 
 /// Reads a symbolic link; `None` for anything else.
-fn link(root: &OwnedFd, path: &Path) -> Option<PathBuf> {
+fn read_link(root: &OwnedFd, path: &Path) -> Option<PathBuf> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     let found = open(root, path, flags, resolve).ok()?;
-    // ENOENT where it isn't a link.
+    // Fails with ENOENT if this isn't a symbolic link.
     let target = readlinkat(found, "", Vec::with_capacity(256)).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(target.as_bytes())))
 }
 
+/// Returns the names in a path, and its `..` components.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -123,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_just_looked_up_is_remembered() {
+    fn a_path_that_was_just_looked_up_is_cached() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("missing");
         assert!(!missing.exists());
@@ -159,7 +162,7 @@ mod tests {
                 "{path}"
             );
         }
-        // Nobody mounts there: that it ends is enough.
+        // The result doesn't matter, as long as the lookup ends.
         let _ = resolve_in_root(tree.path(), Path::new("/circle/x"));
         let nowhere = resolve_in_root(&at("no/such"), Path::new("/a/../b"));
         assert_eq!(nowhere, Path::new("/b"));

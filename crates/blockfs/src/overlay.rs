@@ -1,4 +1,4 @@
-//! Directories that an overlay is made of (the kernel's `Documentation/filesystems/overlayfs.rst`).
+//! Finds the layers of an overlay (the kernel's `Documentation/filesystems/overlayfs.rst`).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use crate::mountinfo::Mount;
 
-/// Returns the directories that mount options of an overlay name: lower ones, the upper and the work
-/// directory. `options` is one option, or several with commas between them, as mount(2) takes them;
-/// fuse-overlayfs takes the same.
+/// Returns the directories in the mount options of an overlay: the lower directories, the upper directory and the work
+/// directory. `options` is one option, or several that are separated by commas, as mount(2) and fuse-overlayfs take
+/// them.
 ///
-/// A backslash in `lowerdir`, `upperdir` or `workdir` usually escapes the next character, but not on every
-/// kernel and not in fuse-overlayfs. Such a directory is returned in both forms.
+/// A backslash in `lowerdir`, `upperdir` or `workdir` usually escapes the next character, but not on every kernel and
+/// not in fuse-overlayfs. A directory with a backslash is returned both unescaped and as it is written.
 #[must_use]
 pub fn layers_in_options(options: &[u8]) -> Vec<PathBuf> {
     split(options, b',').flat_map(layers_of_option).collect()
 }
 
-/// Returns the directories that a mounted overlay is made of, and what each of them has at `below`, a path
-/// from the overlay's root; nothing for any other mount. A relative directory is below the working directory of
-/// the process that mounted the overlay, which the kernel doesn't tell.
+/// Returns the directories of a mounted overlay, followed by the path of `below` in each of them; nothing for any other
+/// mount. `below` is a path from the overlay's root. A relative directory is relative to the working directory of the
+/// process that mounted the overlay, which the kernel doesn't report.
 #[must_use]
 pub fn layers_of_mount(mount: &Mount, below: &Path) -> Vec<PathBuf> {
     if mount.fstype != "overlay" {
@@ -37,25 +37,25 @@ pub fn layers_of_mount(mount: &Mount, below: &Path) -> Vec<PathBuf> {
     layers
 }
 
-/// Returns the directories that one option names.
+/// Returns the directories in one option.
 fn layers_of_option(option: &[u8]) -> Vec<PathBuf> {
     let Some(at) = option.iter().position(|byte| *byte == b'=') else {
         return Vec::new();
     };
     let value = &option[at + 1..];
     let mut layers = match &option[..at] {
-        b"lowerdir" => split(value, b':').flat_map(escaped).collect(),
-        b"upperdir" | b"workdir" => escaped(value),
-        // Taken literally (ovl_mount_dir_noesc of fs/overlayfs/params.c).
+        b"lowerdir" => split(value, b':').flat_map(unescape).collect(),
+        b"upperdir" | b"workdir" => unescape(value),
+        // These have no escapes (ovl_mount_dir_noesc of fs/overlayfs/params.c).
         b"lowerdir+" | b"datadir+" => vec![literal(value)],
         _ => Vec::new(),
     };
-    // Two colons in a row set layers with data alone apart.
+    // Two colons in a row separate data-only layers, which leaves an empty name.
     layers.retain(|layer| !layer.as_os_str().is_empty());
     layers
 }
 
-/// The parts between separators that no backslash stands before.
+/// Splits a text at the separators that aren't escaped by a backslash.
 fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut is_escaped = false;
     text.split(move |byte| {
@@ -65,8 +65,8 @@ fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns a path without its escapes and, if it has a backslash, as it stands.
-fn escaped(text: &[u8]) -> Vec<PathBuf> {
+/// Returns a path without its escapes and, if it contains a backslash, also as it is written.
+fn unescape(text: &[u8]) -> Vec<PathBuf> {
     let mut plain = Vec::with_capacity(text.len());
     let mut bytes = text.iter();
     while let Some(&byte) = bytes.next() {
@@ -90,7 +90,7 @@ mod tests {
     use crate::mountinfo;
 
     #[test]
-    fn each_directory_of_an_overlay_is_named() {
+    fn every_directory_in_the_options_is_returned() {
         for (options, expected) in [
             ("lowerdir=/a", &["/a"][..]),
             ("lowerdir=/a:/b::/data", &["/a", "/b", "/data"]),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_below_an_overlay_is_one_of_each_layer() {
+    fn a_path_below_an_overlay_is_returned_for_each_layer() {
         let line =
             b"36 35 0:50 / /m rw - overlay overlay rw,lowerdir=/a:rel,upperdir=/u,workdir=/w";
         let mounts = mountinfo::parse(line).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mounted_overlays_directories_may_have_any_name() {
+    fn escaped_names_in_a_mounted_overlay_are_decoded() {
         // As the kernel writes them: a comma as \054, a backslash as \134, a blank as \040.
         for (options, expected) in [
             (r"rw,lowerdir+=/t/a\054b", &["/t/a,b"][..]),

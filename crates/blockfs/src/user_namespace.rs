@@ -1,4 +1,4 @@
-//! The user namespace of a container that is yet to be created, as far as its mounts need it.
+//! The user namespace of a container that is about to be created. Its mounts need the id mappings.
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -18,9 +18,9 @@ use crate::sys;
 pub struct IdRange {
     /// The first id in the container.
     pub container: u32,
-    /// The one it is on the host.
+    /// The id on the host that it is mapped to.
     pub host: u32,
-    /// How many.
+    /// The number of ids.
     pub size: u32,
 }
 
@@ -34,14 +34,14 @@ impl From<IdRange> for (u32, u32, u32) {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserNamespace {
-    /// One that exists already, by its path.
+    /// An existing user namespace, by its path.
     #[serde(rename = "joins")]
     Joined(Box<Path>),
-    /// One that the delegate will create, with these mappings.
+    /// A user namespace that the delegate will create.
     New {
-        /// `linux.uidMappings`.
+        /// The mappings of user ids (`linux.uidMappings`).
         users: Vec<IdRange>,
-        /// `linux.gidMappings`.
+        /// The mappings of group ids (`linux.gidMappings`).
         groups: Vec<IdRange>,
     },
 }
@@ -52,7 +52,7 @@ pub enum UserNamespace {
 pub struct UserNamespaceError {
     /// The call, with its arguments.
     pub call: String,
-    /// The kernel's answer.
+    /// The error number.
     pub errno: Errno,
 }
 
@@ -62,15 +62,15 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> UserNamespaceError {
 }
 
 impl UserNamespace {
-    /// Opens a user namespace with these mappings: the one that is joined, or a new one like the delegate's. `None` if
-    /// the container has the ids of this process.
+    /// Opens a user namespace with the container's id mappings: the existing one, or a new one that has the same
+    /// mappings as the one that the delegate will create. `None` if it is the user namespace of this process.
     pub fn open(&self) -> Result<Option<OwnedFd>, UserNamespaceError> {
         let (users, groups) = match self {
-            Self::Joined(path) => return joined(path),
+            Self::Joined(path) => return open_existing(path),
             Self::New { users, groups } => (users, groups),
         };
         let child = sys::start_in_user_namespace().map_err(failed("clone3(CLONE_NEWUSER)"))?;
-        let child = Child(child);
+        let child = NamespaceHolder(child);
         child.write("uid_map", users)?;
         child.write("gid_map", groups)?;
         let path = child.file("ns/user");
@@ -79,7 +79,8 @@ impl UserNamespace {
     }
 }
 
-fn joined(path: &Path) -> Result<Option<OwnedFd>, UserNamespaceError> {
+/// Opens an existing user namespace; `None` if it is that of this process.
+fn open_existing(path: &Path) -> Result<Option<OwnedFd>, UserNamespaceError> {
     let open_namespace = |path: &Path| -> Result<_, UserNamespaceError> {
         let call = format!("open({})", path.display());
         let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -92,10 +93,10 @@ fn joined(path: &Path) -> Result<Option<OwnedFd>, UserNamespaceError> {
     Ok((namespace != own).then_some(fd))
 }
 
-/// A process that only holds a namespace, ended when this goes.
-struct Child(Pid);
+/// A child process that does nothing but hold a namespace. It is killed when this is dropped.
+struct NamespaceHolder(Pid);
 
-impl Child {
+impl NamespaceHolder {
     fn file(&self, name: &str) -> String {
         format!("/proc/{}/{name}", self.0.as_raw_nonzero())
     }
@@ -104,8 +105,8 @@ impl Child {
         let path = self.file(name);
         let file = open(&*path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(failed(format!("open({path})")))?;
-        let text = map(ranges);
-        // The kernel takes a map in one write or not at all (user_namespaces(7)).
+        let text = map_lines(ranges);
+        // The kernel accepts a map only in a single write (user_namespaces(7)).
         let written = rustix::io::write(file, text.as_bytes());
         written
             .map(drop)
@@ -113,18 +114,19 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for NamespaceHolder {
     fn drop(&mut self) {
-        // It is ours and unreaped: the pid means no other process.
+        // The child hasn't been reaped, so the pid can't be another process's.
         let _ = kill_process(self.0, Signal::KILL);
         let _ = waitpid(Some(self.0), WaitOptions::empty());
     }
 }
 
-fn map(ranges: &[IdRange]) -> String {
+/// Returns the contents of `uid_map` or `gid_map`, with a line for each range.
+fn map_lines(ranges: &[IdRange]) -> String {
     let mut text = String::new();
     for range in ranges {
-        // A String takes everything.
+        // Writing to a String can't fail.
         let _ = writeln!(text, "{} {} {}", range.container, range.host, range.size);
     }
     text
@@ -148,12 +150,12 @@ mod tests {
     ];
 
     #[test]
-    fn a_new_namespace_is_another_one() {
+    fn a_new_namespace_differs_from_that_of_this_process() {
         let ids = UserNamespace::New {
             users: RANGES.into(),
             groups: vec![RANGES[1]],
         };
-        let namespace = ids.open().unwrap().expect("another namespace");
+        let namespace = ids.open().unwrap().expect("a new namespace");
         let own = std::fs::read_link("/proc/self/ns/user").unwrap();
         let opened = format!(
             "/proc/self/fd/{}",
@@ -163,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn the_process_that_holds_a_namespace_ends_with_its_guard() {
-        let child = Child(sys::start_in_user_namespace().unwrap());
+    fn the_process_that_holds_a_namespace_is_killed_on_drop() {
+        let child = NamespaceHolder(sys::start_in_user_namespace().unwrap());
         let path = child.file("status");
         assert!(Path::new(&path).exists());
         drop(child);
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_namespace_maps_nothing() {
+    fn the_namespace_of_this_process_needs_no_mapping() {
         let own = UserNamespace::Joined(Path::new("/proc/self/ns/user").into());
         assert!(own.open().unwrap().is_none());
         let missing = UserNamespace::Joined(Path::new("/proc/0/ns/user").into());
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_that_the_kernel_refuses_are_named() {
+    fn the_error_shows_mappings_that_the_kernel_refuses() {
         let good = vec![RANGES[1]];
         let twice = vec![RANGES[0], RANGES[0]];
         for (users, groups, name) in [
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_is_a_line_a_range() {
-        assert_eq!(map(&RANGES), "0 100000 65536\n70000 5 1\n");
+    fn a_map_has_a_line_for_each_range() {
+        assert_eq!(map_lines(&RANGES), "0 100000 65536\n70000 5 1\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Makes a container's view of a volume: a copy of its mount, from the subPath down.
+//! Creates a container's view of a volume: a detached copy of the volume's mount, or of a subPath of it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,80 +13,82 @@ use crate::kernel;
 use crate::subpath::{self, MissingPolicy, MountPointType, SubpathError};
 use crate::sys;
 
-/// The view of a volume that a container's mount shows.
+/// The properties of a view that one of a container's mounts needs.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// From where down; empty for all of it.
+    /// The path from the root of the volume to the root of the view; empty for the whole volume.
     pub subpath: &'a Path,
-    /// The mount has the option `ro`.
+    /// Whether the container's mount has the option `ro`.
     pub read_only: bool,
-    /// The user namespace whose ids the files' owners are shown as.
+    /// The user namespace that the owners of files are mapped to; `None` for no mapping.
     pub ids: Option<BorrowedFd<'a>>,
 }
 
-/// A mount that is attached nowhere yet, and what its root is.
+/// A mount that isn't attached anywhere yet.
 #[derive(Debug)]
 pub struct DetachedMount {
-    /// From `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`.
+    /// The descriptor from `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`. Closing it removes the mount unless it
+    /// has been attached.
     pub fd: OwnedFd,
-    /// Directories are mounted on directories, files on files.
+    /// The kind of the mount's root. A directory is mounted on a directory, a file on a file.
     pub kind: MountPointType,
 }
 
-/// The error of making a view.
+/// The error of creating a view.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// A subPath leads nowhere that a container may be given.
+    /// The subPath doesn't lead to anything that a container may be given.
     #[error(transparent)]
     Subpath(#[from] SubpathError),
-    /// The file system can't show other owners.
+    /// The file system doesn't support id mappings.
     #[error(
-        "mount_setattr(MOUNT_ATTR_IDMAP): {}; hint: the container has a user namespace, which \
-         this file system can't be mapped into; {} can", Name(*.0), types_with_id_mapping(kernel::version())
+        "mount_setattr(MOUNT_ATTR_IDMAP): {}; hint: the container has a user namespace, and this file system \
+         can't be mapped into it; {} can", Name(*.0), types_with_id_mapping(kernel::version())
     )]
     Ids(Errno),
-    /// A container has more mounts of the volume than there is time for.
+    /// The deadline passed before all views of a container were ready.
     #[error(
         "only {done} of its {all} mounts were ready when the time for a create was over; hint: give the \
-         container fewer mounts of it"
+         container fewer mounts of the volume"
     )]
     TooSlow {
-        /// Number of mounts that were ready.
+        /// The number of mounts that were ready.
         done: usize,
-        /// Number of mounts in all.
+        /// The number of all mounts.
         all: usize,
     },
-    /// A call failed.
+    /// A system call failed.
     #[error("{call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
         /// The call, with its arguments.
         call: &'static str,
-        /// The kernel's answer.
+        /// The error number.
         errno: Errno,
     },
 }
 
-/// [Takes](take) several views, until the deadline: a container may have thousands.
+/// Creates several views as [`create`] does. Fails if the deadline passes first, as a container may have thousands.
 pub fn create_all<'v>(
     root: &OwnedFd,
     views: impl ExactSizeIterator<Item = View<'v>>,
     deadline: Deadline,
 ) -> Result<Vec<DetachedMount>, ViewError> {
     let all = views.len();
-    let mut taken = Vec::with_capacity(all);
+    let mut created = Vec::with_capacity(all);
     for view in views {
         if deadline.is_expired() {
-            let done = taken.len();
+            let done = created.len();
             return Err(ViewError::TooSlow { done, all });
         }
-        taken.push(create(root, view)?);
+        created.push(create(root, view)?);
     }
-    Ok(taken)
+    Ok(created)
 }
 
-/// Takes a view of the volume whose root is `root`, the root of an attached mount: before Linux
-/// 6.18 at the latest, nothing below the root of a detached one can be cloned. A subPath that
-/// isn't there is made.
+/// Creates a view of the volume whose root is `root`. A subPath that doesn't exist is created.
+///
+/// `root` must be the root of an attached mount. Up to some kernel before Linux 6.18, directories below the root of a
+/// detached mount can't be cloned.
 pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError> {
     let place = subpath::resolve(root, view.subpath, MissingPolicy::Create)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -94,15 +96,15 @@ pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError
         | OpenTreeFlags::AT_EMPTY_PATH;
     let failed = |call| move |errno| ViewError::Call { call, errno };
     let fd = open_tree(&place.fd, "", flags).map_err(failed("open_tree(volume, CLONE)"))?;
-    // A sandbox with rootfsPropagation `shared` has the volume shared, where the delegate sets that
-    // after the hooks (crun): what one container mounts in it isn't another's.
+    // In a sandbox with rootfsPropagation `shared`, the volume's mount is shared if the delegate sets that after the
+    // hooks (crun). A mount that one container makes in its view must not appear in another container.
     sys::set_propagation_private(&fd).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
     if let Some(user_namespace) = view.ids {
         sys::set_id_mapping(&fd, user_namespace).map_err(ViewError::Ids)?;
     }
     if view.read_only {
-        // The delegate does it too, for its own bind. This one may be seen beside it: a
-        // workload's hostPath can cover the attach directory.
+        // The delegate makes its own bind mount read-only, too. But this mount may be visible as well: a hostPath volume
+        // can include the attach directory.
         sys::add_attributes(&fd, MountAttrFlags::MOUNT_ATTR_RDONLY)
             .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)"))?;
     }
