@@ -1,4 +1,4 @@
-//! The system calls that neither `rustix` nor `nix` has a safe function for, and the only `unsafe` of this crate.
+//! System calls for which neither `rustix` nor `nix` has a safe function. This is the only module with `unsafe` code.
 #![allow(unsafe_code)]
 
 pub(crate) mod bulkstat;
@@ -31,26 +31,26 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Makes the mount that `mount` refers to private: nothing mounted below it is seen elsewhere any
-/// more, and the other way round. Only this one mount, not those below it. `mount` may be `O_PATH`.
+/// Makes a mount private: mounts below it no longer propagate to or from its peers. Mounts that are attached below it
+/// aren't changed. `mount` may be open with `O_PATH`.
 ///
-/// Errors are `mount_setattr(2)`'s: EINVAL when the descriptor isn't the root of a mount, EPERM
-/// without `CAP_SYS_ADMIN` in the mount namespace, ENOSYS before Linux 5.12.
+/// Fails with the error of `mount_setattr(2)`: EINVAL if the descriptor isn't the root of a mount, EPERM without
+/// `CAP_SYS_ADMIN` in the mount namespace, ENOSYS before Linux 5.12.
 pub fn set_propagation_private(mount: impl AsFd) -> Result<(), Errno> {
     mount_setattr(
         mount.as_fd(),
         &MountAttr {
-            // MS_PRIVATE is a C unsigned long (32 bits on some targets), the field is 64 bits.
+            // MS_PRIVATE is a C unsigned long, which has 32 bits on some targets. The field has 64 bits.
             propagation: u64::from(rustix::mount::MountPropagationFlags::PRIVATE.bits()),
             ..MountAttr::default()
         },
     )
 }
 
-/// Puts the mount that `mount` refers to into a new peer group, of which it is the only member. Only
-/// this one mount, not those below it. `mount` may be `O_PATH`.
+/// Makes a mount shared, as the only member of a new peer group. Mounts that are attached below it aren't changed.
+/// `mount` may be open with `O_PATH`.
 ///
-/// Errors are `mount_setattr(2)`'s.
+/// Fails with the error of `mount_setattr(2)`.
 pub fn set_propagation_shared(mount: impl AsFd) -> Result<(), Errno> {
     mount_setattr(
         mount.as_fd(),
@@ -61,10 +61,10 @@ pub fn set_propagation_shared(mount: impl AsFd) -> Result<(), Errno> {
     )
 }
 
-/// Makes a mount and all mounts below it slaves of the peer groups that they are in; those that are in
-/// none stay private. `mount` may be `O_PATH`.
+/// Makes a mount and all mounts below it slaves of their peer groups. Private mounts stay private. `mount` may be open
+/// with `O_PATH`.
 ///
-/// Errors are `mount_setattr(2)`'s.
+/// Fails with the error of `mount_setattr(2)`.
 pub fn set_propagation_slave_recursively(mount: impl AsFd) -> Result<(), Errno> {
     mount_setattr_with(
         mount.as_fd(),
@@ -76,10 +76,10 @@ pub fn set_propagation_slave_recursively(mount: impl AsFd) -> Result<(), Errno> 
     )
 }
 
-/// Gives a mount attributes beside those that it has, whatever its superblock is; of the three
-/// ways to keep access times the new one counts. `mount` may be `O_PATH`.
+/// Adds attributes to a mount. They apply to this mount and not to its superblock. An access time mode replaces the
+/// earlier one. `mount` may be open with `O_PATH`.
 ///
-/// Errors are `mount_setattr(2)`'s.
+/// Fails with the error of `mount_setattr(2)`.
 pub fn add_attributes(mount: impl AsFd, attributes: MountAttrFlags) -> Result<(), Errno> {
     let times = MountAttrFlags::MOUNT_ATTR__ATIME;
     let clear = if attributes.intersects(times) {
@@ -97,11 +97,11 @@ pub fn add_attributes(mount: impl AsFd, attributes: MountAttrFlags) -> Result<()
     )
 }
 
-/// Shows a mount's files with other owners: those that the user namespace maps theirs to. The mount
-/// must be detached and mapped by nobody yet. `mount` may be `O_PATH`.
+/// Maps the owners of a mount's files by a user namespace. The mount must be detached and must not have a mapping yet.
+/// `mount` may be open with `O_PATH`.
 ///
-/// Errors are `mount_setattr(2)`'s: EINVAL where the file system can't be mapped, or where
-/// the mount has been attached; EPERM for the initial user namespace.
+/// Fails with the error of `mount_setattr(2)`: EINVAL if the file system doesn't support mappings or the mount has been
+/// attached, EPERM for the initial user namespace.
 pub fn set_id_mapping(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(), Errno> {
     let namespace = user_namespace.as_fd().as_raw_fd();
     mount_setattr(
@@ -116,22 +116,20 @@ pub fn set_id_mapping(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(),
     )
 }
 
-/// Starts a process in a new user namespace, which does nothing until it is killed, can do nothing,
-/// and dies with this one. Its namespace has no mappings yet.
+/// Starts a process in a new user namespace without mappings. The process has no capabilities, does nothing, and lives
+/// until it is killed or this process ends. The caller has to reap it.
 ///
-/// Errors are clone3(2)'s: EPERM or ENOSPC past `/proc/sys/user/max_user_namespaces`.
+/// Fails with the error of clone3(2): EPERM, or ENOSPC beyond the limit in `/proc/sys/user/max_user_namespaces`.
 pub fn start_in_user_namespace() -> Result<Pid, Errno> {
-    // `struct clone_args` of clone3(2), version 0; the order of clone(2)'s arguments depends on the
-    // processor.
+    // `struct clone_args` of clone3(2), version 0. (The order of the arguments of clone(2) depends on the architecture.)
     let mut arguments = [0_u64; 8];
     arguments[0] = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
     arguments[4] = u64::from(libc::SIGCHLD.cast_unsigned());
     let parent = getpid();
-    // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2), and without a
-    // stack it goes on with a copy of ours. `arguments` lives for the call, its size is passed with
-    // it, and the kernel only reads it. The raw call runs no atfork handler; the child makes nothing
-    // but system calls, which rustix makes without the C library, so no lock of another thread can
-    // hold it up.
+    // SAFETY: without CLONE_VM the child has memory of its own, as after fork(2), and without a new stack it continues
+    // on a copy of this one. `arguments` lives during the call, its size is passed with it, and the kernel only reads
+    // it. The raw call runs no atfork handlers. The child only makes system calls, which rustix makes without the C
+    // library, so no lock of another thread can block it.
     let child = unsafe {
         libc::syscall(
             libc::SYS_clone3,
@@ -140,7 +138,7 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
         )
     };
     if child == 0 {
-        // A process that only waits needs none of a new namespace's capabilities.
+        // In a new user namespace the process has all capabilities, and needs none.
         let none = CapabilitySet::empty();
         let sets = CapabilitySets {
             effective: none,
@@ -149,9 +147,9 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
         };
         let _ = set_capabilities(None, sets);
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        // The parent may have died before that: then there is nobody left to end the child.
+        // If the parent ended before the call above, the child gets no signal and has to end by itself.
         while getppid() == Some(parent) {
-            // Returns after signals that a handler was run for. SIGKILL ends the process.
+            // Returns after a signal handler has run. SIGKILL ends the process.
             pause();
         }
         exit_child(0);
@@ -163,10 +161,10 @@ pub fn start_in_user_namespace() -> Result<Pid, Errno> {
     pid.ok_or(Errno::SRCH)
 }
 
-/// Ends a process that a raw clone(2) has started, without what Rust or the C library do at an exit.
+/// Ends a process that a raw clone(2) has started. Runs neither destructors nor exit handlers.
 fn exit_child(status: c_int) -> ! {
-    // SAFETY: `_exit` is exit_group(2) and no more. Destructors and handlers that don't run are a copy's, whose
-    // originals are the parent's.
+    // SAFETY: `_exit` only calls exit_group(2). The destructors and handlers that don't run belong to the parent, which
+    // runs them itself.
     unsafe { libc::_exit(status) }
 }
 
@@ -174,12 +172,11 @@ fn mount_setattr(mount: BorrowedFd<'_>, attr: &MountAttr) -> Result<(), Errno> {
     mount_setattr_with(mount, libc::AT_EMPTY_PATH, attr)
 }
 
-/// `flags` has `AT_EMPTY_PATH`.
+/// Calls `mount_setattr(2)` with `flags`, which must include `AT_EMPTY_PATH`.
 fn mount_setattr_with(mount: BorrowedFd<'_>, flags: c_int, attr: &MountAttr) -> Result<(), Errno> {
-    // SAFETY: `mount` is an open descriptor for the length of the call (borrowed); the path is a
-    // static NUL-terminated empty string, which AT_EMPTY_PATH makes mean the descriptor itself;
-    // `attr` points to a live, fully initialised `struct mount_attr` whose size is passed with it,
-    // and the kernel only reads it.
+    // SAFETY: `mount` is borrowed and therefore open during the call. The path is an empty, NUL-terminated static
+    // string, which with AT_EMPTY_PATH means the descriptor itself. `attr` points to a live, fully initialised
+    // `struct mount_attr`, whose size is passed with it, and the kernel only reads it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -197,33 +194,33 @@ fn mount_setattr_with(mount: BorrowedFd<'_>, flags: c_int, attr: &MountAttr) -> 
     }
 }
 
-/// Gives the calling thread a mount namespace of its own, a copy of the one it is in, with the same
-/// propagation; and with it a root and a working directory that other threads don't share.
+/// Moves the calling thread into a new mount namespace, which is a copy of the current one with the same propagation.
+/// The thread no longer shares its root and working directory with other threads.
 ///
-/// Errors are unshare(2)'s: EPERM without `CAP_SYS_ADMIN`, ENOSPC past
+/// Fails with the error of unshare(2): EPERM without `CAP_SYS_ADMIN`, ENOSPC beyond the limit in
 /// `/proc/sys/user/max_mnt_namespaces`.
 pub fn unshare_mount_namespace() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)
 }
 
-/// Unshares what the flags name. They never have `CLONE_FILES`: with it, descriptors that other threads open would be
-/// invalid in this one. Allocates nothing, as children of a raw clone(2) call it. Errors are unshare(2)'s.
-fn unshare(what: CloneFlags) -> Result<(), Errno> {
-    nix::sched::unshare(what).map_err(|errno| Errno::from_raw_os_error(errno as i32))
+/// Calls unshare(2) and returns its error. `flags` must not include `CLONE_FILES`: descriptors that other threads open
+/// would then be invalid in this one. Doesn't allocate, because children of a raw clone(2) call it.
+fn unshare(flags: CloneFlags) -> Result<(), Errno> {
+    nix::sched::unshare(flags).map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }
 
-/// An ioctl whose argument is one value that the kernel reads or writes.
+/// An ioctl whose argument is a value that the kernel reads or writes.
 struct Request<'a, T> {
     opcode: Opcode,
     argument: &'a mut T,
 }
 
-/// Values that are valid whatever bytes they have: numbers, and `repr(C)` structures of numbers.
-/// To be implemented in this module only.
+/// A type for which any bytes are a valid value: numbers, and `repr(C)` structures of numbers. Implement it only in
+/// `sys`.
 trait Plain: Copy {}
 
-// SAFETY: the pointer is to `argument`, borrowed exclusively as long as the request lives, and
-// calls are taken to change it; the output is the call's own return value.
+// SAFETY: the pointer points to `argument`, which is borrowed exclusively as long as the request lives. The ioctl is
+// declared as one that changes the argument, and the output is its return value.
 unsafe impl<T: Plain> Ioctl for Request<'_, T> {
     type Output = c_int;
 
@@ -242,7 +239,7 @@ unsafe impl<T: Plain> Ioctl for Request<'_, T> {
     }
 }
 
-/// `_IOC(direction, group, number, size of the argument)` on `file`.
+/// Makes the ioctl `_IOC(direction, group, number, size of the argument)` on `file`.
 fn request<T: Plain>(
     file: impl AsFd,
     direction: Direction,
@@ -251,9 +248,8 @@ fn request<T: Plain>(
     argument: &mut T,
 ) -> Result<c_int, Errno> {
     let opcode = opcode::from_components(direction, group, number, size_of::<T>());
-    // SAFETY: the size in the opcode is the argument's, so a file system that knows the opcode
-    // copies no byte beyond it, and any bytes make a `T` (`Plain`). One that doesn't know it says
-    // ENOTTY. `file` is open for the length of the call.
+    // SAFETY: the opcode contains the size of the argument, so a file system that knows the opcode copies no byte
+    // beyond it, and any bytes are a valid `T` (`Plain`). Others return ENOTTY. `file` is open during the call.
     unsafe { ioctl(file, Request { opcode, argument }) }
 }
 
@@ -261,25 +257,25 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// The same number on every architecture that Rust's `std` knows on Linux.
+/// The number of fchmodat2(2), which is the same on every Linux architecture that Rust's `std` supports.
 const FCHMODAT2: libc::c_long = 452;
 
-/// Sets the mode of what `entry` refers to, which may be `O_PATH` and isn't a symbolic link.
+/// Sets the mode of a file, which may be open with `O_PATH` and must not be a symbolic link.
 ///
-/// Errors are `fchmodat2(2)`'s: ENOSYS before Linux 6.6.
+/// Fails with the error of `fchmodat2(2)`: ENOSYS before Linux 6.6.
 pub(crate) fn set_mode(entry: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     fchmodat2(entry.as_raw_fd(), mode)
 }
 
-/// Whether [`set_mode`] works here. Asked of no file, so that an answer which isn't the call's own,
-/// such as a seccomp filter's, isn't taken for one.
+/// Returns whether [`set_mode`] works on this kernel. Calls it with an invalid descriptor: any error other than EBADF
+/// isn't from the call itself, but for example from a seccomp filter.
 pub(crate) fn has_set_mode() -> bool {
     fchmodat2(-1, 0) == Err(Errno::BADF)
 }
 
 fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
-    // SAFETY: the path is a static NUL-terminated empty string, which AT_EMPTY_PATH makes mean `fd`;
-    // that is a number, which the kernel looks up.
+    // SAFETY: the path is an empty, NUL-terminated static string, which with AT_EMPTY_PATH means `fd`. That is a number,
+    // which the kernel looks up.
     let result = unsafe { libc::syscall(FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
     if result == 0 {
         Ok(())
@@ -288,9 +284,10 @@ fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
     }
 }
 
-/// Gives the calling thread a root, a working directory and a umask that other threads don't share:
-/// setns(2) of a mount namespace is refused to a thread that shares them, and one that ends does so
-/// for a moment after it was joined (`do_exit` tells of the end before it lets go of them).
+/// Stops sharing the root, working directory and umask of the calling thread with other threads (`CLONE_FS`).
+///
+/// setns(2) refuses to move a thread that shares them into a mount namespace. A thread that has been joined may still
+/// share them for a moment, because `do_exit` reports its end before it releases them.
 pub fn unshare_fs() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_FS)
 }
@@ -300,13 +297,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_and_we_agree_on_the_size_of_mount_attr() {
+    fn mount_attr_has_the_kernels_size() {
         // MOUNT_ATTR_SIZE_VER0 of include/uapi/linux/mount.h.
         assert_eq!(size_of::<MountAttr>(), 32);
     }
 
     #[test]
-    fn what_is_not_the_root_of_a_mount_has_no_propagation() {
+    fn a_directory_that_is_no_mount_root_can_not_be_made_private() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let fd = std::fs::File::open(directory.path()).expect("the directory opens");
         assert_eq!(set_propagation_private(&fd), Err(Errno::INVAL));

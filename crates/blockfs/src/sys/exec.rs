@@ -1,9 +1,10 @@
-//! Becoming another program, with SIGPIPE as the caller left it.
+//! Replaces this program by another one, with the disposition of SIGPIPE that the caller set.
 //!
-//! Rust's start-up ignores SIGPIPE before `main` runs, and keeps no note of what it was. Ignored signals stay ignored
-//! through execve(2), so both kinds of callers would be wronged: one that doesn't ignore it (a shell) would find it
-//! ignored in the delegate, and one that does (conmon, systemd for its services) would find that undone if it were
-//! always reset. What the caller had can only be read before Rust's start-up: docs/adr/0006-no-start-up-tricks.md.
+//! Rust's runtime ignores SIGPIPE before `main` runs, and doesn't remember the earlier disposition. Ignored signals stay
+//! ignored through execve(2). If SIGPIPE stayed ignored, the delegate would differ from what a caller that doesn't ignore
+//! it (a shell) expects. If it were always reset, the delegate would differ from what a caller that ignores it (conmon,
+//! systemd for its services) expects. The caller's disposition can only be read before Rust's runtime starts; see
+//! docs/adr/0006-no-start-up-tricks.md.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -16,21 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::unistd::execv;
 
-/// Whether the caller of this program ignores SIGPIPE.
+/// Whether the caller of this program had SIGPIPE ignored.
 static CALLER_IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
 
-/// An entry of the array of functions that the C library calls before `main` (System V gABI, "Initialization and
+/// An entry in the array of functions that the C library calls before `main` (System V gABI, "Initialization and
 /// Termination Functions").
-// SAFETY: the section is an array of pointers to functions of the C ABI, and this is one. musl passes none of the
-// arguments that glibc does, and the function takes none. It needs nothing of Rust's start-up.
+// SAFETY: the section is an array of pointers to functions with the C ABI, and this is one. glibc passes arguments and
+// musl doesn't; the function takes none. It doesn't depend on the initialization of Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 
 extern "C" fn note_sigpipe() {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action nothing is changed; the kernel's answer is written to `action`, which lives for
-    // the call. Zeros are an action too (SIG_DFL), should there be no answer.
+    // SAFETY: without a new action nothing is changed. The current one is written to `action`, which lives during the
+    // call. If the call fails, zeroes are a valid action, too (SIG_DFL).
     let action = unsafe {
         libc::sigaction(libc::SIGPIPE, ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -38,8 +39,8 @@ extern "C" fn note_sigpipe() {
     CALLER_IGNORES_SIGPIPE.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
 }
 
-/// Becomes the program at `path`, called by it and by `arguments`; environment and descriptors stay as they
-/// are. Returns only the reason why it couldn't.
+/// Replaces this program by the one at `path`, which is also its `argv[0]`, followed by `arguments`. Environment and
+/// descriptors are kept. Returns only if that fails.
 pub fn exec(path: &Path, arguments: &[OsString]) -> io::Error {
     let arguments = arguments.iter().map(OsString::as_os_str);
     let argv = iter::once(path.as_os_str()).chain(arguments);
@@ -54,15 +55,15 @@ pub fn exec(path: &Path, arguments: &[OsString]) -> io::Error {
     }
     let Err(errno) = execv(&argv[0], &argv);
     if is_reset {
-        // This program still has to report the error, perhaps to a pipe that nobody reads.
+        // This program still has to report the error, perhaps to a pipe without a reader.
         set_sigpipe(libc::SIG_IGN);
     }
     errno.into()
 }
 
-/// Sets the disposition of SIGPIPE to `SIG_DFL` or `SIG_IGN`. (nix's function
-/// for it is unsafe, because it also installs handlers.)
+/// Sets the disposition of SIGPIPE to `SIG_DFL` or `SIG_IGN`. (nix's function for this is unsafe, because it can also
+/// install handlers.)
 fn set_sigpipe(disposition: libc::sighandler_t) {
-    // SAFETY: neither of the two is a handler: no code of this program runs by the signal.
+    // SAFETY: neither disposition is a handler, so the signal runs no code of this program.
     unsafe { libc::signal(libc::SIGPIPE, disposition) };
 }

@@ -1,5 +1,5 @@
-//! The ioctls that grow mounted file systems, and those that tell how large they are. `file` is
-//! any directory or regular file of the file system, open for reading (not `O_PATH`).
+//! The ioctls that grow mounted file systems, and those that report their size. `file` is any directory or regular file
+//! of the file system, open for reading (not `O_PATH`).
 
 use std::os::fd::AsFd;
 
@@ -15,30 +15,30 @@ impl Plain for BtrfsInfo {}
 impl Plain for BtrfsDevice {}
 impl Plain for BtrfsName {}
 
-/// `EXT4_IOC_RESIZE_FS`: `blocks` is the whole new size. Errors: EPERM without `CAP_SYS_RESOURCE`,
-/// and where the file system has recorded errors.
+/// Grows an ext4 to a size of `blocks` in total (`EXT4_IOC_RESIZE_FS`). Fails with EPERM without `CAP_SYS_RESOURCE`, or
+/// if the file system has recorded errors.
 pub(crate) fn ext4_resize(file: impl AsFd, mut blocks: u64) -> Result<(), Errno> {
     request(file, Direction::Write, b'f', 16, &mut blocks)?;
     Ok(())
 }
 
-/// `struct xfs_fsop_geom`, as far as it is needed.
+/// `struct xfs_fsop_geom`. Fields that aren't needed are combined.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XfsGeometry {
-    /// In bytes.
+    /// The block size in bytes.
     pub(crate) block_size: u32,
     _extent_and_group: [u32; 2],
     pub(crate) allocation_groups: u32,
     _log_to_inode: [u32; 3],
-    /// The most of the space that inodes may take, in percent.
+    /// The largest share of the space that inodes may take, in percent.
     pub(crate) inode_max_percent: u32,
-    /// The whole file system, in blocks.
+    /// The size of the file system in blocks.
     pub(crate) data_blocks: u64,
     _rest: [u64; 27],
 }
 
-/// `XFS_IOC_FSGEOMETRY` (Linux 5.2's).
+/// Returns the geometry of an XFS (`XFS_IOC_FSGEOMETRY` in the version of Linux 5.2).
 pub(crate) fn xfs_geometry(file: impl AsFd) -> Result<XfsGeometry, Errno> {
     let mut geometry = XfsGeometry {
         block_size: 0,
@@ -62,7 +62,7 @@ struct XfsGrowth {
     _padding: u32,
 }
 
-/// `XFS_IOC_FSGROWFSDATA`: the whole new size, and a percentage that is set along with it.
+/// Grows an XFS to a size of `blocks` in total, and sets the largest share of inodes (`XFS_IOC_FSGROWFSDATA`).
 pub(crate) fn xfs_grow(file: impl AsFd, blocks: u64, inode_max_percent: u32) -> Result<(), Errno> {
     let mut growth = XfsGrowth {
         blocks,
@@ -73,22 +73,22 @@ pub(crate) fn xfs_grow(file: impl AsFd, blocks: u64, inode_max_percent: u32) -> 
     Ok(())
 }
 
-/// `struct btrfs_ioctl_fs_info_args`, as far as it is needed.
+/// `struct btrfs_ioctl_fs_info_args`. Fields that aren't needed are combined.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BtrfsInfo {
-    /// The largest id of a device.
+    /// The largest device id.
     pub(crate) max_device_id: u64,
-    /// How many devices it is on.
+    /// The number of devices.
     pub(crate) devices: u64,
     _uuid: [u8; 16],
     _node_size: u32,
-    /// In bytes.
+    /// The sector size in bytes.
     pub(crate) sector_size: u32,
     _rest: [u64; 123],
 }
 
-/// `BTRFS_IOC_FS_INFO`.
+/// Returns the properties of a btrfs (`BTRFS_IOC_FS_INFO`).
 pub(crate) fn btrfs_info(file: impl AsFd) -> Result<BtrfsInfo, Errno> {
     let mut info = BtrfsInfo {
         max_device_id: 0,
@@ -112,7 +112,7 @@ struct BtrfsDevice {
     _rest: [u64; 507],
 }
 
-/// `BTRFS_IOC_DEV_INFO`: how much of a device the file system has, in bytes.
+/// Returns the number of bytes of a device that the file system uses (`BTRFS_IOC_DEV_INFO`).
 pub(crate) fn btrfs_device_bytes(file: impl AsFd, device_id: u64) -> Result<u64, Errno> {
     let mut device = BtrfsDevice {
         id: device_id,
@@ -132,18 +132,18 @@ struct BtrfsName {
     name: [u8; 4088],
 }
 
-/// `BTRFS_IOC_RESIZE`; `what` is `<device id>:<bytes>`. EBUSY is also another operation on the
-/// whole file system, such as a balance, which the kernel tells by a positive answer.
-pub(crate) fn btrfs_resize(file: impl AsFd, what: &str) -> Result<(), Errno> {
+/// Resizes a btrfs on a device (`BTRFS_IOC_RESIZE`). `size` is `<device id>:<bytes>`. Fails with EBUSY if another
+/// operation on the whole file system is running, such as a balance. The kernel reports that with a positive result.
+pub(crate) fn btrfs_resize(file: impl AsFd, size: &str) -> Result<(), Errno> {
     let mut argument = BtrfsName {
         _fd: 0,
         name: [0; 4088],
     };
     // The last byte stays 0.
-    let room = argument.name.len() - 1;
-    let name = argument.name[..room].get_mut(..what.len());
+    let capacity = argument.name.len() - 1;
+    let name = argument.name[..capacity].get_mut(..size.len());
     name.ok_or(Errno::NAMETOOLONG)?
-        .copy_from_slice(what.as_bytes());
+        .copy_from_slice(size.as_bytes());
     match request(file, Direction::Write, 0x94, 3, &mut argument)? {
         0 => Ok(()),
         _ => Err(Errno::BUSY),
@@ -155,9 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_and_we_agree_on_the_sizes_of_ioctl_arguments() {
-        // The sizes in the numbers of the kernel's headers, fs/xfs/libxfs/xfs_fs.h and
-        // include/uapi/linux/btrfs.h.
+    fn ioctl_arguments_have_the_kernels_sizes() {
+        // From the opcodes in the kernel's headers, fs/xfs/libxfs/xfs_fs.h and include/uapi/linux/btrfs.h.
         let sizes = [size_of::<XfsGeometry>(), size_of::<XfsGrowth>()];
         assert_eq!(sizes, [256, 16]);
         let sizes = [size_of::<BtrfsInfo>(), size_of::<BtrfsDevice>()];
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_does_not_know_a_request_says_so() {
+    fn a_file_system_that_does_not_know_the_ioctl_returns_enotty() {
         let fd = std::fs::File::open("/proc").expect("the directory opens");
         assert_eq!(ext4_resize(&fd, 1), Err(Errno::NOTTY));
         assert_eq!(xfs_geometry(&fd).err(), Some(Errno::NOTTY));
