@@ -87,15 +87,15 @@ pub fn create_all<'v>(
 
 /// Creates a view of the volume whose root is `root`. A subPath that doesn't exist is created.
 ///
-/// `root` must be the root of an attached mount. Up to some kernel before Linux 6.18, directories below the root of a
-/// detached mount can't be cloned.
+/// `root` must be the root of an attached mount: older kernels can't clone directories below the root of a detached
+/// mount. (Linux 6.18 can.)
 pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError> {
-    let place = subpath::resolve(root, view.subpath, MissingPolicy::Create)?;
+    let target = subpath::resolve(root, view.subpath, MissingPolicy::Create)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
     let failed = |call| move |errno| ViewError::Call { call, errno };
-    let fd = open_tree(&place.fd, "", flags).map_err(failed("open_tree(volume, CLONE)"))?;
+    let fd = open_tree(&target.fd, "", flags).map_err(failed("open_tree(volume, CLONE)"))?;
     // In a sandbox with rootfsPropagation `shared`, the volume's mount is shared if the delegate sets that after the
     // hooks (crun). A mount that one container makes in its view must not appear in another container.
     sys::set_propagation_private(&fd).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
@@ -110,6 +110,6 @@ pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError
     }
     Ok(DetachedMount {
         fd,
-        kind: place.kind,
+        kind: target.kind,
     })
 }
