@@ -167,7 +167,7 @@ fn tell(reconciled: Result<ReconcileReport, Refusal>) {
         report.removed.len(),
         report.left.len() + report.failed.len(),
     );
-    let failed = report.ok().err();
+    let failed = report.into_result().err();
     let failed = failed.map_or_else(String::new, |error| format!(": {error}"));
     match (removed, left) {
         (0, 0) => tracing::debug!("reconciliation: removed 0, left 0"),

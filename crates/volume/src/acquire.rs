@@ -22,7 +22,7 @@ pub(super) fn plan_for_users(
     let in_use = live.as_ref().map(|record| record.device);
     let plan = MountPlan::new(config, volume.info(), in_use)?.labelled(label)?;
     if let Some(record) = live {
-        return Ok((plan.like_present(&record)?, record));
+        return Ok((plan.adapted_to(&record)?, record));
     }
     let record = empty_record(&plan);
     Ok((plan, record))

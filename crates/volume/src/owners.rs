@@ -1,4 +1,4 @@
-//! Decides whether a pod may have a device, by those that have it.
+//! Claims a device for a pod. A claim is granted or refused by the records of all volumes on the device.
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::device::OwnerListVersion;
@@ -11,110 +11,111 @@ use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 
-/// A volume that a pod is to have.
+/// The volume and the pod of a claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claimant<'a> {
     pub(super) target: &'a TargetPath,
     pub(super) plan: &'a MountPlan,
     pub(super) pod_uid: &'a str,
-    /// The volume's own record, with its live users.
+    /// The volume's own record with its live users.
     pub(super) record: &'a VolumeRecord,
 }
 
-/// A claim that was met.
+/// A granted claim.
 #[derive(Debug)]
-pub(super) struct Claimed {
+pub(super) struct GrantedClaim {
     pub(super) admission: Admission,
-    /// The volume wasn't on its device's list before.
+    /// Whether the volume was added to its device's list of owners by this claim.
     pub(super) is_new_owner: bool,
 }
 
-/// Checks that a pod may have a volume, enters the volume as one of its device's, and has the
-/// caller `write` its record: in one step that no other pod's check can come between.
+/// Checks that a pod may use a volume, adds the volume to its device's list of owners, and calls `write` to write the
+/// volume's record. All of this happens under the owners' lock, so that no other claim comes between.
 pub(super) fn claim(
     context: &Context<'_>,
     claimant: Claimant<'_>,
     write: impl FnOnce(Admission) -> Result<(), Cause>,
-) -> Result<Claimed, Cause> {
+) -> Result<GrantedClaim, Cause> {
     let Claimant { target, plan, .. } = claimant;
-    let own = plan.device.number();
-    let mut asks_all = claimant.record.users.is_empty();
-    let (mut looked_at, mut devices) = (Vec::new(), Vec::new());
+    let own_device = plan.device.number();
+    let mut probe_all = claimant.record.users.is_empty();
+    let (mut known_lists, mut devices) = (Vec::new(), Vec::new());
     let _lock = loop {
-        // Before the lock, which is the whole node's: a loop device's file may be on a file system
-        // that hangs. So again, until nobody has come in between.
+        // Devices are probed before the lock is taken, because the lock is the whole node's and a loop device's file
+        // may be on a file system that hangs. This is repeated until no list has changed before the lock was taken.
         let lists = context.state.owner_list_versions()?;
         context.loop_devices.forget_outdated(&lists);
-        let new = not_among(&lists, &looked_at);
-        looked_at = lists;
-        if std::mem::take(&mut asks_all)
+        let changed = changed_lists(&lists, &known_lists);
+        known_lists = lists;
+        if std::mem::take(&mut probe_all)
             && let Err(error) = context.loop_devices.probe_all()
         {
-            // Mostly rivals are asked for next, and all are asked once. Whoever has to know says so then.
+            // This only fills the cache, because the first user's mount asks for all rivals anyway. If a device's
+            // answer is needed and missing, that call fails.
             tracing::debug!("{error}");
         }
-        devices.retain(|device| !new.contains(device));
-        devices.extend(related(context, plan, new)?);
+        devices.retain(|device| !changed.contains(device));
+        devices.extend(related_devices(context, plan, changed)?);
         let lock = context.state.lock(LockName::Owners, context.deadline)?;
-        if not_among(&context.state.owner_list_versions()?, &looked_at).is_empty() {
+        if changed_lists(&context.state.owner_list_versions()?, &known_lists).is_empty() {
             break lock;
         }
     };
-    let listed = listed(context, target, own, devices)?;
-    let admission = decide(context.config, claimant, listed.others)?;
-    context.loop_devices.note_alive(own);
-    context.state.add_device_volume(own, target)?;
+    let owners = read_owners(context, target, own_device, devices)?;
+    let admission = decide(context.config, claimant, owners.other_records)?;
+    context.loop_devices.note_alive(own_device);
+    context.state.add_device_volume(own_device, target)?;
     write(admission)?;
-    Ok(Claimed {
+    Ok(GrantedClaim {
         admission,
-        is_new_owner: listed.newly,
+        is_new_owner: owners.is_target_missing,
     })
 }
 
-/// Returns what a claim would come to now. Nothing is locked, and nothing written: by the time of a claim it
-/// may be another.
+/// Returns the result that a claim would have now. Nothing is locked or written, so that a later claim may have another
+/// result.
 pub(super) fn preview(context: &Context<'_>, claimant: Claimant<'_>) -> Result<Admission, Cause> {
     let Claimant { target, plan, .. } = claimant;
-    let devices = related(context, plan, context.state.devices_with_volumes()?)?;
-    let listed = listed(context, target, plan.device.number(), devices)?;
-    decide(context.config, claimant, listed.others)
+    let devices = related_devices(context, plan, context.state.devices_with_volumes()?)?;
+    let owners = read_owners(context, target, plan.device.number(), devices)?;
+    decide(context.config, claimant, owners.other_records)
 }
 
-/// The lists of the devices' owners.
-struct Listed {
-    /// The records of other volumes, with their live users.
-    others: Vec<VolumeRecord>,
-    /// The volume isn't on its own device's list.
-    newly: bool,
+/// The owners of a volume's device and of the devices with the same data.
+struct DeviceOwners {
+    /// The records of the other volumes, with their live users.
+    other_records: Vec<VolumeRecord>,
+    /// Whether the volume isn't on its own device's list.
+    is_target_missing: bool,
 }
 
-fn listed(
+fn read_owners(
     context: &Context<'_>,
     target: &TargetPath,
-    own: DeviceNumber,
+    own_device: DeviceNumber,
     devices: Vec<DeviceNumber>,
-) -> Result<Listed, Cause> {
-    let mut listed = Listed {
-        others: Vec::new(),
-        newly: true,
+) -> Result<DeviceOwners, Cause> {
+    let mut owners = DeviceOwners {
+        other_records: Vec::new(),
+        is_target_missing: true,
     };
     for device in devices {
         let volumes = context.state.volumes_on_device(device)?;
-        listed.newly &= device != own || !volumes.contains(target);
+        owners.is_target_missing &= device != own_device || !volumes.contains(target);
         for other in volumes.iter().filter(|other| *other != target) {
             if let Some(mut record) = context.crust.record(other)? {
                 record.retain_live(Process::is_alive);
-                listed.others.push(record);
+                owners.other_records.push(record);
             }
         }
     }
-    Ok(listed)
+    Ok(owners)
 }
 
 fn decide(
     config: &Config,
     claimant: Claimant<'_>,
-    others: Vec<VolumeRecord>,
+    other_records: Vec<VolumeRecord>,
 ) -> Result<Admission, Cause> {
     let plan = claimant.plan;
     let claim = Claim {
@@ -125,34 +126,34 @@ fn decide(
         device: plan.device.number(),
     };
     let mut records = vec![claimant.record.clone()];
-    records.extend(others);
+    records.extend(other_records);
     Ok(admit(&claim, &records, config.shared)?)
 }
 
-/// The devices of those lists that weren't as they are when they were looked at.
-fn not_among(lists: &[OwnerListVersion], looked_at: &[OwnerListVersion]) -> Vec<DeviceNumber> {
-    let new = lists
+/// Returns the devices whose lists of owners aren't among the known ones.
+fn changed_lists(lists: &[OwnerListVersion], known: &[OwnerListVersion]) -> Vec<DeviceNumber> {
+    let changed = lists
         .iter()
-        .filter(|list| looked_at.binary_search(list).is_err());
-    new.map(|list| list.device).collect()
+        .filter(|list| known.binary_search(list).is_err());
+    changed.map(|list| list.device).collect()
 }
 
-/// Those of the devices that are the plan's, or lead to the same data. One that is gone leads nowhere.
-fn related(
+/// Returns those of the devices that are the plan's device or have the same data. A device that is gone has no data.
+fn related_devices(
     context: &Context<'_>,
     plan: &MountPlan,
     mut devices: Vec<DeviceNumber>,
 ) -> Result<Vec<DeviceNumber>, Cause> {
     let own = plan.device.number();
-    let others = devices.len();
+    let count = devices.len();
     devices.retain(|device| *device != own);
-    let is_among = devices.len() < others;
+    let has_own = devices.len() < count;
     let mut related = plan.device.conflicting(devices, context.loop_devices)?;
-    related.extend(is_among.then_some(own));
+    related.extend(has_own.then_some(own));
     Ok(related)
 }
 
-/// Takes a volume off its device's list when nobody ever got it mounted.
+/// Removes a volume from its device's list of owners, after a claim whose mount failed.
 pub(super) fn remove_owner(
     context: &Context<'_>,
     target: &TargetPath,

@@ -1,4 +1,4 @@
-//! Plans the mount of a staged volume: its device, which has to be the disk that was staged, and its options.
+//! Plans the mount of a staged volume: its device, which must be the disk that was staged, and its options.
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
@@ -15,25 +15,25 @@ use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::fstypes;
 use crust_blockfs::options::{self, MountOptions};
 
-/// A volume that could be mounted: everything that was staged is understood and the device is
-/// there.
+/// A plan to mount a volume. Its metadata is valid and its device exists.
 #[derive(Debug)]
 pub(super) struct MountPlan {
     pub(super) device: DeviceFacts,
     pub(super) options: MountOptions,
     pub(super) superblock: Superblock,
-    /// The access mode forbids a second pod.
+    /// Whether the access mode forbids a second pod.
     pub(super) exclusive: bool,
-    /// The pod's own mount is read-only, whatever the superblock is.
+    /// Whether the pod's own mount is read-only. The superblock may be writable nevertheless.
     pub(super) read_only: bool,
-    /// The group that the files get, where they get one: not of a pod that only reads.
+    /// The group that the files get; `None` for a read-only mount.
     pub(super) fs_group: Option<(u32, FsGroupChangePolicy)>,
 }
 
 impl MountPlan {
-    /// Plans a mount of a staged volume. A volume with live users is on the device `in_use`: the path
-    /// that was staged is only for a first mount, and may lead elsewhere by now (udev removes and
-    /// repoints the links in `/dev/disk`).
+    /// Plans a mount of a staged volume.
+    ///
+    /// `in_use` is the device that live users of the volume have mounted. The staged path is only used without such
+    /// users: it may lead to another device now, because udev removes and changes the links in `/dev/disk`.
     pub(super) fn new(
         config: &Config,
         info: &MountInfo,
@@ -46,7 +46,7 @@ impl MountPlan {
             None => Device::open(&info.device)?,
         };
         let device = DeviceFacts::from(device);
-        // Such a device has no other superblock. A pod that means to write is refused by the kernel.
+        // A read-only device can only have a read-only superblock. For a pod that wants to write, the mount fails.
         options.read_only |= info.read_only && in_use.is_none() && device.is_read_only()?;
         let read_only = info.read_only || options.read_only;
         let fs_group = info
@@ -62,15 +62,14 @@ impl MountPlan {
         })
     }
 
-    /// Whether the pod has a read-only mount of a superblock that others may write through.
+    /// Returns true if the pod gets a read-only mount of a writable superblock.
     pub(super) fn is_read_only_view(&self) -> bool {
         self.read_only && !self.superblock.read_only
     }
 }
 
 impl MountPlan {
-    /// The same with this SELinux label, where the file system can be given one and the volume's
-    /// options name none.
+    /// Sets the SELinux label, if the file system supports one and the volume's options don't set one.
     pub(super) fn labelled(mut self, label: Option<&str>) -> Result<Self, Cause> {
         let fstype = &self.superblock.fstype;
         let Some(label) = label else {
@@ -80,12 +79,15 @@ impl MountPlan {
             self.options = self.options.with_label(label)?;
             self.superblock = superblock(fstype, &self.options);
         } else {
-            tracing::warn!(%fstype, label, "this kernel's can't be given a label: mounted without it");
+            tracing::warn!(
+                %fstype, label,
+                "this kernel doesn't support SELinux labels as a mount option of the file system: mounted without"
+            );
         }
         Ok(self)
     }
 
-    /// The same for a user that wants no label: it takes the one that the volume has by now.
+    /// Takes the label of the mounted superblock, for a user that requests no label.
     pub(super) fn or_labelled(self, present: Option<&str>) -> Result<Self, Cause> {
         if self.superblock.label().is_some() {
             return Ok(self);
@@ -93,7 +95,7 @@ impl MountPlan {
         self.labelled(present)
     }
 
-    /// The same for a pod that only reads: it takes a read-only superblock that is there by now.
+    /// Takes a mounted superblock that is read-only, for a pod that only reads.
     pub(super) fn or_read_only(mut self, present: bool) -> Self {
         if self.read_only && present {
             self.options.read_only = true;
@@ -102,8 +104,8 @@ impl MountPlan {
         self
     }
 
-    /// The same where live users are on record.
-    pub(super) fn like_present(self, record: &VolumeRecord) -> Result<Self, Cause> {
+    /// Takes the label and read-only state of the superblock that live users have mounted, as far as the plan allows.
+    pub(super) fn adapted_to(self, record: &VolumeRecord) -> Result<Self, Cause> {
         let present = &record.superblock;
         Ok(self
             .or_labelled(present.label())?
@@ -111,7 +113,7 @@ impl MountPlan {
     }
 }
 
-/// Fails where it is known without the device that a volume can't be mounted.
+/// Checks the volume type and the file system type, which needs no device.
 pub(super) fn check(config: &Config, info: &MountInfo) -> Result<(), Cause> {
     if info.volume_type == VolumeType::Network {
         return Err(Cause::Unsupported("network volumes"));
@@ -123,11 +125,13 @@ pub(super) fn check(config: &Config, info: &MountInfo) -> Result<(), Cause> {
     Ok(())
 }
 
-/// The options that a volume is mounted with. The superblock is read-only by an option or the access
-/// mode; the pod's own `readonly` isn't among them.
+/// Returns the options that a volume is mounted with.
+///
+/// An option or the access mode makes the superblock read-only. The pod's own `readonly` doesn't: it only affects the
+/// pod's mount.
 pub(super) fn mount_options(config: &Config, info: &MountInfo) -> Result<MountOptions, Cause> {
-    let written: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
-    let mut options = options::parse(&written)?;
+    let all: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
+    let mut options = options::parse(&all)?;
     options.read_only |= info.access_mode.is_some_and(AccessMode::only_reads);
     Ok(options)
 }
@@ -143,18 +147,17 @@ fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
 /// The properties of a volume that a container's config depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeProperties {
-    /// The block device.
     pub device: DeviceNumber,
-    /// The pod only reads.
+    /// Whether the pod's mount is read-only.
     pub read_only: bool,
-    /// The workload is to have the device as well.
+    /// Whether the container gets the raw device as well.
     pub device_node: bool,
-    /// Attributes that the volume's mount has, `nosuid` and its like.
+    /// The attributes of the volume's mount, such as `nosuid`.
     pub attributes: MountAttrFlags,
 }
 
 impl VolumeProperties {
-    pub(super) fn of(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
+    pub(super) fn new(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
         Self {
             device: plan.device.number(),
             read_only: plan.read_only,
@@ -168,7 +171,9 @@ impl VolumeProperties {
     }
 }
 
-/// Returns what a staged volume takes; fails where it can't be mounted. Who uses it and its device are read now.
+/// Returns the properties of a staged volume. Fails if the volume can't be mounted.
+///
+/// Reads the volume's record and opens its device, but takes no lock.
 pub fn volume_properties(
     config: &Config,
     volume: &Volume,
@@ -180,18 +185,18 @@ pub fn volume_properties(
         if in_use.is_none() {
             check_disk(volume.info(), &plan.device)?;
         }
-        Ok(VolumeProperties::of(config, volume.info(), &plan))
+        Ok(VolumeProperties::new(config, volume.info(), &plan))
     };
     planned().map_err(|cause| VolumeError::new(volume.target(), cause))
 }
 
-/// Reads what is staged at a target path; fails where nothing is.
+/// Reads the volume that is staged at a target path. Fails if there is none.
 pub fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, VolumeError> {
     let volume = try_read_staged(crust, target);
     volume.map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// The same, for an error that names the volume later.
+/// Reads a staged volume as [`read_staged`] does, with an error that doesn't name the volume yet.
 pub(super) fn try_read_staged(
     crust: &CrustDirectory,
     target: &TargetPath,
@@ -200,15 +205,15 @@ pub(super) fn try_read_staged(
     volume.ok_or_else(|| Cause::NotStaged(target.clone()))
 }
 
-/// Fails if a device isn't the disk that was staged any more.
+/// Fails if a device isn't the disk that was staged.
 ///
-/// Nothing holds a device between its stage and its first mount. If it is detached meanwhile (`losetup -D`, a disk that
-/// is taken away), its name and its number are soon another's, and the pod would get the data of another volume.
-/// Nothing is compared if the entry has no disk sequence number (of an earlier version, or of another writer), or the
-/// kernel doesn't tell one.
+/// A device isn't held open between its stage and its first mount. If it is detached meanwhile (`losetup -D`, a removed
+/// disk), its name and number are soon reused, and the pod would get the data of another volume. An entry without a disk
+/// sequence number (from an earlier version or another writer) is compared by its path. Nothing is compared if the
+/// kernel doesn't report a sequence number.
 pub(super) fn check_disk(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     let Some(staged) = info.disk_seq else {
-        return by_path(info, device);
+        return check_path(info, device);
     };
     match device.disk_seq()? {
         Some(now) if now != staged => Err(Cause::OtherDisk {
@@ -220,19 +225,19 @@ pub(super) fn check_disk(info: &MountInfo, device: &DeviceFacts) -> Result<(), C
     }
 }
 
-/// Compares a device that was found by its number on a record with the path that was staged: the number may be another
-/// disk's by now if nobody has the device mounted.
-fn by_path(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
+/// Compares a device that was found by the number in a record with the staged path. If the device isn't mounted, its
+/// number may have been reused for another disk.
+fn check_path(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     if device.path() == info.device {
         return Ok(());
     }
-    let (now, then) = (Device::open(&info.device)?.number(), device.number());
-    if now == then {
+    let (now, mounted) = (Device::open(&info.device)?.number(), device.number());
+    if now == mounted {
         return Ok(());
     }
     Err(Cause::DevicePathMoved {
         path: info.device.display().to_string(),
         now,
-        mounted: then,
+        mounted,
     })
 }

@@ -1,5 +1,5 @@
-//! Previews a volume's mount for a pod, by what is staged and recorded now. Nothing is locked, written, mounted or
-//! opened exclusively.
+//! Previews a volume's mount for a pod from the present entry and records. Nothing is locked, written, mounted or opened
+//! exclusively.
 
 use std::path::PathBuf;
 
@@ -22,45 +22,43 @@ use crate::sandbox::Sandbox;
 use crust_blockfs::device_mounts::{is_on, may_be_on};
 use crust_blockfs::mountinfo::MountInfo;
 
-/// A staged volume that can be mounted, as a pod would get it. Its keys are promised to users of
-/// `crust explain --json` (docs/protocol.md, "explain").
+/// A preview of a staged volume's mount. Its serialized keys are a stable interface of `crust explain --json`
+/// (docs/protocol.md, "explain").
 #[derive(Debug, Serialize)]
 pub struct MountPreview {
-    /// The directory that it is staged in.
     pub layout: EntryLayout,
-    /// The device's path as it was staged.
+    /// The staged path of the device.
     pub device: PathBuf,
-    /// The device, or the one that live users have.
+    /// The device that live users have mounted, or the one that the staged path leads to.
     pub device_number: DeviceNumber,
-    /// The file system's type.
     pub fstype: String,
     /// The superblock's options.
     pub options: Vec<String>,
-    /// Whether the pod only reads.
+    /// Whether the pod's mount is read-only.
     pub read_only: bool,
-    /// The group that its files get; `None` if they keep theirs.
+    /// The group that the files get; `None` if they keep their own.
     pub fs_group: Option<u32>,
-    /// When the group is applied; `None` without a group.
+    /// `None` if the volume has no group.
     pub fs_group_change_policy: Option<&'static str>,
-    /// The CSI access mode's name.
+    /// The name of the CSI access mode.
     pub access_mode: Option<&'static str>,
     /// Whether the container gets the raw device as well.
     pub device_node: bool,
-    /// How the pod gets access, or why it can't, which is serialised as null.
+    /// How the pod gets access. The error of a pod that gets none is serialized as null.
     #[serde(serialize_with = "access_or_null")]
     pub access: Result<PodAccess, VolumeError>,
-    /// Live users, by its record.
+    /// The live users in the volume's record.
     #[serde(skip)]
     pub users: Vec<User>,
 }
 
-/// The directory that a volume is staged in.
+/// The layout of a volume's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryLayout {
-    /// The crust directory.
+    /// In the crust directory.
     Crust,
-    /// Kata Containers' directory.
+    /// In Kata Containers' directory.
     Kata,
 }
 
@@ -68,11 +66,11 @@ pub enum EntryLayout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodAccess {
-    /// The device has no user: the file system is mounted.
+    /// The device has no users: the file system is mounted.
     First,
-    /// The device has users: the superblock is mounted once more.
+    /// The device has users: their superblock is mounted again.
     Joins,
-    /// The pod's sandbox has it mounted.
+    /// The volume is already mounted in the pod's sandbox.
     Mounted,
 }
 
@@ -88,27 +86,30 @@ impl From<Admission> for PodAccess {
 /// The pod that a mount is previewed for.
 #[derive(Debug, Clone, Copy)]
 pub struct PreviewPod<'a> {
-    /// Its uid, or what stands for one.
+    /// The pod's uid, or the identifier used for a container without a pod.
     pub uid: &'a str,
-    /// Its sandbox, where that runs.
+    /// The pod's sandbox if it is running.
     pub sandbox: Option<&'a Sandbox>,
-    /// The SELinux label that the volume's files are to have, on a host that enforces.
+    /// The SELinux label for the volume's files; `None` if the host doesn't enforce a policy.
     pub label: Option<&'a str>,
 }
 
-/// Previews the mount of a volume for a pod. Fails as the mount would before it asks who else has the device.
+/// Previews the mount of a volume for a pod.
+///
+/// Fails if the mount would fail before other users of the device are checked. A conflict with other users is in
+/// [`MountPreview::access`].
 pub fn preview_mount(
     context: &Context<'_>,
     target: &TargetPath,
     pod: PreviewPod<'_>,
 ) -> Result<MountPreview, VolumeError> {
-    let looked = || -> Result<_, Cause> {
+    let previewed = || -> Result<_, Cause> {
         let volume = try_read_staged(context.crust, target)?;
         let live = live_record(&volume)?;
         let (plan, before) = plan_for_users(context.config, &volume, live, pod.label)?;
         let users = before.users.clone();
         let access = access(context, &volume, &plan, before, pod);
-        let need = VolumeProperties::of(context.config, volume.info(), &plan);
+        let properties = VolumeProperties::new(context.config, volume.info(), &plan);
         let (fs_group, policy) = plan.fs_group.unzip();
         let layout = if volume.is_kata_layout() {
             EntryLayout::Kata
@@ -118,19 +119,19 @@ pub fn preview_mount(
         Ok(MountPreview {
             layout,
             device: volume.info().device.clone(),
-            device_number: need.device,
+            device_number: properties.device,
             fstype: plan.superblock.fstype,
             options: plan.superblock.options,
-            read_only: need.read_only,
+            read_only: properties.read_only,
             fs_group,
             fs_group_change_policy: policy.map(FsGroupChangePolicy::as_str),
             access_mode: volume.info().access_mode.map(AccessMode::as_str),
-            device_node: need.device_node,
+            device_node: properties.device_node,
             access: access.map_err(|cause| VolumeError::new(target, cause)),
             users,
         })
     };
-    looked().map_err(|cause| VolumeError::new(target, cause))
+    previewed().map_err(|cause| VolumeError::new(target, cause))
 }
 
 fn access_or_null<S: Serializer>(
@@ -177,8 +178,8 @@ fn access(
     Ok(admission.into())
 }
 
-/// Whether somebody whom no record names is seen to have the device. A create asks the kernel, by an
-/// exclusive open: for a moment that would keep another create from its mount.
+/// Returns true if the device has a holder without a record, as far as mount table and sysfs show. A create opens the
+/// device exclusively instead, which would make the mount of another create fail meanwhile.
 fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
     let number = plan.device.number();
     let mounts = MountInfo::of_thread()?.select(|line| may_be_on(line, number))?;

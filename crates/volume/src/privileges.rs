@@ -1,31 +1,30 @@
-//! What root may do, and a step of ours needn't be able to (capabilities(7)).
+//! Lowers this process's capabilities to those that an operation needs (capabilities(7)).
 //!
-//! runcrust becomes the delegate, which is to have the capability sets that it would have had
-//! without runcrust: so of them only the *effective* one is lowered, and raised again. It decides
-//! what this thread may do now and nothing of what the delegate may: execve(2) makes that of the
-//! permitted, inheritable, bounding and ambient sets and the securebits, and none of these can
-//! be had back once it is gone. Whoever executes nothing gives up all of them.
+//! runcrust execs the delegate, which must have the same capability sets as without runcrust. Therefore only the
+//! effective set is lowered, and raised again. It limits what this thread may do now, but not what the delegate may do:
+//! execve(2) computes the delegate's sets from the permitted, inheritable, bounding and ambient sets and the securebits,
+//! which can't be raised again once they are lowered. A process that executes nothing lowers all of them.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// A step that is taken with root's help.
+/// An operation that needs capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A create in runcrust: planned, mounted, and its config rewritten.
+    /// The create in runcrust, which plans and mounts the volumes and rewrites the config.
     Create,
     /// The hook that mounts volumes in a new sandbox.
     Sandbox,
     /// The hook that mounts volumes in a container (`mount_mode = "hook"`).
     Mount,
-    /// The hook that records a new container, and unmounts what came out of it.
+    /// The hook that records a new container and unmounts copies of its volumes on the host.
     Publish,
-    /// The hooks that forget a container or a sandbox.
+    /// The hooks that release a container or a sandbox.
     Release,
 }
 
 impl Operation {
-    /// Returns the capabilities that the operation needs; docs/privileges.md says what for.
+    /// Returns the capabilities that the operation needs. docs/privileges.md lists the reasons.
     pub(crate) const fn needs(self) -> &'static [Capability] {
         use Capability::{
             CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, CAP_SETFCAP,
@@ -70,45 +69,49 @@ impl Operation {
     }
 }
 
-/// The kernel doesn't let this process give up what it has.
+/// An error of reading or lowering the capabilities of this process.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}; hint: does a seccomp filter of the caller's forbid it?")]
+#[error("{call}: {source}; hint: does a seccomp filter of the caller forbid it?")]
 pub struct PrivilegesError {
-    what: &'static str,
+    call: &'static str,
     source: CapsError,
 }
 
-pub(crate) fn failed(what: &'static str) -> impl FnOnce(CapsError) -> PrivilegesError {
-    move |source| PrivilegesError { what, source }
+pub(crate) fn failed(call: &'static str) -> impl FnOnce(CapsError) -> PrivilegesError {
+    move |source| PrivilegesError { call, source }
 }
 
-/// Does a step while this thread can do what that needs and nothing else. Afterwards it can do what
-/// it could before.
-pub fn with_lowered<T>(step: Operation, work: impl FnOnce() -> T) -> Result<T, PrivilegesError> {
+/// Runs `work` while this thread's effective set has only the capabilities that the operation needs. Restores the
+/// effective set afterwards.
+pub fn with_lowered<T>(
+    operation: Operation,
+    work: impl FnOnce() -> T,
+) -> Result<T, PrivilegesError> {
     let before = effective()?;
-    let Some(needed) = needed(step, &before) else {
+    let Some(needed) = needed(operation, &before) else {
         return Ok(work());
     };
     caps::set(None, CapSet::Effective, &needed).map_err(failed("capset(effective)"))?;
-    let done = work();
+    let result = work();
     caps::set(None, CapSet::Effective, &before).map_err(failed("capset(effective)"))?;
-    Ok(done)
+    Ok(result)
 }
 
-/// Gives up for good what a step doesn't need; for a process that executes nothing.
-pub fn drop_all_but(step: Operation) -> Result<(), PrivilegesError> {
+/// Drops all capabilities that the operation doesn't need, for good. For a process that executes no other program.
+pub fn drop_all_but(operation: Operation) -> Result<(), PrivilegesError> {
     let before = effective()?;
-    let Some(needed) = needed(step, &before) else {
+    let Some(needed) = needed(operation, &before) else {
         return Ok(());
     };
     if before.contains(&Capability::CAP_SETPCAP) {
-        // Were anything executed all the same: as root it would have all of this set again.
+        // A program that root executes gets the whole bounding set, so that one is lowered in case something is executed
+        // after all.
         for other in caps::all().difference(&needed) {
             let dropped = caps::drop(None, CapSet::Bounding, *other);
-            // An older kernel refuses to drop what it doesn't know, and doesn't have it in the set either.
-            let is_left = || caps::has_cap(None, CapSet::Bounding, *other).unwrap_or(false);
+            // An older kernel refuses to drop a capability that it doesn't know. Such a one isn't in the set.
+            let is_in_set = || caps::has_cap(None, CapSet::Bounding, *other).unwrap_or(false);
             if let Err(error) = dropped
-                && is_left()
+                && is_in_set()
             {
                 return Err(failed("prctl(CAPBSET_DROP)")(error));
             }
@@ -125,15 +128,17 @@ pub(crate) fn effective() -> Result<CapsHashSet, PrivilegesError> {
     caps::read(None, CapSet::Effective).map_err(failed("capget"))
 }
 
-/// Returns the capabilities of a set that are kept; `None` if all are.
-fn needed(step: Operation, before: &CapsHashSet) -> Option<CapsHashSet> {
-    let needs = step.needs();
-    let sight = Capability::CAP_SYS_PTRACE;
-    // Processes that can do more than this one are out of its sight, sandboxes too: without the
-    // capability to look at them nevertheless it has to stay as able as they are.
-    let sees = before.contains(&sight) || !needs.contains(&sight);
+/// Returns the capabilities of `before` that the operation needs; `None` if no capability may be dropped.
+///
+/// A process can't access processes that have capabilities it lacks, such as sandboxes, unless it has `CAP_SYS_PTRACE`
+/// (ptrace(2), "Ptrace access mode checking"). If the operation needs that capability and the process doesn't have it,
+/// it must keep all the others.
+fn needed(operation: Operation, before: &CapsHashSet) -> Option<CapsHashSet> {
+    let needs = operation.needs();
+    let ptrace = Capability::CAP_SYS_PTRACE;
+    let may_drop = before.contains(&ptrace) || !needs.contains(&ptrace);
     let needs = needs.iter().copied();
-    sees.then(|| needs.filter(|it| before.contains(it)).collect())
+    may_drop.then(|| needs.filter(|it| before.contains(it)).collect())
 }
 
 #[cfg(test)]
@@ -146,7 +151,7 @@ mod tests {
     use super::*;
     use crust_blockfs::sys::unshare_mount_namespace;
 
-    const STEPS: [(&str, Operation); 5] = [
+    const OPERATIONS: [(&str, Operation); 5] = [
         ("create", Operation::Create),
         ("sandbox", Operation::Sandbox),
         ("mount", Operation::Mount),
@@ -155,7 +160,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_each_step_needs_is_documented() {
+    fn the_capabilities_of_each_operation_are_documented() {
         let document = include_str!("../../../docs/privileges.md");
         let (_, table) = document.split_once("\n| capability |").unwrap();
         let (heading, rows) = table.split_once('\n').unwrap();
@@ -166,7 +171,7 @@ mod tests {
             Some((name, cells.map(|cell| cell == "yes").collect::<Vec<_>>()))
         });
         let rows: Vec<_> = rows.collect();
-        for (column, (name, step)) in STEPS.into_iter().enumerate() {
+        for (column, (name, step)) in OPERATIONS.into_iter().enumerate() {
             let documented = rows.iter().filter(|(_, needed)| needed[column]);
             let documented = documented.map(|(name, _)| format!("CAP_{name}").parse().unwrap());
             let documented: CapsHashSet = documented.collect();
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_lacks_is_not_asked_for() {
+    fn only_capabilities_of_the_caller_are_kept() {
         use Capability::{CAP_CHOWN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 
         let set = |list: &[Capability]| list.iter().copied().collect::<CapsHashSet>();
@@ -196,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lowered_is_back_afterwards() {
+    fn the_effective_set_is_restored_afterwards() {
         let now = || effective().unwrap();
         let before = now();
         let kept = needed(Operation::Release, &before).unwrap();
@@ -210,8 +215,8 @@ mod tests {
         assert_eq!(now(), before);
     }
 
-    /// As nodes are hardened, with a group for those who may see it all that root isn't in. Of this
-    /// thread: since Linux 5.8 each mount of `/proc` has its own options.
+    /// Mounts `/proc` with `hidepid=2` for this thread, as hardened nodes do, with a `gid=` that root doesn't have. Each
+    /// mount of `/proc` has its own options since Linux 5.8.
     fn hide_processes() {
         unshare_mount_namespace().unwrap();
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -221,26 +226,29 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_step_cannot_see_it_does_not_take_for_dead() {
+    fn a_hidden_process_is_unknown_and_not_dead() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::from_pid(child.id().cast_signed()).unwrap();
         let hidden = std::thread::spawn(move || {
             hide_processes();
-            let look = || STEPS.map(|(_, step)| with_lowered(step, || process.state()).unwrap());
-            let alive = look();
+            let life = || {
+                OPERATIONS
+                    .map(|(_, operation)| with_lowered(operation, || process.state()).unwrap())
+            };
+            let alive = life();
             child.kill().unwrap();
             child.wait().unwrap();
-            (alive, look())
+            (alive, life())
         });
         let (alive, dead) = hidden.join().unwrap();
-        for ((name, step), life) in STEPS.into_iter().zip(alive) {
-            let sees = step.needs().contains(&Capability::CAP_SYS_PTRACE);
-            let is_right = match &life {
-                ProcessState::Alive => sees,
-                ProcessState::Unknown(why) => !sees && why.contains("hidepid="),
+        for ((name, operation), life) in OPERATIONS.into_iter().zip(alive) {
+            let sees_hidden = operation.needs().contains(&Capability::CAP_SYS_PTRACE);
+            let is_expected = match &life {
+                ProcessState::Alive => sees_hidden,
+                ProcessState::Unknown(reason) => !sees_hidden && reason.contains("hidepid="),
                 ProcessState::Ended(_) => false,
             };
-            assert!(is_right, "{name}: {life:?}");
+            assert!(is_expected, "{name}: {life:?}");
         }
         for life in dead {
             assert!(matches!(life, ProcessState::Ended(_)), "{life:?}");

@@ -1,5 +1,6 @@
-//! Finds and removes stale state: killed processes, hooks that weren't called, and a boot of the node leave it. What is
-//! on disk is uncertain until it is checked against the kernel. What can't be checked stays, and is reported.
+//! Finds and removes stale state, which killed processes, hooks that weren't called and a boot of the node leave behind.
+//! State on disk is only trusted after it has been checked against the kernel. State that can't be checked is kept and
+//! reported.
 
 mod decide;
 mod records;
@@ -19,21 +20,21 @@ use crust_state::lock::{Lock, LockError, LockName};
 use super::context::Context;
 use super::error::Cause;
 use decide::Pods;
-use report::Verdict;
+use report::RemovalDecision;
 pub use report::{ItemReport, ReconcileReport, StateItem};
-use volumes::PassContext;
+use volumes::PassFacts;
 
-/// Whether what nobody needs is removed.
+/// Whether stale state is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReconcileMode {
-    /// It is.
+    /// Stale state is removed.
     Remove,
-    /// It is only told, and nothing is changed.
+    /// Stale state is only reported. Nothing on disk is changed.
     DryRun,
 }
 
 impl ReconcileMode {
-    /// Takes a lock at once or not at all. A look makes none that isn't there.
+    /// Takes a lock without waiting. A dry run doesn't create the lock's file, and returns `None` if it doesn't exist.
     pub(super) fn lock(
         self,
         state: &StateDirectory,
@@ -46,7 +47,7 @@ impl ReconcileMode {
     }
 }
 
-/// The error of a sweep: the items that couldn't be removed. All others are.
+/// The error of a sweep: the items that couldn't be removed. All other stale items were removed.
 #[derive(Debug, thiserror::Error)]
 pub struct SweepError(Vec<ItemReport>);
 
@@ -61,8 +62,8 @@ impl fmt::Display for SweepError {
 }
 
 impl ReconcileReport {
-    /// Fails where something that nobody needs couldn't be removed, or looked at.
-    pub fn ok(self) -> Result<(), SweepError> {
+    /// Returns an error if a stale item couldn't be removed, or an item couldn't be read.
+    pub fn into_result(self) -> Result<(), SweepError> {
         if self.failed.is_empty() {
             return Ok(());
         }
@@ -70,88 +71,91 @@ impl ReconcileReport {
     }
 }
 
-/// Removes what is soon found: records of bundles that are gone, because a `delete` comes before its
-/// bundle's end, and of sandboxes whose end no hook saw. Goes on after an error.
+/// Removes the stale state that is found quickly: records of bundles that are gone (a bundle is removed after its
+/// `delete`), and records of sandboxes that ended without a hook. Continues after an error.
 pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
-    let mut pass = Pass::new(context, ReconcileMode::Remove);
+    let mut pass = ReconcilePass::new(context, ReconcileMode::Remove);
     pass.bundles();
     let sandboxes = context.state.sandbox_records();
-    // Only a driver that stages for Kata takes an entry away and leaves that behind each time.
+    // A driver that stages in Kata's layout removes the entry itself, and thus leaves a stale owner after each unstage.
     if context.config.kata_layout {
         let owners = pass.owners();
-        pass.sweep_owners(&owners, &Pods::of(&sandboxes));
+        pass.sweep_owners(&owners, &Pods::new(&sandboxes));
     }
     pass.sandboxes(sandboxes);
-    pass.report.ok()
+    pass.report.into_result()
 }
 
-/// Looks at everything, for which a pod's end has no time: also at users whose end no hook saw, at
-/// entries that lost their twin or whose target directory is gone, and at what was left half made.
-/// Waits for no volume that somebody is at. `runtime` is this runtime's program, by whatever name.
+/// Reconciles all state of the node with the processes and devices that exist. This takes too long for the end of a pod.
+///
+/// In addition to what [`sweep`] removes, it finds users that ended without a hook, entries without their second entry
+/// or target directory, and temporary files. A volume that another process has locked is left. `runtime` is a path of
+/// this runtime's program; another path of the same file is recognized.
 #[must_use]
 pub fn reconcile(context: &Context<'_>, mode: ReconcileMode, runtime: &Path) -> ReconcileReport {
-    let mut pass = Pass::new(context, mode);
+    let mut pass = ReconcilePass::new(context, mode);
     pass.leftovers();
     pass.bundles();
     let sandboxes = context.state.sandbox_records();
-    let (pods, owners) = (Pods::of(&sandboxes), pass.owners());
+    let (pods, owners) = (Pods::new(&sandboxes), pass.owners());
     pass.sandboxes(sandboxes);
-    pass.volumes(&PassContext {
+    pass.volumes(&PassFacts {
         pods: &pods,
         owners: &owners,
         runtime,
     });
     pass.sweep_owners(&owners, &pods);
-    pass.tell_unlisted();
+    pass.report_unlisted();
     pass.report
 }
 
-/// One look, and what came of it.
-struct Pass<'a> {
+/// A pass over the state, with its report.
+struct ReconcilePass<'a> {
     context: Context<'a>,
     mode: ReconcileMode,
     report: ReconcileReport,
-    /// Volumes whose entries would be removed, in a dry run.
-    gone: Vec<crust_state::TargetPath>,
-    /// The directories that couldn't be searched for leftovers.
+    /// The volumes whose entries a run without `DryRun` would have removed by now.
+    removed_in_dry_run: Vec<crust_state::TargetPath>,
+    /// The errors of directories that couldn't be searched for temporary files.
     unlisted: Vec<FileError>,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> ReconcilePass<'a> {
     fn new(context: &Context<'a>, mode: ReconcileMode) -> Self {
         Self {
             context: *context,
             mode,
             report: ReconcileReport::default(),
-            gone: Vec::new(),
+            removed_in_dry_run: Vec::new(),
             unlisted: Vec::new(),
         }
     }
 
-    /// Does what was decided. `remove` says whether it did: what somebody needs by now isn't told.
+    /// Carries out a decision about an item and reports it. `remove` returns false if it kept the item because the item
+    /// is in use now; this isn't reported.
     fn settle(
         &mut self,
         item: StateItem,
-        verdict: Verdict,
+        decision: RemovalDecision,
         remove: impl FnOnce(&Context<'_>) -> Result<bool, Cause>,
     ) {
-        let reason = match verdict {
-            Verdict::Leave(reason) => return self.leave(item, reason),
-            Verdict::Remove(reason) => reason,
+        let reason = match decision {
+            RemovalDecision::Leave(reason) => return self.leave(item, reason),
+            RemovalDecision::Remove(reason) => reason,
         };
-        let done = match self.mode {
+        let removed = match self.mode {
             ReconcileMode::Remove => remove(&self.context),
             ReconcileMode::DryRun => Ok(true),
         };
-        match done {
+        match removed {
             Ok(false) => {}
-            Ok(true) => self.settled(item, reason, Ok(())),
-            Err(cause) => self.settled(item, reason, Err(cause.to_string())),
+            Ok(true) => self.report_removal(item, reason, Ok(())),
+            Err(cause) => self.report_removal(item, reason, Err(cause.to_string())),
         }
     }
 
-    fn settled(&mut self, item: StateItem, reason: String, done: Result<(), String>) {
-        match done {
+    fn report_removal(&mut self, item: StateItem, reason: String, removed: Result<(), String>) {
+        match removed {
             Ok(()) => {
                 if self.mode == ReconcileMode::Remove {
                     tracing::info!("removed: {item}: {reason}");
@@ -167,7 +171,7 @@ impl<'a> Pass<'a> {
         self.report.left.push(ItemReport { item, reason });
     }
 
-    /// Left, and somebody has to see to it.
+    /// Reports an unreadable item, which an administrator has to deal with.
     fn unreadable(&mut self, item: StateItem, reason: String) {
         tracing::warn!("{reason}");
         self.report.left.push(ItemReport { item, reason });
@@ -178,13 +182,14 @@ impl<'a> Pass<'a> {
         self.report.failed.push(ItemReport { item, reason });
     }
 
-    /// Takes a lock that is had at once; whoever has it does what is to be done, or the next time.
-    fn take(&self, name: LockName) -> Result<Option<Lock>, LockError> {
+    /// Takes a lock without waiting, as [`ReconcileMode::lock`] does. If another process holds it, the item is left to
+    /// that process or to the next pass.
+    fn try_lock(&self, name: LockName) -> Result<Option<Lock>, LockError> {
         self.mode.lock(self.context.state, name)
     }
 
-    /// Takes a lock that nobody holds for long; for a look none.
-    fn wait_for(&self, name: LockName) -> Result<Option<Lock>, String> {
+    /// Waits for a lock that isn't held for long. A dry run doesn't take it.
+    fn wait_for_lock(&self, name: LockName) -> Result<Option<Lock>, String> {
         let lock = match self.mode {
             ReconcileMode::DryRun => return Ok(None),
             ReconcileMode::Remove => self.context.state.lock(name, self.context.deadline),

@@ -1,4 +1,4 @@
-//! Growing a volume (KEP-2857: `RuntimeExpandVolume`): in use, at once; staged, with its mount.
+//! Grows a volume (KEP-2857: `RuntimeExpandVolume`): at once if it is in use, otherwise with its next mount.
 
 use std::os::fd::OwnedFd;
 
@@ -17,10 +17,10 @@ use crust_blockfs::filesystem::{self, MountRequest};
 use crust_blockfs::options::{FsOption, MountOptions};
 use crust_blockfs::resize;
 
-/// Grows a volume as far as its device and the limits allow; its file system's size afterwards.
+/// Grows a volume as far as its device and the limits allow, and returns the file system's new size in bytes.
 ///
-/// Where nobody uses it yet the growth is recorded, in place of an earlier one, and done by the
-/// next mount before anybody sees the volume; the size is what it will have then.
+/// If the volume isn't in use, the growth is recorded in place of an earlier one, and the next mount carries it out
+/// before the volume becomes visible. The returned size is the expected one then.
 pub fn resize(
     context: &Context<'_>,
     target: &TargetPath,
@@ -33,28 +33,28 @@ pub fn resize(
         let volume = &locked.volume;
         if let Some(mut record) = volume.record()? {
             record.retain_live(Process::is_alive);
-            if let Some(bytes) = in_use(context, volume, &record, limits)? {
-                // One that a mount left behind has been overtaken.
+            if let Some(bytes) = grow_in_use(context, volume, &record, limits)? {
+                // A recorded growth that failed in a mount is obsolete now.
                 volume.clear_resize()?;
                 return Ok(bytes);
             }
         }
-        later(context, volume, limits)
+        record_growth(context, volume, limits)
     };
     resized().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// `None` when it isn't mounted for anybody.
-fn in_use(
+/// Grows a volume that is mounted; `None` if it isn't.
+fn grow_in_use(
     context: &Context<'_>,
     volume: &Volume,
     record: &VolumeRecord,
     limits: SizeLimits,
 ) -> Result<Option<u64>, Cause> {
-    let mut places = volume_mounts::find(record).peekable();
-    if places.peek().is_none() {
-        // A sandbox's create that was killed leaves a live sandbox without the volume; containers
-        // have it, even where it isn't found.
+    let mut mounts = volume_mounts::find(record).peekable();
+    if mounts.peek().is_none() {
+        // A create that was killed leaves a live sandbox without the volume. A container has the volume even if its
+        // mount isn't found.
         let only_sandboxes = record
             .users
             .iter()
@@ -70,15 +70,15 @@ fn in_use(
     }
     let device = Device::find_by_number(record.device)?.ok_or(Cause::DeviceGone(record.device))?;
     let device = DeviceFacts::from(device);
-    let _device = context
+    let _device_lock = context
         .state
         .lock(LockName::Device(record.device), context.deadline)?;
-    let root = match places.find(VolumeMount::is_writable) {
-        Some(place) => place.open().map_err(|errno| Cause::Call {
-            call: format!("open({})", place.mount.mount_point.display()),
+    let root = match mounts.find(VolumeMount::is_writable) {
+        Some(mount) => mount.open().map_err(|errno| Cause::Call {
+            call: format!("open({})", mount.mount.mount_point.display()),
             errno,
         })?,
-        None => root_of(&own_mount(record, &device)?)?,
+        None => open_root(&writable_mount(record, &device)?)?,
     };
     let fstype = &record.superblock.fstype;
     let bytes = resize::grow(&root, &device, fstype, limits)?;
@@ -86,7 +86,7 @@ fn in_use(
     Ok(Some(bytes))
 }
 
-fn later(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> Result<u64, Cause> {
+fn record_growth(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> Result<u64, Cause> {
     let plan = MountPlan::new(context.config, volume.info(), None)?;
     if plan.superblock.read_only {
         return Err(Cause::ReadOnly);
@@ -96,19 +96,20 @@ fn later(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> Result<u
     Ok(bytes)
 }
 
-/// Carries out the recorded growth, on a mount that nobody sees yet. A failure doesn't keep the pod from
-/// starting: it is logged and recorded, [`stats`](super::stats()) reports it, and the next mount tries
-/// again.
+/// Carries out the recorded growth on a detached mount.
+///
+/// If growing fails, the pod starts nevertheless: the error is logged and recorded, [`stats`](super::stats()) reports it,
+/// and the next mount retries.
 pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> Result<(), Cause> {
     let Some(limits) = volume.pending_resize()? else {
         return Ok(());
     };
     if plan.superblock.read_only {
         let volume = volume.target();
-        tracing::info!(%volume, "its growth waits for a mount that can be written to");
+        tracing::info!(%volume, "the growth waits for a writable mount");
         return Ok(());
     }
-    let root = root_of(mount)?;
+    let root = open_root(mount)?;
     let fstype = &plan.superblock.fstype;
     match resize::grow(&root, &plan.device, fstype, limits) {
         Ok(bytes) => {
@@ -116,14 +117,14 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
             volume.clear_resize()?;
         }
         Err(error) => {
-            let why = error_message(&error);
+            let message = error_message(&error);
             let volume_name = volume.target().volume_name();
             tracing::warn!(
                 volume = volume_name,
-                "not grown as was asked for before its use, and mounted with its old size: {why}"
+                "growing failed, and the volume is mounted with its old size: {message}"
             );
-            // Nor does a record that can't be written: the growth is still on record, without the reason.
-            if let Err(error) = volume.record_failed_resize(limits, why) {
+            // If this can't be recorded, the growth is still pending, only without the error.
+            if let Err(error) = volume.record_failed_resize(limits, message) {
                 tracing::warn!("{error}");
             }
         }
@@ -131,9 +132,9 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
     Ok(())
 }
 
-/// Another mount of the superblock, attached nowhere: those of pods that only read can't be written
-/// to, and the kernel grows a file system through one that can.
-fn own_mount(record: &VolumeRecord, device: &DeviceFacts) -> Result<OwnedFd, Cause> {
+/// Makes a detached, writable mount of the volume's superblock. The kernel needs one to grow a file system, and the
+/// mounts of pods that only read are read-only.
+fn writable_mount(record: &VolumeRecord, device: &DeviceFacts) -> Result<OwnedFd, Cause> {
     let present = &record.superblock;
     let options = present.options.iter().map(|option| FsOption::of(option));
     let options = MountOptions {
@@ -148,7 +149,7 @@ fn own_mount(record: &VolumeRecord, device: &DeviceFacts) -> Result<OwnedFd, Cau
     })?)
 }
 
-fn root_of(mount: &OwnedFd) -> Result<OwnedFd, Cause> {
+fn open_root(mount: &OwnedFd) -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(mount, ".", flags, Mode::empty()).map_err(|errno| Cause::Call {
         call: "open(the volume's root)".into(),

@@ -1,5 +1,5 @@
-//! A container's root file system while its `createContainer` hooks run: in the container's mount
-//! namespace, before `pivot_root` (`mount_mode = "hook"`).
+//! Mounts volumes in a container's root file system from a `createContainer` hook, which runs in the container's mount
+//! namespace before `pivot_root` (`mount_mode = "hook"`).
 
 mod mount_table;
 
@@ -23,78 +23,78 @@ use crust_blockfs::sys;
 use crust_blockfs::view::{DetachedMount, View};
 use mount_table::MountTable;
 
-/// The error of mounting a volume in a container.
+/// An error of mounting a volume in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
-    /// The mounts that the delegate makes come after this hook, and would hide the volume.
+    /// The delegate has called `pivot_root` already, so that mounts made now would come too late.
     #[error(
         "{} isn't a mount in the container's namespace any more: this delegate runs createContainer \
-         hooks after pivot_root; {BIND}", .0.display()
+         hooks after pivot_root; {BIND_MODE_HINT}", .0.display()
     )]
     Pivoted(PathBuf),
-    /// There is nothing to mount on, and the delegate makes mountpoints only for its own mounts.
-    #[error("mount {}: the container has no such file or directory; hint: make it in the image, \
+    /// The mount point doesn't exist. The delegate creates mount points only for its own mounts.
+    #[error("mount {}: the container has no such file or directory; hint: create it in the image, \
              or set mount_mode = \"bind\" in runcrust's configuration", .0.display())]
     Missing(PathBuf),
-    /// The volume would hide a mount, or be hidden by it.
+    /// The volume would hide another mount.
     #[error(
-        "mount {}: {} is mounted already; {BIND}", destination.display(), mounted.display()
+        "mount {}: {} is mounted already; {BIND_MODE_HINT}", destination.display(), mounted.display()
     )]
     Covered {
-        /// The volume's place.
         destination: PathBuf,
-        /// The other mount's.
+        /// The mount point of the other mount.
         mounted: PathBuf,
     },
-    /// A mount there would be seen outside the container.
-    #[error("mount {}: propagates to other mount namespaces; {BIND}", .0.display())]
+    /// A mount at the path would propagate out of the container.
+    #[error("mount {}: propagates to other mount namespaces; {BIND_MODE_HINT}", .0.display())]
     Propagates(PathBuf),
-    /// A container has more mounts than there is time for.
+    /// The deadline passed before all views were mounted.
     #[error(
         "mount {}: the time for a create was over when {done} other mounts of volumes had been made in the \
          container; hint: give the container fewer mounts of volumes", destination.display()
     )]
     TooSlow {
-        /// Place of the volume that is next.
+        /// The mount point of the next view.
         destination: PathBuf,
-        /// Number of mounts made so far.
+        /// The number of views mounted so far.
         done: usize,
     },
-    /// A mount option that a bind mount can't have.
+    /// A bind mount can't have the mount option.
     #[error(
-        "mount option {0}: isn't one of a bind mount; hint: remove it from the mount's options"
+        "mount option {0}: isn't an option of a bind mount; hint: remove it from the mount's options"
     )]
     Option(String),
-    /// A mount option that nobody can have.
+    /// A mount option is invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The mounts can't be read.
+    /// The mount table can't be read.
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
-    /// The volume can't be shown as the container wants it.
+    /// A view can't be made.
     #[error(transparent)]
     Views(#[from] ViewsError),
     /// A call failed.
     #[error("{call}: {}", Name(*errno))]
     Call {
-        /// The call, with its arguments.
+        /// The call with its arguments.
         call: String,
-        /// The kernel's answer.
         errno: Errno,
     },
 }
 
-const BIND: &str = "hint: set mount_mode = \"bind\" in runcrust's configuration";
+const BIND_MODE_HINT: &str = "hint: set mount_mode = \"bind\" in runcrust's configuration";
 
 fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> RootfsError {
     let call = call.into();
     move |errno| RootfsError::Call { call, errno }
 }
 
-/// The attributes that a container's mount asks for, beside `ro`. Propagation is left out: the
-/// mount is private, which only a shared one isn't content with.
+/// Returns the attributes that a container's mount requests by its options, except for read-only.
+///
+/// The volume's mount is private. Private and slave propagation are therefore accepted, and shared propagation is an
+/// error.
 pub fn bind_attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, RootfsError> {
-    let own: Vec<&str> = options
+    let attributes: Vec<&str> = options
         .iter()
         .map(AsRef::as_ref)
         .filter(|option| {
@@ -104,15 +104,15 @@ pub fn bind_attributes<S: AsRef<str>>(options: &[S]) -> Result<MountAttrFlags, R
             )
         })
         .collect();
-    let parsed = options::parse(&own)?;
+    let parsed = options::parse(&attributes)?;
     match parsed.fs_options.first() {
         Some(option) => Err(RootfsError::Option(option.to_string())),
         None => Ok(parsed.attributes),
     }
 }
 
-/// A directory on the host on which volumes are mounted while views of them are taken. The calling mount
-/// namespace has its own copy.
+/// A directory of the host, as it is in the calling mount namespace, on which volumes are mounted while their views are
+/// taken.
 #[derive(Debug)]
 pub struct ScratchDirectory {
     directory: OwnedFd,
@@ -120,11 +120,11 @@ pub struct ScratchDirectory {
 }
 
 impl ScratchDirectory {
-    /// Opens the directory. Fails if what is mounted on it would propagate to other namespaces.
+    /// Opens the directory. Fails if a mount on it would propagate to other namespaces.
     pub fn open(path: &Path) -> Result<Self, RootfsError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let named = format!("open({})", path.display());
-        let directory = open(path, flags, Mode::empty()).map_err(failed(named))?;
+        let call = format!("open({})", path.display());
+        let directory = open(path, flags, Mode::empty()).map_err(failed(call))?;
         let mounts = MountTable::new(mountinfo::read_own()?);
         refuse_propagation(&directory, path, &mounts)?;
         Ok(Self {
@@ -133,7 +133,7 @@ impl ScratchDirectory {
         })
     }
 
-    /// Takes views of a volume that is mounted nowhere, which is mounted here meanwhile.
+    /// Takes views of a detached volume. It is mounted on the directory meanwhile.
     pub fn take_views<'v>(
         &self,
         volume: &OwnedFd,
@@ -147,18 +147,18 @@ impl ScratchDirectory {
     }
 }
 
-/// A container's root file system, from within its mount namespace.
+/// A container's root file system, seen from within its mount namespace.
 #[derive(Debug)]
 pub struct Rootfs {
     root: OwnedFd,
     /// Read at the first mount.
     mounts: Option<MountTable>,
-    /// Number of views mounted so far.
+    /// The number of views mounted so far.
     done: usize,
 }
 
 impl Rootfs {
-    /// Opens the root file system at `path` on the host, which the delegate hasn't pivoted into yet.
+    /// Opens the root file system at `path` on the host. Fails if the delegate has called `pivot_root` already.
     pub fn open(path: &Path) -> Result<Self, RootfsError> {
         let mounts = mountinfo::read_own()?;
         if !mounts.iter().any(|mount| mount.mount_point == path) {
@@ -174,8 +174,10 @@ impl Rootfs {
         })
     }
 
-    /// Mounts a view of a volume at a place in the container. Nobody else may mount anything in this
-    /// namespace from the first call on: its mount table isn't read again.
+    /// Mounts a view of a volume at a path in the container.
+    ///
+    /// From the first call on, no other process may mount anything in this namespace, because the mount table isn't read
+    /// again.
     pub fn mount(
         &mut self,
         view: &DetachedMount,
@@ -191,51 +193,52 @@ impl Rootfs {
         }
         let mounts = match &mut self.mounts {
             Some(mounts) => mounts,
-            unread => unread.insert(MountTable::new(mountinfo::read_own()?)),
+            none => none.insert(MountTable::new(mountinfo::read_own()?)),
         };
-        let (place, real) = find_place(&self.root, destination, mounts)?;
+        let (mount_point, path) = open_mount_point(&self.root, destination, mounts)?;
         sys::add_attributes(&view.fd, attributes).map_err(failed("mount_setattr"))?;
-        let named = format!("move_mount(volume, {})", destination.display());
-        move_mount(&view.fd, "", &place, "", BETWEEN_FDS).map_err(failed(named))?;
-        mounts.add(real, mount_id(&view.fd));
+        let call = format!("move_mount(volume, {})", destination.display());
+        move_mount(&view.fd, "", &mount_point, "", BETWEEN_FDS).map_err(failed(call))?;
+        mounts.add(path, mount_id(&view.fd));
         self.done += 1;
         Ok(())
     }
 }
 
-/// Returns where a destination leads in the container, opened and as a path in this namespace. Links are
-/// followed within the container.
-fn find_place(
+/// Opens a mount point in the container, and returns it with its path in this namespace. Links are resolved within the
+/// container's root.
+fn open_mount_point(
     root: &OwnedFd,
     destination: &Path,
     mounts: &MountTable,
 ) -> Result<(OwnedFd, PathBuf), RootfsError> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let place = match openat2::open(root, destination, OFlags::PATH, resolve) {
-        Ok(place) => place,
+    let mount_point = match openat2::open(root, destination, OFlags::PATH, resolve) {
+        Ok(mount_point) => mount_point,
         Err(Errno::NOENT) => return Err(RootfsError::Missing(destination.to_owned())),
         Err(errno) => return Err(failed(format!("openat2({})", destination.display()))(errno)),
     };
-    let link = format!("/proc/thread-self/fd/{}", place.as_raw_fd());
-    let real = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(failed("readlink"))?;
-    let real = PathBuf::from(OsStr::from_bytes(real.as_bytes()));
-    if let Some(mounted) = mounts.within(&real) {
+    let link = format!("/proc/thread-self/fd/{}", mount_point.as_raw_fd());
+    let path = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(failed("readlink"))?;
+    let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
+    if let Some(mounted) = mounts.within(&path) {
         return Err(RootfsError::Covered {
             destination: destination.to_owned(),
             mounted: mounted.to_owned(),
         });
     }
-    refuse_propagation(&place, destination, mounts)?;
-    Ok((place, real))
+    refuse_propagation(&mount_point, destination, mounts)?;
+    Ok((mount_point, path))
 }
 
+/// Fails if a mount on `mount_point` would propagate.
 fn refuse_propagation(
-    place: &OwnedFd,
+    mount_point: &OwnedFd,
     path: &Path,
     mounts: &MountTable,
 ) -> Result<(), RootfsError> {
     let stat =
-        statx(place, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).map_err(failed("statx"))?;
+        statx(mount_point, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).map_err(failed("statx"))?;
     if mounts.is_unshared(stat.stx_mnt_id) {
         return Ok(());
     }
@@ -254,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bind_mount_cannot_have_is_named() {
+    fn an_option_that_a_bind_mount_cannot_have_is_named() {
         let error = bind_attributes(&["rbind", "size=1m"])
             .unwrap_err()
             .to_string();
         assert!(
-            error.starts_with("mount option size=1m: isn't one of a bind mount"),
+            error.starts_with("mount option size=1m: isn't an option of a bind mount"),
             "{error}"
         );
         let error = bind_attributes(&["rbind", "rshared"])

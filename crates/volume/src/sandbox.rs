@@ -1,4 +1,4 @@
-//! The pod's sandbox: a tmpfs at `/.crust` in its mount namespace, and the volumes on it.
+//! A pod's sandbox, with a tmpfs at `/.crust` in its mount namespace, on which the pod's volumes are mounted.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -24,92 +24,59 @@ use crust_blockfs::{device_mounts, sys};
 /// The directory of the volumes in a sandbox.
 pub const SANDBOX_CRUST_DIR: &str = "/.crust";
 
-/// The file in it with the sandbox's id.
-const ID: &str = "id";
+/// The name of the file with the sandbox's id in [`SANDBOX_CRUST_DIR`].
+const ID_FILE: &str = "id";
 
-/// The error of entering or using a sandbox.
+/// An error of entering or using a sandbox. In all variants, `id` is the sandbox's id, and `pid` its first process.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// Its namespace can't be entered.
+    /// The sandbox's mount namespace can't be entered.
     #[error("sandbox {id}: {source}; hint: has the pod's sandbox ended? kubelet makes a new one")]
-    Namespace {
-        /// The sandbox.
-        id: String,
-        /// The call.
-        source: NamespaceError,
-    },
-    /// The recorded process lives no more.
+    Namespace { id: String, source: NamespaceError },
+    /// The recorded process has ended.
     #[error("sandbox {id}: process {pid} has ended; hint: kubelet makes a new sandbox")]
-    Ended {
-        /// The sandbox.
-        id: String,
-        /// Its first process.
-        pid: i32,
-    },
-    /// The namespace is another one's: the pid was given away.
+    Ended { id: String, pid: i32 },
+    /// The pid was reused, and its process belongs to another sandbox.
     #[error(
         "sandbox {id}: the namespace of process {pid} belongs to sandbox {found:?}; hint: kubelet makes a new sandbox"
     )]
     ForeignNamespace {
-        /// The sandbox that was looked for.
         id: String,
-        /// The process.
         pid: i32,
-        /// What was found.
+        /// The id of the other sandbox.
         found: String,
     },
-    /// The delegate made no `/.crust`.
+    /// The sandbox has no tmpfs at `/.crust`.
     #[error("sandbox {id}: no tmpfs at {SANDBOX_CRUST_DIR} in the namespace of process {pid}")]
-    NoTmpfs {
-        /// The sandbox.
-        id: String,
-        /// The process.
-        pid: i32,
-    },
-    /// Something else is mounted in a volume's place.
+    NoTmpfs { id: String, pid: i32 },
+    /// Another device's file system is mounted at a volume's mount point.
     #[error(
-        "sandbox {id}: what is mounted at {place} is on device {found} instead of {expected}; hint: \
-         let the pod be made anew"
+        "sandbox {id}: the file system mounted at {mount_point} is on device {found} instead of {expected}; hint: \
+         delete the pod, so that it is created again"
     )]
     OtherDevice {
-        /// The sandbox.
         id: String,
-        /// The volume's place.
-        place: String,
-        /// The file system's device number.
+        mount_point: String,
+        /// The device of the mounted file system.
         found: DeviceNumber,
-        /// The volume's.
+        /// The volume's device.
         expected: DeviceNumber,
     },
-    /// What was mounted in a volume's place isn't any more.
-    #[error(
-        "sandbox {id}: what was mounted at {place} is gone; hint: has the pod ended meanwhile?"
-    )]
-    Unmounted {
-        /// The sandbox.
-        id: String,
-        /// The volume's place.
-        place: String,
-    },
-    /// Its mounts can't be read.
+    /// A volume was unmounted while it was being opened.
+    #[error("sandbox {id}: the mount at {mount_point} is gone; hint: has the pod ended meanwhile?")]
+    Unmounted { id: String, mount_point: String },
+    /// The sandbox's mount table can't be read.
     #[error("sandbox {id}: {source}")]
-    Mounts {
-        /// The sandbox.
-        id: String,
-        /// The file, and why.
-        source: MountInfoError,
-    },
+    Mounts { id: String, source: MountInfoError },
     /// A call in the sandbox failed.
     #[error("sandbox {id}: {call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
-        /// The sandbox.
         id: String,
-        /// The call, with its arguments.
+        /// The call with its arguments.
         call: String,
-        /// The kernel's answer.
         errno: Errno,
     },
-    /// A volume can't be shown as a container wants it.
+    /// A view of a volume can't be made.
     #[error(transparent)]
     View(#[from] ViewError),
 }
@@ -119,21 +86,20 @@ pub enum SandboxError {
 pub struct Sandbox {
     id: String,
     namespace: MountNamespace,
-    /// The path of its `/.crust` as long as this value is used: before `pivot_root`, below the bundle's root file
-    /// system.
+    /// The path of `/.crust` in the namespace. Before `pivot_root` it is below the bundle's root file system.
     directory: PathBuf,
 }
 
 impl Sandbox {
-    /// The sandbox of a record, for a container that joins it.
+    /// Opens a recorded sandbox, for a container that joins it.
     ///
-    /// The order is pidfd, setns, then the id in `/.crust`: by then the namespace is fixed and
-    /// nothing races. The start time in the record is only a cheap first look; with pid reuse two
-    /// processes within one clock tick have the same.
+    /// The namespace is entered by a pidfd before the id in `/.crust` is read, so that the pid can't be reused in
+    /// between. The start time in the record is only a cheap check before that: two processes that get the same pid
+    /// within one clock tick have the same start time.
     pub fn open(record: &SandboxRecord) -> Result<Self, SandboxError> {
         let (id, pid) = (record.id.clone(), record.process.pid);
         let namespace =
-            MountNamespace::of_process(pid).map_err(|source| out_of_reach(&id, pid, source))?;
+            MountNamespace::of_process(pid).map_err(|source| enter_error(&id, pid, source))?;
         if !record.process.is_alive() {
             return Err(SandboxError::Ended { id, pid });
         }
@@ -144,9 +110,9 @@ impl Sandbox {
         };
         #[expect(
             clippy::redundant_closure_for_method_calls,
-            reason = "its lifetime is the call's"
+            reason = "the method path doesn't satisfy the closure's lifetime"
         )]
-        let found = sandbox.enter(|inside| inside.read_id())?;
+        let found = sandbox.enter(|namespace| namespace.read_id())?;
         if found == sandbox.id {
             return Ok(sandbox);
         }
@@ -157,62 +123,66 @@ impl Sandbox {
         })
     }
 
-    /// The sandbox whose create runs: its process waits, from runc and older crun before
-    /// `pivot_root`, from newer crun after it. Marks the `/.crust` as this sandbox's.
+    /// Opens a sandbox whose create is running, and marks its `/.crust` with its id.
+    ///
+    /// The sandbox's process waits meanwhile: before `pivot_root` with runc and older crun, after it with newer crun.
     pub fn open_during_create(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
         let id = id.to_owned();
         let namespace =
-            MountNamespace::of_process(pid).map_err(|source| out_of_reach(&id, pid, source))?;
+            MountNamespace::of_process(pid).map_err(|source| enter_error(&id, pid, source))?;
         let below_rootfs = rootfs.join(SANDBOX_CRUST_DIR.trim_start_matches('/'));
         let mut sandbox = Self {
             id,
             namespace,
             directory: below_rootfs,
         };
-        let below_rootfs = sandbox.has_crust();
-        if !matches!(below_rootfs, Ok(true)) {
+        let found_below_rootfs = sandbox.has_tmpfs();
+        if !matches!(found_below_rootfs, Ok(true)) {
             sandbox.directory = SANDBOX_CRUST_DIR.into();
-            if !(sandbox.has_pivoted()? && sandbox.has_crust()?) {
-                below_rootfs?;
+            if !(sandbox.has_pivoted()? && sandbox.has_tmpfs()?) {
+                found_below_rootfs?;
                 let id = sandbox.id;
                 return Err(SandboxError::NoTmpfs { id, pid });
             }
         }
         let user_namespace = namespace::has_own_user_namespace(pid);
         if user_namespace.map_err(|errno| sandbox.failed("stat(ns/user)", errno))? {
-            // Its tmpfs knows only the ids of its own namespace, and root's isn't one of them.
-            let own = tmpfs::detached();
-            let own = own.map_err(|errno| sandbox.failed("fsopen(\"tmpfs\")", errno))?;
-            sandbox.enter(|inside| inside.cover(&own))?;
+            // The delegate's tmpfs belongs to the sandbox's user namespace, in which the host's root has no id.
+            let own_tmpfs = tmpfs::detached();
+            let own_tmpfs =
+                own_tmpfs.map_err(|errno| sandbox.failed("fsopen(\"tmpfs\")", errno))?;
+            sandbox.enter(|namespace| namespace.cover(&own_tmpfs))?;
         }
-        sandbox.enter(|inside| inside.mark(&sandbox.id))?;
+        sandbox.enter(|namespace| namespace.mark(&sandbox.id))?;
         Ok(sandbox)
     }
 
-    /// Whether a tmpfs is mounted on the directory. (The mount table would say so, too, and is as long as the
-    /// host's.)
-    fn has_crust(&self) -> Result<bool, SandboxError> {
-        let looked = self.namespace.enter(|| {
+    /// Returns true if a tmpfs is mounted on the directory. The mount table isn't used, because it is as long as the
+    /// host's.
+    fn has_tmpfs(&self) -> Result<bool, SandboxError> {
+        let checked = self.namespace.enter(|| {
             let crust = self.open_crust()?;
-            Ok(is_mount_root(&crust)? && tmpfs::is(&crust)?)
+            Ok(is_mount_root(&crust)? && tmpfs::is_tmpfs(&crust)?)
         });
-        match looked.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))? {
-            // A name on the way may be anything of the image's.
+        match checked.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))? {
+            // The image may have a file or a link on the path.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
-            looked => looked.map_err(|errno| self.failed(self.open_call(), errno)),
+            checked => checked.map_err(|errno| self.failed(self.open_call(), errno)),
         }
     }
 
-    /// Until then `/` is the host's, and a `/.crust` in it somebody else's.
+    /// Returns true if the sandbox's process has called `pivot_root`. Before that, `/` is the host's, and a `/.crust` in
+    /// it doesn't belong to the sandbox.
     fn has_pivoted(&self) -> Result<bool, SandboxError> {
         let root = || stat("/").map(|root| (root.st_dev, root.st_ino));
-        let there = self.namespace.enter(root);
-        let there = there.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))?;
-        let have_moved = there.and_then(|there| Ok(there != root()?));
-        have_moved.map_err(|errno| self.failed("stat(/)", errno))
+        let its_root = self.namespace.enter(root);
+        let its_root =
+            its_root.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))?;
+        let differs = its_root.and_then(|its_root| Ok(its_root != root()?));
+        differs.map_err(|errno| self.failed("stat(/)", errno))
     }
 
-    /// From within its namespace.
+    /// Opens `/.crust`. Must be called within the sandbox's namespace.
     fn open_crust(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -223,7 +193,6 @@ impl Sandbox {
         format!("open({})", self.directory.display())
     }
 
-    /// The sandbox's id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -234,7 +203,7 @@ impl Sandbox {
         &self,
         work: impl FnOnce(&SandboxNamespace<'_>) -> Result<T, SandboxError>,
     ) -> Result<T, SandboxError> {
-        let done = self.namespace.enter(|| {
+        let result = self.namespace.enter(|| {
             let crust = self
                 .open_crust()
                 .map_err(|errno| self.failed(self.open_call(), errno))?;
@@ -243,27 +212,27 @@ impl Sandbox {
                 crust,
             })
         });
-        done.map_err(|source| out_of_reach(&self.id, self.namespace.pid(), source))?
+        result.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))?
     }
 
-    /// A volume that is mounted in it; `None` if it isn't. Another device's file system in its place
-    /// is an error.
+    /// Finds the mount of a volume in the sandbox; `None` if the volume isn't mounted. Fails if another device's file
+    /// system is mounted at the volume's mount point.
     pub fn find_mount(
         &self,
         volume: Digest,
         device: DeviceNumber,
     ) -> Result<Option<SandboxMount>, SandboxError> {
         let name = volume.to_string();
-        let Some(root) = self.enter(|inside| inside.mounted(&name))? else {
+        let Some(root) = self.enter(|namespace| namespace.open_mount(&name))? else {
             return Ok(None);
         };
-        // From the host's namespace, where a btrfs' source can be looked at.
-        let there = MountInfo::of_process(self.namespace.pid()).and_then(|table| {
+        // Read from the host's namespace, in which the source of a btrfs mount can be opened.
+        let mount = MountInfo::of_process(self.namespace.pid()).and_then(|table| {
             let id = device_mounts::mount_id(&root);
             id.map_or(Ok(None), |id| table.mount(id.into()))
         });
         let id = self.id.clone();
-        match there.map_err(|source| SandboxError::Mounts { id, source })? {
+        match mount.map_err(|source| SandboxError::Mounts { id, source })? {
             Some(mount) if device_mounts::is_on(&mount, device) => Ok(Some(SandboxMount {
                 root,
                 is_read_only: has_option(&mount.options, "ro"),
@@ -272,13 +241,13 @@ impl Sandbox {
             })),
             Some(mount) => Err(SandboxError::OtherDevice {
                 id: self.id.clone(),
-                place: format!("{SANDBOX_CRUST_DIR}/{name}"),
+                mount_point: format!("{SANDBOX_CRUST_DIR}/{name}"),
                 found: mount.device,
                 expected: device,
             }),
             None => Err(SandboxError::Unmounted {
                 id: self.id.clone(),
-                place: format!("{SANDBOX_CRUST_DIR}/{name}"),
+                mount_point: format!("{SANDBOX_CRUST_DIR}/{name}"),
             }),
         }
     }
@@ -292,16 +261,15 @@ impl Sandbox {
     }
 }
 
-/// A volume that is mounted in a sandbox.
+/// The mount of a volume in a sandbox.
 #[derive(Debug)]
 pub struct SandboxMount {
-    /// Its root.
+    /// The root of the volume, opened with `O_PATH`.
     pub root: OwnedFd,
-    /// This mount is read-only, whatever its superblock is.
+    /// Whether the mount is read-only. The superblock may be writable nevertheless.
     pub is_read_only: bool,
-    /// The name of its file system.
     pub fstype: OsString,
-    /// Its superblock's options, as the kernel shows them.
+    /// The superblock's options as the mount table shows them.
     pub super_options: OsString,
 }
 
@@ -310,16 +278,17 @@ fn is_mount_root(directory: &OwnedFd) -> Result<bool, Errno> {
     Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// Both calls name a process that has ended by ESRCH, once somebody has waited for it.
-fn out_of_reach(id: &str, pid: i32, source: NamespaceError) -> SandboxError {
+/// Returns the error of a namespace that can't be entered.
+fn enter_error(id: &str, pid: i32, source: NamespaceError) -> SandboxError {
     let id = id.to_owned();
+    // pidfd_open(2) and setns(2) return it for a process that has ended and has been waited for.
     if source.errno == Errno::SRCH {
         return SandboxError::Ended { id, pid };
     }
     SandboxError::Namespace { id, source }
 }
 
-/// The sandbox's `/.crust`, from within its mount namespace.
+/// The inside of a sandbox, while the calling thread is in its mount namespace.
 #[derive(Debug)]
 pub struct SandboxNamespace<'a> {
     sandbox: &'a Sandbox,
@@ -329,23 +298,24 @@ pub struct SandboxNamespace<'a> {
 impl SandboxNamespace<'_> {
     fn read_id(&self) -> Result<String, SandboxError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.crust, ID, flags, Mode::empty()).map_err(|errno| {
+        let file = openat(&self.crust, ID_FILE, flags, Mode::empty()).map_err(|errno| {
             self.sandbox
-                .failed(format!("open({SANDBOX_CRUST_DIR}/{ID})"), errno)
+                .failed(format!("open({SANDBOX_CRUST_DIR}/{ID_FILE})"), errno)
         })?;
-        // An id has at most 240 bytes.
+        // Ids have at most 240 bytes.
         let mut bytes = [0; 256];
         let length = rustix::io::read(file, &mut bytes).map_err(|errno| {
             self.sandbox
-                .failed(format!("read({SANDBOX_CRUST_DIR}/{ID})"), errno)
+                .failed(format!("read({SANDBOX_CRUST_DIR}/{ID_FILE})"), errno)
         })?;
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
+    /// Mounts another tmpfs over `/.crust`.
     fn cover(&self, tmpfs: &OwnedFd) -> Result<(), SandboxError> {
         let onto =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        // Private first: what is mounted below a shared mount propagates with its own mounts.
+        // Made private first, because a mount on a shared mount would propagate.
         sys::set_propagation_private(&self.crust)
             .and_then(|()| move_mount(tmpfs, "", &self.crust, "", onto))
             .map_err(|errno| {
@@ -354,30 +324,30 @@ impl SandboxNamespace<'_> {
             })
     }
 
-    /// Makes the tmpfs private, so that no volume ever propagates out of it, and writes the id.
+    /// Makes the tmpfs private, so that no volume propagates out of it, and writes the id.
     fn mark(&self, id: &str) -> Result<(), SandboxError> {
-        let fail = |call: &str| {
+        let failed = |call: &str| {
             let call = call.to_owned();
             move |errno| self.sandbox.failed(call, errno)
         };
-        sys::set_propagation_private(&self.crust).map_err(fail("mount_setattr(MS_PRIVATE)"))?;
-        // runc gives a tmpfs the mode of the directory that it is mounted on, whatever was asked for.
+        sys::set_propagation_private(&self.crust).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
+        // runc gives a tmpfs the mode of the directory that it is mounted on, and ignores the requested mode.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = openat(&self.crust, ".", flags, Mode::empty()).map_err(fail("open"))?;
-        fchmod(directory, Mode::RWXU).map_err(fail("fchmod"))?;
+        let directory = openat(&self.crust, ".", flags, Mode::empty()).map_err(failed("open"))?;
+        fchmod(directory, Mode::RWXU).map_err(failed("fchmod"))?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&self.crust, ID, flags, Mode::RUSR).map_err(fail("create(id)"))?;
-        let written = rustix::io::write(file, id.as_bytes()).map_err(fail("write(id)"))?;
+        let file = openat(&self.crust, ID_FILE, flags, Mode::RUSR).map_err(failed("create(id)"))?;
+        let written = rustix::io::write(file, id.as_bytes()).map_err(failed("write(id)"))?;
         if written == id.len() {
             Ok(())
         } else {
-            Err(fail("write(id)")(Errno::NOSPC))
+            Err(failed("write(id)")(Errno::NOSPC))
         }
     }
 
-    /// The root of what is mounted for a volume here; `None` if nothing is.
-    fn mounted(&self, name: &str) -> Result<Option<OwnedFd>, SandboxError> {
+    /// Opens the root of the file system that is mounted for a volume; `None` if there is none.
+    fn open_mount(&self, name: &str) -> Result<Option<OwnedFd>, SandboxError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = match openat(&self.crust, name, flags, Mode::empty()) {
             Ok(root) => root,
@@ -395,7 +365,7 @@ impl SandboxNamespace<'_> {
         Ok(is_root.then_some(root))
     }
 
-    /// Mounts a volume here.
+    /// Attaches a detached mount of a volume at the volume's mount point.
     pub fn attach(&self, volume: Digest, mount: &OwnedFd) -> Result<(), SandboxError> {
         let name = volume.to_string();
         match rustix::fs::mkdirat(&self.crust, &name, Mode::RWXU) {

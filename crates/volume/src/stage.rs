@@ -1,5 +1,5 @@
-//! Staging: what `RuntimeStageVolume` comes to (KEP-2857, "Runtime API"), and the stage of a volume for a sandbox that
-//! already runs (KEP-2857's earlier draft).
+//! Stages volumes: `RuntimeStageVolume` (KEP-2857, "Runtime API"), and `RuntimePublishVolume` for a sandbox that is
+//! already running (KEP-2857's earlier draft).
 
 use std::time::Duration;
 
@@ -17,69 +17,71 @@ use super::error::{AdmissionError, Cause, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::plan::{self, MountPlan};
 use super::target_index;
-use super::users::{check_no_live_user, has_users, live_record};
+use super::users::{check_no_live_user, live_record, may_have_users};
 use crust_blockfs::options;
 
-/// Stages a volume at a target path. The same content again, judged by meaning, changes nothing even
-/// when the volume is in use; other content replaces what is there unless it is in use.
+/// Stages a volume at a target path.
 ///
-/// Everything that can be checked without mounting is: the device, the file system's name, the
-/// options, the group.
+/// Staging metadata with the same meaning again changes nothing, even if the volume is in use. Other metadata replaces
+/// the present one, unless the volume is in use. All that can be checked without a mount is checked: the device, the
+/// file system type, the options and the group.
 ///
-/// A directory holds one volume, by whichever path it is named: where it is staged by another path already, that
-/// volume is staged again, and keeps its target path.
+/// A directory has at most one volume, by whichever path it is named. If a volume is staged there by another path
+/// already, that volume is staged again and keeps its target path.
 ///
-/// With `room` it is staged for a caller of a socket, who may not stage everything (see [`GrowthLimiter`]).
+/// With a `limiter`, the volume is staged for a caller of a socket, who may not stage everywhere and everything (see
+/// [`GrowthLimiter`]).
 pub fn stage(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    room: Option<GrowthLimiter<'_>>,
+    limiter: Option<GrowthLimiter<'_>>,
 ) -> Result<(), VolumeError> {
     let staged = validated(context, target, info).and_then(|info| {
-        context.with_locked_paths(target, |claim| {
-            try_stage(context, &claim, &info, room)?.commit()?;
-            Ok(claim.state_after_stage())
+        context.with_locked_paths(target, |locked| {
+            try_stage(context, &locked, &info, limiter)?.commit()?;
+            Ok(locked.state_after_stage())
         })
     });
     staged.map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// The same of a volume that isn't staged yet, where that waits for nothing: not for a disk, nor a file server, nor
-/// whoever has the lock. `None` where it might; then nothing was done. A caller that `may_wait` for the look at
-/// what is at the target path says so.
+/// Stages a volume that isn't staged yet, without waiting for a disk, a file server or a lock.
+///
+/// Returns `None`, and has done nothing, if it might have to wait or the volume is staged already. With `may_wait`, the
+/// target directory and the crust directory may be read, which can wait for a disk.
 pub fn stage_without_waiting(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    room: GrowthLimiter<'_>,
+    limiter: GrowthLimiter<'_>,
     may_wait: bool,
 ) -> Option<Result<(), VolumeError>> {
     if !(context.crust.is_in_memory() && context.state.is_in_memory()) {
         return None;
     }
     openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
-    let look = target.look_up_cached()?;
-    if !may_wait && !admission::is_acceptable_without_waiting(context, &look) {
+    let lookup = target.look_up_cached()?;
+    if !may_wait && !admission::is_acceptable_without_waiting(context, &lookup) {
         return None;
     }
     let staged = || -> Result<_, Cause> {
-        let info = checked(context, validated(context, target, info)?)?;
+        let info = with_checked_device(context, validated(context, target, info)?)?;
         let name = LockName::Volume(target.digest());
         let _lock = context.state.lock(name, Deadline::after(Duration::ZERO))?;
         if context.crust.has_entry(target)? {
             return Ok(None);
         }
         if may_wait {
-            admission::check(context, &look)?;
+            admission::check(context, &lookup)?;
         }
         let new = EntryUsage {
             entries: 1,
             bytes: admission::size(&info),
         };
-        room(new, may_wait.then_some(context.crust))?;
-        target_index::add_at_once(context, &look)?;
-        let staging = context.crust.begin_stage_at(&look, &info)?;
+        limiter(new, may_wait.then_some(context.crust))?;
+        target_index::add_without_waiting(context, &lookup)?;
+        let staging = context.crust.begin_stage_at(&lookup, &info)?;
         Ok(Some(staging.commit()?))
     };
     let staged = staged();
@@ -95,7 +97,7 @@ pub fn stage_without_waiting(
     }
 }
 
-/// Returns what is to be staged, with everything checked that takes no device.
+/// Returns the metadata to stage, after all checks that need no device.
 pub(super) fn validated(
     context: &Context<'_>,
     target: &TargetPath,
@@ -107,14 +109,14 @@ pub(super) fn validated(
     };
     info.validate()?;
     plan::check(context.config, &info)?;
-    // Also so that no refusal shows an option that is a secret.
+    // Rejects options that may contain a secret, before a later error shows the options.
     plan::mount_options(context.config, &info)?;
     Ok(info)
 }
 
-/// Checks the device of what was [`validated`], and returns what is to be written: with the number of the
-/// disk that the device is, and without the options that no mount takes.
-fn checked(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
+/// Checks the device of [`validated`] metadata. Returns the metadata to write, with the disk's sequence number and without
+/// options that have no effect on a mount.
+fn with_checked_device(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
     let plan = MountPlan::new(context.config, &info, None)?;
     Ok(MountInfo {
         disk_seq: plan.device.disk_seq()?,
@@ -123,126 +125,134 @@ fn checked(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
     })
 }
 
-/// Stages a claimed volume, to be kept or taken back, unless somebody uses what it would replace.
+/// Stages a volume whose paths are locked, unless that would replace a volume in use. The caller commits the staging or
+/// rolls it back.
 pub(super) fn try_stage<'a>(
     context: &Context<'a>,
-    claim: &LockedPaths,
+    locked: &LockedPaths,
     info: &MountInfo,
-    room: Option<GrowthLimiter<'_>>,
+    limiter: Option<GrowthLimiter<'_>>,
 ) -> Result<Staging<'a>, Cause> {
-    let target = &claim.paths.target;
+    let target = &locked.paths.target;
     let info = &MountInfo {
         target_path: Some(target.clone()),
         ..info.clone()
     };
-    let look = target.look_up();
-    let there = match context.crust.volume(target) {
-        Ok(None) | Err(EntryError::HalfStaged { .. }) => context.crust.volume_by_any_entry(&look),
-        there => there,
+    let lookup = target.look_up();
+    let present = match context.crust.volume(target) {
+        Ok(None) | Err(EntryError::HalfStaged { .. }) => context.crust.volume_by_any_entry(&lookup),
+        present => present,
     };
-    let before = describe_entry(&there);
-    if let Some(there) = readable(&there)
-        && is_used_as(context, there, info)?
+    let before = describe_entry(&present);
+    if let Some(present) = readable_volume(&present)
+        && is_in_use_as(context, present, info)?
     {
-        // Its users have the disk that it was staged on, and need no path to it any more.
-        return Ok(context.crust.begin_stage_at(&look, there.info())?);
+        // The device isn't checked: the users have the disk open, and its path may be gone.
+        return Ok(context.crust.begin_stage_at(&lookup, present.info())?);
     }
-    let info = checked(context, info.clone())?;
-    if readable(&there).is_none() {
-        for path in own_paths(context, &claim.paths) {
+    let info = with_checked_device(context, info.clone())?;
+    if readable_volume(&present).is_none() {
+        for path in own_paths(context, &locked.paths) {
             context
                 .crust
                 .record(path)?
                 .map_or(Ok(()), check_no_live_user)?;
         }
     }
-    let is_again = readable(&there).is_some_and(|there| means(context, there, &info));
-    if let Some(room) = room.filter(|_| !is_again) {
-        admission::check_both(context, [&look, &claim.requested.look_up()])?;
-        admission::reserve_growth(context, room, &look, &there, &info)?;
+    let is_unchanged =
+        readable_volume(&present).is_some_and(|present| has_same_meaning(context, present, &info));
+    if let Some(limiter) = limiter.filter(|_| !is_unchanged) {
+        admission::check_both(context, [&lookup, &locked.requested.look_up()])?;
+        admission::reserve_growth(context, limiter, &lookup, &present, &info)?;
     }
-    if let Some(before) = before.filter(|_| !is_again) {
-        tracing::warn!(volume = %target, "what was staged and isn't in use is replaced: it was {before}; it is {info}");
+    if let Some(before) = before.filter(|_| !is_unchanged) {
+        tracing::warn!(volume = %target, "replaced the metadata of a volume that isn't in use: it was {before}; it is {info}");
     }
-    target_index::add(context, &look, context.deadline)?;
-    Ok(context.crust.begin_stage_at(&look, &info)?)
+    target_index::add(context, &lookup, context.deadline)?;
+    Ok(context.crust.begin_stage_at(&lookup, &info)?)
 }
 
-/// Checks what another program is about to stage for a caller of a socket, as [`stage`] checks
-/// what it stages for one. Only a volume that is staged already with content of the same meaning needs no check.
+/// Checks a volume that another program is about to stage for a caller of a socket, as [`stage`] does for such a caller. A
+/// volume that is staged already with the same meaning is always accepted.
 ///
-/// A device that can't be opened is left for the other program to report.
+/// A device that can't be opened isn't an error here: the other program reports it.
 pub fn check_admission(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    room: GrowthLimiter<'_>,
+    limiter: GrowthLimiter<'_>,
 ) -> Result<(), VolumeError> {
-    let asked = target;
-    let target = &context.staged_target(asked);
+    let requested = target;
+    let target = &context.staged_target(requested);
     let admitted = || -> Result<(), Cause> {
-        let there = context.crust.volume(target);
-        if is_staged_as(context, &there, info)? {
+        let present = context.crust.volume(target);
+        if is_staged_as(context, &present, info)? {
             return Ok(());
         }
-        let look = target.look_up();
-        admission::check_both(context, [&look, &asked.look_up()])?;
+        let lookup = target.look_up();
+        admission::check_both(context, [&lookup, &requested.look_up()])?;
         Ok(admission::reserve_growth(
-            context, room, &look, &there, info,
+            context, limiter, &lookup, &present, info,
         )?)
     };
-    admitted().map_err(|cause| VolumeError::new(asked, cause))
+    admitted().map_err(|cause| VolumeError::new(requested, cause))
 }
 
-/// Returns true if a volume with the same meaning is staged already, or is in use as `asked`, so that a stage changes
-/// nothing. A volume that is in use with another meaning is an error.
+/// Returns true if a stage would change nothing, because the volume is staged or in use with the same meaning. Fails if it
+/// is in use with another meaning.
 pub(super) fn is_staged_as(
     context: &Context<'_>,
-    there: &Result<Option<Volume>, EntryError>,
-    asked: &MountInfo,
+    present: &Result<Option<Volume>, EntryError>,
+    requested: &MountInfo,
 ) -> Result<bool, Cause> {
-    let Some(there) = readable(there) else {
+    let Some(present) = readable_volume(present) else {
         return Ok(false);
     };
-    if is_used_as(context, there, asked)? {
+    if is_in_use_as(context, present, requested)? {
         return Ok(true);
     }
-    let asked = checked(context, asked.clone());
-    Ok(asked.is_ok_and(|asked| means(context, there, &asked)))
+    let requested = with_checked_device(context, requested.clone());
+    Ok(requested.is_ok_and(|requested| has_same_meaning(context, present, &requested)))
 }
 
-/// Returns the volume whose content a user could rely on. An entry that can't be read has none. Nor is what a driver
-/// staged for Kata the same: users of that have their record there.
-fn readable(there: &Result<Option<Volume>, EntryError>) -> Option<&Volume> {
-    let there = there.as_ref().ok()?.as_ref();
-    there.filter(|there| !there.is_kata_layout())
+/// Returns the present volume if its metadata can be compared. An unreadable entry has none, and a volume in Kata's layout
+/// is another volume with users and a record of its own.
+fn readable_volume(present: &Result<Option<Volume>, EntryError>) -> Option<&Volume> {
+    let present = present.as_ref().ok()?.as_ref();
+    present.filter(|present| !present.is_kata_layout())
 }
 
-fn means(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> bool {
-    differences(context.config, there.info(), asked).is_empty()
+fn has_same_meaning(context: &Context<'_>, present: &Volume, requested: &MountInfo) -> bool {
+    differences(context.config, present.info(), requested).is_empty()
 }
 
-/// Describes the entry that a stage replaces; `None` if it replaces nothing. An entry of Kata's stays.
-fn describe_entry(there: &Result<Option<Volume>, EntryError>) -> Option<String> {
-    match there {
-        Ok(Some(there)) if !there.is_kata_layout() => Some(there.info().to_string()),
+/// Describes the entry that a stage replaces; `None` if it replaces none. A stage keeps an entry in Kata's layout.
+fn describe_entry(present: &Result<Option<Volume>, EntryError>) -> Option<String> {
+    match present {
+        Ok(Some(present)) if !present.is_kata_layout() => Some(present.info().to_string()),
         Ok(_) => None,
         Err(error) => Some(format!("an entry that can't be used ({error})")),
     }
 }
 
-/// Returns true for a volume that is in use as what is asked for, and false for one that isn't in use.
-/// In use as something else is an error.
-fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Result<bool, Cause> {
-    let (config, staged) = (context.config, there.info());
-    let record = match live_record(there) {
+/// Returns true if a volume is in use with the requested meaning, and false if it isn't in use. Fails if it is in use with
+/// another meaning.
+fn is_in_use_as(
+    context: &Context<'_>,
+    present: &Volume,
+    requested: &MountInfo,
+) -> Result<bool, Cause> {
+    let (config, staged) = (context.config, present.info());
+    let record = match live_record(present) {
         Ok(Some(record)) => record,
         Ok(None) => return Ok(false),
-        // Its users aren't known, and may be live.
-        Err(_) if differences_in_use(config, staged, None, asked).is_empty() => return Ok(true),
+        // The users are unknown and may be alive.
+        Err(_) if differences_in_use(config, staged, None, requested).is_empty() => {
+            return Ok(true);
+        }
         Err(cause) => return Err(cause),
     };
-    let differences = differences_in_use(config, staged, Some(record.device), asked);
+    let differences = differences_in_use(config, staged, Some(record.device), requested);
     match record.users.first() {
         Some(user) if !differences.is_empty() => {
             let (user, noun) = (user.to_string(), user.owner_noun());
@@ -256,55 +266,55 @@ fn is_used_as(context: &Context<'_>, there: &Volume, asked: &MountInfo) -> Resul
     }
 }
 
-/// Stages a volume and mounts it in a sandbox that runs. Where that fails, what was staged before
-/// is again, with the growth that waits for its mount.
+/// Stages a volume and mounts it in a running sandbox. If the mount fails, the metadata and the pending resize that were
+/// staged before are restored.
 pub fn stage_and_mount(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
-    host: SandboxRequest<'_>,
+    request: SandboxRequest<'_>,
 ) -> Result<(), VolumeError> {
     let mounted = validated(context, target, info).and_then(|info| {
-        context.with_locked_paths(target, |claim| mount(context, claim, &info, host))
+        context.with_locked_paths(target, |locked| mount(context, locked, &info, request))
     });
     mounted.map_err(|cause| VolumeError::new(target, cause))
 }
 
 fn mount(
     context: &Context<'_>,
-    claim: LockedPaths,
+    locked: LockedPaths,
     info: &MountInfo,
-    host: SandboxRequest<'_>,
+    request: SandboxRequest<'_>,
 ) -> Result<PathsState, Cause> {
-    let left = claim.state_after_stage();
-    let staging = try_stage(context, &claim, info, None)?;
-    let target = &claim.paths.target;
+    let state = locked.state_after_stage();
+    let staging = try_stage(context, &locked, info, None)?;
+    let target = &locked.paths.target;
     let volume = match context.crust.volume(target) {
         Ok(Some(volume)) => volume,
         unreadable => {
-            take_back(&staging, target);
+            roll_back(&staging, target);
             unreadable?;
             return Err(Cause::NotStaged(target.clone()));
         }
     };
     let locked = LockedVolume {
         volume,
-        _locks: claim.locks,
+        _locks: locked.locks,
     };
-    if let Err(cause) = try_ensure_mounted(context, &locked, host) {
-        // Mounted all the same, and not written down: what is staged is what it has.
-        if !has_users(&locked.volume) {
-            take_back(&staging, target);
+    if let Err(cause) = try_ensure_mounted(context, &locked, request) {
+        // If the volume has users, it is mounted and only the record couldn't be written: the metadata must stay.
+        if !may_have_users(&locked.volume) {
+            roll_back(&staging, target);
         }
         return Err(cause);
     }
     staging.commit()?;
-    Ok(left)
+    Ok(state)
 }
 
-/// The error that is told is why; this one is for the log.
-fn take_back(staging: &Staging<'_>, target: &TargetPath) {
+/// Rolls a staging back. An error is logged, because the caller returns the error of the mount.
+fn roll_back(staging: &Staging<'_>, target: &TargetPath) {
     if let Err(error) = staging.roll_back() {
-        tracing::warn!(volume = %target, "what was staged before isn't again: {error}");
+        tracing::warn!(volume = %target, "failed to restore the metadata that was staged before: {error}");
     }
 }

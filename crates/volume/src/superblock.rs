@@ -1,5 +1,5 @@
-//! The superblock of a volume that is mounted in a sandbox, as the kernel shows it. It stands in for the volume's
-//! record if that was lost.
+//! The superblock of a volume that is mounted in a sandbox, as the mount table shows it. It is used instead of the
+//! volume's record if that was lost.
 
 use crust_state::record::Superblock;
 
@@ -7,15 +7,16 @@ use super::error::Cause;
 use crate::sandbox::SandboxMount;
 use crust_blockfs::options;
 
-/// A mounted superblock, by the mount table.
+/// A mounted superblock as the mount table shows it.
 #[derive(Debug)]
 pub(super) struct MountedSuperblock {
     fstype: String,
-    text: String,
+    /// The options' text in the mount table.
+    options_text: String,
     /// `None` if the text can't be parsed.
     options: Option<Vec<String>>,
-    /// Whether the mount is read-only, whatever the superblock is.
-    only_reads: bool,
+    /// Whether the mount is read-only. The superblock may be writable nevertheless.
+    is_read_only_mount: bool,
 }
 
 impl MountedSuperblock {
@@ -25,16 +26,16 @@ impl MountedSuperblock {
         Self::new(&fstype, &options, mounted.is_read_only)
     }
 
-    fn new(fstype: &str, options: &str, only_reads: bool) -> Self {
+    fn new(fstype: &str, options: &str, is_read_only_mount: bool) -> Self {
         Self {
             fstype: fstype.to_owned(),
-            text: options.to_owned(),
+            options_text: options.to_owned(),
             options: options::parse_shown(options),
-            only_reads,
+            is_read_only_mount,
         }
     }
 
-    /// Returns the SELinux label that the superblock was mounted with.
+    /// Returns the SELinux label that the superblock was mounted with; `None` without one.
     pub(super) fn label(&self) -> Option<&str> {
         let mut options = self.options.iter().flatten();
         options.find_map(|option| option.strip_prefix("context="))
@@ -45,27 +46,34 @@ impl MountedSuperblock {
         self.options.iter().flatten().any(|option| option == "ro")
     }
 
-    /// Fails if it isn't what was staged, as far as the kernel shows that: an option that it doesn't show was not
-    /// given, and additional options may be the file system's own.
-    pub(super) fn check(&self, staged: &Superblock, only_reads: bool) -> Result<(), Cause> {
+    /// Fails if the superblock isn't the staged one, as far as the mount table shows it.
+    ///
+    /// A staged option that isn't shown counts as a difference. Additional options may be the file system's own and are
+    /// accepted. `is_read_only_mount` says whether the pod's mount should be read-only.
+    pub(super) fn check(&self, staged: &Superblock, is_read_only_mount: bool) -> Result<(), Cause> {
         let mode = if staged.read_only { "ro" } else { "rw" };
-        let mut wanted = staged.options.iter().map(String::as_str).chain([mode]);
-        let has = |wanted: &str| self.options.iter().flatten().any(|it| it == wanted);
-        let same_label = self.label() == staged.label();
-        let is_same_mount = self.only_reads == only_reads;
-        if self.fstype == staged.fstype && is_same_mount && same_label && wanted.all(has) {
+        let mut required = staged.options.iter().map(String::as_str).chain([mode]);
+        let has = |option: &str| self.options.iter().flatten().any(|it| it == option);
+        let is_same_label = self.label() == staged.label();
+        let is_same_mount = self.is_read_only_mount == is_read_only_mount;
+        if self.fstype == staged.fstype && is_same_mount && is_same_label && required.all(has) {
             return Ok(());
         }
-        let mount = |only_reads| {
-            if only_reads {
+        let suffix = |is_read_only_mount| {
+            if is_read_only_mount {
                 ", read-only for the pod"
             } else {
                 ""
             }
         };
         Err(Cause::Unrecorded {
-            mounted: format!("{} ({}){}", self.fstype, self.text, mount(self.only_reads)),
-            staged: format!("{staged}{}", mount(only_reads)),
+            mounted: format!(
+                "{} ({}){}",
+                self.fstype,
+                self.options_text,
+                suffix(self.is_read_only_mount)
+            ),
+            staged: format!("{staged}{}", suffix(is_read_only_mount)),
         })
     }
 }
@@ -83,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_matches_its_staging_where_the_kernel_shows_it() {
+    fn a_mounted_superblock_is_compared_by_the_shown_options() {
         let label = "context=system_u:object_r:container_file_t:s0:c1,c2";
         let quoted = r#"rw,context="system_u:object_r:container_file_t:s0:c1,c2",data=journal"#;
-        for (staged, shown, same) in [
+        for (staged, shown, is_same) in [
             (staged(&[], false), "rw", true),
             (staged(&[], true), "rw", false),
             (staged(&[], false), "ro", false),
@@ -97,29 +105,33 @@ mod tests {
             (staged(&[label, "data=journal"], false), quoted, true),
             (staged(&[label, "data=ordered"], false), quoted, false),
             (staged(&["c2\""], false), quoted, false),
-            // A label is one that was asked for, whatever else is shown.
+            // A shown label must have been requested, unlike other options.
             (staged(&[], false), quoted, false),
             (staged(&["context=u:r:t:s0:c1,c3"], false), quoted, false),
             (staged(&[label], false), "rw,seclabel", false),
             (staged(&[], false), "rw,seclabel", true),
             (staged(&[], false), "rw,context=\"u:r", false),
-            // What the file system may have added itself: docs/limitations.md.
+            // The file system may have added the option itself: see docs/limitations.md.
             (staged(&[], false), "rw,data=journal", true),
         ] {
-            for (is, was) in [(false, false), (true, true), (true, false), (false, true)] {
-                let judged = MountedSuperblock::new("ext4", shown, is).check(&staged, was);
-                let same = same && is == was;
-                assert_eq!(judged.is_ok(), same, "{staged:?} {shown} {is} {was}");
+            for (mounted_ro, staged_ro) in
+                [(false, false), (true, true), (true, false), (false, true)]
+            {
+                let mounted = MountedSuperblock::new("ext4", shown, mounted_ro);
+                let result = mounted.check(&staged, staged_ro);
+                let expected = is_same && mounted_ro == staged_ro;
+                let case = format!("{staged:?} {shown} {mounted_ro} {staged_ro}");
+                assert_eq!(result.is_ok(), expected, "{case}");
             }
         }
     }
 
     #[test]
-    fn another_file_system_is_not_what_was_staged() {
+    fn another_file_system_differs_from_the_staged_one() {
         let error = MountedSuperblock::new("ext3", "rw", false).check(&staged(&[], false), false);
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("with ext3 (rw), by nobody"), "{error}");
-        assert!(error.contains("staged as ext4 (rw) by now"), "{error}");
+        assert!(error.contains("as ext3 (rw), but has no record"), "{error}");
+        assert!(error.contains("staged as ext4 (rw) now"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Keeps the node's index of target paths, by which a create finds a volume that an engine has bound elsewhere.
+//! Maintains the node's index of target paths. A create uses it to find a volume that an engine has bound elsewhere.
 
 use crust_blockfs::Deadline;
 use crust_state::TargetPath;
@@ -9,7 +9,7 @@ use crust_state::target::TargetLookup;
 use super::context::Context;
 use super::error::{AdmissionError, Cause};
 
-/// Adds a target path to the index, before anything is staged there.
+/// Adds a target path to the index. Must be called before the entry is written.
 pub(super) fn add(
     context: &Context<'_>,
     target: &TargetLookup<'_>,
@@ -19,39 +19,43 @@ pub(super) fn add(
         return Ok(());
     }
     if !context.state.has_index()? {
-        // An index of this one alone would hide the others.
+        // A create that finds an index trusts it to be complete, so the index is made from all staged volumes.
         add_all(context, &context.crust.survey()?, deadline)?;
     }
     let _lock = context.state.lock(LockName::Targets, deadline)?;
     Ok(context.state.add_targets(std::slice::from_ref(target))?)
 }
 
-/// The same, without waiting for anything: fails where the index has to be made of what is staged.
-pub(super) fn add_at_once(context: &Context<'_>, target: &TargetLookup<'_>) -> Result<(), Cause> {
-    let at_once = Deadline::after(std::time::Duration::ZERO);
+/// Adds a target path without waiting. Fails with [`AdmissionError::WouldWait`] if the index must be made from the staged
+/// volumes first.
+pub(super) fn add_without_waiting(
+    context: &Context<'_>,
+    target: &TargetLookup<'_>,
+) -> Result<(), Cause> {
+    let deadline = Deadline::after(std::time::Duration::ZERO);
     if !context.state.has_target(target)?
         && context.crust.may_hold_volumes()?
         && !context.state.has_index()?
     {
         return Err(Cause::Admission(AdmissionError::WouldWait));
     }
-    add(context, target, at_once)
+    add(context, target, deadline)
 }
 
-/// Adds everything that is staged: an earlier version staged it, or a CSI driver wrote the entry itself. Nothing
-/// is written where all of it is indexed.
+/// Adds the target paths of all staged volumes. Entries that an earlier version or a CSI driver wrote aren't indexed yet.
+/// Writes nothing if all of them are indexed.
 pub(super) fn add_all(
     context: &Context<'_>,
     found: &[SurveyedVolume],
     deadline: Deadline,
 ) -> Result<(), Cause> {
     let targets = found.iter().filter_map(SurveyedVolume::target);
-    let looks: Vec<TargetLookup<'_>> = targets.map(TargetPath::look_up).collect();
-    if looks.is_empty() || (context.state.has_index()? && has_all(context, &looks)?) {
+    let lookups: Vec<TargetLookup<'_>> = targets.map(TargetPath::look_up).collect();
+    if lookups.is_empty() || (context.state.has_index()? && has_all(context, &lookups)?) {
         return Ok(());
     }
     let _lock = context.state.lock(LockName::Targets, deadline)?;
-    Ok(context.state.add_targets(&looks)?)
+    Ok(context.state.add_targets(&lookups)?)
 }
 
 fn has_all(context: &Context<'_>, targets: &[TargetLookup<'_>]) -> Result<bool, Cause> {
@@ -63,8 +67,8 @@ fn has_all(context: &Context<'_>, targets: &[TargetLookup<'_>]) -> Result<bool, 
     Ok(true)
 }
 
-/// Removes a path that has no entry from the index, where it has one. Under its lock: a stage indexes a path before
-/// it writes the entry.
+/// Removes a path without an entry from the index. The caller must hold the path's lock, because a stage adds the path to
+/// the index before it writes the entry.
 pub(super) fn remove(context: &Context<'_>, path: &TargetPath) -> Result<(), Cause> {
     if path.csi_volume().is_some() {
         return Ok(());

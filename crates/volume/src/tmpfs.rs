@@ -1,4 +1,4 @@
-//! A small tmpfs for mountpoints, root's alone.
+//! A small tmpfs for mount points that only root can access.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use rustix::mount::{
     fsopen,
 };
 
-/// A new one, attached nowhere.
+/// Makes a detached tmpfs.
 pub(crate) fn detached() -> Result<OwnedFd, Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", "runcrust")?;
@@ -22,7 +22,7 @@ pub(crate) fn detached() -> Result<OwnedFd, Errno> {
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Whether a directory is on one.
-pub(crate) fn is(directory: impl AsFd) -> Result<bool, Errno> {
+/// Returns true if a directory is on a tmpfs.
+pub(crate) fn is_tmpfs(directory: impl AsFd) -> Result<bool, Errno> {
     Ok(fstatfs(directory)?.f_type == libc::TMPFS_MAGIC)
 }

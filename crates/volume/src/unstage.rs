@@ -1,4 +1,4 @@
-//! Unstaging: what `RuntimeUnstageVolume` comes to (KEP-2857, "Runtime API").
+//! Unstages volumes: `RuntimeUnstageVolume` (KEP-2857, "Runtime API").
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::device::Device;
@@ -11,12 +11,11 @@ use super::error::{Cause, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::users::check_no_live_user;
 
-/// Unstages the volume at a directory, by whichever path it was staged. An unknown target path is fine, a volume that a
-/// live pod uses is refused.
+/// Unstages the volume at a directory, by whichever path it was staged. Succeeds if nothing is staged there, and fails if
+/// the volume has a live user.
 ///
-/// Waits, until the context's deadline, for the kernel to let the device go: the mounts of
-/// processes that were killed end a moment after them. Where another pod shares the device there
-/// is nothing to wait for.
+/// Waits until the context's deadline for the kernel to release the device, because the mounts of a killed process end
+/// shortly after the process. A device that another pod uses isn't waited for.
 pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
     let unstaged = context.with_locked_paths(target, |locked| try_unstage(context, &locked));
     unstaged.map_err(|cause| VolumeError::new(target, cause))
@@ -29,7 +28,7 @@ fn try_unstage(context: &Context<'_>, locked: &LockedPaths) -> Result<PathsState
         match context.crust.record(path) {
             Ok(Some(record)) => check_no_live_user(record)?,
             Ok(None) => {}
-            // Who uses it can't be read any more; whether anybody does, the device tells.
+            // The users are unknown, but a device that isn't busy has none.
             Err(EntryError::Record { .. }) => devices.extend(staged_device(context, target)),
             Err(error) => return Err(error.into()),
         }
@@ -38,14 +37,14 @@ fn try_unstage(context: &Context<'_>, locked: &LockedPaths) -> Result<PathsState
         wait_until_free(context, target, *device)?;
     }
     context.crust.unstage(&locked.requested)?;
-    let _owners = context.state.lock(LockName::Owners, context.deadline)?;
+    let _owners_lock = context.state.lock(LockName::Owners, context.deadline)?;
     for device in devices {
         context.state.remove_device_volume(device, target)?;
     }
     Ok(PathsState::MayBeUnstaged)
 }
 
-/// Returns the devices that the volume was mounted from since it was staged.
+/// Returns the devices that the volume has been mounted from since it was staged.
 pub(super) fn owned_devices(
     context: &Context<'_>,
     target: &TargetPath,
@@ -61,7 +60,7 @@ pub(super) fn owned_devices(
     Ok(devices)
 }
 
-/// Returns the device that is staged; `None` if that can't be read.
+/// Returns the staged device; `None` if the entry can't be read or the device can't be opened.
 fn staged_device(context: &Context<'_>, target: &TargetPath) -> Option<DeviceNumber> {
     let volume = context.crust.volume(target).ok()??;
     let device = Device::open(&volume.info().device).ok()?;
@@ -73,25 +72,27 @@ fn wait_until_free(
     target: &TargetPath,
     device: DeviceNumber,
 ) -> Result<(), Cause> {
-    // A device that has been detached is nobody's.
+    // A device that has been detached isn't in use.
     let Some(opened) = Device::find_by_number(device)? else {
         return Ok(());
     };
     let free = context.deadline.poll(|| {
-        // The look itself takes the device for a moment, which no mount may find taken.
+        // Locked, because the check opens the device exclusively for a moment, which would make a mount fail.
         let _lock = context
             .state
             .lock(LockName::Device(device), context.deadline)?;
-        let free = shared(context, target, device)? || !opened.is_held_exclusively()?;
-        Ok::<_, Cause>(free.then_some(()))
+        let is_free = is_shared(context, target, device)? || !opened.is_held_exclusively()?;
+        Ok::<_, Cause>(is_free.then_some(()))
     })?;
     free.ok_or_else(|| Cause::DeviceBusy {
         device: opened.path().display().to_string(),
     })
 }
 
-/// Returns who holds a device although no user on the volume's record lives, as far as that is known without waiting.
-/// `lock` takes a lock without waiting, or returns `None` if the caller may not create one.
+/// Returns a description of who holds a device although the volume has no live recorded user; `None` if nobody does, or
+/// if only other volumes' users do.
+///
+/// `lock` takes a lock without waiting. It returns `None` if the caller may not create the lock's file.
 pub(super) fn device_holder(
     context: &Context<'_>,
     target: &TargetPath,
@@ -101,28 +102,32 @@ pub(super) fn device_holder(
     let Some(device) = Device::find_by_number(number)? else {
         return Ok(None);
     };
-    // As above: whoever has this lock may be mounting.
+    // The check opens the device exclusively, as in `wait_until_free`. The holder of the lock may be mounting.
     let _lock = match lock(LockName::Device(number)) {
         Err(LockError::Held { holder, .. }) => {
             return Ok(Some(format!("the lock of its device is held by {holder}")));
         }
         lock => lock?,
     };
-    if others_live(context, target, number)? || !device.is_held_exclusively()? {
+    if has_other_live_users(context, target, number)? || !device.is_held_exclusively()? {
         return Ok(None);
     }
     let device = device.path().display().to_string();
     Ok(Some(Cause::DeviceBusy { device }.to_string()))
 }
 
-/// Whether another volume on the device has live users.
-fn shared(context: &Context<'_>, target: &TargetPath, device: DeviceNumber) -> Result<bool, Cause> {
+/// Returns true if another volume on the device has live users. Takes the owners' lock.
+fn is_shared(
+    context: &Context<'_>,
+    target: &TargetPath,
+    device: DeviceNumber,
+) -> Result<bool, Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    others_live(context, target, device)
+    has_other_live_users(context, target, device)
 }
 
-/// Whether another volume on the device has live users. Without the lock of the owners the answer may be outdated.
-fn others_live(
+/// Returns true if another volume on the device has live users. Without the owners' lock, the result may be outdated.
+fn has_other_live_users(
     context: &Context<'_>,
     target: &TargetPath,
     device: DeviceNumber,

@@ -1,6 +1,6 @@
-//! The users of a volume. A container is announced before the delegate runs, and published once it exists; it is
-//! released when it has ended, and so is a sandbox. Each release can be repeated, and none has to happen: the next
-//! create or unstage finds what was missed, because a dead process is no user.
+//! Records the users of a volume. A container is announced before the delegate runs, published when it exists, and
+//! released when it has ended. Sandboxes are released too. A release can be repeated, and can be missed: a dead process
+//! doesn't count as a user, so that the next create or unstage corrects the record.
 
 use crust_blockfs::DeviceNumber;
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
@@ -14,27 +14,26 @@ use crust_blockfs::device_mounts::DeviceMounts;
 /// A container that is about to be created.
 #[derive(Debug, Clone, Copy)]
 pub struct NewContainer<'a> {
-    /// Its id.
     pub id: &'a str,
-    /// The sandbox that it joins; its own id where there is none.
+    /// The id of the sandbox that it joins, or its own id if it joins none.
     pub sandbox: &'a str,
-    /// The pod, or what stands for one.
+    /// The uid of its pod, or the identifier used for a container without a pod.
     pub pod_uid: &'a str,
-    /// The SELinux label that its volumes' files are to have, on a host that enforces.
+    /// The SELinux label for its volumes' files; `None` if the host doesn't enforce a policy.
     pub label: Option<&'a str>,
-    /// The mounts of the namespace that its delegate runs in, as they were before; `None` where the
-    /// delegate isn't given the volume as a mount.
+    /// The mounts of the transient namespace before the delegate runs. `None` if the delegate isn't given the volume as a
+    /// mount.
     pub mounts_before: Option<&'a DeviceMounts>,
 }
 
-/// Records a container whose create is running as a user of a volume that its sandbox has.
+/// Records a container whose create is running as a pending user of a volume that is mounted in its sandbox.
 pub fn announce(
     context: &Context<'_>,
     locked: &LockedVolume,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
-    let begun = || -> Result<_, Cause> {
+    let announced = || -> Result<_, Cause> {
         let Some(mut record) = locked.volume.record()? else {
             return Err(Cause::NotInUse);
         };
@@ -42,18 +41,18 @@ pub fn announce(
         record.add(pending_user(context, &record, container, mounts)?);
         Ok(locked.volume.write_record(&record)?)
     };
-    begun().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+    announced().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
-/// A container whose create runs, as a user. The process is this one, which becomes the delegate:
-/// if it ends and the container was never published, the entry means nothing.
+/// Returns a container whose create is running as a pending user. The user's process is this one, which becomes the
+/// delegate. If it ends before the container is published, the user is stale.
 pub(super) fn pending_user(
     context: &Context<'_>,
     record: &VolumeRecord,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<User, Cause> {
-    // The delegate would refuse it too, but by then this entry would stand for that one.
+    // The delegate would refuse an id in use too, but only after this user had replaced the other one in the record.
     for kind in [UserKind::Container, UserKind::Pending] {
         if let Some(other) = record.user(kind, container.id) {
             let (id, pid) = (other.id.clone(), other.process.pid);
@@ -64,9 +63,9 @@ pub(super) fn pending_user(
         pid: std::process::id().cast_signed(),
         source,
     })?;
-    let lent = context.config.attach_directory();
+    let attach_directory = context.config.attach_directory();
     let others = match container.mounts_before {
-        Some(before) => propagated_mounts::mount_ids(before, record.device, &lent),
+        Some(mounts) => propagated_mounts::mount_ids(mounts, record.device, &attach_directory),
         None => Vec::new(),
     };
     Ok(User {
@@ -80,7 +79,7 @@ pub(super) fn pending_user(
     })
 }
 
-/// Makes an announced container a real user: it exists, and `pid` is its first process.
+/// Makes an announced container a user, because the container exists now. `pid` is its first process.
 pub fn publish(
     context: &Context<'_>,
     target: &TargetPath,
@@ -101,12 +100,11 @@ pub fn publish(
     published().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Fails where a volume was mounted on the host while a container is created that was announced.
+/// Fails if a volume was mounted on the host while an announced container was being created.
 ///
-/// Copies of the container's own mounts are an error although they are unmounted: the config is planned
-/// so that there are none, but a link in what the container shares with the host can lead there. A
-/// mount of somebody else's is an error because the delegate might have made it in a way that hides
-/// where it is from; it is left alone.
+/// Copies of the container's own mounts are an error even if they have been unmounted. The plan avoids them, but a
+/// symbolic link in a directory that the container shares with the host can lead to a shared mount. A foreign mount is an
+/// error too, because the delegate might have made it in a way that hides its origin; it is left alone.
 pub fn check_host_mounts(
     context: &Context<'_>,
     copies: &CopyCleanup,
@@ -125,13 +123,13 @@ pub fn check_host_mounts(
         if let Some(copy) = copies.remaining(record.device) {
             return Err(Cause::LeftOnHost { copy });
         }
-        if let Some(place) = copies.unmounted_at(record.device) {
-            let mount_point = place.to_owned();
+        if let Some(mount_point) = copies.unmounted_at(record.device) {
+            let mount_point = mount_point.to_owned();
             return Err(Cause::Propagated { mount_point });
         }
         match copies.foreign_mount(record.device, &pending.other_mounts) {
-            Some(place) => Err(Cause::ForeignMount {
-                mount_point: place.to_owned(),
+            Some(mount_point) => Err(Cause::ForeignMount {
+                mount_point: mount_point.to_owned(),
             }),
             None => Ok(()),
         }
@@ -139,8 +137,8 @@ pub fn check_host_mounts(
     checked().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Takes back what [`announce`] announced: the container won't be created. An entry of somebody else
-/// for the same id stays.
+/// Removes a pending user that this process [announced](announce), because the container won't be created. A pending user
+/// with the same id and another process stays.
 pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
     let withdrawn = || -> Result<_, Cause> {
         let Some(locked) = context.lock_volume(target)? else {
@@ -160,8 +158,8 @@ pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<
     withdrawn().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Whether somebody who lives has a volume, or may.
-pub(super) fn has_users(volume: &Volume) -> bool {
+/// Returns true if a volume has a live user, or if its record can't be read.
+pub(super) fn may_have_users(volume: &Volume) -> bool {
     match volume.record() {
         Ok(Some(record)) => record.users.iter().any(|user| user.process.is_alive()),
         Ok(None) => false,
@@ -169,7 +167,7 @@ pub(super) fn has_users(volume: &Volume) -> bool {
     }
 }
 
-/// Whether a live container has a volume of a device.
+/// Returns true if a live container uses a volume on a device. Returns false if that can't be read.
 #[must_use]
 pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
     let volumes = context.state.volumes_on_device(device).unwrap_or_default();
@@ -182,16 +180,16 @@ pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> boo
     })
 }
 
-/// Removes a container or sandbox that has ended from the volume's users, and all others that are dead. The record and
-/// `runtime-cli` are removed with the last user.
+/// Removes a container or sandbox that has ended from the volume's users, together with all users whose process has
+/// ended. The record and `runtime-cli` are removed with the last user.
 ///
-/// The volume stays on its device's list of owners until it is unstaged: the kernel may need a
-/// moment longer to let the device go.
+/// The volume stays in its device's list of owners until it is unstaged, because the kernel may release the device only
+/// after the processes have ended.
 pub fn release(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
-    forget(context, target, id).map_err(|cause| VolumeError::new(target, cause))
+    try_release(context, target, id).map_err(|cause| VolumeError::new(target, cause))
 }
 
-fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Cause> {
+fn try_release(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Cause> {
     let Some(locked) = context.lock_volume(target)? else {
         return Ok(());
     };
@@ -205,14 +203,15 @@ fn forget(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), Ca
     Ok(locked.volume.write_record(&record)?)
 }
 
-/// Forgets a sandbox that has ended: its record, and its hold on volumes, those mounted later by
-/// a container's create too. Containers with a pid namespace of their own live on and keep
-/// theirs. Goes on after an error and gives back all of them.
+/// Removes a sandbox that has ended from the users of all its volumes, and removes its record.
+///
+/// Containers of the pod with a pid namespace of their own may still run, and stay users. Continues after an error, and
+/// returns all errors.
 #[must_use]
 pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     let mut errors = Vec::new();
-    for target in volumes(context, id, &mut errors) {
-        // Read without the lock: another pod's volume may be locked for minutes.
+    for target in owned_volumes(context, id, &mut errors) {
+        // Read without the lock first, because another pod's volume may be locked for minutes.
         let record = context.crust.record(&target);
         if matches!(&record, Ok(Some(record)) if record.user(UserKind::Sandbox, id).is_some()) {
             errors.extend(release(context, &target, id).err());
@@ -224,8 +223,12 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
     errors
 }
 
-/// Returns every volume on the node that was mounted since it was staged.
-fn volumes(context: &Context<'_>, id: &str, errors: &mut Vec<VolumeError>) -> Vec<TargetPath> {
+/// Returns all volumes on the node that have been mounted since they were staged.
+fn owned_volumes(
+    context: &Context<'_>,
+    id: &str,
+    errors: &mut Vec<VolumeError>,
+) -> Vec<TargetPath> {
     let devices = context
         .state
         .devices_with_volumes()
@@ -237,14 +240,14 @@ fn volumes(context: &Context<'_>, id: &str, errors: &mut Vec<VolumeError>) -> Ve
     for device in devices {
         match context.state.volumes_on_device(device) {
             Ok(list) => volumes.extend(list),
-            // Whose volumes they are can't be told; the sandbox's dead process is no user anyhow.
+            // The sandbox's users on unknown volumes are stale anyway, because its process has ended.
             Err(error) => tracing::warn!("{error}"),
         }
     }
     volumes
 }
 
-/// Returns the record of a volume with its live users; `None` where there are none.
+/// Returns the record of a volume with its live users; `None` if it has none.
 pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause> {
     let Some(mut record) = volume.record()? else {
         return Ok(None);
@@ -253,7 +256,7 @@ pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause
     Ok(Some(record).filter(|record| !record.users.is_empty()))
 }
 
-/// Fails if a user on the record lives.
+/// Fails if the record has a live user.
 pub(super) fn check_no_live_user(mut record: VolumeRecord) -> Result<(), Cause> {
     record.retain_live(Process::is_alive);
     match record.users.first() {

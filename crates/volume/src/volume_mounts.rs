@@ -1,4 +1,4 @@
-//! The mounts of a volume in use, found from the host without entering a namespace.
+//! Finds the mounts of a volume in use from the host, without entering a namespace.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,40 +11,39 @@ use rustix::io::Errno;
 use crust_blockfs::device_mounts::{is_on, mount_id};
 use crust_blockfs::mountinfo::{self, Mount, has_option};
 
-/// How often a process's mounts are read anew when the places that they name aren't there. While
-/// it is being created they are below the bundle's root, until it pivots.
-const PIVOTS: u32 = 4;
+/// The number of times that a process's mount table is read until its mount points can be opened. While the process is
+/// being created, its `pivot_root` may change their paths in between.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// A mount of the volume that a live user has. The file system is kept busy as long as this value lives.
+/// A mount of the volume in the mount namespace of a live user. The descriptor keeps the file system busy.
 #[derive(Debug)]
 pub(super) struct VolumeMount {
-    /// The volume's root or what a container's subPath leads to; `O_PATH`.
+    /// The root of the mount, opened with `O_PATH`: the volume's root, or a container's subPath.
     pub(super) root: OwnedFd,
-    /// The mount.
     pub(super) mount: Mount,
 }
 
 impl VolumeMount {
-    /// Whether this mount can be written to, whatever the superblock can.
+    /// Returns true if this mount is writable. The superblock may be read-only nevertheless.
     pub(super) fn is_writable(&self) -> bool {
         !has_option(&self.mount.options, "ro")
     }
 
-    /// Opens what `root` names for reading. Only a directory or a regular file: opening anything
-    /// else in a volume means something else.
+    /// Opens the root for reading, as [`open_directory_or_file`] does.
     pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
         open_directory_or_file(&self.root)
     }
 }
 
-/// Opens what a descriptor names, as [`VolumeMount::open`] does.
-pub(super) fn open_directory_or_file(named: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let kind = FileType::from_raw_mode(fstat(named)?.st_mode);
+/// Opens the file of an `O_PATH` descriptor for reading. Fails with `ENOTDIR` unless it is a directory or a regular file,
+/// because opening a device, FIFO or socket in a volume has side effects.
+pub(super) fn open_directory_or_file(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let kind = FileType::from_raw_mode(fstat(file)?.st_mode);
     if !matches!(kind, FileType::Directory | FileType::RegularFile) {
         return Err(Errno::NOTDIR);
     }
-    // By the descriptor, so that it is what was looked at.
-    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+    // Opened by the descriptor, so that it is the file whose type was checked.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     open(path, flags, Mode::empty())
 }
@@ -59,28 +58,28 @@ fn threads(process: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The places where live users have a volume mounted, the sandboxes' first: what a container sees
-/// may be read-only.
+/// Finds the mounts of a volume in the namespaces of its live users. Sandboxes come first, because a container's mount may
+/// be read-only.
 pub(super) fn find(record: &VolumeRecord) -> impl Iterator<Item = VolumeMount> {
-    let of = |kind| record.users.iter().filter(move |user| user.kind == kind);
-    let users = of(UserKind::Sandbox).chain(of(UserKind::Container));
-    users.flat_map(|user| of_process(&user.process, record.device))
+    let users_of_kind = |kind| record.users.iter().filter(move |user| user.kind == kind);
+    let users = users_of_kind(UserKind::Sandbox).chain(users_of_kind(UserKind::Container));
+    users.flat_map(|user| find_in_process(&user.process, record.device))
 }
 
-/// The mounts of a device's file system that a process sees. A container's tree is its own work:
-/// nothing in it leads out, and a mount is believed only by its device.
-fn of_process(process: &Process, device: DeviceNumber) -> Vec<VolumeMount> {
-    for _ in 0..PIVOTS {
-        let Some(tree) = Tree::of(process) else {
+/// Finds the mounts of a device's file system in a process's mount namespace. A container may control its own file tree:
+/// paths are resolved within its root, and a mount is identified by its device.
+fn find_in_process(process: &Process, device: DeviceNumber) -> Vec<VolumeMount> {
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(tree) = ProcessTree::read(process) else {
             break;
         };
-        let there = tree.mounts.iter().filter(|mount| is_on(mount, device));
-        let mut there = there.peekable();
-        if there.peek().is_none() {
+        let mounts = tree.mounts.iter().filter(|mount| is_on(mount, device));
+        let mut mounts = mounts.peekable();
+        if mounts.peek().is_none() {
             break;
         }
-        // What has been mounted over can't be opened by its path.
-        let found: Vec<_> = there.filter_map(|mount| tree.open(mount)).collect();
+        // A mount that is hidden by another one can't be opened by its path.
+        let found: Vec<_> = mounts.filter_map(|mount| tree.open(mount)).collect();
         if !found.is_empty() {
             return found;
         }
@@ -88,19 +87,19 @@ fn of_process(process: &Process, device: DeviceNumber) -> Vec<VolumeMount> {
     Vec::new()
 }
 
-/// A process's file system.
-struct Tree {
+/// The root and mount table of a process.
+struct ProcessTree {
     root: OwnedFd,
     mounts: Vec<Mount>,
 }
 
-impl Tree {
-    /// `None` when the process has ended.
-    fn of(process: &Process) -> Option<Self> {
-        // A thread that ended before the others has no tree any more, the first one's included.
+impl ProcessTree {
+    /// Reads the tree of a process; `None` if the process has ended.
+    fn read(process: &Process) -> Option<Self> {
+        // A thread that has ended has no tree any more, even if it is the first thread and others still run.
         let tree = Self::of_thread(process.pid)
             .or_else(|| threads(process.pid).into_iter().find_map(Self::of_thread))?;
-        // Asked last: until here the pid was this process's.
+        // Checked last: if the process is alive now, its pid wasn't reused before.
         process.is_alive().then_some(tree)
     }
 
@@ -114,8 +113,8 @@ impl Tree {
 
     fn open(&self, mount: &Mount) -> Option<VolumeMount> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let place = mount.mount_point.as_path();
-        let root = openat2::open(&self.root, place, OFlags::PATH, resolve).ok()?;
+        let mount_point = mount.mount_point.as_path();
+        let root = openat2::open(&self.root, mount_point, OFlags::PATH, resolve).ok()?;
         (mount_id(&root)? == mount.id).then(|| VolumeMount {
             root,
             mount: mount.clone(),

@@ -1,7 +1,7 @@
-//! Who may have a volume whose bytes another device shows, too. Needs root.
+//! Claims of volumes on devices with the same data. Needs root.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests run tools and set their scenes by path"
+    reason = "tests run tools and set up files by path"
 )]
 
 #[path = "../../blockfs/tests/support/mod.rs"]
@@ -19,14 +19,15 @@ use crust_state::{Config, CrustDirectory, MountInfo, StateDirectory, TargetPath}
 use crust_volume::{Context, NewContainer, VolumeError};
 use support::{Image, TestLoopDevice, run};
 
-struct Node {
+/// A node's state in a temporary directory.
+struct TestNode {
     config: Config,
     crust: CrustDirectory,
     state: StateDirectory,
     directory: tempfile::TempDir,
 }
 
-impl Node {
+impl TestNode {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let root = directory.path().canonicalize().expect("its path");
@@ -62,14 +63,15 @@ impl Node {
         TargetPath::new(target).expect("a target path")
     }
 
-    /// The pod's container is deleted.
+    /// Releases the pod's container.
     fn release(&self, pod: &str) {
         let loop_devices = LoopDeviceCache::default();
         let released = crust_volume::release(&self.context(&loop_devices), &self.target(pod), pod);
-        released.expect("it has it");
+        released.expect("it is a user");
     }
 
-    /// What a create does that leaves the mount to a hook, with what the process has cached of the loop devices.
+    /// Stages a volume and reserves it for a container, as a create does whose hook mounts the volume. `loop_devices` is the
+    /// cache of one process.
     fn reserve(
         &self,
         pod: &str,
@@ -97,19 +99,19 @@ impl Node {
     }
 }
 
-/// Lets a loop device show another image; `None` where somebody else has got its number meanwhile.
-fn moved(device: TestLoopDevice, from: &Image, to: &Image) -> Option<TestLoopDevice> {
+/// Attaches another image to a loop device; `None` if another process took the device's number meanwhile.
+fn reattach(device: TestLoopDevice, from: &Image, to: &Image) -> Option<TestLoopDevice> {
     run(Command::new("losetup").arg("--detach").arg(device.path()));
-    // From here on it may be somebody else's, and not ours to detach.
+    // The device isn't detached on drop, because from here on it may belong to another process.
     let device = ManuallyDrop::new(device);
     let file = Path::new("/sys/block").join(device.path().file_name().expect("a name"));
     let file = file.join("loop/backing_file");
-    let shown = || fs::read_to_string(&file).unwrap_or_default();
-    // Whoever has it open for a moment puts that off.
-    let is_gone = || shown().trim_end() != from.path().display().to_string();
-    let gone =
-        Deadline::after(Duration::from_secs(60)).poll(|| Ok::<_, ()>(is_gone().then_some(())));
-    assert_eq!(gone, Ok(Some(())), "{}", device.path().display());
+    let backing_file = || fs::read_to_string(&file).unwrap_or_default();
+    // A process that has the device open delays the detach.
+    let is_detached = || backing_file().trim_end() != from.path().display().to_string();
+    let detached =
+        Deadline::after(Duration::from_secs(60)).poll(|| Ok::<_, ()>(is_detached().then_some(())));
+    assert_eq!(detached, Ok(Some(())), "{}", device.path().display());
     let mut attach = Command::new("losetup");
     let attach = attach.arg(device.path()).arg(to.path()).status();
     let is_ours = attach.expect("losetup").success();
@@ -117,64 +119,65 @@ fn moved(device: TestLoopDevice, from: &Image, to: &Image) -> Option<TestLoopDev
 }
 
 #[test]
-fn a_claimed_device_that_comes_to_show_the_file_is_seen() {
+fn a_claimed_device_that_is_reattached_to_the_file_is_found() {
     for _ in 0..10 {
-        let node = Node::new();
+        let node = TestNode::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
         let ours = LoopDeviceCache::with_max_age(Duration::MAX);
         node.reserve("pod-a", other.path(), &ours)
-            .expect("nobody else has it");
+            .expect("the device is free");
 
-        let Some(moved) = moved(moving, &elsewhere, &shared) else {
+        let Some(moved) = reattach(moving, &elsewhere, &shared) else {
             continue;
         };
         node.reserve("pod-b", moved.path(), &LoopDeviceCache::default())
-            .expect("nobody else has it");
+            .expect("the device is free");
 
         let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
-        let sentence = refused.to_string();
-        assert!(sentence.contains("pod-b"), "{sentence}");
+        let message = refused.to_string();
+        assert!(message.contains("pod-b"), "{message}");
         return;
     }
-    panic!("somebody else always got the number");
+    panic!("another process took the number each time");
 }
 
-/// What it showed was asked for the second volume, when the first one was on its list.
+/// The cache has the device's old file, because the device was probed for the second volume while the first one was in
+/// its list of owners.
 #[test]
-fn a_released_device_claimed_by_another_pod_is_seen() {
+fn a_released_device_claimed_by_another_pod_is_found() {
     for _ in 0..10 {
-        let node = Node::new();
+        let node = TestNode::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
         let ours = LoopDeviceCache::with_max_age(Duration::MAX);
         for (pod, device) in [("pod-a", &moving), ("pod-b", &other)] {
             let reserved = node.reserve(pod, device.path(), &ours);
-            reserved.expect("nobody else has it");
+            reserved.expect("the device is free");
         }
 
         node.release("pod-a");
-        let Some(moved) = moved(moving, &elsewhere, &shared) else {
+        let Some(moved) = reattach(moving, &elsewhere, &shared) else {
             continue;
         };
         node.reserve("pod-c", moved.path(), &LoopDeviceCache::default())
-            .expect("nobody else has it");
+            .expect("the device is free");
 
         let refused = node.reserve("pod-d", own.path(), &ours).unwrap_err();
         assert!(refused.to_string().contains("pod-c"), "{refused}");
         return;
     }
-    panic!("somebody else always got the number");
+    panic!("another process took the number each time");
 }
 
 #[test]
-fn volumes_of_one_process_are_seen_by_it() {
-    let node = Node::new();
+fn volumes_of_the_same_process_are_found() {
+    let node = TestNode::new();
     let shared = Image::ext4(&[]);
     let devices = [shared.attach(), shared.attach()];
     let ours = LoopDeviceCache::with_max_age(Duration::MAX);
     node.reserve("pod-a", devices[0].path(), &ours)
-        .expect("nobody else has it");
+        .expect("the device is free");
     let refused = node.reserve("pod-b", devices[1].path(), &ours).unwrap_err();
     assert!(refused.to_string().contains("pod-a"), "{refused}");
 }

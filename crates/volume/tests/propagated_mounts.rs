@@ -1,7 +1,7 @@
-//! Copies of a container's volumes that came out of it. Needs root.
+//! Copies of a container's volumes on the host. Needs root.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests run tools and set their scenes by path"
+    reason = "tests run tools and set up files by path"
 )]
 
 #[path = "../../blockfs/tests/support/mod.rs"]
@@ -20,7 +20,7 @@ use crust_volume::propagated_mounts::{
 use rustix::io::Errno;
 use support::{Image, TestMount, Tree, in_mount_namespace, run};
 
-/// Number of mounts that are at a path, one over the other.
+/// Returns the number of mounts at a path, one over the other.
 fn mounts_at(path: &Path) -> usize {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("a mount table");
     let point = path.to_str().expect("a path in UTF-8");
@@ -32,9 +32,9 @@ fn mounts_at(path: &Path) -> usize {
 fn unoccupied_copies_are_unmounted_until_the_deadline() {
     const TEST: &str = "unoccupied_copies_are_unmounted_until_the_deadline";
     in_mount_namespace(TEST, || {
-        let [lent, host] = [(); 2].map(|()| Tree::new());
-        let _lent = TestMount::tmpfs(lent.root());
-        let volume = lent.directory("volume", 0o755);
+        let [attach, host] = [(); 2].map(|()| Tree::new());
+        let _attach = TestMount::tmpfs(attach.root());
+        let volume = attach.directory("volume", 0o755);
         let _volume = TestMount::tmpfs(&volume);
         run(Command::new("mount").arg("--make-shared").arg(&volume));
         let copies = ["one", "two", "occupied"].map(|name| host.directory(name, 0o755));
@@ -42,55 +42,55 @@ fn unoccupied_copies_are_unmounted_until_the_deadline() {
             run(Command::new("mount").arg("--bind").args([&volume, copy]));
             run(Command::new("mount").arg("--make-slave").arg(copy));
         }
-        // A second one over the first.
+        // A second copy over the first.
         run(Command::new("mount")
             .arg("--bind")
             .args([&volume, &copies[1]]));
         run(Command::new("mount").arg("--make-slave").arg(&copies[1]));
-        // In the copy alone, since it is a slave.
-        let theirs = copies[2].join("theirs");
-        fs::create_dir(&theirs).expect("a directory");
-        let theirs = TestMount::tmpfs(&theirs);
-        let mounted = || copies.each_ref().map(|copy| mounts_at(copy));
-        assert_eq!(mounted(), [1, 2, 1]);
+        // The copy is a slave: this mount doesn't propagate to the volume.
+        let foreign = copies[2].join("foreign");
+        fs::create_dir(&foreign).expect("a directory");
+        let foreign = TestMount::tmpfs(&foreign);
+        let counts = || copies.each_ref().map(|copy| mounts_at(copy));
+        assert_eq!(counts(), [1, 2, 1]);
 
-        let error = unmount_copies(lent.root(), Deadline::after(Duration::ZERO));
-        let error = error.expect_err("the time is over");
+        let error = unmount_copies(attach.root(), Deadline::after(Duration::ZERO));
+        let error = error.expect_err("the deadline has passed");
         assert!(
-            matches!(error, UnmountCopiesError::TooSlow { left: 4, .. }),
+            matches!(error, UnmountCopiesError::TooSlow { remaining: 4, .. }),
             "{error}"
         );
-        assert_eq!(mounted(), [1, 2, 1]);
-        let _ = unmount_copies(lent.root(), Deadline::never()).expect("copies");
-        assert_eq!(mounted(), [0, 0, 1]);
-        drop(theirs);
-        let _ = unmount_copies(lent.root(), Deadline::never()).expect("copies");
-        assert_eq!(mounted(), [0, 0, 0]);
+        assert_eq!(counts(), [1, 2, 1]);
+        let _ = unmount_copies(attach.root(), Deadline::never()).expect("copies");
+        assert_eq!(counts(), [0, 0, 1]);
+        drop(foreign);
+        let _ = unmount_copies(attach.root(), Deadline::never()).expect("copies");
+        assert_eq!(counts(), [0, 0, 0]);
     });
 }
 
 #[test]
-fn a_copy_that_is_left_has_its_reason() {
-    const TEST: &str = "a_copy_that_is_left_has_its_reason";
+fn a_remaining_copy_is_reported_with_its_reason() {
+    const TEST: &str = "a_remaining_copy_is_reported_with_its_reason";
     in_mount_namespace(TEST, || {
-        let [lent, host] = [(); 2].map(|()| Tree::new());
-        let (image, _lent) = (Image::ext4(&[]), TestMount::tmpfs(lent.root()));
+        let [attach, host] = [(); 2].map(|()| Tree::new());
+        let (image, _attach) = (Image::ext4(&[]), TestMount::tmpfs(attach.root()));
         let device = image.attach();
-        let volume = lent.directory("volume", 0o755);
+        let volume = attach.directory("volume", 0o755);
         let _volume = TestMount::device(device.path(), &volume, "ext4", "rw").expect("a mount");
         run(Command::new("mount").arg("--make-shared").arg(&volume));
         let above = host.directory("above", 0o755);
         let copy = above.join("copy");
         fs::create_dir(&copy).expect("a directory");
         let remaining = || {
-            let copies = unmount_copies(lent.root(), Deadline::never()).expect("copies");
+            let copies = unmount_copies(attach.root(), Deadline::never()).expect("copies");
             copies.remaining(device.device().number())
         };
-        let copied = || {
+        let make_copy = || {
             run(Command::new("mount").arg("--bind").args([&volume, &copy]));
             run(Command::new("mount").arg("--make-slave").arg(&copy));
         };
-        let assert_left = |found: Option<RemainingCopy>, reason| {
+        let assert_remaining = |found: Option<RemainingCopy>, reason| {
             let mount_point = copy.clone();
             assert_eq!(
                 found,
@@ -101,24 +101,24 @@ fn a_copy_that_is_left_has_its_reason() {
             );
         };
 
-        copied();
+        make_copy();
         let on_it = TestMount::tmpfs(&copy.join("lost+found"));
-        assert_left(remaining(), RemainingReason::Occupied);
+        assert_remaining(remaining(), RemainingReason::Occupied);
         drop(on_it);
         assert_eq!(remaining(), None);
 
-        copied();
+        make_copy();
         let over_it = TestMount::tmpfs(&above);
-        assert_left(remaining(), RemainingReason::Hidden);
+        assert_remaining(remaining(), RemainingReason::Hidden);
         drop(over_it);
         assert_eq!(remaining(), None);
 
-        copied();
+        make_copy();
         caps::drop(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).expect("capset");
         let refused = remaining();
         caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).expect("capset");
         let (call, errno) = ("umount2", Errno::PERM);
-        assert_left(refused, RemainingReason::Call { call, errno });
+        assert_remaining(refused, RemainingReason::Call { call, errno });
         assert_eq!(remaining(), None);
     });
 }

@@ -1,7 +1,7 @@
-//! Where a sandbox's `/.crust` is found while the sandbox is created. Needs root.
+//! Finding a sandbox's `/.crust` while the sandbox is being created. Needs root.
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests run tools and set their scenes by path"
+    reason = "tests run tools and set up files by path"
 )]
 
 #[path = "../../blockfs/tests/support/mod.rs"]
@@ -16,45 +16,44 @@ use crust_blockfs::Deadline;
 use crust_volume::sandbox::{Sandbox, SandboxError};
 use support::{TestMount, in_mount_namespace, run};
 
-/// A process that waits, with mounts of its own, as a container's does.
-struct Waiting(Child);
+/// A sleeping process in a mount namespace of its own, in place of a container's first process.
+struct SleepingProcess(Child);
 
-impl Waiting {
-    /// What a shell has come to once it has made the mounts.
+impl SleepingProcess {
+    /// Starts a process and waits until it has run a script, which makes its mounts.
     fn after(shell: &Path, script: &str) -> Self {
         let mut command = Command::new(shell);
         let script = format!("set -e\n{script}\nexec /busybox sleep 100");
-        let unshared = ["unshare", "-m", "/busybox", "sh", "-c", &script];
-        let waiting = Self(command.args(unshared).spawn().expect("busybox"));
-        let line = format!("/proc/{}/cmdline", waiting.0.id());
-        let is_there = || fs::read(&line).is_ok_and(|line| line.ends_with(b"sleep\x00100\0"));
-        let comes =
-            Deadline::after(Duration::from_secs(60)).poll(|| Ok::<_, ()>(is_there().then_some(())));
-        assert_eq!(comes, Ok(Some(())), "{script}");
-        waiting
+        let arguments = ["unshare", "-m", "/busybox", "sh", "-c", &script];
+        let process = Self(command.args(arguments).spawn().expect("busybox"));
+        let cmdline = format!("/proc/{}/cmdline", process.0.id());
+        let is_asleep = || fs::read(&cmdline).is_ok_and(|line| line.ends_with(b"sleep\x00100\0"));
+        let asleep = Deadline::after(Duration::from_secs(60))
+            .poll(|| Ok::<_, ()>(is_asleep().then_some(())));
+        assert_eq!(asleep, Ok(Some(())), "{script}");
+        process
     }
 
     fn sandbox(&self, rootfs: &Path) -> Result<Sandbox, SandboxError> {
         Sandbox::open_during_create("sandbox-1", self.0.id().cast_signed(), rootfs)
     }
 
-    /// What is in a file as it sees it.
+    /// Reads a file in the process's root.
     fn read(&self, path: &str) -> Option<String> {
         fs::read_to_string(format!("/proc/{}/root{path}", self.0.id())).ok()
     }
 }
 
-impl Drop for Waiting {
+impl Drop for SleepingProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Makes a directory of a tmpfs the root of this process and of those that it starts: one with a shell, `/rootfs`
-/// and a `/.crust` of its own.
-fn become_a_host() -> Vec<TestMount> {
-    // setns(2) is for a thread whose root is its own.
+/// Makes a tmpfs the root of this process and its children, with a shell, `/rootfs` and a `/.crust` of its own.
+fn set_up_host_root() -> Vec<TestMount> {
+    // setns(2) requires that the thread doesn't share its root with other threads.
     crust_blockfs::sys::unshare_mount_namespace().expect("unshare");
     let root = Path::new("/mnt");
     let mut mounts = vec![TestMount::tmpfs(root)];
@@ -77,24 +76,24 @@ fn busybox(applet: &str) -> String {
 fn before_the_pivot_it_is_below_the_rootfs() {
     let test = "before_the_pivot_it_is_below_the_rootfs";
     in_mount_namespace(test, || {
-        let mounts = become_a_host();
+        let mounts = set_up_host_root();
         let (mount, mkdir) = (busybox("mount"), busybox("mkdir"));
         let (rootfs, shell) = (Path::new("/rootfs"), Path::new("/busybox"));
-        let none = Waiting::after(shell, "");
-        let directory = Waiting::after(shell, &format!("{mkdir} -p /rootfs/.crust"));
-        for waiting in [none, directory] {
-            let error = waiting.sandbox(rootfs).expect_err("there is none");
+        let none = SleepingProcess::after(shell, "");
+        let directory = SleepingProcess::after(shell, &format!("{mkdir} -p /rootfs/.crust"));
+        for process in [none, directory] {
+            let error = process.sandbox(rootfs).expect_err("there is no tmpfs");
             assert!(matches!(error, SandboxError::NoTmpfs { .. }), "{error}");
         }
         let script = format!("{mount} -t tmpfs crust /rootfs/.crust");
-        let sandbox = Waiting::after(shell, &script);
+        let sandbox = SleepingProcess::after(shell, &script);
         sandbox.sandbox(rootfs).expect("a sandbox");
         assert_eq!(
             sandbox.read("/rootfs/.crust/id").as_deref(),
             Some("sandbox-1")
         );
         assert_eq!(fs::read_dir("/.crust").expect("the host's").count(), 0);
-        // What is mounted goes with the namespace.
+        // The mounts end with the namespace.
         std::mem::forget(mounts);
     });
 }
@@ -103,36 +102,36 @@ fn before_the_pivot_it_is_below_the_rootfs() {
 fn after_the_pivot_it_is_at_the_root() {
     let test = "after_the_pivot_it_is_at_the_root";
     in_mount_namespace(test, || {
-        let mounts = become_a_host();
+        let mounts = set_up_host_root();
         let [mount, mkdir, cp, pivot, touch, ln] =
             ["mount", "mkdir", "cp", "pivot_root", "touch", "ln"].map(busybox);
         let (rootfs, shell) = (Path::new("/rootfs"), Path::new("/busybox"));
-        for there in [
+        for setup in [
             format!("{mkdir} .crust"),
             format!("{mkdir} .crust; {touch} rootfs"),
             format!("{mkdir} .crust; {ln} -s .crust rootfs"),
             format!("{mkdir} -p .crust rootfs/.crust"),
         ] {
             let script = format!(
-                "{mount} -t tmpfs rootfs /rootfs; {cp} /busybox /rootfs; cd /rootfs; {there}; {mkdir} old proc; \
+                "{mount} -t tmpfs rootfs /rootfs; {cp} /busybox /rootfs; cd /rootfs; {setup}; {mkdir} old proc; \
                  {mount} -t tmpfs crust .crust; {pivot} . old"
             );
-            let sandbox = Waiting::after(shell, &script);
-            // Of the second one the kernel doesn't even look whether it is there.
+            let sandbox = SleepingProcess::after(shell, &script);
+            // The kernel rejects the second path with ENAMETOOLONG.
             for rootfs in [rootfs, Path::new(&format!("/{}", "x".repeat(300)))] {
-                let place = sandbox.sandbox(rootfs);
-                place.unwrap_or_else(|error| panic!("{there}: {error}"));
+                let opened = sandbox.sandbox(rootfs);
+                opened.unwrap_or_else(|error| panic!("{setup}: {error}"));
                 assert_eq!(
                     sandbox.read("/.crust/id").as_deref(),
                     Some("sandbox-1"),
-                    "{there}"
+                    "{setup}"
                 );
             }
         }
         let script = format!(
             "{mount} -t tmpfs rootfs /rootfs; {cp} /busybox /rootfs; cd /rootfs; {mkdir} -p old .crust; {pivot} . old"
         );
-        let error = Waiting::after(shell, &script)
+        let error = SleepingProcess::after(shell, &script)
             .sandbox(rootfs)
             .expect_err("no tmpfs");
         assert!(matches!(error, SandboxError::NoTmpfs { .. }), "{error}");

@@ -163,7 +163,7 @@ fn not_where_nobody_said_whether_it_was_there() {
     fs::remove_dir(&volume.target).unwrap();
     let why = why_left(&volume, "volume");
     assert!(
-        why.contains("didn't say whether it was") && why.contains("crust unstage"),
+        why.contains("isn't recorded whether it did") && why.contains("crust unstage"),
         "{why}"
     );
     fs::create_dir(&volume.target).unwrap();

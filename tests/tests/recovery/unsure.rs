@@ -171,7 +171,7 @@ fn bundles_that_are_not_to_be_seen_from_here() {
     assert_eq!(said.removed, <[Value; 0]>::default());
     assert_eq!(kinds(&said.left), ["bundle"], "{said:?}");
     let why = said.left[0]["why"].as_str().unwrap();
-    assert!(why.contains("isn't there either"), "{why}");
+    assert!(why.contains("that held it are missing"), "{why}");
     end([app, sandbox]);
     fs::remove_dir_all(&bundles).unwrap();
     assert_collected(&volume, &["bundle"]);

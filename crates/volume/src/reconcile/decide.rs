@@ -1,4 +1,4 @@
-//! Decides whether state is stale, from what was read of it alone. Pure.
+//! Decides whether state is stale. The decisions are pure functions of state that was read before.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,35 +10,34 @@ use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
 use crust_state::{EndReason, Process, ProcessState, TargetPath};
 
-use super::report::Verdict::{self, Leave, Remove};
-use super::target_directory::Target;
+use super::report::RemovalDecision::{self, Leave, Remove};
+use super::target_directory::TargetState;
 
-/// Whether the pod of a target path has a sandbox that it may be mounted in.
+/// Whether the pod of a target path has a live sandbox, in which the volume may be mounted again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Pod {
-    /// It has, and with it the volume may come back.
-    Lives,
-    /// It hasn't.
+pub(super) enum PodState {
+    Alive,
     Gone,
-    /// It can't be told, and why.
+    /// It can't be determined; with the reason.
     Unknown(String),
 }
 
-/// Whether a volume's devices are let go.
+/// Whether a volume's devices are in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Devices {
-    /// Nobody has them, or others on record.
+pub(super) enum DeviceState {
+    /// The devices have no users, or only recorded users of other volumes.
     Free,
-    /// Somebody may have them for the volume, and who, or why that can't be told.
+    /// A device may be in use for the volume; with the holder, or the reason why that is unknown.
     Held(String),
 }
 
-/// A bundle whose config was rewritten. `record` is the name of its record's file.
+/// Decides about the record of a bundle whose config was rewritten. `record` is the file name of the record, and `config`
+/// says whether the bundle's config exists.
 pub(super) fn bundle(
     record: &str,
     config: io::Result<bool>,
     absence: impl FnOnce() -> ConfigAbsence,
-) -> Option<Verdict> {
+) -> Option<RemovalDecision> {
     let absence = match config {
         Ok(true) => return None,
         Ok(false) => absence(),
@@ -47,55 +46,57 @@ pub(super) fn bundle(
     Some(match absence {
         ConfigAbsence::Removed => Remove("its config.json is gone".into()),
         ConfigAbsence::NotMounted => Leave(
-            "the file system that its config.json was on isn't there either; hint: is it mounted, \
+            "its config.json and the file system that held it are missing; hint: is the file system mounted, \
              and in this mount namespace?"
                 .into(),
         ),
         ConfigAbsence::OtherBoot => Leave(format!(
-            "its config.json was there in an earlier boot of the node, and its file system may not be \
-             mounted yet; hint: if it is, remove bundles/{record} from the state directory"
+            "its config.json existed in an earlier boot of the node, and its file system may not be \
+             mounted yet; hint: if it is mounted, remove bundles/{record} from the state directory"
         )),
     })
 }
 
-/// The record of a process.
-pub(super) fn process(life: &ProcessState) -> Option<Verdict> {
+/// Decides about the record of a process.
+pub(super) fn process(life: &ProcessState) -> Option<RemovalDecision> {
     match life {
         ProcessState::Alive => None,
         ProcessState::Ended(end) => Some(Remove(end.to_string())),
-        ProcessState::Unknown(why) => Some(Leave(why.clone())),
+        ProcessState::Unknown(reason) => Some(Leave(reason.clone())),
     }
 }
 
-/// A volume on the list of a device. `has_entry`: whether anything is staged for it, or why that can't
-/// be told. Without an entry the list leads to no record, but an unstage waits for the device by it:
-/// somebody may have it whose entry was lost.
+/// Decides about a volume in a device's list of owners. `has_entry` says whether the volume is staged.
+///
+/// Without an entry the volume has no record, but an unstage waits for the devices on whose lists it is. So it stays on
+/// the list while its device is held, because a user whose record was lost may have it mounted.
 pub(super) fn owner(
     is_of_this_boot: bool,
     has_entry: Result<bool, String>,
-    pod: Pod,
-    device: impl FnOnce() -> Devices,
-) -> Option<Verdict> {
+    pod: PodState,
+    device: impl FnOnce() -> DeviceState,
+) -> Option<RemovalDecision> {
     if !is_of_this_boot {
         return Some(Remove(EndReason::Rebooted.to_string()));
     }
     match (has_entry, pod) {
-        (Ok(true), _) | (Ok(false), Pod::Lives) => None,
-        (Ok(false), Pod::Gone) => Some(match device() {
-            Devices::Free => Remove("nothing is staged for it any more".into()),
-            Devices::Held(why) => Leave(why),
+        (Ok(true), _) | (Ok(false), PodState::Alive) => None,
+        (Ok(false), PodState::Gone) => Some(match device() {
+            DeviceState::Free => Remove("the volume isn't staged any more".into()),
+            DeviceState::Held(reason) => Leave(reason),
         }),
-        (Ok(false), Pod::Unknown(why)) | (Err(why), _) => Some(Leave(why)),
+        (Ok(false), PodState::Unknown(reason)) | (Err(reason), _) => Some(Leave(reason)),
     }
 }
 
-/// Somebody who may live, and is on one of the records that don't count alone.
-pub(super) fn stray(
-    counts: Option<&VolumeRecord>,
+/// Finds a user that may be alive and is only in a record other than the authoritative one. A volume with two entries has
+/// a record in each; the one in the entry of the target path is authoritative.
+pub(super) fn find_stray_user(
+    authoritative: Option<&VolumeRecord>,
     others: &[VolumeRecord],
     is_alive: impl Fn(&Process) -> bool,
 ) -> Option<User> {
-    let known = counts.map_or(&[][..], |record| &record.users);
+    let known = authoritative.map_or(&[][..], |record| &record.users);
     let is_known = |user: &User| known.iter().any(|known| known.process == user.process);
     let mut users = others.iter().flat_map(|record| &record.users);
     let stray = users.find(|user| !is_known(user) && is_alive(&user.process));
@@ -105,34 +106,38 @@ pub(super) fn stray(
 /// The observed state of a staged volume.
 #[derive(Debug, Clone)]
 pub(super) struct ObservedVolume {
-    /// It is only half there.
+    /// Whether only the entry of the resolved path exists.
     pub(super) is_half: bool,
-    /// The entry is a driver's, that takes it away itself.
+    /// Whether the entry is in Kata's layout. The CSI driver removes such an entry itself.
     pub(super) is_kata_layout: bool,
-    /// The recorded users, and whether they live; `None` without a record.
+    /// The recorded users with whether they are alive; `None` without a record.
     pub(super) users: Option<Vec<(User, ProcessState)>>,
-    /// See [`stray`].
+    /// See [`find_stray_user`].
     pub(super) stray_user: Option<User>,
-    /// It has records that say something else than the one which counts.
+    /// Whether the volume has a record that differs from the authoritative one.
     pub(super) has_stray_record: bool,
-    /// `runtime-cli`, and whether it names this runtime.
+    /// The program in `runtime-cli`, and whether it is this runtime.
     pub(super) cli: Option<(PathBuf, bool)>,
     /// The pod that the target path names.
-    pub(super) pod: Pod,
-    /// The state of the target directory.
-    pub(super) target: Target,
-    /// Looked at where something is to be removed that they tell about; see [`ObservedVolume::asks_devices`].
-    pub(super) devices: Option<Devices>,
+    pub(super) pod: PodState,
+    pub(super) target: TargetState,
+    /// `None` if the devices weren't checked, because no decision depends on them: see
+    /// [`ObservedVolume::needs_devices`].
+    pub(super) devices: Option<DeviceState>,
 }
 
 /// A part of a volume's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum VolumePart {
     User(User),
+    /// All records and the `runtime-cli`.
     Record,
+    /// A record that differs from the authoritative one.
     Copy,
     RuntimeCli(PathBuf),
+    /// The entry of the resolved path, without the entry of the target path.
     Half,
+    /// All entries.
     All,
 }
 
@@ -149,112 +154,123 @@ impl ObservedVolume {
         self.users.is_some() || self.has_stray_record
     }
 
-    /// Whether it matters if the volume's devices are let go.
-    pub(super) fn asks_devices(&self) -> bool {
-        let is_gone = matches!(self.target, Target::Gone) && !self.is_half && !self.is_kata_layout;
+    /// Returns true if a decision depends on whether the volume's devices are in use.
+    pub(super) fn needs_devices(&self) -> bool {
+        let is_gone =
+            matches!(self.target, TargetState::Gone) && !self.is_half && !self.is_kata_layout;
         !self.is_in_use() && (is_gone || (self.cli.is_some() && !self.has_record()))
     }
 
-    /// Decides which parts are stale. A part that is in use has no verdict.
-    pub(super) fn judge(&self) -> Vec<(Part, Verdict)> {
+    /// Decides which parts are stale. Parts that are in use are left out.
+    pub(super) fn decide(&self) -> Vec<(VolumePart, RemovalDecision)> {
         let users = self.users.iter().flatten();
         let users = users.filter_map(|(user, life)| {
-            let verdict = process(life)?;
-            Some((Part::User(user.clone()), verdict))
+            let decision = process(life)?;
+            Some((VolumePart::User(user.clone()), decision))
         });
-        let mut parts: Vec<(Part, Verdict)> = users.collect();
+        let mut parts: Vec<(VolumePart, RemovalDecision)> = users.collect();
         if let Some(user) = &self.stray_user {
-            let why =
+            let reason =
                 format!("one of the volume's two entries names {user}, the other one doesn't");
-            parts.push((Part::Record, Leave(why)));
+            parts.push((VolumePart::Record, Leave(reason)));
         }
         if self.is_in_use() {
-            parts.extend(self.copy().filter(|_| !parts.iter().any(is_removed)));
+            // Removing a user writes all copies of the record, so that an outdated copy needn't be removed separately.
+            parts.extend(self.decide_copy().filter(|_| !parts.iter().any(is_removed)));
             return parts;
         }
-        let cli = self.unclaimed_cli();
-        let is_answered = matches!(&cli, Some((_, Leave(_))));
+        let cli = self.decide_unclaimed_cli();
+        let may_have_other_user = matches!(&cli, Some((_, Leave(_))));
         parts.extend(cli);
-        let whole = self.whole().filter(|_| !is_answered);
-        if self.has_record() && !matches!(&whole, Some((_, Remove(_)))) {
-            parts.push((Part::Record, Remove("nobody on it lives".into())));
+        let entries = self.decide_entries().filter(|_| !may_have_other_user);
+        if self.has_record() && !matches!(&entries, Some((_, Remove(_)))) {
+            let reason = "none of its users is alive";
+            parts.push((VolumePart::Record, Remove(reason.into())));
         }
-        parts.extend(whole);
+        parts.extend(entries);
         parts
     }
 
-    /// A copy of a record that is in use. Where anything is taken off the record, all copies are written.
-    fn copy(&self) -> Option<(Part, Verdict)> {
+    /// Decides about a copy of a record in use.
+    fn decide_copy(&self) -> Option<(VolumePart, RemovalDecision)> {
         let is_outdated = self.has_stray_record && self.stray_user.is_none();
-        let why = "the other entry's, which counts, says something else";
-        is_outdated.then(|| (Part::Copy, Remove(why.into())))
+        let reason = "it differs from the authoritative record in the volume's other entry";
+        is_outdated.then(|| (VolumePart::Copy, Remove(reason.into())))
     }
 
-    /// A `runtime-cli` that no record goes with. Other runtimes that keep to the protocol have records
-    /// of their own, and volumes in machines whose use of a device nobody sees from here.
-    fn unclaimed_cli(&self) -> Option<(Part, Verdict)> {
+    /// Decides about a `runtime-cli` without a record. Other runtimes that follow the protocol keep records of their own,
+    /// and may use the device in a virtual machine, which can't be seen from here.
+    fn decide_unclaimed_cli(&self) -> Option<(VolumePart, RemovalDecision)> {
         let (cli, is_ours) = self.cli.as_ref().filter(|_| !self.has_record())?;
-        let verdict = match &self.devices {
-            Some(Devices::Free) if *is_ours => {
-                Remove("nobody is on record, and its device is free".into())
+        let decision = match &self.devices {
+            Some(DeviceState::Free) if *is_ours => {
+                Remove("it has no recorded users, and its device is free".into())
             }
-            Some(Devices::Held(why)) if *is_ours => Leave(why.clone()),
-            _ => Leave("no record says whose it is, and it may be another runtime's".into()),
+            Some(DeviceState::Held(reason)) if *is_ours => Leave(reason.clone()),
+            _ => Leave("no record says who uses it, and it may be another runtime's".into()),
         };
-        Some((Part::RuntimeCli(cli.clone()), verdict))
+        Some((VolumePart::RuntimeCli(cli.clone()), decision))
     }
 
-    /// The volume as a whole, of which nobody on record lives.
-    fn whole(&self) -> Option<(Part, Verdict)> {
-        let part = if self.is_half { Part::Half } else { Part::All };
+    /// Decides about the entries of a volume without live users.
+    fn decide_entries(&self) -> Option<(VolumePart, RemovalDecision)> {
+        let part = if self.is_half {
+            VolumePart::Half
+        } else {
+            VolumePart::All
+        };
         let gone = match &self.target {
-            _ if self.is_half => "its other half is gone, and nobody has it",
+            _ if self.is_half => "the entry of its target path is gone, and it has no live users",
             _ if self.is_kata_layout => return None,
-            Target::There | Target::Awaited => return None,
-            Target::Gone => "its target directory is gone, and nobody has it",
-            Target::Unknown(why) => {
-                return (self.pod != Pod::Lives).then(|| (part, Leave(why.clone())));
+            TargetState::Present | TargetState::NotYetCreated => return None,
+            TargetState::Gone => "its target directory is gone, and it has no live users",
+            TargetState::Unknown(reason) => {
+                return (self.pod != PodState::Alive).then(|| (part, Leave(reason.clone())));
             }
         };
-        let verdict = match (&self.pod, &self.devices) {
-            // kubelet doesn't publish again for a sandbox that it makes anew (KEP-2857, story 5).
-            (Pod::Lives, _) => return None,
-            (Pod::Unknown(why), _) => Leave(why.clone()),
-            (Pod::Gone, Some(Devices::Free)) => Remove(gone.into()),
-            (Pod::Gone, None) if self.is_half => Remove(gone.into()),
-            (Pod::Gone, Some(Devices::Held(why))) => Leave(format!("{gone}, but {why}")),
-            (Pod::Gone, None) => Leave("its device wasn't looked at".into()),
+        let decision = match (&self.pod, &self.devices) {
+            // kubelet doesn't publish the volume again when it creates a new sandbox for the pod (KEP-2857, story 5).
+            (PodState::Alive, _) => return None,
+            (PodState::Unknown(reason), _) => Leave(reason.clone()),
+            (PodState::Gone, Some(DeviceState::Free)) => Remove(gone.into()),
+            (PodState::Gone, None) if self.is_half => Remove(gone.into()),
+            (PodState::Gone, Some(DeviceState::Held(reason))) => {
+                Leave(format!("{gone}, but {reason}"))
+            }
+            (PodState::Gone, None) => Leave("its device wasn't checked".into()),
         };
-        Some((part, verdict))
+        Some((part, decision))
     }
 }
 
-fn is_removed((_, verdict): &(Part, Verdict)) -> bool {
-    matches!(verdict, Remove(_))
+fn is_removed((_, decision): &(VolumePart, RemovalDecision)) -> bool {
+    matches!(decision, Remove(_))
 }
 
-/// The pods of a node, as far as their sandboxes are recorded.
+/// The pods of a node whose sandboxes are recorded.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
+    /// The uids of pods with a live sandbox.
     live: Vec<String>,
-    /// The pods whose sandbox is unknown, and why; `None` stands for any pod, by a record that can't be read.
-    unsure: Vec<(Option<String>, String)>,
+    /// The uids of pods for which it is unknown whether the sandbox is alive, each with the reason. `None` stands for any
+    /// pod: a record can't be read.
+    unknown: Vec<(Option<String>, String)>,
 }
 
 impl Pods {
-    pub(super) fn of(records: &Result<Records<String, SandboxRecord>, StateError>) -> Self {
+    pub(super) fn new(records: &Result<Records<String, SandboxRecord>, StateError>) -> Self {
         let mut pods = Self::default();
         let records = match records {
             Ok(records) => records,
             Err(error) => {
-                pods.unsure.push((None, error.to_string()));
+                pods.unknown.push((None, error.to_string()));
                 return pods;
             }
         };
         for (_, record) in records {
             match record {
                 Ok(record) => pods.add(record),
-                Err(error) => pods.unsure.push((None, error.to_string())),
+                Err(error) => pods.unknown.push((None, error.to_string())),
             }
         }
         pods
@@ -264,24 +280,27 @@ impl Pods {
         match record.process.state() {
             ProcessState::Alive => self.live.push(record.pod_uid.clone()),
             ProcessState::Ended(_) => {}
-            ProcessState::Unknown(why) => self.unsure.push((Some(record.pod_uid.clone()), why)),
+            ProcessState::Unknown(reason) => {
+                self.unknown.push((Some(record.pod_uid.clone()), reason))
+            }
         }
     }
 
-    /// The pod that a target path names. What names none is no pod's, and its users are on record.
-    pub(super) fn of_target(&self, target: &TargetPath) -> Pod {
+    /// Returns the state of the pod that a target path names. `Gone` if the path names no pod, because then the volume
+    /// only has recorded users.
+    pub(super) fn of_target(&self, target: &TargetPath) -> PodState {
         let Some(uid) = target.pod_uid() else {
-            return Pod::Gone;
+            return PodState::Gone;
         };
         if self.live.iter().any(|live| OsStr::new(live) == uid) {
-            return Pod::Lives;
+            return PodState::Alive;
         }
-        let is_its =
-            |whose: &Option<String>| whose.as_ref().is_none_or(|whose| OsStr::new(whose) == uid);
-        let unsure = self.unsure.iter().find(|(whose, _)| is_its(whose));
-        match unsure {
-            Some((_, why)) => Pod::Unknown(format!("its pod may have a sandbox: {why}")),
-            None => Pod::Gone,
+        let matches_uid =
+            |other: &Option<String>| other.as_ref().is_none_or(|other| OsStr::new(other) == uid);
+        let unknown = self.unknown.iter().find(|(other, _)| matches_uid(other));
+        match unknown {
+            Some((_, reason)) => PodState::Unknown(format!("its pod may have a sandbox: {reason}")),
+            None => PodState::Gone,
         }
     }
 }

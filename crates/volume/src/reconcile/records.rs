@@ -1,4 +1,4 @@
-//! The runtime's own records: of bundles, of sandboxes, of devices; and what was being written.
+//! Reconciles the runtime's own records of bundles, sandboxes and device owners, and temporary files.
 
 use std::time::Duration;
 
@@ -9,46 +9,49 @@ use crust_state::lock::LockName;
 use crust_state::sandbox::SandboxRecord;
 use crust_state::state_directory::{Records, StateError};
 
-use super::Pass;
+use super::ReconcilePass;
 use super::decide::{self, Pods};
-use super::report::{ReconcileReport, StateItem, Verdict};
+use super::report::{ReconcileReport, RemovalDecision, StateItem};
 use super::volumes::{self, OwnerEntry};
 use crust_blockfs::timed_probe::{path_probe, run_probes};
 
-/// For a look at all bundles, and once more for those that hang.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time in which all bundles' file systems must answer. Those that don't are asked once more, as long.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-fn look(record: &BundleRecord) -> Option<Verdict> {
+fn decide_bundle(record: &BundleRecord) -> Option<RemovalDecision> {
     let config = &record.config;
-    let place = record.location.as_ref();
-    let absence = || place.map_or(ConfigAbsence::Removed, |place| place.absence(config));
+    let location = record.location.as_ref();
+    let absence = || location.map_or(ConfigAbsence::Removed, |location| location.absence(config));
     let name = format!("{}.json", BundleRecord::record_name(config));
     decide::bundle(&name, config.try_exists(), absence)
 }
 
-/// Every container that ends has them looked at: one on a file system that hangs holds up no other.
-fn looked_at(records: &[(Digest, BundleRecord)]) -> Vec<Option<Verdict>> {
+/// Decides about all bundles. They are probed with a timeout, because this happens at the end of every container and one
+/// bundle on a file system that hangs must not delay it.
+fn decide_bundles(records: &[(Digest, BundleRecord)]) -> Vec<Option<RemovalDecision>> {
     let configs = records.iter().map(|(_, record)| path_probe(&record.config));
-    let verdict = |(record, answer): (&BundleRecord, Option<_>)| {
-        let hangs = || Verdict::Leave("its directory's file system doesn't answer".into());
+    let decide = |(record, answer): (&BundleRecord, Option<_>)| {
+        let hangs = || RemovalDecision::Leave("its directory's file system doesn't answer".into());
         if answer.is_some() {
-            look(record)
+            decide_bundle(record)
         } else {
             Some(hangs())
         }
     };
     let records = records.iter().map(|(_, record)| record);
-    match run_probes(&configs.collect::<Vec<_>>(), PATIENCE) {
-        Ok(answers) => records.zip(answers).map(verdict).collect(),
-        Err(unasked) => {
-            let why = format!("whether it is there can't be told: {unasked}");
-            records.map(|_| Some(Verdict::Leave(why.clone()))).collect()
+    match run_probes(&configs.collect::<Vec<_>>(), PROBE_TIMEOUT) {
+        Ok(answers) => records.zip(answers).map(decide).collect(),
+        Err(error) => {
+            let reason = format!("it is unknown whether its directory exists: {error}");
+            records
+                .map(|_| Some(RemovalDecision::Leave(reason.clone())))
+                .collect()
         }
     }
 }
 
-impl Pass<'_> {
-    /// A `delete` comes before its bundle's end, so that no hook can remove the record.
+impl ReconcilePass<'_> {
+    /// Removes records of bundles that are gone. No hook can remove them, because a bundle is removed after its `delete`.
     pub(super) fn bundles(&mut self) {
         let records = match self.context.state.bundle_records() {
             Ok(records) => records,
@@ -65,18 +68,18 @@ impl Pass<'_> {
                 Err(error) => self.unreadable(self.bundle(name), error.to_string()),
             }
         }
-        let verdicts = looked_at(&readable);
-        for ((name, record), verdict) in readable.into_iter().zip(verdicts) {
-            let Some(verdict) = verdict else { continue };
-            self.settle(StateItem::Bundle(record.config), verdict, |context| {
-                // It may have been made anew, and written on record, meanwhile.
-                let over = |it: &BundleRecord| is_over(look(it).as_ref());
-                Ok(context.state.remove_bundle_if(name, over)?)
+        let decisions = decide_bundles(&readable);
+        for ((name, record), decision) in readable.into_iter().zip(decisions) {
+            let Some(decision) = decision else { continue };
+            self.settle(StateItem::Bundle(record.config), decision, |context| {
+                // The bundle may have been created again and recorded meanwhile.
+                let is_stale = |record: &BundleRecord| is_remove(decide_bundle(record).as_ref());
+                Ok(context.state.remove_bundle_if(name, is_stale)?)
             });
         }
     }
 
-    /// Sandboxes whose end no hook saw.
+    /// Removes records of sandboxes that ended without a hook.
     pub(super) fn sandboxes(
         &mut self,
         records: Result<Records<String, SandboxRecord>, StateError>,
@@ -97,19 +100,19 @@ impl Pass<'_> {
     }
 
     fn sandbox(&mut self, record: &SandboxRecord) {
-        let look = |record: &SandboxRecord| decide::process(&record.process.state());
-        let Some(verdict) = look(record) else {
+        let decide = |record: &SandboxRecord| decide::process(&record.process.state());
+        let Some(decision) = decide(record) else {
             return;
         };
         let (id, pod_uid) = (record.id.clone(), Some(record.pod_uid.clone()));
-        self.settle(StateItem::Sandbox { id, pod_uid }, verdict, |context| {
-            // Another one of this id may have come meanwhile.
-            let over = |it: &SandboxRecord| is_over(look(it).as_ref());
-            Ok(context.state.remove_sandbox_if(&record.id, over)?)
+        self.settle(StateItem::Sandbox { id, pod_uid }, decision, |context| {
+            // Another sandbox with this id may have been recorded meanwhile.
+            let is_stale = |record: &SandboxRecord| is_remove(decide(record).as_ref());
+            Ok(context.state.remove_sandbox_if(&record.id, is_stale)?)
         });
     }
 
-    /// The volumes on devices' lists.
+    /// Reads the volumes in all devices' lists of owners.
     pub(super) fn owners(&mut self) -> Vec<OwnerEntry> {
         let state = self.context.state;
         let devices = match state.devices_with_volumes() {
@@ -121,13 +124,13 @@ impl Pass<'_> {
         };
         let mut owners = Vec::new();
         for device in devices {
-            let both = || {
+            let read_lists = || {
                 Ok::<_, StateError>((
                     state.volumes_on_device(device)?,
                     state.volumes_before_reboot(device)?,
                 ))
             };
-            match both() {
+            match read_lists() {
                 Ok((now, earlier)) => {
                     let now = now.into_iter().map(|volume| (volume, true));
                     let all = now.chain(earlier.into_iter().map(|volume| (volume, false)));
@@ -146,74 +149,75 @@ impl Pass<'_> {
         owners
     }
 
-    /// Those whose volume nobody can have: an unstage was killed, a driver that stages for Kata took
-    /// the entry away itself, or the node has booted.
+    /// Removes the owners whose volume can't be in use: an unstage was killed, a driver removed an entry in Kata's layout
+    /// itself, or the node has booted.
     pub(super) fn sweep_owners(&mut self, owners: &[OwnerEntry], pods: &Pods) {
-        let judged = self.judged(owners, pods);
-        if !judged.is_empty() {
-            self.settle_owners(judged);
+        let decisions = self.decide_owners(owners, pods);
+        if !decisions.is_empty() {
+            self.settle_owners(decisions);
         }
     }
 
-    pub(super) fn judged<'o>(
+    pub(super) fn decide_owners<'o>(
         &self,
         owners: &'o [OwnerEntry],
         pods: &Pods,
-    ) -> Vec<(&'o OwnerEntry, Verdict)> {
-        let judged = owners.iter();
-        let judged = judged.filter_map(|owner| Some((owner, self.judge(owner, pods)?)));
-        judged.collect()
+    ) -> Vec<(&'o OwnerEntry, RemovalDecision)> {
+        let decisions = owners
+            .iter()
+            .filter_map(|owner| Some((owner, self.decide_owner(owner, pods)?)));
+        decisions.collect()
     }
 
-    pub(super) fn settle_owners(&mut self, judged: Vec<(&OwnerEntry, Verdict)>) {
-        // In a dry run for nothing: lists are replaced whole.
-        let _lock = match self.wait_for(LockName::Owners) {
+    pub(super) fn settle_owners(&mut self, decisions: Vec<(&OwnerEntry, RemovalDecision)>) {
+        // A dry run needs no lock, because the files of the lists are replaced atomically.
+        let _lock = match self.wait_for_lock(LockName::Owners) {
             Ok(lock) => lock,
-            Err(why) => return self.leave(self.directory("owners"), why),
+            Err(reason) => return self.leave(self.directory("owners"), reason),
         };
-        // Before the first goes: a list of an earlier boot goes whole.
-        let judged = judged.into_iter();
-        let judged =
-            judged.filter_map(|(owner, verdict)| Some((owner, self.still(owner, verdict)?)));
-        for (owner, verdict) in judged.collect::<Vec<_>>() {
+        // All decisions are reviewed before the first removal, which removes an earlier boot's list as a whole.
+        let reviewed = decisions
+            .into_iter()
+            .filter_map(|(owner, decision)| Some((owner, self.review(owner, decision)?)));
+        for (owner, decision) in reviewed.collect::<Vec<_>>() {
             let (device, volume) = (owner.device, Some(owner.volume.clone()));
-            self.settle(StateItem::Owner { device, volume }, verdict, |context| {
+            self.settle(StateItem::Owner { device, volume }, decision, |context| {
                 context.state.remove_device_volume(device, &owner.volume)?;
                 Ok(true)
             });
         }
     }
 
-    /// Checks a verdict again under the lock, which isn't held while a device is looked at. A volume that was staged
-    /// since stays, and so does an owner that was listed anew since, in the place of an earlier boot's.
-    fn still(&self, owner: &OwnerEntry, verdict: Verdict) -> Option<Verdict> {
-        let is_needless = if owner.is_of_this_boot {
+    /// Reviews a decision under the owners' lock, which isn't held while devices are read. Returns `None` if the owner is
+    /// no longer stale: the volume has been staged, or the owner has been listed again in place of an earlier boot's.
+    fn review(&self, owner: &OwnerEntry, decision: RemovalDecision) -> Option<RemovalDecision> {
+        let is_stale = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)
         } else {
             let earlier = self.context.state.volumes_before_reboot(owner.device);
             let earlier = earlier.map_err(|error| error.to_string());
             earlier.map(|earlier| earlier.contains(&owner.volume))
         };
-        match is_needless {
-            Ok(needless) => needless.then_some(verdict),
-            Err(why) => Some(Verdict::Leave(why)),
+        match is_stale {
+            Ok(is_stale) => is_stale.then_some(decision),
+            Err(reason) => Some(RemovalDecision::Leave(reason)),
         }
     }
 
-    fn judge(&self, owner: &OwnerEntry, pods: &Pods) -> Option<Verdict> {
+    fn decide_owner(&self, owner: &OwnerEntry, pods: &Pods) -> Option<RemovalDecision> {
         let (device, volume) = (owner.device, &owner.volume);
-        let look = || volumes::device(&self.context, self.mode, volume, device);
+        let device_state = || volumes::device_state(&self.context, self.mode, volume, device);
         let (has_entry, pod) = (self.has_entry(owner), pods.of_target(volume));
-        decide::owner(owner.is_of_this_boot, has_entry, pod, look)
+        decide::owner(owner.is_of_this_boot, has_entry, pod, device_state)
     }
 
     fn has_entry(&self, owner: &OwnerEntry) -> Result<bool, String> {
         let has_entry = self.context.crust.has_entry(&owner.volume);
         let has_entry = has_entry.map_err(|error| error.to_string())?;
-        Ok(has_entry && !self.gone.contains(&owner.volume))
+        Ok(has_entry && !self.removed_in_dry_run.contains(&owner.volume))
     }
 
-    /// Settles the temporary files that processes have left.
+    /// Removes temporary files that processes left behind.
     pub(super) fn leftovers(&mut self) {
         let (crust, state) = (self.context.crust, self.context.state);
         let mut settle = |found: Result<Leftover<'_>, FileError>| match found {
@@ -225,26 +229,26 @@ impl Pass<'_> {
     }
 
     fn leftover(&mut self, leftover: &Leftover<'_>) {
-        let verdict = match leftover.maker_state() {
+        let decision = match leftover.maker_state() {
             MakerState::InProgress => return,
-            MakerState::Abandoned(why) => Verdict::Remove(why.clone()),
-            MakerState::Unknown(why) => Verdict::Leave(why.clone()),
+            MakerState::Abandoned(reason) => RemovalDecision::Remove(reason.clone()),
+            MakerState::Unknown(reason) => RemovalDecision::Leave(reason.clone()),
         };
-        self.settle(StateItem::Leftover(leftover.path()), verdict, |_| {
+        self.settle(StateItem::Leftover(leftover.path()), decision, |_| {
             leftover.remove()?;
             Ok(true)
         });
     }
 
-    /// Reports what couldn't be listed, unless the report has it already.
-    pub(super) fn tell_unlisted(&mut self) {
+    /// Reports the directories that couldn't be listed, unless they are in the report already.
+    pub(super) fn report_unlisted(&mut self) {
         for error in std::mem::take(&mut self.unlisted) {
-            let place = error.path().to_owned();
+            let path = error.path().to_owned();
             let [entry, directory] =
-                [StateItem::Entry, StateItem::Directory].map(|of| of(place.clone()));
+                [StateItem::Entry, StateItem::Directory].map(|item| item(path.clone()));
             let ReconcileReport { left, failed, .. } = &self.report;
-            let mut told = left.iter().chain(failed);
-            if !told.any(|it| [&entry, &directory].contains(&&it.item)) {
+            let mut reported = left.iter().chain(failed);
+            if !reported.any(|it| [&entry, &directory].contains(&&it.item)) {
                 self.failed(directory, &error);
             }
         }
@@ -260,7 +264,6 @@ impl Pass<'_> {
     }
 }
 
-/// Whether a verdict is to remove the item.
-fn is_over(verdict: Option<&Verdict>) -> bool {
-    matches!(verdict, Some(Verdict::Remove(_)))
+fn is_remove(decision: Option<&RemovalDecision>) -> bool {
+    matches!(decision, Some(RemovalDecision::Remove(_)))
 }

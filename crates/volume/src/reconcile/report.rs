@@ -10,54 +10,46 @@ use crust_state::record::User;
 /// An item of state on disk that may be stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateItem {
-    /// The record of a bundle, by its config; of one that can't be read, the record itself.
+    /// The record of a bundle, with the path of the bundle's config, or the path of the record if it is unreadable.
     Bundle(PathBuf),
-    /// The record of a sandbox; of one that can't be read nobody knows the pod.
+    /// The record of a sandbox.
     Sandbox {
-        /// Its id.
         id: String,
-        /// Its pod.
+        /// `None` if the record is unreadable.
         pod_uid: Option<String>,
     },
-    /// A user on a volume's record.
-    User {
-        /// The volume.
-        volume: TargetPath,
-        /// The user.
-        user: User,
-    },
-    /// A volume's record of its users, and its `runtime-cli`.
+    /// A user in a volume's record.
+    User { volume: TargetPath, user: User },
+    /// A volume's record of its users and its `runtime-cli`.
     Record(TargetPath),
-    /// The copy of a volume's record that doesn't count, and differs from the other.
+    /// The copy of a volume's record in its second entry, which differs from the authoritative one.
     Copy(TargetPath),
     /// A `runtime-cli` without a record.
     RuntimeCli {
-        /// The volume.
         volume: TargetPath,
         /// The program that it names.
         cli: PathBuf,
     },
-    /// A volume on the list of a device's.
+    /// A volume in a device's list of owners.
     Owner {
-        /// The device.
         device: DeviceNumber,
-        /// The volume; none of a list that can't be read.
+        /// `None` if the list is unreadable.
         volume: Option<TargetPath>,
     },
-    /// A volume's entry for its resolved path, without the entry for the given one.
+    /// A volume's entry for its resolved path, if the entry for the target path is missing.
     Half(TargetPath),
-    /// All that is staged of a volume.
+    /// All entries of a volume.
     Volume(TargetPath),
-    /// An entry that can't be understood.
+    /// An entry whose target path is unknown.
     Entry(PathBuf),
-    /// A temporary file or directory.
+    /// A temporary file or directory, or a lock.
     Leftover(PathBuf),
-    /// A directory that can't be looked into, or the lock of what is in it.
+    /// A directory that can't be read or locked.
     Directory(PathBuf),
 }
 
 impl StateItem {
-    /// One word, for programs.
+    /// Returns the item's kind as one word, for programs.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -76,7 +68,7 @@ impl StateItem {
         }
     }
 
-    /// The volume that it is of.
+    /// Returns the volume that the item belongs to; `None` if it belongs to none or that is unknown.
     #[must_use]
     pub const fn volume(&self) -> Option<&TargetPath> {
         match self {
@@ -113,36 +105,34 @@ impl fmt::Display for StateItem {
                 device,
                 volume: None,
             } => write!(f, "owners of device {device}"),
-            Self::Half(volume) => write!(f, "half of what was staged of volume {volume}"),
-            Self::Volume(volume) => write!(f, "what is staged of volume {volume}"),
+            Self::Half(volume) => write!(f, "incomplete entries of volume {volume}"),
+            Self::Volume(volume) => write!(f, "staged volume {volume}"),
             Self::Entry(path) => write!(f, "entry {}", path.display()),
             Self::Leftover(path) | Self::Directory(path) => path.display().fmt(f),
         }
     }
 }
 
-/// The verdict about an item that isn't in use for certain.
+/// The decision about an item that isn't certain to be in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It is stale, and why.
+pub(super) enum RemovalDecision {
+    /// The item is stale; with the reason.
     Remove(String),
-    /// It may be in use, and why that is unknown.
+    /// The item may be in use; with the reason why that is unknown.
     Leave(String),
 }
 
-/// An item, and why it was removed or left.
+/// An item with the reason why it was removed or left.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemReport {
-    /// The item.
     pub item: StateItem,
-    /// The reason.
     pub reason: String,
 }
 
 /// The report of a reconciliation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ReconcileReport {
-    /// Items that were removed or, in a dry run, would be.
+    /// Items that were removed or, in a dry run, would have been.
     pub removed: Vec<ItemReport>,
     /// Items that were left because they may be in use.
     pub left: Vec<ItemReport>,

@@ -1,9 +1,9 @@
-//! Tells whether a volume's target directory is gone (KEP-2857, story 5: a driver that doesn't defer any more
-//! removes the directory and never unstages).
+//! Decides whether a volume's target directory is gone (KEP-2857, story 5: a driver that no longer defers removes the
+//! directory and never unstages).
 //!
-//! That it isn't there isn't enough: a driver may stage before it makes the directory, by hand a volume
-//! may be staged long before, and kubelet's file system may not be mounted. Something has to be missing
-//! that was there when the volume was staged, or used.
+//! It isn't enough that the directory doesn't exist: a driver may stage before it creates the directory, an administrator
+//! may stage a volume long before its pod exists, and kubelet's file system may not be mounted. A part of the path must be
+//! missing that existed when the volume was staged or used.
 
 use std::fs::{self, FileType};
 use std::io::ErrorKind;
@@ -15,40 +15,40 @@ use crust_state::{Config, TargetPath};
 
 /// The state of a target directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Target {
-    /// It is there.
-    There,
-    /// It isn't, and all that was is.
-    Awaited,
-    /// It was there, or what it was to be in, and isn't any more.
+pub(super) enum TargetState {
+    Present,
+    /// It doesn't exist, but every directory of its path that existed before still does.
+    NotYetCreated,
+    /// It, or a directory above it, existed before and is gone.
     Gone,
-    /// It can't be told, and why.
+    /// It can't be determined; with the reason.
     Unknown(String),
 }
 
-/// Looks. `before` is how much of the path was there, where that is known.
-pub(super) fn look(
+/// Examines a target directory. `before` says how much of its path existed when the volume was staged or used, if that
+/// was recorded.
+pub(super) fn examine(
     target: &TargetPath,
     before: Option<&TargetPresence>,
     config: &Config,
-) -> Target {
+) -> TargetState {
     match fs::symlink_metadata(target) {
-        Ok(found) if found.is_dir() => return Target::There,
+        Ok(found) if found.is_dir() => return TargetState::Present,
         Ok(found) => {
             let kind = kind(found.file_type());
-            return Target::Unknown(format!("{target} is {kind} and no directory"));
+            return TargetState::Unknown(format!("{target} is {kind} and not a directory"));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Target::Unknown(format!("lstat {target}: {error}")),
+        Err(error) => return TargetState::Unknown(format!("lstat {target}: {error}")),
     }
     match target.presence() {
-        Ok(now) => judge(target, before, &now, &pods(config)),
-        Err(error) => Target::Unknown(error.to_string()),
+        Ok(now) => compare(target, before, &now, &pods_directories(config)),
+        Err(error) => TargetState::Unknown(error.to_string()),
     }
 }
 
-/// Returns the directories where kubelets keep their pods, as configured and with links followed.
-fn pods(config: &Config) -> Vec<PathBuf> {
+/// Returns the directories in which kubelets keep their pods, as configured and with links resolved.
+fn pods_directories(config: &Config) -> Vec<PathBuf> {
     let kubelets = config.kubelet_dirs.iter();
     let kubelets =
         kubelets.flat_map(|kubelet| [Some(kubelet.clone()), fs::canonicalize(kubelet).ok()]);
@@ -58,46 +58,50 @@ fn pods(config: &Config) -> Vec<PathBuf> {
         .collect()
 }
 
-fn judge(
+fn compare(
     target: &TargetPath,
     before: Option<&TargetPresence>,
     now: &TargetPresence,
-    pods: &[PathBuf],
-) -> Target {
+    pods_directories: &[PathBuf],
+) -> TargetState {
     let Some(before) = before else {
-        return Target::Unknown(format!(
-            "{target} isn't there, and whoever staged the volume didn't say whether it was; hint: \
-             `runcrust crust unstage` removes it"
+        return TargetState::Unknown(format!(
+            "{target} doesn't exist, and it isn't recorded whether it did when the volume was staged; hint: \
+             `runcrust crust unstage` removes the volume"
         ));
     };
-    let (then, left) = (before.directory.display(), now.directory.display());
+    let (existed, exists) = (before.directory.display(), now.directory.display());
     if now.directory.starts_with(&before.directory) {
-        Target::Awaited
+        TargetState::NotYetCreated
     } else if !before.directory.starts_with(&now.directory) {
-        Target::Unknown(format!(
-            "its target path leads to {left}, and led to {then}; hint: was a symbolic link changed?"
+        TargetState::Unknown(format!(
+            "its target path leads to {exists}, and led to {existed}; hint: was a symbolic link changed?"
         ))
     } else if now.is_of_another_boot(before) {
-        Target::Unknown(format!(
-            "{then} was there in an earlier boot of the node, and its file system may not be mounted \
-             yet; hint: if it is, `runcrust crust unstage` removes what is staged"
+        TargetState::Unknown(format!(
+            "{existed} existed in an earlier boot of the node, and its file system may not be mounted \
+             yet; hint: if it is mounted, `runcrust crust unstage` removes the volume"
         ))
-    } else if before.device != now.device || is_kubelet_gone(before, now, pods) {
-        Target::Unknown(format!(
-            "{then} isn't there, and of the way to it no more than {left}; hint: is kubelet's \
+    } else if before.device != now.device || is_kubelet_gone(before, now, pods_directories) {
+        TargetState::Unknown(format!(
+            "{existed} doesn't exist; the deepest directory on its path that does is {exists}; hint: is kubelet's \
              directory mounted?"
         ))
     } else {
-        Target::Gone
+        TargetState::Gone
     }
 }
 
-/// Pods' directories are removed one by one.
-fn is_kubelet_gone(before: &TargetPresence, now: &TargetPresence, pods: &[PathBuf]) -> bool {
-    let mut its = pods
+/// Returns true if the whole directory of pods is missing. Kubelet only removes the directories of single pods.
+fn is_kubelet_gone(
+    before: &TargetPresence,
+    now: &TargetPresence,
+    pods_directories: &[PathBuf],
+) -> bool {
+    let mut containing = pods_directories
         .iter()
         .filter(|pods| before.directory.starts_with(pods));
-    its.any(|pods| !now.directory.starts_with(pods))
+    containing.any(|pods| !now.directory.starts_with(pods))
 }
 
 fn kind(found: FileType) -> &'static str {
@@ -118,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn something_has_to_be_missing_that_was_there() {
+    fn a_target_is_gone_only_if_an_existing_part_of_its_path_is_missing() {
         let target = TargetPath::new("/k/pods/a/pv/mount").unwrap();
         let presence = |directory: &str, device: &str| TargetPresence {
             version: Version,
@@ -127,88 +131,92 @@ mod tests {
             boot_id: Some("now".into()),
         };
         let pods = [PathBuf::from("/k/pods")];
-        let judge = |before: Option<(&str, &str)>, now, device| {
+        let state = |before: Option<(&str, &str)>, now, device| {
             let before = before.map(|(directory, device)| presence(directory, device));
-            judge(&target, before.as_ref(), &presence(now, device), &pods)
+            compare(&target, before.as_ref(), &presence(now, device), &pods)
         };
         let after_a_boot = |before: &str| {
             let before = TargetPresence {
                 boot_id: Some("before".into()),
                 ..presence(before, "8:1")
             };
-            super::judge(
+            compare(
                 &target,
                 Some(&before),
                 &presence("/k/pods/a/pv", "8:1"),
                 &pods,
             )
         };
-        assert_eq!(after_a_boot("/k/pods/a/pv"), Target::Awaited);
-        let says = |before, now| judge(Some((before, "8:1")), now, "8:1");
+        assert_eq!(after_a_boot("/k/pods/a/pv"), TargetState::NotYetCreated);
+        let on_one_device = |before, now| state(Some((before, "8:1")), now, "8:1");
         for (before, now, expected) in [
-            ("/k/pods/a/pv/mount", "/k/pods/a/pv", Target::Gone),
-            ("/k/pods/a/pv/mount", "/k/pods", Target::Gone),
-            ("/k/pods/a/pv", "/k/pods/a", Target::Gone),
-            // A driver that stages first; by hand, before there is a pod.
-            ("/k/pods/a/pv", "/k/pods/a/pv", Target::Awaited),
-            ("/k", "/k/pods/a/pv", Target::Awaited),
+            ("/k/pods/a/pv/mount", "/k/pods/a/pv", TargetState::Gone),
+            ("/k/pods/a/pv/mount", "/k/pods", TargetState::Gone),
+            ("/k/pods/a/pv", "/k/pods/a", TargetState::Gone),
+            // A driver that stages before it creates the directory.
+            ("/k/pods/a/pv", "/k/pods/a/pv", TargetState::NotYetCreated),
+            // An administrator who stages before the pod exists.
+            ("/k", "/k/pods/a/pv", TargetState::NotYetCreated),
         ] {
-            assert_eq!(says(before, now), expected, "{before} {now}");
+            assert_eq!(on_one_device(before, now), expected, "{before} {now}");
         }
-        for (judged, words) in [
-            (says("/k/pods/a/pv", "/other/pods"), "leads to /other/pods"),
-            (says("/k/pods/a/pv", "/k/pods-b"), "leads to"),
+        for (state, words) in [
             (
-                says("/k/pods/a/pv", "/k"),
+                on_one_device("/k/pods/a/pv", "/other/pods"),
+                "leads to /other/pods",
+            ),
+            (on_one_device("/k/pods/a/pv", "/k/pods-b"), "leads to"),
+            (
+                on_one_device("/k/pods/a/pv", "/k"),
                 "is kubelet's directory mounted?",
             ),
             (
-                judge(Some(("/k/pods/a", "8:1")), "/k/pods", "8:2"),
+                state(Some(("/k/pods/a", "8:1")), "/k/pods", "8:2"),
                 "is kubelet's directory mounted?",
             ),
-            (judge(None, "/k", "8:1"), "didn't say"),
+            (state(None, "/k", "8:1"), "isn't recorded whether"),
             (after_a_boot("/k/pods/a/pv/mount"), "in an earlier boot"),
         ] {
             assert!(
-                matches!(&judged, Target::Unknown(why) if why.contains(words)),
-                "{judged:?}"
+                matches!(&state, TargetState::Unknown(reason) if reason.contains(words)),
+                "{state:?}"
             );
         }
     }
 
     #[test]
-    fn what_cannot_be_looked_at_may_be_there() {
+    fn a_target_that_cannot_be_examined_is_unknown() {
         let guard = tempfile::tempdir().unwrap();
         let root = guard.path().canonicalize().unwrap();
         let target = |path: &str| TargetPath::new(root.join(path)).unwrap();
         let mount = target("pv/mount");
         fs::create_dir_all(&mount).unwrap();
         let before = mount.presence().unwrap();
-        let look = |target: &TargetPath, before: Option<&TargetPresence>| {
-            look(target, before, &Config::default())
+        let examine = |target: &TargetPath, before: Option<&TargetPresence>| {
+            examine(target, before, &Config::default())
         };
-        let says = |path: &str, words: &str| {
-            let judged = look(&target(path), Some(&before));
+        let assert_unknown = |path: &str, words: &str| {
+            let state = examine(&target(path), Some(&before));
             assert!(
-                matches!(&judged, Target::Unknown(why) if why.contains(words)),
-                "{judged:?}"
+                matches!(&state, TargetState::Unknown(reason) if reason.contains(words)),
+                "{state:?}"
             );
         };
-        assert_eq!(look(&mount, Some(&before)), Target::There);
-        assert_eq!(look(&mount, None), Target::There);
+        assert_eq!(examine(&mount, Some(&before)), TargetState::Present);
+        assert_eq!(examine(&mount, None), TargetState::Present);
         fs::remove_dir(&mount).unwrap();
-        assert_eq!(look(&mount, Some(&before)), Target::Gone);
+        assert_eq!(examine(&mount, Some(&before)), TargetState::Gone);
         fs::write(&mount, "").unwrap();
-        says("pv/mount", "is a file and no directory");
+        assert_unknown("pv/mount", "is a file and not a directory");
         // ENOTDIR.
-        says("pv/mount/sub", "lstat ");
+        assert_unknown("pv/mount/sub", "lstat ");
         fs::remove_file(&mount).unwrap();
         symlink("nowhere", &mount).unwrap();
-        says("pv/mount", "is a symbolic link");
-        says("pv/mount/sub", "stat ");
+        assert_unknown("pv/mount", "is a symbolic link");
+        assert_unknown("pv/mount/sub", "stat ");
         fs::remove_file(&mount).unwrap();
         fs::remove_dir(root.join("pv")).unwrap();
         symlink("nowhere", root.join("pv")).unwrap();
-        says("pv/mount", "stat ");
+        assert_unknown("pv/mount", "stat ");
     }
 }

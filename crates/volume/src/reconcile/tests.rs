@@ -1,4 +1,4 @@
-//! The pass as a whole, on directories of the test's own.
+//! Whole passes on temporary directories.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -14,10 +14,10 @@ use super::*;
 use crate::target_index;
 use crust_blockfs::device::LoopDeviceCache;
 
-/// The runtime, whose nothing here is.
-const OTHER: &str = "/no-such-runtime";
+/// The path of a runtime that owns nothing in these tests.
+const OTHER_RUNTIME: &str = "/no-such-runtime";
 
-struct Node {
+struct TestNode {
     config: Config,
     root: PathBuf,
     _guard: tempfile::TempDir,
@@ -34,7 +34,7 @@ fn dead() -> Process {
     }
 }
 
-impl Node {
+impl TestNode {
     fn new() -> Self {
         let guard = tempfile::tempdir().unwrap();
         let root = guard.path().canonicalize().unwrap();
@@ -51,8 +51,8 @@ impl Node {
         }
     }
 
-    /// The pod's directory is a link: its volumes have two entries.
-    fn linked(pod: &str) -> Self {
+    /// Returns a node on which the pod's directory is a symbolic link, so that its volumes have two entries.
+    fn with_linked_pod(pod: &str) -> Self {
         let node = Self::new();
         let (given, real) = (node.root.join("kubelet/pods"), node.root.join("real"));
         fs::create_dir_all(&given).unwrap();
@@ -61,7 +61,7 @@ impl Node {
         node
     }
 
-    fn with<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
+    fn with_context<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
         let crust = CrustDirectory::new(&self.config);
         let state = StateDirectory::open_lazily(&self.config.state_dir).unwrap();
         work(&Context {
@@ -74,16 +74,16 @@ impl Node {
     }
 
     fn stage(&self, pod: &str) -> TargetPath {
-        let (target, info) = self.info(pod);
-        self.with(|context| {
+        let (target, info) = self.create_target(pod);
+        self.with_context(|context| {
             context.state.add_targets(&[target.look_up()]).unwrap();
             context.crust.stage(&target, &info).unwrap();
         });
         target
     }
 
-    /// What is to be staged, and its target directory.
-    fn info(&self, pod: &str) -> (TargetPath, MountInfo) {
+    /// Creates a target directory for a pod's volume, and returns its path and metadata to stage.
+    fn create_target(&self, pod: &str) -> (TargetPath, MountInfo) {
         let target = self.root.join(format!(
             "kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv/mount"
         ));
@@ -101,7 +101,8 @@ impl Node {
         self.config.crust_root.join(target.digest().to_string())
     }
 
-    fn give(&self, target: &TargetPath, process: Process) {
+    /// Records a process as the user of a volume on device 259:9999.
+    fn add_user(&self, target: &TargetPath, process: Process) {
         let user = User {
             kind: UserKind::Container,
             id: "c".into(),
@@ -123,7 +124,7 @@ impl Node {
             prepared_for: Vec::new(),
             users: vec![user],
         };
-        self.with(|context| {
+        self.with_context(|context| {
             let volume = context.crust.volume(target).unwrap().unwrap();
             volume.write_record(&record).unwrap();
             volume.write_runtime_cli(Path::new("/cli")).unwrap();
@@ -134,7 +135,7 @@ impl Node {
         });
     }
 
-    fn sandbox(&self, id: &str, pod_uid: &str, process: Process) {
+    fn write_sandbox(&self, id: &str, pod_uid: &str, process: Process) {
         let record = SandboxRecord {
             version: Version,
             id: id.into(),
@@ -143,10 +144,10 @@ impl Node {
             mount_label: None,
             failures: Vec::new(),
         };
-        self.with(|context| context.state.write_sandbox(&record).unwrap());
+        self.with_context(|context| context.state.write_sandbox(&record).unwrap());
     }
 
-    /// The list of the device that was given is an earlier boot's.
+    /// Makes the owners' list of device 259:9999 one of an earlier boot.
     fn reboot(&self) {
         let owners = self.config.state_dir.join("owners/259:9999.json");
         let text = fs::read_to_string(&owners).unwrap();
@@ -154,7 +155,7 @@ impl Node {
         fs::write(&owners, rebooted).unwrap();
     }
 
-    fn locks(&self) -> Vec<PathBuf> {
+    fn volume_locks(&self) -> Vec<PathBuf> {
         let mut locks = self.all_locks();
         locks.retain(|(name, _)| matches!(name, LockName::Volume(_)));
         locks.into_iter().map(|(_, path)| path).collect()
@@ -162,7 +163,7 @@ impl Node {
 
     fn all_locks(&self) -> Vec<(LockName, PathBuf)> {
         let mut locks = Vec::new();
-        let visited = self.with(|context| {
+        let visited = self.with_context(|context| {
             context.state.visit_locks(|name, path| {
                 locks.push((name, path));
                 ControlFlow::Continue(())
@@ -172,16 +173,19 @@ impl Node {
         locks
     }
 
-    /// What is removed and what is left, by kinds; the dry run before it said the same.
+    /// Reconciles, and returns the kinds of the removed and of the left items. Checks that a dry run before reports the
+    /// same and changes nothing.
     fn reconcile(&self) -> (Vec<&'static str>, Vec<&'static str>) {
+        let run =
+            |mode| self.with_context(|context| reconcile(context, mode, Path::new(OTHER_RUNTIME)));
         let before = self.files();
-        let told = self.with(|context| reconcile(context, ReconcileMode::DryRun, Path::new(OTHER)));
+        let dry_run = run(ReconcileMode::DryRun);
         assert_eq!(self.files(), before, "a dry run changes nothing");
-        let done = self.with(|context| reconcile(context, ReconcileMode::Remove, Path::new(OTHER)));
-        assert_eq!(told, done);
-        assert_eq!(done.failed, []);
-        let kinds = |findings: &[ItemReport]| findings.iter().map(|it| it.item.kind()).collect();
-        (kinds(&done.removed), kinds(&done.left))
+        let report = run(ReconcileMode::Remove);
+        assert_eq!(dry_run, report);
+        assert_eq!(report.failed, []);
+        let kinds = |items: &[ItemReport]| items.iter().map(|it| it.item.kind()).collect();
+        (kinds(&report.removed), kinds(&report.left))
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -200,20 +204,20 @@ impl Node {
 }
 
 #[test]
-fn where_there_is_nothing_nothing_is_made() {
-    let node = Node::new();
+fn a_node_without_state_stays_empty() {
+    let node = TestNode::new();
     assert_eq!(node.reconcile(), (vec![], vec![]));
     assert_eq!(node.files(), <[PathBuf; 0]>::default());
 }
 
 #[test]
-fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
-    let node = Node::new();
+fn after_a_boot_volumes_stay_staged_and_users_are_removed() {
+    let node = TestNode::new();
     let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
     for volume in [&target, &other] {
-        node.give(volume, dead());
+        node.add_user(volume, dead());
     }
-    node.sandbox("s", "a", dead());
+    node.write_sandbox("s", "a", dead());
     node.reboot();
     let removed = vec![
         "sandbox", "user", "record", "user", "record", "owner", "owner",
@@ -229,11 +233,11 @@ fn a_boot_leaves_what_is_staged_and_nobody_who_has_it() {
 }
 
 #[test]
-fn what_lives_is_not_told() {
-    let node = Node::new();
+fn live_users_are_not_reported() {
+    let node = TestNode::new();
     let target = node.stage("a");
-    node.give(&target, Process::current().unwrap());
-    node.sandbox("s", "a", Process::current().unwrap());
+    node.add_user(&target, Process::current().unwrap());
+    node.write_sandbox("s", "a", Process::current().unwrap());
     fs::remove_dir_all(node.root.join("kubelet")).unwrap();
     let before = node.files();
     assert_eq!(node.reconcile(), (vec![], vec![]));
@@ -241,32 +245,32 @@ fn what_lives_is_not_told() {
 }
 
 #[test]
-fn a_volume_and_owners_go_with_the_target_directory() {
-    let node = Node::new();
+fn a_volume_and_its_owners_are_removed_with_the_target_directory() {
+    let node = TestNode::new();
     let target = node.stage("a");
     let other = node.stage("b");
-    node.give(&target, dead());
+    node.add_user(&target, dead());
     fs::remove_dir_all(node.root.join("kubelet/pods/a")).unwrap();
-    node.sandbox("s", "a", Process::current().unwrap());
+    node.write_sandbox("s", "a", Process::current().unwrap());
     assert_eq!(
         node.reconcile(),
         (vec!["user", "record"], vec![]),
-        "its pod lives"
+        "its pod is alive"
     );
     let unreadable = node.config.state_dir.join("sandboxes/t.json");
     fs::write(&unreadable, "{").unwrap();
-    node.sandbox("s", "a", dead());
+    node.write_sandbox("s", "a", dead());
     assert_eq!(
         node.reconcile(),
         (vec!["sandbox"], vec!["sandbox", "volume"]),
-        "it may"
+        "its pod may be alive"
     );
     fs::remove_file(unreadable).unwrap();
-    assert_eq!(node.locks().len(), 1);
+    assert_eq!(node.volume_locks().len(), 1);
     assert_eq!(node.reconcile(), (vec!["volume", "owner"], vec![]));
-    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+    assert_eq!(node.volume_locks(), <[PathBuf; 0]>::default());
     assert_eq!(node.reconcile(), (vec![], vec![]));
-    let left = node.with(|context| context.crust.survey()).unwrap();
+    let left = node.with_context(|context| context.crust.survey()).unwrap();
     assert_eq!(
         left.iter()
             .map(|it| it.target().unwrap())
@@ -274,7 +278,7 @@ fn a_volume_and_owners_go_with_the_target_directory() {
         [&other]
     );
     assert_eq!(
-        node.with(|context| context.state.devices_with_volumes())
+        node.with_context(|context| context.state.devices_with_volumes())
             .unwrap(),
         []
     );
@@ -282,30 +286,30 @@ fn a_volume_and_owners_go_with_the_target_directory() {
 
 #[test]
 fn locked_volumes_and_unreadable_records_are_left() {
-    let node = Node::new();
+    let node = TestNode::new();
     let (held, damaged, nameless) = (node.stage("a"), node.stage("b"), node.stage("c"));
-    node.give(&held, dead());
+    node.add_user(&held, dead());
     fs::write(node.entry(&damaged).join("runcrust.json"), "{").unwrap();
     let info = r#"{"device":"/dev/x","volume-type":"block","fstype":"ext4"}"#;
     fs::write(node.entry(&nameless).join("mountInfo.json"), info).unwrap();
     let lock = LockName::Volume(held.digest());
     let lock = node
-        .with(|context| context.state.lock(lock, context.deadline))
+        .with_context(|context| context.state.lock(lock, context.deadline))
         .unwrap();
     assert_eq!(node.reconcile(), (vec![], vec!["volume", "volume"]));
     drop(lock);
     assert_eq!(node.reconcile(), (vec!["user", "record"], vec!["volume"]));
 }
 
-/// Whoever writes both records of a volume in use may be killed between the two.
+/// A process that writes both records of a volume may be killed between the two.
 #[test]
 fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
-    let node = Node::linked("a");
+    let node = TestNode::with_linked_pod("a");
     let target = node.stage("a");
-    node.give(&target, Process::current().unwrap());
+    node.add_user(&target, Process::current().unwrap());
     let entries = [target.clone(), target.resolved().unwrap()].map(|path| node.entry(&path));
-    let [counts, copy] = entries.map(|entry| entry.join("runcrust.json"));
-    let text = fs::read_to_string(&counts).unwrap();
+    let [authoritative, copy] = entries.map(|entry| entry.join("runcrust.json"));
+    let text = fs::read_to_string(&authoritative).unwrap();
     assert_eq!(fs::read_to_string(&copy).unwrap(), text);
     assert_eq!(node.reconcile(), (vec![], vec![]));
     let (_, users) = text.split_once("\"users\":[").unwrap();
@@ -316,60 +320,66 @@ fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
     for users in [&*format!("{user},{ended}"), ""] {
         fs::write(&copy, text.replace(user, users)).unwrap();
         assert_eq!(node.reconcile(), (vec!["copy"], vec![]));
-        for file in [&counts, &copy] {
+        for file in [&authoritative, &copy] {
             assert_eq!(fs::read_to_string(file).unwrap(), text);
         }
         assert_eq!(node.reconcile(), (vec![], vec![]));
     }
-    let who = |it: &Process| format!("\"pid\":{},\"startTime\":{}", it.pid, it.start_time);
-    let stray = text.replace(&who(&own), &who(&parent));
+    let process_json = |it: &Process| format!("\"pid\":{},\"startTime\":{}", it.pid, it.start_time);
+    let stray = text.replace(&process_json(&own), &process_json(&parent));
     assert_ne!(stray, text);
     fs::write(&copy, stray).unwrap();
     assert_eq!(node.reconcile(), (vec![], vec!["record"]));
 }
 
 #[test]
-fn a_half_goes_with_its_lock() {
-    let node = Node::linked("a");
+fn half_of_the_entries_are_removed_with_their_lock() {
+    let node = TestNode::with_linked_pod("a");
     let target = node.stage("a");
     fs::remove_dir_all(node.entry(&target)).unwrap();
     assert_eq!(node.reconcile(), (vec!["half"], vec![]));
-    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
+    assert_eq!(node.volume_locks(), <[PathBuf; 0]>::default());
 }
 
 #[test]
-fn a_lock_that_outlived_its_volume_goes_unless_somebody_has_it() {
-    let node = Node::new();
+fn a_lock_that_outlived_its_volume_is_removed_unless_held() {
+    let node = TestNode::new();
     let target = node.stage("a");
     let lock = |target: &TargetPath| {
         let name = LockName::Volume(target.digest());
-        node.with(|context| context.state.lock(name, context.deadline))
+        node.with_context(|context| context.state.lock(name, context.deadline))
             .unwrap()
     };
     drop(lock(&target));
     assert_eq!(node.reconcile(), (vec![], vec![]));
-    node.with(|context| context.crust.unstage(&target)).unwrap();
+    node.with_context(|context| context.crust.unstage(&target))
+        .unwrap();
     let held = lock(&target);
     assert_eq!(node.reconcile(), (vec![], vec![]));
     drop(held);
     assert_eq!(node.reconcile(), (vec!["leftover"], vec![]));
-    assert_eq!(node.locks(), <[PathBuf; 0]>::default());
-    let refused = node.with(|context| super::super::lock(context, &target));
+    assert_eq!(node.volume_locks(), <[PathBuf; 0]>::default());
+    let refused = node.with_context(|context| super::super::lock(context, &target));
     refused.unwrap_err();
-    assert_eq!(node.locks(), <[PathBuf; 0]>::default(), "of none is made");
+    assert_eq!(
+        node.volume_locks(),
+        <[PathBuf; 0]>::default(),
+        "none is created"
+    );
 }
 
 #[test]
-fn a_lock_that_cannot_be_had_is_told() {
-    let node = Node::new();
+fn a_lock_that_cannot_be_taken_is_left() {
+    let node = TestNode::new();
     let target = node.stage("a");
     let name = LockName::Volume(target.digest());
     drop(
-        node.with(|context| context.state.lock(name, context.deadline))
+        node.with_context(|context| context.state.lock(name, context.deadline))
             .unwrap(),
     );
-    node.with(|context| context.crust.unstage(&target)).unwrap();
-    let [lock] = &node.locks()[..] else {
+    node.with_context(|context| context.crust.unstage(&target))
+        .unwrap();
+    let [lock] = &node.volume_locks()[..] else {
         panic!("one lock");
     };
     fs::set_permissions(lock, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
@@ -378,18 +388,18 @@ fn a_lock_that_cannot_be_had_is_told() {
 }
 
 #[test]
-fn there_may_be_more_than_open_files() {
-    let node = Node::new();
-    let most = getrlimit(Resource::Nofile);
+fn more_items_than_open_files_are_reconciled() {
+    let node = TestNode::new();
+    let limit = getrlimit(Resource::Nofile);
     let current = Some(128);
-    setrlimit(Resource::Nofile, Rlimit { current, ..most }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
     node.stage("a");
     for number in 0..2000 {
         let name = format!(".7.{}.{number:x}.0", u32::MAX);
         fs::write(node.config.crust_root.join(name), "{").unwrap();
     }
     for number in 0..300 {
-        let (target, info) = node.info(&format!("b-{number}"));
+        let (target, info) = node.create_target(&format!("b-{number}"));
         fs::create_dir(node.entry(&target)).unwrap();
         fs::write(node.entry(&target).join("mountInfo.json"), info.to_json()).unwrap();
     }
@@ -398,8 +408,8 @@ fn there_may_be_more_than_open_files() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_is_told() {
-    let node = Node::new();
+fn unreadable_entries_and_directories_are_reported() {
+    let node = TestNode::new();
     let target = node.stage("a");
     let link = "0".repeat(64);
     std::os::unix::fs::symlink("elsewhere", node.config.crust_root.join(&link)).unwrap();
@@ -411,14 +421,16 @@ fn what_cannot_be_looked_into_is_told() {
     )
     .unwrap();
     fs::write(&owners, "").unwrap();
-    let report = node.with(|context| reconcile(context, ReconcileMode::Remove, Path::new(OTHER)));
-    let things = |findings: &[ItemReport]| -> Vec<StateItem> {
-        findings.iter().map(|it| it.item.clone()).collect()
+    let report = node.with_context(|context| {
+        reconcile(context, ReconcileMode::Remove, Path::new(OTHER_RUNTIME))
+    });
+    let items = |reports: &[ItemReport]| -> Vec<StateItem> {
+        reports.iter().map(|it| it.item.clone()).collect()
     };
     let entry = StateItem::Entry(node.config.crust_root.join(&link));
-    assert_eq!(things(&report.left), [entry], "{report:?}");
+    assert_eq!(items(&report.left), [entry], "{report:?}");
     assert_eq!(
-        things(&report.failed),
+        items(&report.failed),
         [StateItem::Directory(owners)],
         "{report:?}"
     );
@@ -426,13 +438,13 @@ fn what_cannot_be_looked_into_is_told() {
     drop(target);
 }
 
-/// A bundle, or a sandbox, of the same name may come between a look and the removal.
+/// A bundle or sandbox of the same name may be created between the decision and the removal.
 #[test]
-fn a_record_that_was_written_anew_meanwhile_stays() {
-    let node = Node::new();
-    node.sandbox("s", "a", dead());
-    let before = node.with(|context| context.state.sandbox_records());
-    node.sandbox("s", "b", Process::current().unwrap());
+fn a_record_that_was_written_again_meanwhile_stays() {
+    let node = TestNode::new();
+    node.write_sandbox("s", "a", dead());
+    let before = node.with_context(|context| context.state.sandbox_records());
+    node.write_sandbox("s", "b", Process::current().unwrap());
     let config = node.root.join("config.json");
     let bundle = BundleRecord {
         version: Version,
@@ -445,10 +457,10 @@ fn a_record_that_was_written_anew_meanwhile_stays() {
         has_renamed_keys: false,
     };
     let name = BundleRecord::record_name(&config);
-    node.with(|context| context.state.write_bundle(name, &bundle))
+    node.with_context(|context| context.state.write_bundle(name, &bundle))
         .unwrap();
-    node.with(|context| {
-        let mut pass = Pass::new(context, ReconcileMode::Remove);
+    node.with_context(|context| {
+        let mut pass = ReconcilePass::new(context, ReconcileMode::Remove);
         let bundles = context.state.bundle_records().unwrap();
         fs::write(&config, "{}").unwrap();
         pass.sandboxes(before);
@@ -465,25 +477,25 @@ fn a_record_that_was_written_anew_meanwhile_stays() {
 }
 
 #[test]
-fn an_owner_whose_volume_came_back_stays() {
-    let node = Node::new();
+fn an_owner_whose_volume_was_staged_meanwhile_stays() {
+    let node = TestNode::new();
     let target = node.stage("a");
-    node.give(&target, dead());
+    node.add_user(&target, dead());
     let (pods, gone) = (Pods::default(), node.config.crust_root.join("gone"));
-    node.with(|context| {
-        let mut pass = Pass::new(context, ReconcileMode::Remove);
+    node.with_context(|context| {
+        let mut pass = ReconcilePass::new(context, ReconcileMode::Remove);
         let owners = pass.owners();
         fs::rename(node.entry(&target), &gone).unwrap();
-        let judged = pass.judged(&owners, &pods);
-        assert_eq!(judged.len(), 1);
+        let decisions = pass.decide_owners(&owners, &pods);
+        assert_eq!(decisions.len(), 1);
         fs::rename(&gone, node.entry(&target)).unwrap();
-        pass.settle_owners(judged);
+        pass.settle_owners(decisions);
         assert_eq!(pass.report, ReconcileReport::default());
-        // Nor where that can't be told.
+        // An owner also stays if its entry can't be read.
         fs::rename(node.entry(&target), &gone).unwrap();
-        let judged = pass.judged(&owners, &pods);
+        let decisions = pass.decide_owners(&owners, &pods);
         std::os::unix::fs::symlink(&gone, node.entry(&target)).unwrap();
-        pass.settle_owners(judged);
+        pass.settle_owners(decisions);
         let [left] = &pass.report.left[..] else {
             panic!("{:?}", pass.report);
         };
@@ -493,57 +505,57 @@ fn an_owner_whose_volume_came_back_stays() {
     });
 }
 
-/// A create claims its device while volumes are looked at; its list is in the earlier boot's place.
+/// A create claims its device while volumes are checked, which replaces the list of an earlier boot.
 #[test]
-fn an_owner_that_came_in_the_place_of_an_earlier_boots_stays() {
-    let node = Node::new();
+fn an_owner_listed_in_place_of_an_earlier_boots_stays() {
+    let node = TestNode::new();
     let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
     for volume in [&target, &other] {
-        node.give(volume, dead());
+        node.add_user(volume, dead());
     }
     node.reboot();
     let device = "259:9999".parse().unwrap();
-    node.with(|context| {
-        let mut pass = Pass::new(context, ReconcileMode::Remove);
+    node.with_context(|context| {
+        let mut pass = ReconcilePass::new(context, ReconcileMode::Remove);
         let (owners, pods) = (pass.owners(), Pods::default());
-        let judged = pass.judged(&owners, &pods);
-        assert_eq!(judged.len(), 2);
+        let decisions = pass.decide_owners(&owners, &pods);
+        assert_eq!(decisions.len(), 2);
         context.state.add_device_volume(device, &target).unwrap();
-        pass.settle_owners(judged);
+        pass.settle_owners(decisions);
         assert_eq!(pass.report, ReconcileReport::default());
         assert_eq!(context.state.volumes_on_device(device).unwrap(), [target]);
     });
 }
 
 #[test]
-fn a_runtime_cli_is_this_runtimes_by_whatever_name() {
-    let node = Node::new();
+fn a_runtime_cli_is_compared_by_file_and_not_by_path() {
+    let node = TestNode::new();
     let target = node.stage("a");
     let [runtime, alias, other] = ["runtime", "alias", "other"].map(|name| node.root.join(name));
     for program in [&runtime, &other] {
         fs::write(program, "").unwrap();
     }
     std::os::unix::fs::symlink(&runtime, &alias).unwrap();
-    let told = |cli: &Path| {
-        let report = node.with(|context| {
+    let counts = |cli: &Path| {
+        let report = node.with_context(|context| {
             let volume = context.crust.volume(&target).unwrap().unwrap();
             volume.write_runtime_cli(cli).unwrap();
             reconcile(context, ReconcileMode::DryRun, &runtime)
         });
         (report.removed.len(), report.left.len())
     };
-    assert_eq!(told(&runtime), (1, 0));
-    assert_eq!(told(&alias), (1, 0));
-    assert_eq!(told(&other), (0, 1));
-    assert_eq!(told(&node.root.join("none")), (0, 1));
+    assert_eq!(counts(&runtime), (1, 0));
+    assert_eq!(counts(&alias), (1, 0));
+    assert_eq!(counts(&other), (0, 1));
+    assert_eq!(counts(&node.root.join("none")), (0, 1));
 }
 
-/// Whoever mounts a device for the first time finds its lock taken, and not the device.
+/// A process that mounts a device for the first time must find the lock taken and not the device in use.
 #[test]
-fn what_is_done_is_done_under_locks_and_a_look_makes_none() {
-    let node = Node::new();
+fn only_a_removing_pass_creates_locks() {
+    let node = TestNode::new();
     let name = LockName::Device("259:9999".parse().unwrap());
-    node.with(|context| {
+    node.with_context(|context| {
         let lock = |mode: ReconcileMode| mode.lock(context.state, name);
         assert!(lock(ReconcileMode::DryRun).unwrap().is_none());
         let held = lock(ReconcileMode::Remove).unwrap();
@@ -554,10 +566,10 @@ fn what_is_done_is_done_under_locks_and_a_look_makes_none() {
     });
 }
 
-/// A node that attaches and detaches disks for months would fill `/run`.
+/// Otherwise a node that attaches and detaches disks for months would fill `/run`.
 #[test]
-fn the_lock_of_a_device_that_is_gone_goes_with_it() {
-    let node = Node::new();
+fn the_lock_of_a_device_that_is_gone_is_removed() {
+    let node = TestNode::new();
     let present = fs::read_dir("/sys/dev/block").unwrap().flatten();
     let present = present.map(|entry| entry.file_name().into_string().unwrap());
     let present = present.min().expect("a block device");
@@ -566,13 +578,13 @@ fn the_lock_of_a_device_that_is_gone_goes_with_it() {
         let locks = node.all_locks();
         locks.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
-    node.with(|context| {
+    node.with_context(|context| {
         let lock = |number: &str| context.state.lock(name(number), Deadline::never()).unwrap();
         drop(lock(&present));
         let held = lock("259:9999");
         for mode in [ReconcileMode::DryRun, ReconcileMode::Remove] {
-            let report = reconcile(context, mode, Path::new(OTHER));
-            assert_eq!(report, ReconcileReport::default(), "somebody holds it");
+            let report = reconcile(context, mode, Path::new(OTHER_RUNTIME));
+            assert_eq!(report, ReconcileReport::default(), "it is held");
         }
         drop(held);
     });
@@ -583,11 +595,11 @@ fn the_lock_of_a_device_that_is_gone_goes_with_it() {
 }
 
 #[test]
-fn what_there_was_no_time_for_is_left() {
-    let node = Node::new();
+fn items_after_the_deadline_are_left() {
+    let node = TestNode::new();
     let target = node.stage("a");
-    node.give(&target, dead());
-    let report = node.with(|context| {
+    node.add_user(&target, dead());
+    let report = node.with_context(|context| {
         let name = LockName::Device("259:9999".parse().unwrap());
         drop(context.state.lock(name, context.deadline).unwrap());
         let deadline = Deadline::after(Duration::ZERO);
@@ -597,7 +609,7 @@ fn what_there_was_no_time_for_is_left() {
                 ..*context
             },
             ReconcileMode::Remove,
-            Path::new(OTHER),
+            Path::new(OTHER_RUNTIME),
         )
     });
     let [volume, locks] = &report.left[..] else {
@@ -607,54 +619,57 @@ fn what_there_was_no_time_for_is_left() {
     let directory = node.config.state_dir.join("locks");
     assert_eq!(locks.item, StateItem::Directory(directory));
     for ItemReport { reason, .. } in [volume, locks] {
-        assert!(reason.contains("no time"), "{reason}");
+        assert!(reason.contains("before the deadline"), "{reason}");
     }
 }
 
 #[test]
 fn an_unindexed_volume_is_indexed_by_a_stage_or_a_pass() {
-    type Step = fn(&Context<'_>, &TargetPath) -> bool;
-    let by_stage: Step =
+    type IndexOperation = fn(&Context<'_>, &TargetPath) -> bool;
+    let by_stage: IndexOperation =
         |context, target| target_index::add(context, &target.look_up(), context.deadline).is_ok();
-    let at_once: Step =
-        |context, target| target_index::add_at_once(context, &target.look_up()).is_ok();
-    let by_pass: Step = |context, _| {
-        let report = reconcile(context, ReconcileMode::Remove, Path::new(OTHER));
-        report.ok().is_ok()
+    let without_waiting: IndexOperation =
+        |context, target| target_index::add_without_waiting(context, &target.look_up()).is_ok();
+    let by_pass: IndexOperation = |context, _| {
+        let report = reconcile(context, ReconcileMode::Remove, Path::new(OTHER_RUNTIME));
+        report.into_result().is_ok()
     };
-    let by_look: Step = |context, _| {
-        let report = reconcile(context, ReconcileMode::DryRun, Path::new(OTHER));
-        report.ok().is_ok()
+    let by_dry_run: IndexOperation = |context, _| {
+        let report = reconcile(context, ReconcileMode::DryRun, Path::new(OTHER_RUNTIME));
+        report.into_result().is_ok()
     };
-    for (step, is_done, has_others) in [
+    for (operation, succeeds, has_index) in [
         (by_stage, true, true),
-        (at_once, false, false),
+        (without_waiting, false, false),
         (by_pass, true, true),
-        (by_look, true, false),
+        (by_dry_run, true, false),
     ] {
-        let node = Node::new();
+        let node = TestNode::new();
         let (given, real) = (node.root.join("link"), node.root.join("real"));
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &given).unwrap();
-        let (_, info) = node.info("a");
+        let (_, info) = node.create_target("a");
         let staged = TargetPath::new(given.join("staged")).unwrap();
         let info = MountInfo {
             target_path: Some(staged.clone()),
             ..info
         };
         fs::create_dir(&staged).unwrap();
-        node.with(|context| context.crust.stage(&staged, &info))
+        node.with_context(|context| context.crust.stage(&staged, &info))
             .unwrap();
         let other = TargetPath::new(node.root.join("other")).unwrap();
-        assert_eq!(node.with(|context| step(context, &other)), is_done);
+        assert_eq!(
+            node.with_context(|context| operation(context, &other)),
+            succeeds
+        );
         let index = crust_state::TargetIndex::read(&node.config.state_dir).unwrap();
-        assert_eq!(index.is_some(), has_others);
+        assert_eq!(index.is_some(), has_index);
         let indexed: Vec<TargetPath> = index
             .iter()
             .flat_map(crust_state::TargetIndex::non_csi_paths)
             .collect();
         for target in [&staged, &TargetPath::new(real.join("staged")).unwrap()] {
-            assert_eq!(indexed.contains(target), has_others, "{target}");
+            assert_eq!(indexed.contains(target), has_index, "{target}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Staged volumes: seen as a whole, judged, and what nobody needs of them removed under their locks.
+//! Reconciles staged volumes: observes each one, decides which parts of it are stale, and removes these under its lock.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,10 +11,10 @@ use crust_state::lock::{Lock, LockError, LockName};
 use crust_state::{Digest, MountInfo, Process, ProcessState, TargetPath};
 use rustix::fs::stat;
 
-use super::decide::{Devices, ObservedVolume, Part, Pods, stray};
-use super::report::{StateItem, Verdict};
+use super::decide::{DeviceState, ObservedVolume, Pods, VolumePart, find_stray_user};
+use super::report::{RemovalDecision, StateItem};
 use super::target_directory;
-use super::{Pass, ReconcileMode};
+use super::{ReconcileMode, ReconcilePass};
 use crate::context::Context;
 use crate::error::Cause;
 use crate::overview::users_with_life;
@@ -22,41 +22,41 @@ use crate::target_index;
 use crate::unstage::device_holder;
 use crust_blockfs::device::{self, Device, DeviceError};
 
-/// The facts of a pass that the verdict about each volume depends on.
-pub(super) struct PassContext<'a> {
+/// The facts of a pass that the decisions about all volumes depend on.
+pub(super) struct PassFacts<'a> {
     pub(super) pods: &'a Pods,
     pub(super) owners: &'a [OwnerEntry],
-    /// The program of this runtime, by which its entries are known.
+    /// The program of this runtime, by which its `runtime-cli` files are recognized.
     pub(super) runtime: &'a Path,
 }
 
-/// A volume on a device's list.
+/// A volume in a device's list of owners.
 pub(super) struct OwnerEntry {
     pub(super) device: DeviceNumber,
     pub(super) volume: TargetPath,
-    /// Else the number was another device's.
+    /// False for a list from an earlier boot, when the number may have belonged to another device.
     pub(super) is_of_this_boot: bool,
 }
 
-/// Returns why a lock is stale; `None` where it may be needed.
-fn needless(
+/// Returns the reason why a lock is stale; `None` if it may be needed.
+fn stale_reason(
     name: LockName,
     staged: &BTreeSet<Digest>,
 ) -> Result<Option<&'static str>, DeviceError> {
     Ok(match name {
         LockName::Volume(volume) if !staged.contains(&volume) => {
-            Some("it is a lock, and nothing is staged for it")
+            Some("the lock of a volume that isn't staged")
         }
         LockName::Device(device) if !device::exists(device)? => {
-            Some("it is a lock, and there is no such device any more")
+            Some("the lock of a device that no longer exists")
         }
         _ => None,
     })
 }
 
-impl Pass<'_> {
-    /// Every volume, in the time that there is.
-    pub(super) fn volumes(&mut self, around: &PassContext<'_>) {
+impl ReconcilePass<'_> {
+    /// Reconciles all volumes until the deadline.
+    pub(super) fn volumes(&mut self, facts: &PassFacts<'_>) {
         let found = match self.context.crust.survey() {
             Ok(found) => found,
             Err(error) => {
@@ -66,16 +66,19 @@ impl Pass<'_> {
         };
         for found in &found {
             if self.context.deadline.is_expired() {
-                self.leave(item(found), "there was no time to look at it".into());
+                self.leave(
+                    volume_item(found),
+                    "it wasn't checked before the deadline".into(),
+                );
             } else {
-                self.volume(found, around);
+                self.volume(found, facts);
             }
         }
         self.locks(&found.iter().flat_map(SurveyedVolume::digests).collect());
         self.index();
     }
 
-    /// Adds what is left to the node's index of target paths.
+    /// Adds the volumes that are still staged to the node's index of target paths.
     fn index(&mut self) {
         if self.mode == ReconcileMode::DryRun {
             return;
@@ -91,18 +94,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Locks that outlived their volumes, because whoever removed those was killed, and their devices,
-    /// which the kernel alone knows to be gone. Whoever holds one may take it away, whatever is staged,
-    /// or attached, by then: the next one makes its own.
+    /// Removes stale locks: those of volumes whose unstage was killed, and those of devices that are gone. The holder of a
+    /// lock may remove its file even if the volume has been staged or the device attached meanwhile, because the next
+    /// process creates it again.
     ///
-    /// There may be any number of them. What there is no time for is left to the next pass.
+    /// The number of locks isn't limited. Those that aren't checked before the deadline are left to the next pass.
     fn locks(&mut self, staged: &BTreeSet<Digest>) {
         let state = self.context.state;
         let visited = state.visit_locks(|name, path| {
             if self.context.deadline.is_expired() {
                 let directory = path.parent().unwrap_or(&path).to_owned();
-                let why = "there was no time to look at all locks; hint: run it again";
-                self.leave(StateItem::Directory(directory), why.into());
+                let reason = "not all locks were checked before the deadline; hint: run it again";
+                self.leave(StateItem::Directory(directory), reason.into());
                 return ControlFlow::Break(());
             }
             self.lock(name, path, staged);
@@ -115,19 +118,19 @@ impl Pass<'_> {
 
     /// Removes a lock, unless it may be needed.
     fn lock(&mut self, name: LockName, path: PathBuf, staged: &BTreeSet<Digest>) {
-        let why = match needless(name, staged) {
-            Ok(Some(why)) => why,
+        let reason = match stale_reason(name, staged) {
+            Ok(Some(reason)) => reason,
             Ok(None) => return,
             Err(error) => return self.leave(StateItem::Leftover(path), error.to_string()),
         };
-        let lock = match self.take(name) {
+        let lock = match self.try_lock(name) {
             Ok(Some(lock)) => lock,
             Ok(None) | Err(LockError::Held { .. }) => return,
             Err(error) => return self.leave(StateItem::Leftover(path), error.to_string()),
         };
         self.settle(
             StateItem::Leftover(path),
-            Verdict::Remove(why.into()),
+            RemovalDecision::Remove(reason.into()),
             |context| {
                 context.state.retire(lock, name)?;
                 Ok(true)
@@ -135,113 +138,126 @@ impl Pass<'_> {
         );
     }
 
-    fn volume(&mut self, found: &SurveyedVolume, around: &PassContext<'_>) {
-        // Without the lock, which is mostly for nothing.
-        match self.see(found, around) {
-            Ok(Some(seen)) if !seen.judge().is_empty() => {}
+    fn volume(&mut self, found: &SurveyedVolume, facts: &PassFacts<'_>) {
+        // Observed without the lock first, because most volumes have no stale parts.
+        match self.observe(found, facts) {
+            Ok(Some(observed)) if !observed.decide().is_empty() => {}
             Ok(_) => return,
-            Err(why) => return self.unreadable(item(found), why),
+            Err(reason) => return self.unreadable(volume_item(found), reason),
         }
-        let lock = match self.take(LockName::Volume(found.digest)) {
+        let lock = match self.try_lock(LockName::Volume(found.digest)) {
             Ok(lock) => lock,
             Err(LockError::Held { holder, .. }) => {
-                return self.leave(item(found), format!("its lock is held by {holder}"));
+                let reason = format!("its lock is held by {holder}");
+                return self.leave(volume_item(found), reason);
             }
-            Err(error) => return self.leave(item(found), error.to_string()),
+            Err(error) => return self.leave(volume_item(found), error.to_string()),
         };
-        let again = match self.context.crust.survey_again(found) {
-            Ok(Some(again)) => again,
+        let current = match self.context.crust.survey_again(found) {
+            Ok(Some(current)) => current,
             Ok(None) => {
-                // The volume has gone, and the file of its lock with it: this one is new.
+                // The volume was unstaged, and its lock's file removed: taking the lock created a new one.
                 if let (ReconcileMode::Remove, Some(lock)) = (self.mode, lock) {
                     let name = LockName::Volume(found.digest);
                     if let Err(error) = self.context.state.retire(lock, name) {
-                        self.leave(item(found), error.to_string());
+                        self.leave(volume_item(found), error.to_string());
                     }
                 }
                 return;
             }
-            Err(error) => return self.unreadable(item(found), error.to_string()),
+            Err(error) => return self.unreadable(volume_item(found), error.to_string()),
         };
-        // A sandbox may have come since.
-        let pods = Pods::of(&self.context.state.sandbox_records());
-        let around = &PassContext {
+        // Read again, because a sandbox may have been created meanwhile.
+        let pods = Pods::new(&self.context.state.sandbox_records());
+        let facts = &PassFacts {
             pods: &pods,
-            ..*around
+            ..*facts
         };
-        match self.see(&again, around) {
-            Ok(Some(seen)) => self.settle_volume(again, &seen, lock),
+        match self.observe(&current, facts) {
+            Ok(Some(observed)) => self.settle_volume(current, &observed, lock),
             Ok(None) => {}
-            Err(why) => self.unreadable(item(&again), why),
+            Err(reason) => self.unreadable(volume_item(&current), reason),
         }
     }
 
-    /// Under its lock, which a look may be without.
-    fn settle_volume(&mut self, found: SurveyedVolume, seen: &ObservedVolume, lock: Option<Lock>) {
+    /// Carries out the decisions about a volume under its lock, which a dry run may not have.
+    fn settle_volume(
+        &mut self,
+        found: SurveyedVolume,
+        observed: &ObservedVolume,
+        lock: Option<Lock>,
+    ) {
         let Some(target) = found.target().cloned() else {
             return;
         };
         let mut removed = Vec::new();
-        for (part, verdict) in seen.judge() {
-            match verdict {
-                Verdict::Remove(why) => removed.push((part, why)),
-                Verdict::Leave(why) => self.leave(of(&target, part), why),
+        for (part, decision) in observed.decide() {
+            match decision {
+                RemovalDecision::Remove(reason) => removed.push((part, reason)),
+                RemovalDecision::Leave(reason) => self.leave(part_item(&target, part), reason),
             }
         }
         if removed.is_empty() {
             return;
         }
-        let parts: Vec<&Part> = removed.iter().map(|(part, _)| part).collect();
+        let parts: Vec<&VolumePart> = removed.iter().map(|(part, _)| part).collect();
         let is_whole = parts
             .iter()
-            .any(|part| matches!(part, Part::Half | Part::All));
-        let done = match (self.mode, lock) {
+            .any(|part| matches!(part, VolumePart::Half | VolumePart::All));
+        let result = match (self.mode, lock) {
             (ReconcileMode::Remove, Some(lock)) if is_whole => remove(&self.context, &found, lock),
             (ReconcileMode::Remove, _) => remove_parts(found, &parts),
             (ReconcileMode::DryRun, _) => {
-                self.gone.extend(is_whole.then(|| target.clone()));
+                self.removed_in_dry_run
+                    .extend(is_whole.then(|| target.clone()));
                 Ok(())
             }
         };
-        let done = done.map_err(|cause| cause.to_string());
-        for (part, why) in removed {
-            self.settled(of(&target, part), why, done.clone());
+        let result = result.map_err(|cause| cause.to_string());
+        for (part, reason) in removed {
+            self.report_removal(part_item(&target, part), reason, result.clone());
         }
     }
 
-    /// Looks at a volume. `None` where there is nothing to be judged, an error where it can't be.
-    fn see(
+    /// Observes a volume. Returns `None` if no decision has to be made about it, and an error if its state is unknown.
+    fn observe(
         &self,
         found: &SurveyedVolume,
-        around: &PassContext<'_>,
+        facts: &PassFacts<'_>,
     ) -> Result<Option<ObservedVolume>, String> {
         let Some((target, info)) = staged(found)? else {
             return Ok(None);
         };
-        let record = said(found.record())?;
-        let others = said(found.other_records())?;
-        let presence = said(found.presence())?;
-        let cli = said(found.runtime_cli())?;
-        let mut seen = ObservedVolume {
+        let record = error_text(found.record())?;
+        let others = error_text(found.other_records())?;
+        let presence = error_text(found.presence())?;
+        let cli = error_text(found.runtime_cli())?;
+        let mut observed = ObservedVolume {
             is_half: found.completeness == Completeness::TargetEntryMissing,
             is_kata_layout: found.is_kata_layout,
             users: record.as_ref().map(users_with_life),
             has_stray_record: !others.is_empty(),
-            stray_user: stray(record.as_ref(), &others, Process::is_alive),
-            cli: cli.map(|cli| (cli.clone(), is_same(&cli, around.runtime))),
-            pod: around.pods.of_target(target),
-            target: target_directory::look(target, presence.as_ref(), self.context.config),
+            stray_user: find_stray_user(record.as_ref(), &others, Process::is_alive),
+            cli: cli.map(|cli| (cli.clone(), is_same_file(&cli, facts.runtime))),
+            pod: facts.pods.of_target(target),
+            target: target_directory::examine(target, presence.as_ref(), self.context.config),
             devices: None,
         };
-        if seen.asks_devices() {
-            let (context, owners) = (&self.context, around.owners);
-            seen.devices = Some(devices(context, self.mode, target, &info.device, owners));
+        if observed.needs_devices() {
+            let (context, owners) = (&self.context, facts.owners);
+            observed.devices = Some(devices_state(
+                context,
+                self.mode,
+                target,
+                &info.device,
+                owners,
+            ));
         }
-        Ok(Some(seen))
+        Ok(Some(observed))
     }
 }
 
-/// Takes all of a volume away, and with it its lock.
+/// Removes all entries of a volume, and its locks.
 fn remove(context: &Context<'_>, found: &SurveyedVolume, lock: Lock) -> Result<(), Cause> {
     let paths = found.target().map(|target| context.crust.paths_of(target));
     context.crust.remove(found)?;
@@ -252,14 +268,14 @@ fn remove(context: &Context<'_>, found: &SurveyedVolume, lock: Lock) -> Result<(
     Ok(())
 }
 
-/// Takes parts away from a volume, under its lock. What stays is in all of its entries then.
-fn remove_parts(found: SurveyedVolume, parts: &[&Part]) -> Result<(), Cause> {
+/// Removes parts of a volume under its lock. The remaining record is written to all of the volume's entries.
+fn remove_parts(found: SurveyedVolume, parts: &[&VolumePart]) -> Result<(), Cause> {
     let record = found.record()?;
     let Some(volume) = found.into_volume()? else {
         return Ok(());
     };
-    let has_users = |part: &&Part| matches!(part, Part::User(_) | Part::Copy);
-    if !parts.iter().all(has_users) {
+    let keeps_record = |part: &&VolumePart| matches!(part, VolumePart::User(_) | VolumePart::Copy);
+    if !parts.iter().all(keeps_record) {
         return Ok(volume.clear_users()?);
     }
     let Some(mut record) = record else {
@@ -267,39 +283,38 @@ fn remove_parts(found: SurveyedVolume, parts: &[&Part]) -> Result<(), Cause> {
     };
     let is_removed = |process: &_| {
         let mut parts = parts.iter();
-        parts.any(|part| matches!(part, Part::User(user) if user.process == *process))
+        parts.any(|part| matches!(part, VolumePart::User(user) if user.process == *process))
     };
     record.retain_live(|process| !is_removed(process));
     Ok(volume.write_record(&record)?)
 }
 
-fn of(target: &TargetPath, part: Part) -> StateItem {
+fn part_item(target: &TargetPath, part: VolumePart) -> StateItem {
     let volume = target.clone();
     match part {
-        Part::User(user) => StateItem::User { volume, user },
-        Part::Record => StateItem::Record(volume),
-        Part::Copy => StateItem::Copy(volume),
-        Part::RuntimeCli(cli) => StateItem::RuntimeCli { volume, cli },
-        Part::Half => StateItem::Half(volume),
-        Part::All => StateItem::Volume(volume),
+        VolumePart::User(user) => StateItem::User { volume, user },
+        VolumePart::Record => StateItem::Record(volume),
+        VolumePart::Copy => StateItem::Copy(volume),
+        VolumePart::RuntimeCli(cli) => StateItem::RuntimeCli { volume, cli },
+        VolumePart::Half => StateItem::Half(volume),
+        VolumePart::All => StateItem::Volume(volume),
     }
 }
 
-/// It as a whole.
-fn item(found: &SurveyedVolume) -> StateItem {
+fn volume_item(found: &SurveyedVolume) -> StateItem {
     match found.target() {
         Some(target) => StateItem::Volume(target.clone()),
         None => StateItem::Entry(found.entry_path().to_owned()),
     }
 }
 
-/// Whether a path leads to a program, by whatever name.
-fn is_same(path: &Path, program: &Path) -> bool {
-    let which = |path| stat(path).map(|it| (it.st_dev, it.st_ino)).ok();
-    which(path).is_some_and(|it| which(program) == Some(it))
+/// Returns true if both paths lead to the same file.
+fn is_same_file(path: &Path, program: &Path) -> bool {
+    let identity = |path| stat(path).map(|it| (it.st_dev, it.st_ino)).ok();
+    identity(path).is_some_and(|it| identity(program) == Some(it))
 }
 
-/// Returns what was staged; `None` if nothing has to be known of it.
+/// Returns the target path and metadata of a volume; `None` if they are unknown and no decision depends on them.
 fn staged(found: &SurveyedVolume) -> Result<Option<(&TargetPath, &MountInfo)>, String> {
     match &found.info {
         Ok(info) => Ok(info.target_path.as_ref().map(|target| (target, info))),
@@ -309,57 +324,58 @@ fn staged(found: &SurveyedVolume) -> Result<Option<(&TargetPath, &MountInfo)>, S
     }
 }
 
-fn said<T>(read: Result<T, impl Display>) -> Result<T, String> {
-    read.map_err(|error| error.to_string())
+fn error_text<T>(result: Result<T, impl Display>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
 }
 
 fn has_dead_users(found: &SurveyedVolume) -> Result<bool, String> {
-    let record = said(found.record())?;
+    let record = error_text(found.record())?;
     let users = record.as_ref().map_or(Vec::new(), users_with_life);
     Ok(users.iter().any(|(_, life)| *life != ProcessState::Alive))
 }
 
-/// Whether the devices of a volume of which nobody on record lives are let go: those that it was
-/// mounted from since it was staged, and the one that is staged.
-fn devices(
+/// Returns whether the devices of a volume without live users are free: those that it has been mounted from since it was
+/// staged, and the staged one.
+fn devices_state(
     context: &Context<'_>,
     mode: ReconcileMode,
     target: &TargetPath,
     staged: &Path,
     owners: &[OwnerEntry],
-) -> Devices {
+) -> DeviceState {
     let owners = owners
         .iter()
         .filter(|owner| owner.volume == *target && owner.is_of_this_boot);
     let mut numbers: Vec<DeviceNumber> = owners.map(|owner| owner.device).collect();
     match Device::open(staged) {
         Ok(device) => numbers.push(device.number()),
-        Err(error @ DeviceError::Call { .. }) => return Devices::Held(error.to_string()),
-        // Nobody has what isn't there.
+        Err(error @ DeviceError::Call { .. }) => return DeviceState::Held(error.to_string()),
+        // The device doesn't exist, and so isn't in use.
         Err(_) => {}
     }
-    let looked = numbers
+    let mut states = numbers
         .into_iter()
-        .map(|number| device(context, mode, target, number));
-    let held = looked.into_iter().find(|device| *device != Devices::Free);
-    held.unwrap_or(Devices::Free)
+        .map(|number| device_state(context, mode, target, number));
+    let held = states.find(|state| *state != DeviceState::Free);
+    held.unwrap_or(DeviceState::Free)
 }
 
-/// One of them. A device that hangs holds up whoever opens it; after the deadline none is opened.
-pub(super) fn device(
+/// Returns whether a device of a volume without live users is free. Opening a device that hangs blocks, so no device is
+/// opened after the deadline.
+pub(super) fn device_state(
     context: &Context<'_>,
     mode: ReconcileMode,
     target: &TargetPath,
     number: DeviceNumber,
-) -> Devices {
+) -> DeviceState {
     if context.deadline.is_expired() {
-        return Devices::Held("there was no time to look at its device".into());
+        return DeviceState::Held("its device wasn't checked before the deadline".into());
     }
     match device_holder(context, target, number, |name| {
         mode.lock(context.state, name)
     }) {
-        Ok(None) => Devices::Free,
-        Ok(Some(who)) => Devices::Held(who),
-        Err(cause) => Devices::Held(cause.to_string()),
+        Ok(None) => DeviceState::Free,
+        Ok(Some(holder)) => DeviceState::Held(holder),
+        Err(cause) => DeviceState::Held(cause.to_string()),
     }
 }

@@ -1,17 +1,17 @@
-//! The mounts of a container while volumes are added to them. The mount table has all mounts of the node
-//! as well: it is read once, not for each volume.
+//! The mounts in a container's mount namespace while volumes are added. The mount table is long, because it also has all
+//! mounts of the node, and so it is read once and not for each volume.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::mountinfo::Mount;
 
-/// The mount points of a container's namespace, and which of its mounts are private.
+/// The mount points in a container's namespace, and the mounts that don't propagate.
 #[derive(Debug)]
 pub(super) struct MountTable {
-    /// Ordered by components: what is within a directory follows it without a gap.
+    /// Ordered by path components, so that the mount points within a directory follow it directly.
     points: BTreeSet<PathBuf>,
-    /// Ids of the mounts that don't propagate what is mounted on them.
+    /// The ids of the mounts in no peer group: mounts on them don't propagate.
     unshared: HashSet<u32>,
 }
 
@@ -24,18 +24,18 @@ impl MountTable {
         }
     }
 
-    /// Returns a mount point that is `path` or within it.
+    /// Returns a mount point that is `path` or within it, if there is one.
     pub(super) fn within(&self, path: &Path) -> Option<&Path> {
         let next = self.points.range(path.to_owned()..).next()?;
         next.starts_with(path).then_some(next)
     }
 
-    /// Whether a mount is known not to propagate what is mounted on it.
+    /// Returns true if mounts on the mount with this id are known not to propagate.
     pub(super) fn is_unshared(&self, id: u64) -> bool {
         u32::try_from(id).is_ok_and(|id| self.unshared.contains(&id))
     }
 
-    /// Adds a private mount. Without its id nothing can be mounted on it.
+    /// Adds a private mount. If its id is `None`, other views can't be mounted on it.
     pub(super) fn add(&mut self, point: PathBuf, id: Option<u32>) {
         self.points.insert(point);
         self.unshared.extend(id);

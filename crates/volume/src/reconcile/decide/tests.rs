@@ -28,8 +28,8 @@ fn unknown() -> ProcessState {
 
 const DEAD: ProcessState = ProcessState::Ended(EndReason::Exited(7));
 
-/// A volume that nobody has used, whose target directory is there.
-fn seen() -> ObservedVolume {
+/// Returns a volume without users whose target directory exists.
+fn unused_volume() -> ObservedVolume {
     ObservedVolume {
         is_half: false,
         is_kata_layout: false,
@@ -37,8 +37,8 @@ fn seen() -> ObservedVolume {
         stray_user: None,
         has_stray_record: false,
         cli: None,
-        pod: Pod::Gone,
-        target: Target::There,
+        pod: PodState::Gone,
+        target: TargetState::Present,
         devices: None,
     }
 }
@@ -48,26 +48,27 @@ fn users<const N: usize>(users: [(&str, ProcessState); N]) -> Vec<(User, Process
     users.map(|(id, life)| (user(id), life)).collect()
 }
 
-/// `-` is removed and `?` left; a user by its id.
-fn judged(seen: &ObservedVolume) -> Vec<String> {
-    let parts = seen.judge().into_iter();
-    let told = parts.map(|(part, verdict)| {
-        let sign = if matches!(verdict, Remove(_)) {
+/// Returns the decisions as short texts: `-part` for a removed part and `?part` for one that is left. A user is named by
+/// its id.
+fn decisions(observed: &ObservedVolume) -> Vec<String> {
+    let parts = observed.decide().into_iter();
+    let texts = parts.map(|(part, decision)| {
+        let sign = if matches!(decision, Remove(_)) {
             '-'
         } else {
             '?'
         };
         let name = match part {
-            Part::User(user) => user.id,
-            Part::Record => "record".into(),
-            Part::Copy => "copy".into(),
-            Part::RuntimeCli(_) => "cli".into(),
-            Part::Half => "half".into(),
-            Part::All => "all".into(),
+            VolumePart::User(user) => user.id,
+            VolumePart::Record => "record".into(),
+            VolumePart::Copy => "copy".into(),
+            VolumePart::RuntimeCli(_) => "cli".into(),
+            VolumePart::Half => "half".into(),
+            VolumePart::All => "all".into(),
         };
         format!("{sign}{name}")
     });
-    told.collect()
+    texts.collect()
 }
 
 #[test]
@@ -86,60 +87,60 @@ fn live_users_are_skipped_and_uncertain_ones_stay() {
         ),
         (users([]), &["-record"]),
     ] {
-        let seen = ObservedVolume {
+        let observed = ObservedVolume {
             users: Some(given),
             cli: Some(("/cli".into(), true)),
-            ..seen()
+            ..unused_volume()
         };
-        assert_eq!(judged(&seen), expected, "{seen:?}");
+        assert_eq!(decisions(&observed), expected, "{observed:?}");
     }
 }
 
 #[test]
-fn a_stray_record_goes_unless_it_names_a_possible_user() {
+fn a_stray_record_is_removed_unless_it_names_a_possible_user() {
     let stray = ObservedVolume {
         has_stray_record: true,
-        ..seen()
+        ..unused_volume()
     };
-    assert_eq!(judged(&stray), ["-record"]);
+    assert_eq!(decisions(&stray), ["-record"]);
     let stray = ObservedVolume {
         stray_user: Some(user("a")),
         ..stray
     };
-    assert_eq!(judged(&stray), ["?record"]);
+    assert_eq!(decisions(&stray), ["?record"]);
     let gone = ObservedVolume {
-        target: Target::Gone,
-        devices: Some(Devices::Free),
+        target: TargetState::Gone,
+        devices: Some(DeviceState::Free),
         ..stray
     };
-    assert_eq!(judged(&gone), ["?record"]);
+    assert_eq!(decisions(&gone), ["?record"]);
 }
 
 #[test]
-fn a_copy_of_a_record_in_use_is_brought_up_to_date() {
+fn an_outdated_copy_of_a_record_in_use_is_removed() {
     let differs = |users| ObservedVolume {
         users: Some(users),
         has_stray_record: true,
-        ..seen()
+        ..unused_volume()
     };
-    for (seen, expected) in [
+    for (observed, expected) in [
         (differs(users([("a", ProcessState::Alive)])), &["-copy"][..]),
         (differs(users([("a", unknown())])), &["?a", "-copy"]),
         (differs(users([("a", DEAD)])), &["-a", "-record"]),
     ] {
-        assert_eq!(judged(&seen), expected, "{seen:?}");
+        assert_eq!(decisions(&observed), expected, "{observed:?}");
         let stray = ObservedVolume {
             stray_user: Some(user("b")),
-            ..seen
+            ..observed
         };
         assert!(
-            judged(&stray).iter().all(|part| part != "-copy"),
+            decisions(&stray).iter().all(|part| part != "-copy"),
             "{stray:?}"
         );
     }
-    // All copies are written with that.
-    let seen = differs(users([("a", ProcessState::Alive), ("b", DEAD)]));
-    assert_eq!(judged(&seen), ["-b"]);
+    // Removing a user writes all copies of the record.
+    let observed = differs(users([("a", ProcessState::Alive), ("b", DEAD)]));
+    assert_eq!(decisions(&observed), ["-b"]);
 }
 
 #[test]
@@ -163,8 +164,8 @@ fn a_possible_user_missing_in_the_record_is_stray() {
             users: users.collect(),
         }
     };
-    // Below 10 they live.
-    for (counts, other, expected) in [
+    // Processes with a pid below 10 are alive.
+    for (authoritative, other, expected) in [
         (Some(&[1][..]), &[1, 12][..], None),
         (Some(&[1, 2]), &[1], None),
         (Some(&[1]), &[1, 2], Some("2")),
@@ -172,60 +173,63 @@ fn a_possible_user_missing_in_the_record_is_stray() {
         (None, &[12, 2], Some("2")),
         (None, &[12], None),
     ] {
-        let counts = counts.map(record);
-        let found = stray(counts.as_ref(), &[record(other)], |it| it.pid < 10);
+        let authoritative = authoritative.map(record);
+        let found = find_stray_user(authoritative.as_ref(), &[record(other)], |it| it.pid < 10);
         let found = found.map(|user| user.id);
-        assert_eq!(found.as_deref(), expected, "{counts:?} {other:?}");
+        assert_eq!(found.as_deref(), expected, "{authoritative:?} {other:?}");
     }
 }
 
 #[test]
-fn a_runtime_cli_without_a_record_goes_if_ours_and_unused() {
-    let (free, held) = (Some(Devices::Free), Some(Devices::Held("somebody".into())));
-    for (ours, devices, expected) in [
+fn a_runtime_cli_without_a_record_is_removed_if_ours_and_unused() {
+    let (free, held) = (
+        Some(DeviceState::Free),
+        Some(DeviceState::Held("in use".into())),
+    );
+    for (is_ours, devices, expected) in [
         (true, free.clone(), "-cli"),
         (true, held, "?cli"),
         (true, None, "?cli"),
         (false, free, "?cli"),
     ] {
-        let seen = ObservedVolume {
-            cli: Some(("/cli".into(), ours)),
+        let observed = ObservedVolume {
+            cli: Some(("/cli".into(), is_ours)),
             devices,
-            ..seen()
+            ..unused_volume()
         };
-        assert!(seen.asks_devices());
-        assert_eq!(judged(&seen), [expected], "{seen:?}");
-        // Whoever answers for it has it.
+        assert!(observed.needs_devices());
+        assert_eq!(decisions(&observed), [expected], "{observed:?}");
+        // The runtime that the file names may use the volume, so that its entries are left with the file.
         let half = ObservedVolume {
             is_half: true,
-            ..seen.clone()
+            ..observed.clone()
         };
         let gone = ObservedVolume {
-            target: Target::Gone,
-            ..seen
+            target: TargetState::Gone,
+            ..observed
         };
         let with = |part: &str| match expected {
             "-cli" => vec!["-cli".to_owned(), part.to_owned()],
             other => vec![other.to_owned()],
         };
-        assert_eq!(judged(&half), with("-half"), "{half:?}");
-        assert_eq!(judged(&gone), with("-all"), "{gone:?}");
+        assert_eq!(decisions(&half), with("-half"), "{half:?}");
+        assert_eq!(decisions(&gone), with("-all"), "{gone:?}");
     }
 }
 
 #[test]
-fn a_volume_without_its_target_goes_if_unneeded() {
+fn a_volume_without_its_target_is_removed_if_unused() {
     let gone = ObservedVolume {
         users: Some(users([("a", DEAD)])),
-        target: Target::Gone,
-        devices: Some(Devices::Free),
-        ..seen()
+        target: TargetState::Gone,
+        devices: Some(DeviceState::Free),
+        ..unused_volume()
     };
-    assert!(gone.asks_devices());
-    assert_eq!(judged(&gone), ["-a", "-all"]);
-    let held = || Some(Devices::Held("somebody has it".into()));
-    let unsure = || Pod::Unknown("its pod may have a sandbox".into());
-    for (but, expected) in [
+    assert!(gone.needs_devices());
+    assert_eq!(decisions(&gone), ["-a", "-all"]);
+    let held = || Some(DeviceState::Held("in use".into()));
+    let unknown_pod = || PodState::Unknown("its pod may have a sandbox".into());
+    for (changed, expected) in [
         (
             ObservedVolume {
                 users: None,
@@ -249,14 +253,14 @@ fn a_volume_without_its_target_goes_if_unneeded() {
         ),
         (
             ObservedVolume {
-                pod: Pod::Lives,
+                pod: PodState::Alive,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
             ObservedVolume {
-                pod: unsure(),
+                pod: unknown_pod(),
                 ..gone.clone()
             },
             &["-a", "-record", "?all"],
@@ -284,49 +288,49 @@ fn a_volume_without_its_target_goes_if_unneeded() {
         ),
         (
             ObservedVolume {
-                target: Target::There,
+                target: TargetState::Present,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
             ObservedVolume {
-                target: Target::Awaited,
+                target: TargetState::NotYetCreated,
                 ..gone.clone()
             },
             &["-a", "-record"],
         ),
         (
             ObservedVolume {
-                target: Target::Unknown("EIO".into()),
+                target: TargetState::Unknown("EIO".into()),
                 ..gone.clone()
             },
             &["-a", "-record", "?all"],
         ),
-        // It is asked again when the pod has ended.
+        // The next pass decides, once the pod has ended.
         (
             ObservedVolume {
-                target: Target::Unknown("EIO".into()),
-                pod: Pod::Lives,
+                target: TargetState::Unknown("EIO".into()),
+                pod: PodState::Alive,
                 users: None,
                 ..gone.clone()
             },
             &[],
         ),
     ] {
-        assert_eq!(judged(&but), expected, "{but:?}");
+        assert_eq!(decisions(&changed), expected, "{changed:?}");
     }
 }
 
 #[test]
-fn half_an_entry_goes_unless_in_use_or_its_pod_may_return() {
+fn half_of_the_entries_are_removed_unless_in_use_or_the_pod_may_be_alive() {
     let half = ObservedVolume {
         is_half: true,
-        ..seen()
+        ..unused_volume()
     };
-    assert!(!half.asks_devices());
-    assert_eq!(judged(&half), ["-half"]);
-    for (but, expected) in [
+    assert!(!half.needs_devices());
+    assert_eq!(decisions(&half), ["-half"]);
+    for (changed, expected) in [
         (
             ObservedVolume {
                 users: Some(users([("a", DEAD)])),
@@ -343,56 +347,62 @@ fn half_an_entry_goes_unless_in_use_or_its_pod_may_return() {
         ),
         (
             ObservedVolume {
-                pod: Pod::Lives,
+                pod: PodState::Alive,
                 ..half.clone()
             },
             &[],
         ),
         (
             ObservedVolume {
-                pod: Pod::Unknown("?".into()),
+                pod: PodState::Unknown("?".into()),
                 ..half.clone()
             },
             &["?half"],
         ),
         (
             ObservedVolume {
-                target: Target::Unknown("EIO".into()),
+                target: TargetState::Unknown("EIO".into()),
                 ..half.clone()
             },
             &["-half"],
         ),
     ] {
-        assert_eq!(judged(&but), expected, "{but:?}");
+        assert_eq!(decisions(&changed), expected, "{changed:?}");
     }
 }
 
 #[test]
-fn an_owner_without_an_entry_goes_unless_its_pod_may_come_back() {
-    let (unsure, free, held) = (
-        Pod::Unknown("?".into()),
-        Devices::Free,
-        Devices::Held("?".into()),
+fn an_owner_without_an_entry_is_removed_unless_its_pod_may_be_alive() {
+    let (unknown_pod, free, held) = (
+        PodState::Unknown("?".into()),
+        DeviceState::Free,
+        DeviceState::Held("?".into()),
     );
     for (is_of_this_boot, has_entry, pod, device, expected) in [
-        (true, Ok(true), Pod::Gone, None, None),
-        (true, Ok(false), Pod::Gone, Some(free), Some(true)),
-        (true, Ok(false), Pod::Gone, Some(held), Some(false)),
-        (true, Ok(false), Pod::Lives, None, None),
-        (true, Ok(false), unsure, None, Some(false)),
-        (true, Err("EIO".to_owned()), Pod::Gone, None, Some(false)),
-        (false, Ok(true), Pod::Lives, None, Some(true)),
+        (true, Ok(true), PodState::Gone, None, None),
+        (true, Ok(false), PodState::Gone, Some(free), Some(true)),
+        (true, Ok(false), PodState::Gone, Some(held), Some(false)),
+        (true, Ok(false), PodState::Alive, None, None),
+        (true, Ok(false), unknown_pod, None, Some(false)),
+        (
+            true,
+            Err("EIO".to_owned()),
+            PodState::Gone,
+            None,
+            Some(false),
+        ),
+        (false, Ok(true), PodState::Alive, None, Some(true)),
     ] {
-        let told = format!("{is_of_this_boot} {has_entry:?} {pod:?}");
-        let look = || device.expect("a device isn't looked at for nothing");
-        let verdict = owner(is_of_this_boot, has_entry, pod, look);
-        let removed = verdict.map(|it| matches!(it, Remove(_)));
-        assert_eq!(removed, expected, "{told}");
+        let case = format!("{is_of_this_boot} {has_entry:?} {pod:?}");
+        let device_state = || device.expect("no device is checked needlessly");
+        let decision = owner(is_of_this_boot, has_entry, pod, device_state);
+        let removed = decision.map(|it| matches!(it, Remove(_)));
+        assert_eq!(removed, expected, "{case}");
     }
 }
 
 #[test]
-fn a_bundle_that_cannot_be_looked_at_may_be_there() {
+fn a_bundle_that_cannot_be_examined_is_left() {
     let bundle = |config, absence| bundle("a.json", config, || absence);
     assert_eq!(bundle(Ok(true), ConfigAbsence::Removed), None);
     assert!(matches!(
@@ -401,14 +411,18 @@ fn a_bundle_that_cannot_be_looked_at_may_be_there() {
     ));
     let denied = io::Error::from(io::ErrorKind::PermissionDenied);
     for (config, absence, words) in [
-        (Ok(false), ConfigAbsence::NotMounted, "is it mounted"),
+        (
+            Ok(false),
+            ConfigAbsence::NotMounted,
+            "is the file system mounted",
+        ),
         (Ok(false), ConfigAbsence::OtherBoot, "remove bundles/a.json"),
         (Err(denied), ConfigAbsence::Removed, "stat config.json: "),
     ] {
-        let verdict = bundle(config, absence);
+        let decision = bundle(config, absence);
         assert!(
-            matches!(&verdict, Some(Leave(why)) if why.contains(words)),
-            "{verdict:?}"
+            matches!(&decision, Some(Leave(reason)) if reason.contains(words)),
+            "{decision:?}"
         );
     }
 }
