@@ -132,7 +132,7 @@ impl Service for StatsOnlyRuntime {
             })),
         };
         Ok(Response::new(RuntimeGetCapabilitiesResponse {
-            // The second capability is one of a later version.
+            // The second capability is from a later version.
             capabilities: vec![capability(Rpc::VolumeStats.into()), capability(99)],
         }))
     }

@@ -17,7 +17,7 @@ pub(crate) enum StepError {
     Config(ConfigError),
     #[error(transparent)]
     Sandbox(CriError),
-    /// The container runtime failed to say whether it has an image.
+    /// The container runtime failed to report whether it has an image.
     #[error("failed to inspect image {image:?}: {source}")]
     Inspect { image: String, source: CriError },
     #[error("failed to pull image {image:?}: {source}")]

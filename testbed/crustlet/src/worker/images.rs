@@ -83,7 +83,7 @@ impl PullPolicy {
     }
 }
 
-/// Returns whether an image's tag is `latest`. That is the default for an image without a tag and a digest.
+/// Returns whether an image's tag is `latest`. That is the default for an image with neither a tag nor a digest.
 fn is_latest(image: &str) -> bool {
     let (name, digest) = image
         .split_once('@')

@@ -16,7 +16,7 @@ pub(super) fn remove_file(log: &Path) -> Result<(), StepError> {
     ignore_missing("unlink", log, fs::remove_file(log))
 }
 
-/// Removes the logs of a pod. They are found by the UID, because the pod's name may not be known any more.
+/// Removes the logs of a pod. They are found by the UID, because the pod's name may no longer be known.
 pub(super) fn remove_pod_logs(logs: &Path, uid: &str) -> Result<(), StepError> {
     let suffix = format!("_{uid}");
     let listed = match fs::read_dir(logs) {
