@@ -26,7 +26,7 @@ pub enum SubpathError {
         subpath: PathBuf,
     },
     /// The subPath contains a NUL byte.
-    #[error("subPath: contains a NUL byte")]
+    #[error("subPath: contains a NUL byte; hint: remove it")]
     Nul,
     /// A symbolic link leads out of the volume, or a component is another mount.
     #[error(
@@ -46,13 +46,17 @@ pub enum SubpathError {
         subpath: PathBuf,
     },
     /// The target of a symbolic link doesn't exist. It isn't made.
-    #[error("subPath {subpath:?}: is or contains a link to something that doesn't exist")]
+    #[error(
+        "subPath {subpath:?}: is or contains a link to something that doesn't exist; hint: create the target of the link first"
+    )]
     DanglingLink {
         /// The subPath as it was given.
         subpath: PathBuf,
     },
     /// The subPath doesn't exist, and [`MissingPolicy::Refuse`](super::MissingPolicy::Refuse) was asked for.
-    #[error("subPath {subpath:?}: ENOENT: doesn't exist in the volume")]
+    #[error(
+        "subPath {subpath:?}: ENOENT: doesn't exist in the volume; hint: create it, or correct the subPath"
+    )]
     Missing {
         /// The subPath as it was given.
         subpath: PathBuf,
@@ -67,7 +71,9 @@ pub enum SubpathError {
         subpath: PathBuf,
     },
     /// A component other than the last one isn't a directory.
-    #[error("subPath {subpath:?}: ENOTDIR: one of its parents isn't a directory")]
+    #[error(
+        "subPath {subpath:?}: ENOTDIR: one of its parents isn't a directory; hint: correct the subPath"
+    )]
     NotADirectory {
         /// The subPath as it was given.
         subpath: PathBuf,
