@@ -101,7 +101,7 @@ pub enum MountErrorCause {
     #[error("the device is gone")]
     NoDevice,
     /// ENOTBLK: the path doesn't lead to a block device any more.
-    #[error("that isn't a block device")]
+    #[error("the path doesn't lead to a block device")]
     NotBlockDevice,
     /// EBADMSG: a checksum of metadata doesn't match.
     #[error("a checksum in the file system's metadata is wrong")]

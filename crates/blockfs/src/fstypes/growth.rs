@@ -98,7 +98,7 @@ impl GrowthError {
     pub(crate) fn ioctl_failed(call: String, errno: Errno) -> Self {
         let reason = match errno {
             Errno::ROFS => {
-                "the file system, or every mount of it, is read-only; hint: run `crust stats`, which reports \
+                "the file system, or every mount of it, is read-only; hint: run `runcrust crust stats`, which reports \
                  whether it became read-only after an error"
             }
             Errno::BUSY | Errno::AGAIN => {
