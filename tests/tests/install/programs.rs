@@ -41,7 +41,9 @@ fn programs_are_copied_once_and_the_handler_runs_the_copy() {
         .call("install containerd --copy-to /opt/crust/bin")
         .success();
     assert!(
-        again.stdout.contains("/opt/crust/bin/runcrust: already there"),
+        again
+            .stdout
+            .contains("/opt/crust/bin/runcrust: already there"),
         "{again}"
     );
     assert!(again.stdout.contains("nothing to change"), "{again}");

@@ -80,7 +80,8 @@ fn a_current_or_stopped_daemon_is_left_alone() {
     let scene = node("active", "1000000000000000");
     let done = scene.installed("install containerd --restart").success();
     assert!(
-        done.stdout.contains("containerd.service has already read it"),
+        done.stdout
+            .contains("containerd.service has already read it"),
         "{done}"
     );
     assert_eq!(calls(&scene), [format!("{ASKED} containerd.service")]);
@@ -128,7 +129,10 @@ fn docker_is_reloaded_once_and_again_where_that_failed() {
                     StateChangeTimestampMonotonic=1000000000000000\nReloadResult=";
     scene.write("answer", &format!("{reloaded}success\n"), 0o644);
     let done = scene.installed("install docker --restart").success();
-    assert!(done.stdout.contains("docker.service has already read it"), "{done}");
+    assert!(
+        done.stdout.contains("docker.service has already read it"),
+        "{done}"
+    );
     assert_eq!(calls(&scene).len(), 1);
     scene.write("answer", &format!("{reloaded}exit-code\n"), 0o644);
     let done = scene.installed("install docker --restart").success();

@@ -296,7 +296,7 @@ fn other_file_systems_are_walked() {
 
 /// debugfs(8) changes a file system whose entries all match, as a flipped bit might.
 #[test]
-fn an_ext4_that_contradicts_itself_assert_walked() {
+fn an_inconsistent_ext4_is_walked() {
     in_mount_namespace("inodes::an_inconsistent_ext4_is_walked", || {
         for request in [
             "set_super_value state 3",
@@ -328,7 +328,7 @@ fn an_ext4_that_contradicts_itself_assert_walked() {
 /// With `sb=` the driver uses a copy of the group descriptors. In the primary descriptors groups are still marked
 /// unused.
 #[test]
-fn an_ext4_with_another_superblock_assert_walked() {
+fn an_ext4_mounted_with_a_copy_of_the_superblock_is_walked() {
     in_mount_namespace(
         "inodes::an_ext4_mounted_with_a_copy_of_the_superblock_is_walked",
         || {
