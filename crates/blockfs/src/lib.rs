@@ -1,24 +1,25 @@
-//! File systems on block devices: what turns a device into a file system that a container can be given, without a mount
-//! in the host's mount namespace. This crate knows devices, file systems and mounts, and neither pods nor records.
+//! Mounts file systems on block devices for containers, without a mount in the host's mount namespace. This crate deals
+//! with devices, file systems and mounts. It doesn't know pods or records.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`device`], [`loops`] | finds a block device's number and aliases; attaches an image file once |
-//! | [`probe`], [`contents`] | tells which file system a device holds, and what else, so that nobody formats data |
-//! | [`fstypes`] | describes each type of file system in one table, which all others ask |
-//! | [`options`] | turns mount options of CSI drivers into attributes and file-system options |
-//! | [`filesystem`] | makes a *detached* mount of a device, or one sentence that says why not |
-//! | [`view`], [`subpath`], [`user_namespace`] | makes what a container gets of a mounted volume |
-//! | [`fsgroup`] | applies kubelet's group ownership on descriptors; it can be resumed |
-//! | [`usage`], [`resize`] | reports bytes and inodes of a mounted volume; grows it to its device's size |
-//! | [`mountinfo`], [`device_mounts`], [`mount_kind`], [`overlay`] | reads `/proc/<pid>/mountinfo` and what mounts are made of |
-//! | [`identity`], [`place`] | tells which file a path leads to, by which mount, and where within its file system |
-//! | [`openat2`], [`bounded`] | opens below a directory or within a root; reads no more than a limit |
-//! | [`timed_probe`], [`Deadline`] | probes what may hang, with a time limit |
-//! | [`errno`], [`kernel`] | names errors as strace does; tells what the running kernel is |
-//! | [`sys`] | makes the system calls that `rustix` and `nix` lack; the only module with `unsafe` |
+//! | [`device`], [`loops`] | finds block devices and their aliases; attaches image files to loop devices |
+//! | [`probe`], [`contents`] | finds out which file system, or what other data, a device holds |
+//! | [`fstypes`] | describes each type of file system in one table, which all other modules use |
+//! | [`options`] | parses mount options into attributes and file system options |
+//! | [`filesystem`] | makes a *detached* mount of a device, or explains why it can't be mounted |
+//! | [`view`], [`subpath`], [`user_namespace`] | creates a container's view of a mounted volume |
+//! | [`fsgroup`] | applies kubelet's group ownership, and can resume after an interruption |
+//! | [`usage`], [`resize`] | reports bytes and inodes of a mounted volume; grows it to the size of its device |
+//! | [`mountinfo`], [`device_mounts`], [`mount_kind`], [`overlay`] | reads mount tables and finds out what mounts consist of |
+//! | [`identity`], [`location`] | finds the file that a path leads to, its mount, and its path in its file system |
+//! | [`openat2`], [`bounded`] | opens files within a directory; reads files with a size limit |
+//! | [`timed_probe`], [`Deadline`] | limits the time of operations that may hang |
+//! | [`errno`], [`kernel`] | names error numbers; reports properties of the running kernel |
+//! | [`sys`] | makes the system calls that `rustix` and `nix` lack; the only module with `unsafe` code |
 //!
-//! Decisions are pure functions, tested without root; effects are thin and act on descriptors.
+//! Decisions are pure functions that are tested without root. The functions that act on the system are short, and work
+//! on descriptors.
 
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

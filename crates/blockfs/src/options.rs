@@ -1,5 +1,5 @@
-//! Mount options as people write them, sorted into what the mount API wants (mount(8),
-//! "FILESYSTEM-INDEPENDENT MOUNT OPTIONS").
+//! Parses mount options as users write them (mount(8), "FILESYSTEM-INDEPENDENT MOUNT OPTIONS") into the form that the
+//! mount API needs.
 
 mod bind_options;
 mod error;
@@ -15,39 +15,39 @@ use crate::fstypes::{self, OptionRules};
 pub use bind_options::missing_bind_options;
 pub use error::OptionsError;
 pub use lists::for_storage;
-use table::{Meaning, SuperblockOption};
+use table::{OptionMeaning, SuperblockFlag};
 
-/// fsconfig(2) takes no longer string, key or value, in bytes.
-const LONGEST: usize = 255;
+/// The length in bytes of the longest key or value that fsconfig(2) accepts.
+const MAX_STRING_LENGTH: usize = 255;
 
-/// A list of mount options, sorted for the mount API. The default is a plain read-write mount.
+/// Mount options in the form that the mount API needs. The default is a plain read-write mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// For fsmount(2). Read-only isn't among them: see `read_only`.
+    /// The attributes for fsmount(2), without the one for read-only.
     pub attributes: MountAttrFlags,
-    /// The whole superblock is read-only.
+    /// Whether the whole superblock is read-only.
     pub read_only: bool,
-    /// For fsconfig(2), in the order given; generic superblock flags (`sync`, `dirsync`,
-    /// `lazytime`, `mand`) come last.
+    /// The options for fsconfig(2) in their order, followed by the generic superblock flags (`sync`, `dirsync`,
+    /// `lazytime`, `mand`).
     pub fs_options: Vec<FsOption>,
 }
 
-/// One option of the file system's.
+/// An option that is passed to the file system.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FsOption {
-    /// `discard`.
+    /// An option without a value, such as `discard`.
     Flag(String),
-    /// `commit=30`.
+    /// An option with a value, such as `commit=30`.
     Value {
-        /// Before the first `=`.
+        /// The name, before the first `=`.
         key: String,
-        /// After it; may be empty.
+        /// The value, which may be empty.
         value: String,
     },
 }
 
 impl FsOption {
-    /// Reads back what [`Display`](fmt::Display) wrote.
+    /// Parses an option in the form in which [`Display`](fmt::Display) writes it.
     #[must_use]
     pub fn of(text: &str) -> Self {
         match text.split_once('=') {
@@ -59,13 +59,13 @@ impl FsOption {
         }
     }
 
-    /// The name, without the value.
+    /// Returns the name, without the value.
     #[must_use]
     pub fn key(&self) -> &str {
         self.parts().0
     }
 
-    /// The name, and the value if it has one.
+    /// Returns the name, and the value if there is one.
     pub(crate) fn parts(&self) -> (&str, Option<&str>) {
         match self {
             Self::Flag(key) => (key, None),
@@ -83,9 +83,11 @@ impl fmt::Display for FsOption {
     }
 }
 
-/// Translates a list of options, each of which may itself be comma separated. Where two contradict
-/// each other the last one counts. Double quotes keep commas together, as in mount(8):
-/// `context="u:r:t:s0:c1,c2"`; the quotes are taken off.
+/// Parses a list of options. Each item may contain several options that are separated by commas. If options contradict
+/// each other, the last one wins.
+///
+/// As in mount(8), a comma in double quotes doesn't separate options: `context="u:r:t:s0:c1,c2"`. The quotes are
+/// removed.
 pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
     let mut options = MountOptions::default();
     let mut superblock = BTreeSet::new();
@@ -97,7 +99,7 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
                 position: index + 1,
             });
         }
-        for option in lists::at_commas(item) {
+        for option in lists::split_at_commas(item) {
             let option = option.ok_or(OptionsError::Quote {
                 position: index + 1,
             })?;
@@ -107,25 +109,25 @@ pub fn parse<S: AsRef<str>>(list: &[S]) -> Result<MountOptions, OptionsError> {
     }
     let flags = superblock
         .iter()
-        .map(|flag: &SuperblockOption| FsOption::Flag(flag.name().to_owned()));
+        .map(|flag: &SuperblockFlag| FsOption::Flag(flag.name().to_owned()));
     options.fs_options.extend(flags);
     Ok(options)
 }
 
-/// A superblock's options as the kernel shows them, without the quotation marks that it puts around a
-/// label with commas; `None` where they aren't closed.
+/// Splits a superblock's options as the kernel shows them, and removes the quotes that it puts around a label with
+/// commas. Returns `None` if a quotation isn't closed.
 #[must_use]
 pub fn parse_shown(options: &str) -> Option<Vec<String>> {
     let unquoted = |option: &str| match option.split_once('=') {
         Some((key, value)) => format!("{key}={}", lists::unquote(value)),
         None => option.to_owned(),
     };
-    lists::at_commas(options)
+    lists::split_at_commas(options)
         .map(|option| option.map(unquoted))
         .collect()
 }
 
-/// Attributes, and the options that set them.
+/// The attributes, and the options that set them.
 const ATTRIBUTES: [(MountAttrFlags, &str); 7] = [
     (MountAttrFlags::MOUNT_ATTR_NOSUID, "nosuid"),
     (MountAttrFlags::MOUNT_ATTR_NODEV, "nodev"),
@@ -151,7 +153,7 @@ impl MountOptions {
         &mut self,
         option: &str,
         position: usize,
-        superblock: &mut BTreeSet<SuperblockOption>,
+        superblock: &mut BTreeSet<SuperblockFlag>,
     ) -> Result<(), OptionsError> {
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(lists::unquote(value))),
@@ -162,7 +164,7 @@ impl MountOptions {
         }
         check_length(key, value)?;
         let meaning = match table::refused_value(key, value) {
-            Some(why) => Meaning::Refused(why),
+            Some(why) => OptionMeaning::Refused(why),
             None => table::meaning(key),
         };
         if value.is_some() && meaning.is_generic() {
@@ -171,23 +173,23 @@ impl MountOptions {
             });
         }
         match meaning {
-            Meaning::ReadOnly(read_only) => self.read_only = read_only,
-            Meaning::Attribute { set, clear } => {
+            OptionMeaning::ReadOnly(read_only) => self.read_only = read_only,
+            OptionMeaning::Attribute { set, clear } => {
                 self.attributes = self.attributes.difference(clear).union(set);
             }
-            Meaning::Superblock { flag, on: true } => _ = superblock.insert(flag),
-            Meaning::Superblock { flag, on: false } => _ = superblock.remove(&flag),
-            Meaning::Dropped => {}
-            Meaning::Refused(why) => {
+            OptionMeaning::Superblock { flag, on: true } => _ = superblock.insert(flag),
+            OptionMeaning::Superblock { flag, on: false } => _ = superblock.remove(&flag),
+            OptionMeaning::Ignored => {}
+            OptionMeaning::Refused(why) => {
                 let option = key.to_owned();
                 return Err(OptionsError::NotAnOption { option, why });
             }
-            Meaning::Secret => {
+            OptionMeaning::Secret => {
                 return Err(OptionsError::Secret {
                     option: key.to_owned(),
                 });
             }
-            Meaning::FileSystem => self.fs_options.push(match value {
+            OptionMeaning::FileSystem => self.fs_options.push(match value {
                 None => FsOption::Flag(key.to_owned()),
                 Some(value) => FsOption::Value {
                     key: key.to_owned(),
@@ -198,34 +200,39 @@ impl MountOptions {
         Ok(())
     }
 
-    /// The same options, plus the one that keeps `fstype` from replaying its journal: a read-only
-    /// mount with a dirty journal otherwise writes to the device, and fails with EROFS where that
-    /// is itself read-only. Nothing is added where it is there already or there is none.
+    /// Returns these options together with the one that keeps `fstype` from replaying its journal, unless it is there
+    /// already or the file system has none.
+    ///
+    /// Without it, a read-only mount with a dirty journal writes to the device, and fails with EROFS if the device is
+    /// read-only.
     #[must_use]
     pub fn without_journal_replay(&self, fstype: &str) -> Self {
         let mut options = self.clone();
         let Some(option) = no_journal_replay(fstype) else {
             return options;
         };
-        let is_other_spelling = |key| {
+        let is_alternative = |key| {
             let mut rules = fstypes::option_rules();
             rules.any(|rules| {
                 rules.no_journal_replay == Some(key) || rules.no_journal_replay_too.contains(&key)
             })
         };
         let mut given = options.fs_options.iter();
-        if !given.any(|given| *given == option || is_other_spelling(given.key())) {
+        if !given.any(|given| *given == option || is_alternative(given.key())) {
             options.fs_options.push(option);
         }
         options
     }
 
-    /// The file system's own options in one form: of options that contradict each other only the
-    /// last one counts, whatever stands between them. Two mounts of one device with the same ones,
-    /// both read-only or neither, ask for the same superblock. The kernel doesn't compare: it lets
-    /// the second mount succeed and ignores its options (docs/architecture.md, "Devices").
-    /// Attributes are each mount's own and don't count; nor do options such as xfs's `nouuid`, which say how the
-    /// superblock was come by and not what it is.
+    /// Returns the file system's options in a canonical form, in which only the last one of contradicting options is
+    /// left.
+    ///
+    /// Two mounts of a device can share a superblock if these options are equal and both or neither are read-only. The
+    /// kernel doesn't compare options: the second mount succeeds, and its options are ignored
+    /// (docs/architecture.md, "Devices").
+    ///
+    /// Attributes are left out, since each mount has its own. So are options that only matter while the superblock is
+    /// created, such as xfs's `nouuid`.
     #[must_use]
     pub fn superblock_options(&self) -> Vec<String> {
         let mut slots: BTreeMap<&str, BTreeSet<&FsOption>> = BTreeMap::new();
@@ -254,7 +261,7 @@ impl MountOptions {
 }
 
 impl MountOptions {
-    /// The same options in one spelling and order: two lists that mean the same mount have the same.
+    /// Returns all options in a canonical form and order, which is the same for lists with the same meaning.
     #[must_use]
     pub fn canonical(&self) -> Vec<String> {
         let set = ATTRIBUTES
@@ -268,19 +275,20 @@ impl MountOptions {
     }
 }
 
-/// The options that say what the files' SELinux labels are (mount(8)). One excludes `context`.
-const LABELS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
+/// The options that set SELinux labels (mount(8)). Any of them keeps [`MountOptions::with_label`] from adding `context`.
+const LABEL_OPTIONS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
 
 impl MountOptions {
-    /// The same options with this SELinux label for all files, unless they say of labels themselves:
-    /// what whoever staged the volume was told by kubelet counts (KEP-1710). In fsconfig(2) a value
-    /// has no quotes, whatever commas are in it.
+    /// Returns these options with an SELinux label for all files, unless they already set a label. The label that
+    /// kubelet passed when the volume was staged takes precedence (KEP-1710).
+    ///
+    /// The value is not quoted: in fsconfig(2), commas don't separate options.
     pub fn with_label(&self, label: &str) -> Result<Self, OptionsError> {
         let mut options = self.clone();
         if !options
             .fs_options
             .iter()
-            .any(|it| LABELS.contains(&it.key()))
+            .any(|it| LABEL_OPTIONS.contains(&it.key()))
         {
             check_length("context", Some(label))?;
             options.fs_options.push(FsOption::Value {
@@ -292,8 +300,8 @@ impl MountOptions {
     }
 }
 
-/// The option with which a read-only mount of `fstype` leaves its journal alone; `None` where the
-/// file system has no journal or we don't know it.
+/// Returns the option that keeps a read-only mount of `fstype` from replaying its journal; `None` if the file system has
+/// no journal or isn't known.
 #[must_use]
 pub fn no_journal_replay(fstype: &str) -> Option<FsOption> {
     let option = fstypes::find(fstype)?.options.no_journal_replay?;
@@ -302,7 +310,7 @@ pub fn no_journal_replay(fstype: &str) -> Option<FsOption> {
 
 fn check_length(key: &str, value: Option<&str>) -> Result<(), OptionsError> {
     for text in [Some(key), value].into_iter().flatten() {
-        if text.len() > LONGEST {
+        if text.len() > MAX_STRING_LENGTH {
             return Err(OptionsError::TooLong {
                 option: key.chars().take(32).collect(),
                 length: text.len(),

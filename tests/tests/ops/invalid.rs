@@ -170,7 +170,7 @@ const VOLUMES: [(Change, Code, &str); 14] = [
     (
         |it| it.mount_flags = vec!["a=".to_owned() + &"b".repeat(256)],
         InvalidArgument,
-        "mount option a: 256 bytes, and the kernel takes 255",
+        "mount option a: is 256 bytes long, and the kernel accepts at most 255",
     ),
     (
         |it| it.mount_flags = vec!["commit=5".into(); 10_000],
@@ -184,7 +184,7 @@ const OPTIONS: [(&[&str], &str); 23] = [
     (&["bind"], "bind: is for mounting a directory"),
     (&["noatime", "rbind"], "rbind: is for"),
     (&["noatime,bind"], "bind: is for"),
-    (&["remount"], "remount: changes a mount"),
+    (&["remount"], "remount: changes an existing mount"),
     (
         &["noatime", "journal_dev=0x700"],
         "journal_dev: names a second device",

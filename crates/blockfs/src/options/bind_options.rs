@@ -1,40 +1,40 @@
-//! Attributes of a volume's mount, as options of the bind mount that shows it to a container.
+//! Finds the options that a container's bind mount needs to keep the attributes of the volume's mount.
 //!
-//! runc and crun mount a bind twice: the second time, which is a remount, sets the attributes that the
-//! options name and clears the others (`MS_REMOUNT | MS_BIND`, mount(2)). What the volume's own mount
-//! has is lost then, unless the options say it again.
+//! runc and crun make a bind mount in two steps. The second one is a remount that sets the attributes in the options and
+//! clears all others (`MS_REMOUNT | MS_BIND`, mount(2)). The attributes of the volume's own mount are lost then, unless
+//! the options repeat them.
 
 use rustix::mount::MountAttrFlags;
 
-/// An attribute and its option.
-struct Word {
+/// An option, and the attribute that it sets.
+struct BindOption {
     option: &'static str,
     attribute: MountAttrFlags,
-    /// The bits that the attribute is one value of.
+    /// The bits of which the attribute is one value.
     mask: MountAttrFlags,
-    /// The options that say something else of the same attribute.
-    others: &'static [&'static str],
+    /// The options that set the same bits to another value.
+    alternatives: &'static [&'static str],
 }
 
 const fn flag(
     option: &'static str,
     attribute: MountAttrFlags,
-    others: &'static [&'static str],
-) -> Word {
-    Word {
+    alternatives: &'static [&'static str],
+) -> BindOption {
+    BindOption {
         option,
         attribute,
         mask: attribute,
-        others,
+        alternatives,
     }
 }
 
-const fn atime(option: &'static str, attribute: MountAttrFlags) -> Word {
-    Word {
+const fn atime(option: &'static str, attribute: MountAttrFlags) -> BindOption {
+    BindOption {
         option,
         attribute,
         mask: MountAttrFlags::MOUNT_ATTR__ATIME,
-        others: &[
+        alternatives: &[
             "atime",
             "noatime",
             "relatime",
@@ -45,9 +45,9 @@ const fn atime(option: &'static str, attribute: MountAttrFlags) -> Word {
     }
 }
 
-/// The words that runc 1.1 and crun 1.8 and all later ones know: an unknown one would be passed on to
-/// mount(2) as data. So `nosymfollow`, which crun doesn't know, isn't among them.
-const WORDS: [Word; 6] = [
+/// The options that all versions since runc 1.1 and crun 1.8 know. They would pass an unknown option to mount(2) as
+/// data, so `nosymfollow`, which crun doesn't know, is missing here.
+const BIND_OPTIONS: [BindOption; 6] = [
     flag("nosuid", MountAttrFlags::MOUNT_ATTR_NOSUID, &["suid"]),
     flag("nodev", MountAttrFlags::MOUNT_ATTR_NODEV, &["dev"]),
     flag("noexec", MountAttrFlags::MOUNT_ATTR_NOEXEC, &["exec"]),
@@ -60,27 +60,27 @@ const WORDS: [Word; 6] = [
     atime("strictatime", MountAttrFlags::MOUNT_ATTR_STRICTATIME),
 ];
 
-impl Word {
-    /// Whether an option is about the same attribute, of this mount or of all below it (`rnosuid`).
-    fn is_meant_by(&self, option: &str) -> bool {
-        let is = |option: &str| option == self.option || self.others.contains(&option);
-        is(option) || option.strip_prefix('r').is_some_and(is)
+impl BindOption {
+    /// Returns whether `option` sets the same attribute, or sets it recursively (`rnosuid`).
+    fn is_set_by(&self, option: &str) -> bool {
+        let is_same = |option: &str| option == self.option || self.alternatives.contains(&option);
+        is_same(option) || option.strip_prefix('r').is_some_and(is_same)
     }
 }
 
-/// Returns the options that a bind mount needs to keep the attributes of what it binds, beside the
-/// `options` that it has. An option that says something of an attribute itself counts.
+/// Returns the options that have to be added to a bind mount with `options` so that it keeps the `attributes` of the
+/// mount that it binds. An attribute that `options` already set, to whatever value, is left alone.
 #[must_use]
 pub fn missing_bind_options<S: AsRef<str>>(
     attributes: MountAttrFlags,
     options: &[S],
 ) -> Vec<&'static str> {
-    let wanted = WORDS
+    let needed = BIND_OPTIONS
         .iter()
-        .filter(|word| attributes.intersection(word.mask) == word.attribute);
-    let is_said = |word: &Word| options.iter().any(|it| word.is_meant_by(it.as_ref()));
-    let missing = wanted.filter(|word| !is_said(word));
-    missing.map(|word| word.option).collect()
+        .filter(|it| attributes.intersection(it.mask) == it.attribute);
+    let is_set = |it: &BindOption| options.iter().any(|option| it.is_set_by(option.as_ref()));
+    let missing = needed.filter(|it| !is_set(it));
+    missing.map(|it| it.option).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use crate::options::parse;
 
     #[test]
-    fn what_a_mount_does_not_say_is_taken_from_the_volume() {
+    fn attributes_that_the_mount_does_not_set_are_taken_from_the_volume() {
         let all = "nosuid,nodev,noexec,nodiratime,noatime";
         for (volume, mount, expected) in [
             ("", &["rbind", "rw"][..], &[][..]),
@@ -107,7 +107,7 @@ mod tests {
             ("strictatime", &["bind"], &["strictatime"]),
             ("strictatime", &["bind", "rnoatime"], &[]),
             ("noatime", &["diratime"], &["noatime"]),
-            // `relatime` is a word of its own, and not the recursive form of another.
+            // `relatime` is an option of its own, and not the recursive form of another one.
             ("nodev", &["relatime", "rw"], &["nodev"]),
             ("users", &[], &["nosuid", "nodev", "noexec"]),
         ] {

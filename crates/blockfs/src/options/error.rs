@@ -1,73 +1,71 @@
 //! The errors of mount options.
 
-/// The error of a list of options that can't be used. No sentence repeats a value, since it may be a secret.
+/// The error of a list of options that can't be used. No message contains a value, since it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// `bind`, `remount`, `shared`, `loop`…: not an option of a new mount of a device.
+    /// The option isn't one of a new mount of a device: `bind`, `remount`, `shared`, `loop` and others.
     #[error("mount option {option}: {why}; hint: remove it from the volume's mount options")]
     NotAnOption {
-        /// Its name.
+        /// The option's name.
         option: String,
-        /// The effect that the option would have.
+        /// The effect of the option, as a predicate.
         why: &'static str,
     },
-    /// `password=…`: it would be on disk in the clear (KEP 2857, "Security").
+    /// The option is probably a secret, such as `password=…`. It would be stored in clear text (KEP-2857, "Security").
     #[error(
-        "mount option {option}: looks like a secret, and mount options are kept in clear text; \
+        "mount option {option}: looks like a secret, and mount options are stored in clear text; \
          hint: use a CSI secret (nodeStageSecretRef, nodePublishSecretRef)"
     )]
     Secret {
-        /// Its name.
+        /// The option's name.
         option: String,
     },
-    /// A generic option with a value, as `ro=recurse`: the kernel would ignore the value.
-    #[error("mount option {option}: takes no value; hint: write just {option}")]
+    /// A generic option has a value, as in `ro=recurse`. The kernel would ignore the value.
+    #[error("mount option {option}: takes no value; hint: write only {option}")]
     NoValueWanted {
-        /// Its name.
+        /// The option's name.
         option: String,
     },
-    /// `=value`.
+    /// The option has a value but no name, as in `=value`.
     #[error("mount option number {position}: has no name before the \"=\"")]
     NoName {
-        /// Counted from 1, over all lists.
+        /// The number of the option in all lists, starting at 1.
         position: usize,
     },
-    /// A NUL byte, which no C string can carry.
+    /// The list item contains a NUL byte, which a C string can't contain.
     #[error("mount option number {position}: contains a NUL byte")]
     Nul {
-        /// Counted from 1, in the list given.
+        /// The number of the list item, starting at 1.
         position: usize,
     },
-    /// A quotation that isn't closed.
+    /// The list item contains a quotation mark without its counterpart.
     #[error("mount option number {position}: a \" is not closed")]
     Quote {
-        /// Counted from 1, in the list given.
+        /// The number of the list item, starting at 1.
         position: usize,
     },
-    /// Longer than fsconfig(2) takes.
-    #[error("mount option {option}: {length} bytes, and the kernel takes 255")]
+    /// The name or the value is longer than fsconfig(2) accepts.
+    #[error("mount option {option}: is {length} bytes long, and the kernel accepts at most 255")]
     TooLong {
-        /// Its name, cut where it is the name that is too long.
+        /// The first characters of the option's name.
         option: String,
-        /// In bytes; the name's or the value's.
+        /// The length of the name or the value in bytes.
         length: usize,
     },
-    /// More options than a volume may have.
+    /// A volume has too many options.
     #[error("{count} mount options are more than the {most} that a volume may have")]
     TooMany {
-        /// How many there are.
+        /// The number of options.
         count: usize,
-        /// How many there may be.
+        /// The largest number that is accepted.
         most: usize,
     },
-    /// More text than a volume's options may have.
-    #[error(
-        "the {length} bytes of the mount options are more than the {most} that a volume's may have"
-    )]
+    /// The options of a volume are too long in total.
+    #[error("the mount options take {length} bytes, and a volume's may take at most {most}")]
     TooMuch {
-        /// In bytes, a separator after each list counted.
+        /// The total length in bytes, with one byte for a separator after each list item.
         length: usize,
-        /// The most, in bytes.
+        /// The largest length that is accepted, in bytes.
         most: usize,
     },
 }

@@ -1,34 +1,34 @@
-//! The meaning of each option: mount(8), and util-linux's two maps (kernel options, user-space options).
+//! The meaning of each mount option, by mount(8) and the two maps of util-linux (kernel options, user-space options).
 
 use rustix::mount::MountAttrFlags;
 
 use crate::fstypes::{self, QUOTA_FILE, SECOND_DEVICE};
 
-/// The meaning of an option.
+/// The meaning of a mount option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// `ro`, `rw`.
+pub(super) enum OptionMeaning {
+    /// `ro` or `rw`.
     ReadOnly(bool),
-    /// An attribute of the mount, set or taken back.
+    /// Sets and clears attributes of the mount.
     Attribute {
         set: MountAttrFlags,
         clear: MountAttrFlags,
     },
-    /// A flag of every superblock, set or taken back.
-    Superblock { flag: SuperblockOption, on: bool },
-    /// For programs that read fstab.
-    Dropped,
-    /// Not an option of a new mount of a device.
+    /// Sets or clears a superblock flag that every file system has.
+    Superblock { flag: SuperblockFlag, on: bool },
+    /// Only concerns programs that read fstab, and is ignored.
+    Ignored,
+    /// Isn't an option of a new mount of a device, for this reason.
     Refused(&'static str),
-    /// By its name, a secret.
+    /// Is probably a secret, judging by the name.
     Secret,
-    /// The file system's business.
+    /// Is passed to the file system.
     FileSystem,
 }
 
-impl Meaning {
-    /// Whether the kernel (or mount(8)) takes it without a value. For a superblock flag the kernel
-    /// looks only at the name: `ro=anything` would be `ro`.
+impl OptionMeaning {
+    /// Returns whether the option takes no value. For a superblock flag the kernel only checks the name, so that
+    /// `ro=anything` would mean `ro`.
     pub(super) fn is_generic(self) -> bool {
         matches!(
             self,
@@ -37,17 +37,17 @@ impl Meaning {
     }
 }
 
-/// The flags that the VFS takes out of fsconfig(2) itself (`fs/fs_context.c`). `silent` isn't one of
-/// them any more: file systems would call it an unknown parameter.
+/// The superblock flags that the VFS itself handles in fsconfig(2) (`fs/fs_context.c`). `silent` is no longer one of
+/// them, so file systems would refuse it as an unknown parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum SuperblockOption {
+pub(super) enum SuperblockFlag {
     Dirsync,
     Lazytime,
     Mand,
     Sync,
 }
 
-impl SuperblockOption {
+impl SuperblockFlag {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Dirsync => "dirsync",
@@ -64,27 +64,26 @@ const NODEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
 const NOEXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
 const NODIRATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODIRATIME;
 const NOSYMFOLLOW: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
-/// Two bits that hold one of three values; relatime is zero.
+/// Two bits with one of three values; 0 is relatime.
 const ATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR__ATIME;
 const NOATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOATIME;
 const STRICTATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_STRICTATIME;
 
 const BIND: &str = "is for mounting a directory a second time, and this mounts a device";
-const AGAIN: &str = "changes a mount that is there, and this is a new one";
-const PROPAGATION: &str =
-    "is propagation, which the container's mount has (mountPropagation), not the file system";
-const BY_MOUNT: &str = "is carried out by mount(8), which isn't used here";
-const SOURCE: &str = "the source is the volume's device";
+const REMOUNT: &str = "changes an existing mount, and this is a new one";
+const PROPAGATION: &str = "sets the propagation, which belongs to the container's mount (mountPropagation) and not to the file system";
+const BY_MOUNT: &str = "is implemented by mount(8), which runcrust doesn't use";
+const SOURCE: &str = "sets the source, which is always the volume's device";
 const OTHER_FILE: &str = "names something on the node other than the volume's device";
 
-pub(super) fn meaning(key: &str) -> Meaning {
-    let set = |set| Meaning::Attribute { set, clear: NONE };
-    let clear = |clear| Meaning::Attribute { set: NONE, clear };
-    let atime = |set| Meaning::Attribute { set, clear: ATIME };
-    let superblock = |flag, on| Meaning::Superblock { flag, on };
+pub(super) fn meaning(key: &str) -> OptionMeaning {
+    let set = |set| OptionMeaning::Attribute { set, clear: NONE };
+    let clear = |clear| OptionMeaning::Attribute { set: NONE, clear };
+    let atime = |set| OptionMeaning::Attribute { set, clear: ATIME };
+    let superblock = |flag, on| OptionMeaning::Superblock { flag, on };
     match key {
-        "ro" => Meaning::ReadOnly(true),
-        "rw" => Meaning::ReadOnly(false),
+        "ro" => OptionMeaning::ReadOnly(true),
+        "rw" => OptionMeaning::ReadOnly(false),
         "nosuid" => set(NOSUID),
         "suid" => clear(NOSUID),
         "nodev" => set(NODEV),
@@ -98,89 +97,91 @@ pub(super) fn meaning(key: &str) -> Meaning {
         "noatime" => atime(NOATIME),
         "strictatime" => atime(STRICTATIME),
         "relatime" | "atime" | "norelatime" | "nostrictatime" => atime(NONE),
-        "sync" => superblock(SuperblockOption::Sync, true),
-        "async" => superblock(SuperblockOption::Sync, false),
-        "dirsync" => superblock(SuperblockOption::Dirsync, true),
-        "lazytime" => superblock(SuperblockOption::Lazytime, true),
-        "nolazytime" => superblock(SuperblockOption::Lazytime, false),
-        "mand" => superblock(SuperblockOption::Mand, true),
-        "nomand" => superblock(SuperblockOption::Mand, false),
-        // Whoever may mount it, mount(8) lets these imply what keeps such a mount harmless; a
-        // deferred mount is to behave like a plain one.
+        "sync" => superblock(SuperblockFlag::Sync, true),
+        "async" => superblock(SuperblockFlag::Sync, false),
+        "dirsync" => superblock(SuperblockFlag::Dirsync, true),
+        "lazytime" => superblock(SuperblockFlag::Lazytime, true),
+        "nolazytime" => superblock(SuperblockFlag::Lazytime, false),
+        "mand" => superblock(SuperblockFlag::Mand, true),
+        "nomand" => superblock(SuperblockFlag::Mand, false),
+        // These say which users may mount the file system. mount(8) lets them imply further options to keep such a
+        // mount harmless, and a deferred mount has to behave like one of mount(8).
         "user" | "users" => set(NOSUID.union(NODEV).union(NOEXEC)),
         "owner" | "group" => set(NOSUID.union(NODEV)),
         "defaults" | "_netdev" | "nofail" | "auto" | "noauto" | "nouser" | "nousers"
         | "noowner" | "nogroup" | "comment" | "helper" | "uhelper" | "silent" | "loud" => {
-            Meaning::Dropped
+            OptionMeaning::Ignored
         }
-        // A flag of mount(2) that fsconfig(2) has no word for: the counter is always on (xfs,
-        // btrfs, ext4 since Linux 6.1).
-        "iversion" | "noiversion" => Meaning::Dropped,
-        "bind" | "rbind" => Meaning::Refused(BIND),
-        "remount" | "move" => Meaning::Refused(AGAIN),
+        // A flag of mount(2) that fsconfig(2) lacks. The counter is always on (xfs, btrfs, ext4 since Linux 6.1).
+        "iversion" | "noiversion" => OptionMeaning::Ignored,
+        "bind" | "rbind" => OptionMeaning::Refused(BIND),
+        "remount" | "move" => OptionMeaning::Refused(REMOUNT),
         "shared" | "rshared" | "private" | "rprivate" | "slave" | "rslave" | "unbindable"
-        | "runbindable" => Meaning::Refused(PROPAGATION),
-        "loop" | "offset" | "sizelimit" | "encryption" => Meaning::Refused(BY_MOUNT),
-        "source" => Meaning::Refused(SOURCE),
-        _ => by_form(key),
+        | "runbindable" => OptionMeaning::Refused(PROPAGATION),
+        "loop" | "offset" | "sizelimit" | "encryption" => OptionMeaning::Refused(BY_MOUNT),
+        "source" => OptionMeaning::Refused(SOURCE),
+        _ => meaning_by_pattern(key),
     }
 }
 
-fn by_form(key: &str) -> Meaning {
+fn meaning_by_pattern(key: &str) -> OptionMeaning {
     let lower = key.to_ascii_lowercase();
-    // Whoever it is for: what is dropped at the mount is on disk all the same.
+    // Checked first, because an option that is ignored at the mount would still be stored on disk.
     if is_secret(&lower) {
-        return Meaning::Secret;
+        return OptionMeaning::Secret;
     }
     match lower.strip_prefix("x-") {
-        // These change what is seen of the volume and as whose: left out in silence, a container
-        // would be given more than was asked for.
+        // These restrict what a container sees of the volume, or change the owners. If they were silently ignored, a
+        // container would get more access than was requested.
         Some("mount.subdir" | "mount.idmap" | "mount.owner" | "mount.group" | "mount.mode") => {
-            Meaning::Refused(BY_MOUNT)
+            OptionMeaning::Refused(BY_MOUNT)
         }
-        Some(_) => Meaning::Dropped,
-        None if lower.starts_with("verity.") => Meaning::Refused(BY_MOUNT),
-        None => second_source(lower.trim()).map_or(Meaning::FileSystem, Meaning::Refused),
+        Some(_) => OptionMeaning::Ignored,
+        None if lower.starts_with("verity.") => OptionMeaning::Refused(BY_MOUNT),
+        None => {
+            second_source(lower.trim()).map_or(OptionMeaning::FileSystem, OptionMeaning::Refused)
+        }
     }
 }
 
-/// Returns the reason to refuse an option that makes the kernel open something other than the volume's
-/// device: exclusive use, locks and records cover one device. `key` is in lower case. Covers every file
-/// system that `fstypes` could allow (`fs/*/super.c` of Linux 6.18; ext4(5), xfs(5), btrfs(5)).
+/// Returns the reason to refuse an option that makes the kernel open something other than the volume's device; `None`
+/// for any other option. Exclusive use, locks and records only cover that device. `key` is in lower case.
+///
+/// Covers every file system that `fstypes` could allow (`fs/*/super.c` of Linux 6.18; ext4(5), xfs(5), btrfs(5)).
 fn second_source(key: &str) -> Option<&'static str> {
     let known = fstypes::option_rules().find_map(|rules| rules.refused(key));
     known.or_else(|| second_source_of_others(key))
 }
 
-/// Returns the same for options of types that aren't in the table of file systems.
+/// Returns the same as [`second_source`] for options of types that aren't in the table of file systems.
 fn second_source_of_others(key: &str) -> Option<&'static str> {
     Some(match key {
         // reiserfs and jfs; erofs; bcachefs.
         "jdev" | "device" | "devices" => SECOND_DEVICE,
         // f2fs.
         "prjjquota" => QUOTA_FILE,
-        // overlay, ecryptfs and fuse aren't on a block device; fuseblk is, and takes `fd`; erofs
-        // has its data from a cache's domain.
+        // overlay, ecryptfs and fuse aren't on a block device. fuseblk is, and takes `fd`. erofs can read its data from
+        // the domain of a cache.
         "lowerdir" | "lowerdir+" | "datadir+" | "upperdir" | "workdir" | "fd" | "fsid"
         | "domain_id" => OTHER_FILE,
         _ => return None,
     })
 }
 
-/// Returns the reason to refuse an option because of its value; `None` if it has no value.
+/// Returns the reason to refuse an option because of its value; `None` if the value is acceptable or missing.
 pub(super) fn refused_value(key: &str, value: Option<&str>) -> Option<&'static str> {
     let value = value?;
     match key.to_ascii_lowercase().as_str() {
-        // quotaon(8) reads `usrquota=FILE` in fstab, and the kernel knows only the bare words.
+        // quotaon(8) reads `usrquota=FILE` in fstab. The kernel only knows these options without a value.
         "usrquota" | "grpquota" | "prjquota" => Some(QUOTA_FILE),
-        // The four words are gfs2's (Documentation/filesystems/gfs2.rst).
+        // These are the values of gfs2 (Documentation/filesystems/gfs2.rst).
         "quota" => (!matches!(value, "off" | "account" | "quiet" | "on")).then_some(QUOTA_FILE),
         key => fstypes::option_rules().find_map(|rules| (rules.refused_value)(key, value)),
     }
 }
 
-/// `credentials=` names a file, which is as bad: it is read on the host. No option of ext4, xfs or
-/// btrfs looks like one of these.
+/// Returns whether an option is probably a secret, judging by its name in lower case. `credentials=` counts as one: it
+/// names a file, which would be read on the host. No option of ext4, xfs or btrfs matches.
 fn is_secret(key: &str) -> bool {
     const PARTS: &[&str] = &["passw", "passphrase", "secret", "credential", "token"];
     const WORDS: &[&str] = &["pass", "pw", "cred", "creds", "sig", "signature"];

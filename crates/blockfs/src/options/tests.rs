@@ -21,7 +21,7 @@ fn words(list: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn generic_options_become_attributes_and_the_last_one_counts() {
+fn generic_options_become_attributes_and_the_last_one_wins() {
     let none = MountAttrFlags::empty();
     for (list, expected) in [
         (&[][..], none),
@@ -54,7 +54,7 @@ fn generic_options_become_attributes_and_the_last_one_counts() {
 }
 
 #[test]
-fn of_ro_and_rw_the_last_one_counts() {
+fn the_last_one_of_ro_and_rw_wins() {
     for (list, read_only) in [
         (&[][..], false),
         (&["ro"], true),
@@ -67,7 +67,7 @@ fn of_ro_and_rw_the_last_one_counts() {
 }
 
 #[test]
-fn what_is_for_fstab_is_dropped() {
+fn options_for_fstab_are_ignored() {
     let list = [
         "defaults,_netdev,nofail,auto,noauto,silent,loud,iversion,noiversion,comment=by hand",
         "x-systemd.device-timeout=30s,X-fstrim.notrim,x-mount.mkdir,uhelper=udisks2",
@@ -76,7 +76,7 @@ fn what_is_for_fstab_is_dropped() {
 }
 
 #[test]
-fn everything_else_goes_to_the_file_system_in_its_order() {
+fn other_options_are_passed_to_the_file_system_in_their_order() {
     assert_eq!(
         words(&[
             "discard,noatime",
@@ -108,7 +108,7 @@ fn superblock_flags_are_passed_as_flags_and_the_last_one_wins() {
 }
 
 #[test]
-fn quotation_marks_keep_commas_together() {
+fn a_quoted_comma_does_not_separate_options() {
     assert_eq!(
         words(&[r#"context="system_u:object_r:t:s0:c1,c2",discard"#]),
         ["context=system_u:object_r:t:s0:c1,c2", "discard"]
@@ -120,7 +120,7 @@ fn quotation_marks_keep_commas_together() {
 }
 
 #[test]
-fn an_option_not_of_a_new_mount_is_an_error_that_names_it() {
+fn an_option_that_is_not_for_a_new_mount_is_refused_by_name() {
     for option in [
         "bind",
         "rbind",
@@ -157,9 +157,9 @@ fn an_option_not_of_a_new_mount_is_an_error_that_names_it() {
     }
 }
 
-/// Exclusive use covers one device: what names another would be read and written beside whoever has it.
+/// Exclusive use covers one device. A second one would be read and written although another user may hold it.
 #[test]
-fn what_names_a_second_device_or_file_is_refused_by_its_name() {
+fn an_option_that_names_a_second_device_or_file_is_refused() {
     for option in [
         "logdev=/dev/sdb",
         "LOGDEV=/dev/sdb",
@@ -208,11 +208,11 @@ fn what_names_a_second_device_or_file_is_refused_by_its_name() {
             let is_named =
                 matches!(&error, OptionsError::NotAnOption { option, .. } if *option == key);
             assert!(is_named, "{option}: {error:?}");
-            // The value could be a secret.
+            // The value may be a secret.
             assert!(!error.to_string().contains("/dev/sd"), "{error}");
         }
     }
-    // The bare words are switches, and what has one meaning stays.
+    // Without a value the quota options are switches. Plain decimal values have only one meaning.
     for option in [
         "usrquota",
         "grpquota",
@@ -228,7 +228,7 @@ fn what_names_a_second_device_or_file_is_refused_by_its_name() {
 }
 
 #[test]
-fn secrets_are_refused_without_being_repeated() {
+fn secrets_are_refused_and_are_not_in_the_error() {
     for key in [
         "password",
         "passwd",
@@ -268,8 +268,8 @@ fn secrets_are_refused_without_being_repeated() {
 }
 
 #[test]
-fn options_of_the_usual_file_systems_are_not_taken_for_secrets() {
-    // Each of ext4(5), xfs(5) and btrfs(5), and of fs/*/super.c.
+fn options_of_common_file_systems_are_not_taken_for_secrets() {
+    // All options in ext4(5), xfs(5) and btrfs(5), and in fs/*/super.c.
     for (fstype, options) in [
         (
             "ext4",
@@ -356,7 +356,7 @@ fn an_option_too_long_for_fsconfig_is_refused() {
 }
 
 #[test]
-fn superblocks_compare_regardless_of_order_and_attributes() {
+fn superblock_options_do_not_depend_on_order_and_attributes() {
     for (a, b, same) in [
         (
             &["discard,commit=30"][..],
@@ -392,7 +392,7 @@ fn superblocks_compare_regardless_of_order_and_attributes() {
 }
 
 #[test]
-fn journals_are_left_alone_in_each_file_systems_own_words() {
+fn each_file_system_has_its_option_against_journal_replay() {
     for (fstype, given, expected) in [
         ("ext4", "ro", "noload"),
         ("ext3", "ro", "noload"),
@@ -411,7 +411,7 @@ fn journals_are_left_alone_in_each_file_systems_own_words() {
 }
 
 #[test]
-fn a_label_is_one_option_whatever_is_in_it() {
+fn a_label_with_a_comma_is_one_option() {
     let label = "system_u:object_r:container_file_t:s0:c1,c2";
     let labelled = |list: &[&str]| parse(list).unwrap().with_label(label).unwrap();
     let options = labelled(&["noatime", "discard"]).superblock_options();
@@ -424,7 +424,7 @@ fn a_label_is_one_option_whatever_is_in_it() {
     ] {
         assert_eq!(labelled(&[own]), parse(&[own]).unwrap(), "{own}");
     }
-    // What kubelet writes and what a container's config says come to the same.
+    // The label as kubelet writes it gives the same options as the label in a container's config.
     let written = parse(&[format!("context=\"{label}\"")]).unwrap();
     assert_eq!(
         written.superblock_options(),
