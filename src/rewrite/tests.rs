@@ -330,7 +330,8 @@ fn an_attached_source_without_its_record_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("mount /data: /run/runcrust/attach/0") && error.contains("hint: "),
+        error.contains("mount /data: its source /run/runcrust/attach/0")
+            && error.contains("hint: "),
         "{error}"
     );
 }

@@ -40,7 +40,11 @@ fn a_configuration_that_cannot_be_read() {
     let told = doctor(&node);
     let found = told.assert("configuration", "fail", "no_such_key");
     assert!(
-        found.fix.as_ref().unwrap().contains("containers stop"),
+        found
+            .fix
+            .as_ref()
+            .unwrap()
+            .contains("containers can be stopped"),
         "{found:?}"
     );
     // What starts no container needs the delegate alone.

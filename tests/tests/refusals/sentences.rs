@@ -45,7 +45,7 @@ on_each_delegate! {
             let _ = Run::of(&mut create).failure();
         });
         let sentence = fs::read_to_string(&log).unwrap();
-        assert_names(&sentence, &["volume pv-1: ", "Read-only file system", "hint: ", "written anew in its place"]);
+        assert_names(&sentence, &["volume pv-1: ", "Read-only file system", "hint: ", "replaces the config.json"]);
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
