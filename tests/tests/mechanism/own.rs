@@ -166,7 +166,7 @@ on_each_delegate! {
         // It can't be recorded.
         let container = volume.container(&bundle(b"not-\xff-utf8"));
         let error = container.refused();
-        assert!(error.contains("isn't UTF-8; hint: "), "{error}");
+        assert!(error.contains("isn't UTF-8, and a bundle with volumes"), "{error}");
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 

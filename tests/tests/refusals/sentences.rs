@@ -67,7 +67,7 @@ on_each_delegate! {
         create.arg(again.path()).arg(sandbox.id());
         let _ = sandbox.create_with(create).failure();
         let sentence = sandbox.last_log_error().unwrap();
-        assert_names(&sentence, &["volume pv-1: ", sandbox.id(), "exists already", "hint: "]);
+        assert_names(&sentence, &["volume pv-1: ", sandbox.id(), "already exists", "hint: "]);
     }
 }
 

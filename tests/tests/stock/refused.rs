@@ -81,7 +81,7 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir_all(pod.volume.target.parent().unwrap()).unwrap();
-        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["isn't there"]).sentence();
+        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["doesn't exist"]).sentence();
     }
 
     fn a_bind_into_a_bare_directory_whose_metadata_was_lost(delegate: Delegate) {
