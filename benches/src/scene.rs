@@ -16,7 +16,7 @@ const DEPTH: usize = 10;
 
 /// A node in order, with bundles in memory as containerd has them.
 pub(crate) fn node(delegate: Delegate) -> Node {
-    let node = Node::in_order(delegate, "");
+    let node = Node::well_configured(delegate, "");
     mounts::tmpfs(&node.dir().subdir("bundles"));
     node
 }

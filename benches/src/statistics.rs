@@ -1,6 +1,6 @@
 //! Numbers of many numbers.
 
-/// Of the times in a round, the quantile that is taken to be undisturbed: whatever else the machine does only
+/// Of the times in a round, the quantile that is taken to be retry_lost_race: whatever else the machine does only
 /// ever makes one longer.
 pub(crate) const UNDISTURBED: f64 = 0.1;
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::dir::unique;
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 use crate::{Delegate, Run, process};
 
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -154,7 +154,7 @@ pub fn kill_and_remove(name: &str) -> Vec<String> {
     if name.trim_matches('/').is_empty() {
         return vec!["the root of the cgroups is nobody's own".to_owned()];
     }
-    comes_true(Duration::from_secs(60), || {
+    holds_within(Duration::from_secs(60), || {
         for pid in processes(name) {
             process::kill_now(pid);
         }

@@ -15,10 +15,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 
 /// How long the end waits for what is under way: a create, not a `sleep` that a test executes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Action = Box<dyn FnOnce() -> Vec<String> + Send>;
 
@@ -101,7 +101,7 @@ impl Drop for Working {
 /// every other thread that registers or drops a guard stops for good: the process is ending.
 pub fn run_all() {
     lock().closing.get_or_insert(thread::current().id());
-    comes_true(PATIENCE, || lock().running == DEPTH.get());
+    holds_within(SHUTDOWN_TIMEOUT, || lock().running == DEPTH.get());
     loop {
         let last = enter().actions.pop();
         let Some((_, action)) = last else { return };

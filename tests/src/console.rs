@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::wait::wait_until;
 
 /// A listening socket.
@@ -44,13 +44,15 @@ impl ConsoleSocket {
     /// When there is no connection in time, or not one descriptor in its message.
     pub fn receive(&self) -> Terminal {
         let mut stream = None;
-        wait_until("a runtime at the console socket", PATIENCE, || {
+        wait_until("a runtime at the console socket", WAIT_TIMEOUT, || {
             stream = self.listener.accept().ok();
             stream.is_some()
         });
         let (stream, _) = stream.expect("it was waited for");
         stream.set_nonblocking(false).expect("fcntl");
-        stream.set_read_timeout(Some(PATIENCE)).expect("setsockopt");
+        stream
+            .set_read_timeout(Some(WAIT_TIMEOUT))
+            .expect("setsockopt");
         let mut name = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -106,7 +108,7 @@ impl Terminal {
     ///
     /// When it doesn't come in time.
     pub fn wait_for(&mut self, text: &str) -> String {
-        wait_until(text, PATIENCE, || {
+        wait_until(text, WAIT_TIMEOUT, || {
             let mut some = [0; 4096];
             match self.master.read(&mut some) {
                 Ok(count) => self.read.extend_from_slice(&some[..count]),

@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use self::log::{LogLine, parse_log};
 use crate::bundle::Pod;
 use crate::cleanup::{Cleanup, Working};
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::run::describe;
 use crate::{Bundle, Run, Runtime, cgroup, host, process, wait_until};
 
@@ -76,7 +76,7 @@ impl Container {
     ///
     /// When it is created, and when the log has no error.
     #[track_caller]
-    pub fn refused(&self) -> String {
+    pub fn expect_refusal(&self) -> String {
         let run = self.create().failure();
         let error = self.last_log_error();
         error.unwrap_or_else(|| panic!("no error in the log: {run}"))
@@ -169,7 +169,7 @@ impl Container {
         let delegates = program();
         let started = Run::of(&mut self.command(&["start", &self.id]));
         if started.status.success() {
-            wait_until("a container's program to run", PATIENCE, || {
+            wait_until("a container's program to run", WAIT_TIMEOUT, || {
                 delegates.is_none() || program() != delegates
             });
         }
@@ -224,7 +224,7 @@ impl Container {
     /// delegate doesn't know of any more kubelet ends with the pod's group. runc leaves two things that no
     /// create goes on after in the same place, and containerd makes that anew: the bind of its own program
     /// that it starts from, `runc.XXXXXX` in the container's directory, and half of a pid file.
-    pub fn clear_killed(&self) {
+    pub fn clean_up_after_kill(&self) {
         for mount in host::mounts_below(&self.root.join(&self.id)) {
             let name = mount.file_name().unwrap_or_default();
             if name.as_encoded_bytes().starts_with(b"runc.") {
@@ -315,7 +315,7 @@ pub fn kill_everything(containers: &[&Container]) {
     for pid in &processes {
         process::kill_now(*pid);
     }
-    wait_until("the processes to end", PATIENCE, || {
+    wait_until("the processes to end", WAIT_TIMEOUT, || {
         !processes.iter().any(|pid| process::is_alive(*pid))
     });
 }
@@ -326,7 +326,7 @@ pub fn kill_everything(containers: &[&Container]) {
 ///
 /// When one doesn't end.
 #[track_caller]
-pub fn vanish(containers: &[&Container]) {
+pub fn kill_and_remove_bundles(containers: &[&Container]) {
     kill_everything(containers);
     for container in containers {
         fs::remove_dir_all(container.bundle()).expect("its bundle");

@@ -23,20 +23,20 @@ use crate::cleanup::Cleanup;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::daemon::Daemon;
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 use crate::{Runtime, TestDir, cgroup, mounts, process};
 
 /// How long the daemon may take until its CRI answers.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A configuration, and no daemon yet.
 #[derive(Debug)]
-pub struct Configured {
+pub struct ContainerdConfig {
     base: PathBuf,
     handlers: Vec<config::Handler>,
 }
 
-impl Configured {
+impl ContainerdConfig {
     /// One with these handlers, by name.
     pub fn new(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
         // A socket's path is short.
@@ -104,7 +104,7 @@ impl Containerd {
     ///
     /// With the end of its log when it doesn't come up.
     pub fn start(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
-        Self::start_from(Configured::new(dir, handlers))
+        Self::start_from(ContainerdConfig::new(dir, handlers))
     }
 
     /// Starts one from a configuration that is there, whoever edited it since.
@@ -112,8 +112,8 @@ impl Containerd {
     /// # Panics
     ///
     /// With the end of its log when it doesn't come up.
-    pub fn start_from(configured: Configured) -> Self {
-        let Configured { base, handlers } = configured;
+    pub fn start_from(configured: ContainerdConfig) -> Self {
+        let ContainerdConfig { base, handlers } = configured;
         let socket = base.join("s");
         let cgroup = cgroup::parent();
         let daemon = Daemon::logging_to(&base.join("containerd.log"));
@@ -222,7 +222,7 @@ impl Containerd {
 
     fn wait_until_ready(&self) {
         let mut ended = None;
-        let ready = comes_true(START, || {
+        let ready = holds_within(START_TIMEOUT, || {
             ended = self.daemon.ended();
             ended.is_some() || self.cri.is_ready()
         });

@@ -28,7 +28,7 @@ pub mod runtime_v1 {
 }
 
 /// For one call. kubelet waits longer, up to four minutes for a sandbox: a test should fail first.
-const DEADLINE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a call failed with, as kubelet would see it.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl From<Status> for CriError {
 
 /// What a command in a container came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executed {
+pub struct ExecResult {
     /// Its exit code.
     pub exit_code: i32,
     /// Its standard output.
@@ -83,7 +83,7 @@ impl Cri {
             .expect("a tokio runtime");
         let channel = {
             let _inside = runtime.enter();
-            grpc::channel(socket, DEADLINE)
+            grpc::channel(socket, CALL_TIMEOUT)
         };
         Self { runtime, channel }
     }

@@ -22,7 +22,7 @@ use crate::daemon::Daemon;
 use crate::{Containerd, Node, Run, binary, http, mounts, wait_until};
 
 /// How long it may take to start, to end, or to do what a test waits for.
-const PATIENCE: Duration = Duration::from_secs(40);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The agent, with the handler's kubelet directory as its root directory. Dropped, it is killed, and what is mounted
 /// below that goes; its pods go with their [`Containerd`], which is dropped after it.
@@ -69,7 +69,7 @@ impl Crustlet {
         Self {
             _cleanup: Cleanup::register(move || {
                 owned.0.kill();
-                mounts::take_off_below(&owned.1)
+                mounts::unmount_below(&owned.1)
             }),
             settings: vec![
                 format!("--root-dir={}", root.display()),
@@ -101,7 +101,7 @@ impl Crustlet {
     /// When its directories can't be made, or it doesn't start.
     #[track_caller]
     #[must_use]
-    pub fn beside(&self, name: &str) -> Self {
+    pub fn start_another(&self, name: &str) -> Self {
         let _working = Working::begin();
         let place = self.manifests.with_file_name(name);
         let (root, manifests, socket) =
@@ -150,7 +150,7 @@ impl Crustlet {
     pub fn spawn(&self, command: Command) {
         let _ = fs::remove_file(&self.socket);
         self.daemon.spawn(command);
-        wait_until("crustlet to listen", PATIENCE, || {
+        wait_until("crustlet to listen", AGENT_TIMEOUT, || {
             assert!(self.is_running(), "it has ended: {}", self.log());
             UnixStream::connect(&self.socket).is_ok()
         });
@@ -171,7 +171,7 @@ impl Crustlet {
     /// SIGTERM; how it has ended.
     #[track_caller]
     pub fn stop(&self) -> ExitStatus {
-        self.daemon.stop("crustlet", PATIENCE)
+        self.daemon.stop("crustlet", AGENT_TIMEOUT)
     }
 
     /// Whether it hasn't ended.
@@ -222,8 +222,8 @@ impl Crustlet {
     /// When it doesn't end for long.
     #[track_caller]
     pub fn cli(&self, arguments: &[&str]) -> Run {
-        let ended = Run::within(&mut self.client(arguments), PATIENCE);
-        ended.unwrap_or_else(|| panic!("{arguments:?} doesn't end: {}", self.told()))
+        let ended = Run::within(&mut self.client(arguments), AGENT_TIMEOUT);
+        ended.unwrap_or_else(|| panic!("{arguments:?} doesn't end: {}", self.diagnostics()))
     }
 
     /// The same, not run yet.

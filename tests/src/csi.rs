@@ -17,7 +17,7 @@ use tonic::Status;
 
 pub use self::calls::{Call, CsiClient};
 use self::leftovers::put_away;
-pub use self::relay::Relay;
+pub use self::relay::CsiRelay;
 pub use self::volume::{CsiVolume, block, capability, create_request, filesystem, mount_of};
 use crate::cleanup::{Cleanup, Working};
 use crate::daemon::Daemon;
@@ -25,7 +25,7 @@ pub use crate::relay::Moment;
 use crate::{Node, Ops, Run, binary, wait_until};
 
 /// How long the driver may take to start or end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the driver is called in tests, but where one says otherwise.
 pub const DRIVER: &str = "csi.tests.crust.dev";
@@ -116,11 +116,11 @@ impl Csi {
     pub fn spawn(&self, command: Command) {
         let _ = fs::remove_file(self.socket());
         self.daemon.spawn(command);
-        self.listens(|| self.daemon.is_running());
+        self.wait_until_listening(|| self.daemon.is_running());
     }
 
     /// Starts it as a child of somebody else's, who has to reap it.
-    pub fn spawn_apart(&self, mut command: Command) -> Child {
+    pub fn spawn_unmanaged(&self, mut command: Command) -> Child {
         let _working = Working::begin();
         let _ = fs::remove_file(self.socket());
         let log = fs::File::options()
@@ -136,8 +136,8 @@ impl Csi {
 
     /// Waits until it listens, as long as it is there.
     #[track_caller]
-    pub fn listens(&self, is_running: impl Fn() -> bool) {
-        wait_until("crust-csi to listen", PATIENCE, || {
+    pub fn wait_until_listening(&self, is_running: impl Fn() -> bool) {
+        wait_until("crust-csi to listen", DRIVER_TIMEOUT, || {
             assert!(is_running(), "it has ended: {}", self.log());
             UnixStream::connect(self.socket()).is_ok()
         });
@@ -161,7 +161,7 @@ impl Csi {
     ///
     /// When something is still in use.
     #[track_caller]
-    pub fn kill_with_the_machine(&self) {
+    pub fn simulate_reboot(&self) {
         self.kill();
         assert_eq!(put_away(&self.kubelet, &self.data), Vec::<String>::new());
     }
@@ -169,13 +169,13 @@ impl Csi {
     /// SIGTERM; how it has ended.
     #[track_caller]
     pub fn stop(&self) -> ExitStatus {
-        self.daemon.stop("crust-csi", PATIENCE)
+        self.daemon.stop("crust-csi", DRIVER_TIMEOUT)
     }
 
     /// Runs it with further arguments beside this one; it has to end by itself.
     #[track_caller]
-    pub fn beside(&self, arguments: &[&str]) -> Run {
-        let ended = Run::within(&mut self.command(arguments), PATIENCE);
+    pub fn run_another(&self, arguments: &[&str]) -> Run {
+        let ended = Run::within(&mut self.command(arguments), DRIVER_TIMEOUT);
         ended.expect("it serves, and should have refused to")
     }
 
@@ -221,12 +221,12 @@ impl Csi {
     }
 
     /// Calls it twice at a time.
-    pub fn both<A: Call, B: Call>(
+    pub fn call_both<A: Call, B: Call>(
         &self,
         one: A,
         other: B,
     ) -> (Result<A::Answer, Status>, Result<B::Answer, Status>) {
-        self.client.both(one, other)
+        self.client.call_both(one, other)
     }
 
     /// Makes a volume, no larger than its file system needs.
@@ -236,7 +236,7 @@ impl Csi {
     /// When it isn't made.
     #[track_caller]
     pub fn volume(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
-        self.created(create_request(name, capability))
+        self.create_volume(create_request(name, capability))
     }
 
     /// The same by a request of the test's.
@@ -245,8 +245,8 @@ impl Csi {
     ///
     /// When it isn't made.
     #[track_caller]
-    pub fn created(&self, request: CreateVolumeRequest) -> CsiVolume {
-        let volume = self.provisioned(request);
+    pub fn create_volume(&self, request: CreateVolumeRequest) -> CsiVolume {
+        let volume = self.provision_volume(request);
         fs::create_dir_all(&volume.staging).expect("a staging directory, which kubelet makes");
         volume
     }
@@ -257,7 +257,7 @@ impl Csi {
     ///
     /// When it isn't made.
     #[track_caller]
-    pub fn provisioned(&self, request: CreateVolumeRequest) -> CsiVolume {
+    pub fn provision_volume(&self, request: CreateVolumeRequest) -> CsiVolume {
         let capability = request.volume_capabilities[0].clone();
         let created = self.call(request).expect("a volume");
         let volume = created

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::cleanup::{Cleanup, Working};
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 use crate::{host, mounts};
 
 /// A temporary directory, mode 0755, under a short name (a Unix socket's path below it has to fit
@@ -44,7 +44,7 @@ impl TestDir {
     /// # Panics
     ///
     /// As [`Self::new`].
-    pub fn guarded() -> Self {
+    pub fn root_only() -> Self {
         host::check();
         let _working = Working::begin();
         Self::guard(&new_directory_in(Path::new("/var/lib"), "rc"))
@@ -138,12 +138,12 @@ fn remove(root: &Path) -> Vec<String> {
     if std::env::var_os("RUNCRUST_KEEP").is_some() {
         return vec![format!("kept {}", root.display())];
     }
-    let mut errors = mounts::take_off_below(root);
+    let mut errors = mounts::unmount_below(root);
     let left = host::mounts_below(root);
     if left.is_empty() {
         // When the process is interrupted, the test may still write here for a moment.
         let mut result = Ok(());
-        comes_true(Duration::from_secs(5), || {
+        holds_within(Duration::from_secs(5), || {
             result = fs::remove_dir_all(root);
             result.is_ok()
         });

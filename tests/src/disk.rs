@@ -15,10 +15,10 @@ const DISKS: &str = "RUNCRUST_TEST_DISKS";
 
 /// How long another test may keep one. With the time below, and the guest's slowness, this is less
 /// than what nextest gives a test there: else nobody would read what was waited for.
-const TURN: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long the kernel may take to let go of one.
-const END: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An empty disk, this test's alone until it is dropped.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Disk {
             .unwrap_or_else(|| panic!("{DISKS} names no disks; the guest has some: make vm-test"));
         let disks: Vec<PathBuf> = std::env::split_paths(&disks).collect();
         let mut taken = None;
-        wait_until("a disk that no other test has", TURN, || {
+        wait_until("a disk that no other test has", LOCK_TIMEOUT, || {
             taken = disks.iter().find_map(|path| Some((path, lock(path)?)));
             taken.is_some()
         });
@@ -51,7 +51,7 @@ impl Disk {
             _turn: turn,
         };
         // Who had it last may have been killed: the kernel lets go of its mounts a little later.
-        wait_until("the last user's end", END, || disk.is_free());
+        wait_until("the last user's end", RELEASE_TIMEOUT, || disk.is_free());
         let _ = Run::of(Command::new("wipefs").args(["--quiet", "--all"]).arg(path)).success();
         disk
     }

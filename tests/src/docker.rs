@@ -20,17 +20,17 @@ use crate::containerd::app_layer;
 use crate::containerd::shims::Shims;
 use crate::daemon::Daemon;
 use crate::engine::INTERVAL;
-use crate::node::{PATIENCE, utf8};
-use crate::wait::comes_true_by_looks;
+use crate::node::{WAIT_TIMEOUT, utf8};
+use crate::wait::holds_within_polling;
 use crate::{Delegate, Engine, Run, TestDir, cgroup, wait_until};
 
 /// The image of all containers: busybox; its program sleeps.
 pub const DOCKER_IMAGE: &str = "app:1";
 
 /// How long the daemon may take until it answers.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long it may take to stop its containers and itself.
-const STOP: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// dockerd, the containerd that it starts, and the client. Dropped, its containers are removed, and
 /// what doesn't go that way is ended by name.
@@ -83,7 +83,7 @@ impl Docker {
             daemon,
             _cleanup: Cleanup::register(move || leftovers.remove()),
         };
-        docker.start_again();
+        docker.start_daemon();
         docker.import_image();
         docker
     }
@@ -94,10 +94,10 @@ impl Docker {
     ///
     /// With the end of its log when it doesn't come up.
     #[track_caller]
-    pub fn start_again(&self) {
+    pub fn start_daemon(&self) {
         self.daemon.spawn(self.files.daemon());
         let mut ended = None;
-        let ready = comes_true_by_looks(INTERVAL, START, || {
+        let ready = holds_within_polling(INTERVAL, START_TIMEOUT, || {
             ended = self.daemon.ended();
             ended.is_some() || self.run(&["version"]).status.success()
         });
@@ -115,7 +115,7 @@ impl Docker {
     /// When they don't end.
     #[track_caller]
     pub fn stop(&self) {
-        let _ = self.daemon.stop("dockerd", STOP);
+        let _ = self.daemon.stop("dockerd", STOP_TIMEOUT);
         self.wait_for_containerd();
     }
 
@@ -152,7 +152,7 @@ impl Docker {
     /// dockerd has it die with itself (`PR_SET_PDEATHSIG`), which takes a moment.
     #[track_caller]
     fn wait_for_containerd(&self) {
-        wait_until("dockerd's containerd to end", PATIENCE, || {
+        wait_until("dockerd's containerd to end", WAIT_TIMEOUT, || {
             self.files.containerds().is_empty()
         });
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::Run;
-use crate::node::PATIENCE;
-use crate::wait::comes_true_by_looks;
+use crate::node::WAIT_TIMEOUT;
+use crate::wait::holds_within_polling;
 
 /// The time between two questions to an engine.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ pub trait Engine {
     #[track_caller]
     fn wait_until(&self, name: &str, format: &str, expected: &str) {
         let mut found = String::new();
-        let came = comes_true_by_looks(INTERVAL, PATIENCE, || {
+        let came = holds_within_polling(INTERVAL, WAIT_TIMEOUT, || {
             found = self.inspect(name, format);
             found == expected
         });
@@ -59,7 +59,7 @@ pub trait Engine {
     #[track_caller]
     fn wait_for_content(&self, name: &str, path: &str, expected: &str) {
         let mut look = None;
-        let came = comes_true_by_looks(INTERVAL, PATIENCE, || {
+        let came = holds_within_polling(INTERVAL, WAIT_TIMEOUT, || {
             look.insert(self.run(&["exec", name, "cat", path])).stdout == expected
         });
         assert!(came, "{path} isn't {expected:?}: {look:?}");

@@ -10,8 +10,8 @@ use crate::{Run, binary};
 /// # Panics
 ///
 /// When it hasn't been built, or `--help` fails.
-pub fn of(program: &str) -> BTreeMap<String, Option<String>> {
-    of_command(program, &[])
+pub fn long_options(program: &str) -> BTreeMap<String, Option<String>> {
+    long_options_of(program, &[])
 }
 
 /// The same of one of its commands.
@@ -19,7 +19,7 @@ pub fn of(program: &str) -> BTreeMap<String, Option<String>> {
 /// # Panics
 ///
 /// When it hasn't been built, or `--help` fails.
-pub fn of_command(program: &str, command: &[&str]) -> BTreeMap<String, Option<String>> {
+pub fn long_options_of(program: &str, command: &[&str]) -> BTreeMap<String, Option<String>> {
     let mut help = Command::new(binary(program));
     let help = Run::of(help.args(command).arg("--help")).success();
     let mut flags = BTreeMap::new();

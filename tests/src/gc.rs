@@ -7,7 +7,7 @@ use crate::tree::Snapshot;
 
 /// What `gc` said.
 #[derive(Debug, PartialEq)]
-pub struct Said {
+pub struct GcReport {
     /// What nobody needs.
     pub removed: Vec<Value>,
     /// What it isn't sure of.
@@ -20,7 +20,7 @@ pub struct Said {
 ///
 /// When it fails.
 #[track_caller]
-pub fn gc(node: &Node, flags: &[&str]) -> Said {
+pub fn gc(node: &Node, flags: &[&str]) -> GcReport {
     let arguments = [&["gc", "--json"], flags].concat();
     let run = node.handler().crust(&arguments).success();
     assert_eq!(run.stderr, "", "{run}");
@@ -31,14 +31,14 @@ pub fn gc(node: &Node, flags: &[&str]) -> Said {
         Value::Array(list) => list,
         other => panic!("{key} is {other}"),
     };
-    Said {
+    GcReport {
         removed: list("removed"),
         left: list("left"),
     }
 }
 
 /// Everything of runcrust's on a node.
-pub fn trees(node: &Node) -> Vec<Snapshot> {
+pub fn snapshots(node: &Node) -> Vec<Snapshot> {
     let roots = [node.handler().crust_root(), node.handler().state_dir()];
     let there = roots.iter().filter(|root| root.exists());
     there.map(|root| Snapshot::take(root)).collect()
@@ -51,10 +51,10 @@ pub fn trees(node: &Node) -> Vec<Snapshot> {
 ///
 /// When that isn't so.
 #[track_caller]
-pub fn collected(node: &Node) -> Said {
-    let before = trees(node);
+pub fn collect(node: &Node) -> GcReport {
+    let before = snapshots(node);
     let would = gc(node, &["--dry-run"]);
-    for (now, before) in trees(node).iter().zip(&before) {
+    for (now, before) in snapshots(node).iter().zip(&before) {
         now.assert_is(before);
     }
     let did = gc(node, &[]);
@@ -70,7 +70,7 @@ pub fn collected(node: &Node) -> Said {
 ///
 /// When it isn't.
 #[track_caller]
-pub fn assert_sure(node: &Node) {
+pub fn assert_nothing_unknown(node: &Node) {
     let said = gc(node, &["--dry-run"]);
     assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
 }

@@ -57,19 +57,19 @@ pub fn path(delegate: Delegate) -> PathBuf {
 }
 
 /// What a bare delegate does with each row, in the table's words.
-pub fn delegate_does(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
+pub fn observe_delegate(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
     let node = Node::new(delegate);
     let seen = observe(node.dir().path(), &Runtime::bare(delegate), rows);
     seen.iter().map(Seen::outcome).collect()
 }
 
 /// What runcrust does with each row, in the table's words.
-pub fn runcrust_does(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
+pub fn observe_runcrust(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
     let node = Node::new(delegate);
     // A delegate that does nothing, and succeeds. Its name says what it is.
     let stub = node.dir().subdir("stub").join(flavour(delegate));
     fs::copy("/bin/true", &stub).expect("a copy of true");
-    node.handler().delegate_to(&stub);
+    node.handler().set_delegate(&stub);
     let seen = observe(node.dir().path(), &node.handler().runtime(), rows);
     let outcomes = seen.iter().map(|seen| {
         if seen.reads.is_none() && !seen.success {

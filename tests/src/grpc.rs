@@ -7,13 +7,13 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status, TimeoutExpired};
 
-use crate::wait::on_this_machine;
+use crate::wait::scaled_timeout;
 
 /// A connection to whoever listens there, made when it is first used. To be asked for inside of a runtime.
 pub(crate) fn channel(socket: &Path, deadline: Duration) -> Channel {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
     let endpoint = endpoint.expect("a socket's path");
-    endpoint.timeout(on_this_machine(deadline)).connect_lazy()
+    endpoint.timeout(scaled_timeout(deadline)).connect_lazy()
 }
 
 /// Without its metadata; where there was none, with the code of gRPC's library for Go. That of a call whose connection

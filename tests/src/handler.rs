@@ -126,7 +126,7 @@ impl Handler {
     }
 
     /// Replaces the delegate in its configuration with another program.
-    pub fn delegate_to(&self, program: &Path) {
+    pub fn set_delegate(&self, program: &Path) {
         let file = self.configuration();
         let text = fs::read_to_string(&file).expect("the configuration");
         let lines = text.lines().filter(|line| !line.starts_with("delegate "));

@@ -9,7 +9,7 @@ use std::sync::Once;
 
 use nix::sys::stat::{major, minor};
 
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
 /// Panics with what to do where tests can't run: they need root, and a cgroup layout that crun
@@ -122,12 +122,12 @@ pub fn mounts_below(root: &Path) -> Vec<PathBuf> {
 
 /// The host's mounts of the file system on `device`, as lines of mountinfo. A deferred volume
 /// must never be there.
-pub fn mountinfo_mentions(device: &Path) -> Vec<String> {
-    mentions(mounts(), device)
+pub fn mounts_of_device(device: &Path) -> Vec<String> {
+    lines_of_device(mounts(), device)
 }
 
 /// The mounts among these of the file system on `device`, as lines of mountinfo.
-pub fn mentions(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
+pub fn lines_of_device(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
     let device = Device::of(device);
     mounts
         .into_iter()
@@ -143,7 +143,7 @@ pub fn mentions(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
 /// might end, but by asking the file systems.
 pub fn is_free(device: &Path) -> bool {
     let mut free = false;
-    wait_until("a look at a device to end", PATIENCE, || {
+    wait_until("a look at a device to end", WAIT_TIMEOUT, || {
         free = opens_exclusively(device);
         free || has_file_system(device)
     });

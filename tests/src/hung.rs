@@ -17,14 +17,14 @@ const FILE: &str = "disk.img";
 /// A FUSE file system that takes requests and doesn't answer them any more: who waits for one can't even
 /// be killed, until it is dropped.
 #[derive(Debug)]
-pub struct Hung {
+pub struct HungFilesystem {
     place: PathBuf,
     is_silent: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
     server: Option<JoinHandle<()>>,
 }
 
-impl Hung {
+impl HungFilesystem {
     /// Hides a directory with one that is silent from the beginning.
     ///
     /// # Panics
@@ -32,8 +32,8 @@ impl Hung {
     /// When it can't be mounted.
     #[track_caller]
     pub fn over(place: &Path) -> Self {
-        let hung = Self::awake_over(place);
-        hung.fall_silent();
+        let hung = Self::answering_over(place);
+        hung.stop_answering();
         hung
     }
 
@@ -43,7 +43,7 @@ impl Hung {
     ///
     /// When it can't be mounted.
     #[track_caller]
-    pub fn awake_over(place: &Path) -> Self {
+    pub fn answering_over(place: &Path) -> Self {
         let requests = File::options().read(true).write(true).open("/dev/fuse");
         let requests = requests.expect("/dev/fuse");
         let data = format!(
@@ -82,7 +82,7 @@ impl Hung {
     }
 
     /// From now on nothing is answered.
-    pub fn fall_silent(&self) {
+    pub fn stop_answering(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
     }
 
@@ -93,7 +93,7 @@ impl Hung {
     }
 }
 
-impl Drop for Hung {
+impl Drop for HungFilesystem {
     fn drop(&mut self) {
         self.fail();
         let _ = umount2(&self.place, MntFlags::MNT_DETACH);

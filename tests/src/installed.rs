@@ -11,7 +11,7 @@ use crate::cleanup::Cleanup;
 use crate::containerd::{import_archive, import_images};
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::dir::unique;
-use crate::node::{PATIENCE, utf8};
+use crate::node::{WAIT_TIMEOUT, utf8};
 use crate::ops::{Clients, stage_request_of};
 use crate::{APP_IMAGE, Cri, Delegate, Disk, Run, TestDir, cgroup, wait_until};
 
@@ -25,7 +25,7 @@ const KUBELET: &str = "/var/lib/kubelet";
 
 /// A pod to be run. Dropped, it and its volume are put away.
 #[derive(Debug)]
-pub struct Installed {
+pub struct InstalledPod {
     cri: Cri,
     ops: Clients,
     delegate: Delegate,
@@ -35,7 +35,7 @@ pub struct Installed {
     dir: TestDir,
 }
 
-impl Installed {
+impl InstalledPod {
     /// A pod of the handler that has this delegate.
     ///
     /// # Panics
@@ -45,7 +45,7 @@ impl Installed {
     pub fn new(delegate: Delegate) -> Self {
         let dir = TestDir::new();
         let cri = Cri::new(Path::new(CONTAINERD));
-        wait_until("containerd's CRI", PATIENCE, || cri.is_ready());
+        wait_until("containerd's CRI", WAIT_TIMEOUT, || cri.is_ready());
         let there = import_images(Path::new(CONTAINERD), &cri, &dir.join("images.tar"));
         assert!(there, "the CRI doesn't see the imported images");
         let uid = unique("pod");

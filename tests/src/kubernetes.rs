@@ -67,7 +67,7 @@ pub fn with_component(mut document: Value, component: &str) -> Value {
 
 /// A document as its type. What is written back must say the same: a field that the type doesn't have,
 /// or that stands in the wrong place, would be gone.
-pub fn strictly<T: DeserializeOwned + Serialize>(document: &Value) -> Result<T, String> {
+pub fn parse_strictly<T: DeserializeOwned + Serialize>(document: &Value) -> Result<T, String> {
     let typed: T = serde_json::from_value(document.clone()).map_err(|error| error.to_string())?;
     let back = serde_json::to_value(&typed).map_err(|error| error.to_string())?;
     match difference("", document, &back) {
@@ -110,7 +110,7 @@ mod tests {
 
     fn pod(container: &Value) -> Result<Pod, String> {
         let spec = json!({"containers": [container]});
-        strictly(
+        parse_strictly(
             &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}),
         )
     }

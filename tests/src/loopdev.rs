@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::cleanup::{Cleanup, Working};
 use crate::dir::unique;
 use crate::host::Device;
-use crate::node::PATIENCE;
-use crate::wait::{comes_true, wait_until};
+use crate::node::WAIT_TIMEOUT;
+use crate::wait::{holds_within, wait_until};
 use crate::{Run, TestDir, host, volume};
 
 /// A loop device over a sparse file in the test's directory. Dropped, it is detached; that waits
@@ -35,11 +35,11 @@ impl LoopDevice {
 
     /// A device with an empty ext4.
     pub fn ext4(dir: &TestDir, mebibytes: u64) -> Self {
-        Self::made(dir, "ext4", mebibytes)
+        Self::formatted(dir, "ext4", mebibytes)
     }
 
     /// A device with an empty file system.
-    pub fn made(dir: &TestDir, fstype: &'static str, mebibytes: u64) -> Self {
+    pub fn formatted(dir: &TestDir, fstype: &'static str, mebibytes: u64) -> Self {
         let mut device = Self::new(dir, mebibytes);
         volume::mkfs(fstype, device.path(), &[]);
         device.fstype = fstype;
@@ -88,9 +88,9 @@ impl LoopDevice {
     }
 
     /// Detaches it and attaches another file to its number; `None` where another test was quicker:
-    /// [`undisturbed`].
+    /// [`retry_lost_race`].
     #[must_use]
-    pub fn replaced_by(self, file: &Path) -> Option<Self> {
+    pub fn reattach(self, file: &Path) -> Option<Self> {
         let path = self.path.clone();
         drop(self);
         Self::at(&path, file)
@@ -169,12 +169,12 @@ impl LoopDevice {
 
     /// The host's mounts of it, as lines of mountinfo.
     pub fn host_mounts(&self) -> Vec<String> {
-        host::mountinfo_mentions(&self.path)
+        host::mounts_of_device(&self.path)
     }
 
     /// The mounts of it that process `pid` sees, as lines of mountinfo.
     pub fn mounts_of(&self, pid: i32) -> Vec<String> {
-        host::mentions(host::mounts_of(pid), &self.path)
+        host::lines_of_device(host::mounts_of(pid), &self.path)
     }
 
     /// A device on a copy of this one's file: what cloning a volume gives.
@@ -214,7 +214,7 @@ impl LoopDevice {
 ///
 /// When one always does.
 #[track_caller]
-pub fn undisturbed<T>(attempt: impl Fn() -> Option<T>) -> T {
+pub fn retry_lost_race<T>(attempt: impl Fn() -> Option<T>) -> T {
     let mut attempts = (0..20).filter_map(|_| attempt());
     attempts.next().expect("a number of its own")
 }
@@ -222,7 +222,7 @@ pub fn undisturbed<T>(attempt: impl Fn() -> Option<T>) -> T {
 /// Between finding a free number and taking it, another process may take it.
 fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     let mut last = None;
-    let attached = comes_true(Duration::from_secs(60), || {
+    let attached = holds_within(Duration::from_secs(60), || {
         let mut losetup = Command::new("losetup");
         let losetup = losetup.args(["--find", "--show"]).args(arguments);
         let run = Run::of(losetup.arg(file));
@@ -263,7 +263,7 @@ pub(crate) fn put_away(device: &Path, file: &Path) -> Vec<String> {
         return Vec::new();
     }
     let run = losetup_detach(device);
-    if comes_true(Duration::from_secs(60), || !ours()) {
+    if holds_within(Duration::from_secs(60), || !ours()) {
         return Vec::new();
     }
     vec![format!("{} is still in use: {run}", device.display())]
@@ -298,7 +298,7 @@ pub fn fail_ext4(device: &Path) {
     let name = device.file_name().expect("/dev/loopN");
     let directory = Path::new("/sys/fs/ext4").join(name);
     fs::write(directory.join("trigger_fs_error"), "a test\n").expect("trigger_fs_error");
-    wait_until("ext4 to count an error", PATIENCE, || {
+    wait_until("ext4 to count an error", WAIT_TIMEOUT, || {
         fs::read_to_string(directory.join("errors_count")).is_ok_and(|count| count != "0\n")
     });
 }

@@ -49,19 +49,19 @@ pub fn bind(from: &Path, to: &Path) {
 ///
 /// When it can't be.
 #[track_caller]
-pub fn take_off(at: &Path) {
+pub fn unmount(at: &Path) {
     let off = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
     off.unwrap_or_else(|error| panic!("umount {}: {error}", at.display()));
 }
 
 /// Takes off what is mounted at a place, if anything is, where a failure of its own would hide another.
-pub fn let_go(at: &Path) {
+pub fn try_unmount(at: &Path) {
     let _ = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
 }
 
 /// Takes off what is mounted at and below a directory, the last first; what can't be is told. Of one that is in
 /// use the place is freed all the same.
-pub(crate) fn take_off_below(root: &Path) -> Vec<String> {
+pub(crate) fn unmount_below(root: &Path) -> Vec<String> {
     let take_off = |mount: &PathBuf| {
         let off = umount2(mount, MntFlags::UMOUNT_NOFOLLOW)
             .or_else(|_| umount2(mount, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH));
@@ -78,7 +78,7 @@ pub(crate) fn take_off_below(root: &Path) -> Vec<String> {
 /// # Panics
 ///
 /// When there is none to be had.
-pub fn leave_the_host() {
+pub fn unshare_mounts() {
     unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     nix::mount::mount(NOTHING, "/", NOTHING, private, NOTHING).expect("make / private");
@@ -89,9 +89,9 @@ pub fn leave_the_host() {
 /// # Panics
 ///
 /// When `work` does.
-pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn in_private_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = || {
-        leave_the_host();
+        unshare_mounts();
         work()
     };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 use crate::{
     Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, Version, mounts, volume,
 };
 
 /// Longer than any wait in a test should take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory, and runcrust installed with everything of its own below it.
 ///
@@ -36,9 +36,9 @@ impl Node {
     }
 
     /// Makes a node with the default configuration, and a device with an empty file system, as small as that can be.
-    pub fn with_made(delegate: Delegate, fstype: &'static str) -> (Self, LoopDevice) {
+    pub fn with_formatted(delegate: Delegate, fstype: &'static str) -> (Self, LoopDevice) {
         let node = Self::new(delegate);
-        let device = node.made(fstype);
+        let device = node.formatted(fstype);
         (node, device)
     }
 
@@ -61,8 +61,8 @@ impl Node {
     }
 
     /// With a runcrust that a daemon's configuration may name, which may be in the directory.
-    pub fn guarded(delegate: Delegate, extra: &str) -> Self {
-        let dir = TestDir::guarded();
+    pub fn root_only(delegate: Delegate, extra: &str) -> Self {
+        let dir = TestDir::root_only();
         Self {
             handler: Handler::trusted(&dir, delegate, extra),
             dir,
@@ -72,7 +72,7 @@ impl Node {
     /// With its directory on the root directory's mount, as a kubelet's usually is. `/tmp` may be a mount of its own:
     /// a tmpfs by default in Debian 13.
     pub fn on_root_mount(delegate: Delegate) -> Self {
-        let dir = TestDir::guarded();
+        let dir = TestDir::root_only();
         Self {
             handler: Handler::new(&dir, delegate, ""),
             dir,
@@ -90,8 +90,8 @@ impl Node {
 
     /// With everything as it should be: only root can change a program or a directory, what isn't to
     /// outlive a boot is in memory, and kubelet's directory is there.
-    pub fn in_order(delegate: Delegate, extra: &str) -> Self {
-        let dir = TestDir::guarded();
+    pub fn well_configured(delegate: Delegate, extra: &str) -> Self {
+        let dir = TestDir::root_only();
         for name in ["crust", "run"] {
             let directory = dir.subdir(name);
             mounts::tmpfs(&directory);
@@ -128,8 +128,8 @@ impl Node {
     }
 
     /// A device with an empty file system, as small as that can be.
-    pub fn made(&self, fstype: &'static str) -> LoopDevice {
-        LoopDevice::made(&self.dir, fstype, volume::smallest(fstype))
+    pub fn formatted(&self, fstype: &'static str) -> LoopDevice {
+        LoopDevice::formatted(&self.dir, fstype, volume::smallest(fstype))
     }
 
     /// A volume's target path, as an empty directory; kubelet makes it before it publishes.
@@ -241,7 +241,7 @@ impl Node {
     }
 
     /// A volume's lock file, which is there from its first use on.
-    pub fn lock_of(&self, target: &Path) -> PathBuf {
+    pub fn lock_file(&self, target: &Path) -> PathBuf {
         let mut name = self.entry(target).file_name().expect("a name").to_owned();
         name.push(".lock");
         self.handler.state_dir().join("locks").join(name)
@@ -296,7 +296,7 @@ impl Node {
     #[track_caller]
     pub fn assert_released(&self) {
         let mut left = Vec::new();
-        let released = comes_true(PATIENCE, || {
+        let released = holds_within(WAIT_TIMEOUT, || {
             left = self.records();
             left.retain(|record| says_used(record));
             left.is_empty()
@@ -310,7 +310,7 @@ impl Node {
     ///
     /// When something is.
     #[track_caller]
-    pub fn put_away(&self, volumes: &[&Path]) {
+    pub fn unstage_all(&self, volumes: &[&Path]) {
         self.assert_released();
         for volume in volumes {
             let _ = self.unstage(volume).success();

@@ -98,7 +98,7 @@ impl Template {
 
 impl Change {
     /// Whether nothing happened.
-    pub fn is_none(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         self.before == self.after
     }
 
@@ -178,7 +178,7 @@ mod tests {
             template
                 .changes(&template.text())
                 .values()
-                .all(Change::is_none)
+                .all(Change::is_unchanged)
         );
         let mut later = template.clone();
         for (name, text) in &mut later.places {
@@ -203,7 +203,7 @@ mod tests {
             let shorter = format!("{}{}", &text[..at], &text[at + 1..]);
             let changes = std::panic::catch_unwind(|| {
                 let all = template.changes(&shorter);
-                all.values().all(Change::is_none)
+                all.values().all(Change::is_unchanged)
             });
             assert!(!changes.unwrap_or(false), "at {at}");
         }

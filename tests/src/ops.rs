@@ -15,10 +15,10 @@ pub use self::clients::Clients;
 use crate::cleanup::Cleanup;
 use crate::daemon::Daemon;
 use crate::node::utf8;
-use crate::{Delegate, LoopDevice, Node, binary, until, wait_until};
+use crate::{Delegate, LoopDevice, Node, binary, wait_until, wait_until_async};
 
 /// How long the daemon may take to start or end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The daemon, for the handler of a [`Node::trusted`]. Dropped, it is killed.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Ops {
     #[track_caller]
     pub fn spawn_activated(&self, command: Command) {
         self.daemon.spawn(command);
-        wait_until("crust_ops to listen", PATIENCE, || {
+        wait_until("crust_ops to listen", DAEMON_TIMEOUT, || {
             assert!(self.daemon.is_running(), "it has ended: {}", self.log());
             std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
         });
@@ -128,7 +128,7 @@ impl Ops {
     pub fn wait(&self) -> ExitStatus {
         let mut ended = None;
         // Clients' connections have their part in that: they answer, and are closed.
-        self.block_on(until("crust_ops to end", PATIENCE, || {
+        self.block_on(wait_until_async("crust_ops to end", DAEMON_TIMEOUT, || {
             ended = self.daemon.ended();
             ended.is_some()
         }));

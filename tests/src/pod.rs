@@ -42,7 +42,7 @@ impl<'a> Pod<'a> {
 
     /// The app isn't created, and leaves no trace; the sentence that says why.
     #[track_caller]
-    pub fn refused(&self) -> String {
+    pub fn expect_refusal(&self) -> String {
         let bundle = self.node.app_bundle(&self.sandbox);
         let app = self
             .node
@@ -69,8 +69,8 @@ impl<'a> Pod<'a> {
 
     /// The sentence names the pod that has the device.
     #[track_caller]
-    pub fn refused_for(&self, holder: &Pod<'_>) -> String {
-        let sentence = self.refused();
+    pub fn expect_refusal_naming(&self, holder: &Pod<'_>) -> String {
+        let sentence = self.expect_refusal();
         for name in [holder.sandbox.id(), &holder.uid] {
             assert!(sentence.contains(name), "{name} isn't in: {sentence}");
         }

@@ -88,7 +88,7 @@ impl Podman {
     ///
     /// When podman doesn't make it.
     #[track_caller]
-    pub fn binding_volume(&self, name: &str, device: &Path) {
+    pub fn create_bind_volume(&self, name: &str, device: &Path) {
         let device = format!("device={}", device.display());
         let options = ["--opt", "type=none", "--opt", "o=bind", "--opt", &device];
         let _ = self
@@ -97,7 +97,7 @@ impl Podman {
     }
 
     /// Runs a script in the foreground, in a container that is removed then.
-    pub fn run_to_its_end(&self, flags: &[&str], script: &str) -> Run {
+    pub fn run_foreground(&self, flags: &[&str], script: &str) -> Run {
         let root = self.rootfs(&unique("foreground"), 0);
         let shell = ["--rootfs", utf8(&root), "/bin/sh", "-ec", script];
         self.run(&[&["run", "--rm"], flags, &shell].concat())

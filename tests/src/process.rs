@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
 /// Whether the process runs: there, and no zombie; one whose first thread alone has ended, as those
@@ -44,7 +44,7 @@ pub fn kill_now(pid: i32) {
 /// Kills a process and waits until it has ended.
 pub fn kill_and_wait(pid: i32) {
     kill_now(pid);
-    wait_until("a killed process to end", PATIENCE, || !is_alive(pid));
+    wait_until("a killed process to end", WAIT_TIMEOUT, || !is_alive(pid));
 }
 
 /// The processes whose command line `wanted` accepts; arguments are separated by NUL.

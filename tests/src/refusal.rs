@@ -13,27 +13,27 @@ use crate::{Bundle, LoopDevice, Node, host};
 #[must_use]
 pub struct Refusal {
     /// The last line of the log; empty where it is no error.
-    pub sentence: String,
+    pub message: String,
     /// What isn't as it should be after a refusal.
-    pub complaints: Vec<String>,
+    pub failures: Vec<String>,
 }
 
 impl Refusal {
     /// The sentence has to name something.
-    pub fn naming(mut self, wanted: &[&str]) -> Self {
+    pub fn containing(mut self, wanted: &[&str]) -> Self {
         for text in wanted {
-            if !self.sentence.contains(text) {
-                self.complaints.push(format!("doesn't name {text:?}"));
+            if !self.message.contains(text) {
+                self.failures.push(format!("doesn't name {text:?}"));
             }
         }
         self
     }
 
     /// The sentence has to name the volume, once: each layer adds what it alone knows.
-    pub fn of_volume(mut self, name: &str) -> Self {
-        let count = self.sentence.matches(&format!("volume {name}")).count();
+    pub fn naming_volume(mut self, name: &str) -> Self {
+        let count = self.message.matches(&format!("volume {name}")).count();
         if count != 1 {
-            self.complaints
+            self.failures
                 .push(format!("names volume {name} {count} times"));
         }
         self
@@ -45,14 +45,14 @@ impl Refusal {
     ///
     /// With all complaints, if there are any.
     #[track_caller]
-    pub fn sentence(self) -> String {
+    pub fn message(self) -> String {
         assert!(
-            self.complaints.is_empty(),
+            self.failures.is_empty(),
             "{:#?} of: {}",
-            self.complaints,
-            self.sentence
+            self.failures,
+            self.message
         );
-        self.sentence
+        self.message
     }
 }
 
@@ -62,14 +62,14 @@ impl Refusal {
 ///
 /// With the first one that it hasn't.
 #[track_caller]
-pub fn assert_names(sentence: &str, words: &[&str]) {
+pub fn assert_contains(message: &str, words: &[&str]) {
     for word in words {
-        assert!(sentence.contains(word), "{word:?} isn't in: {sentence}");
+        assert!(message.contains(word), "{word:?} isn't in: {message}");
     }
 }
 
 /// Creates what must be refused without a trace.
-pub fn create(node: &Node, bundle: &Bundle) -> Refusal {
+pub fn create_refused(node: &Node, bundle: &Bundle) -> Refusal {
     let container = node.container(bundle);
     let (records, config) = (node.records(), bundle.config_bytes());
     let mounts = host::mounts_below(node.dir().path());
@@ -78,13 +78,13 @@ pub fn create(node: &Node, bundle: &Bundle) -> Refusal {
     let lines = container.log_lines();
     let errors = lines.iter().filter(|line| line.level == "error").count();
     let last = lines.last().filter(|line| line.level == "error");
-    let sentence = last.map(|line| line.msg.clone()).unwrap_or_default();
-    let mut complaints = Vec::new();
-    let mut expect = |holds: bool, what: String| complaints.extend((!holds).then_some(what));
+    let message = last.map(|line| line.msg.clone()).unwrap_or_default();
+    let mut failures = Vec::new();
+    let mut expect = |holds: bool, what: String| failures.extend((!holds).then_some(what));
     expect(!run.status.success(), format!("exit {}", run.status));
     expect(errors == 1, format!("{errors} errors in the log {lines:?}"));
-    expect(!sentence.is_empty(), format!("the log ends in {lines:?}"));
-    let one_line = sentence.trim() == sentence && !sentence.contains(char::is_control);
+    expect(!message.is_empty(), format!("the log ends in {lines:?}"));
+    let one_line = message.trim() == message && !message.contains(char::is_control);
     expect(one_line, "isn't one line".to_owned());
     let stderr = container.stderr();
     // A sandbox's standard error can't be written to.
@@ -93,7 +93,7 @@ pub fn create(node: &Node, bundle: &Bundle) -> Refusal {
     let expected = if is_sandbox {
         String::new()
     } else {
-        format!("{sentence}\n")
+        format!("{message}\n")
     };
     expect(stderr == expected, format!("stderr is {stderr:?}"));
     let pid_file = fs::exists(bundle.path().join("init.pid")).expect("stat");
@@ -106,14 +106,11 @@ pub fn create(node: &Node, bundle: &Bundle) -> Refusal {
     expect(same, "config.json was changed".to_owned());
     let now = host::mounts_below(node.dir().path());
     expect(now == mounts, format!("mounts {mounts:?} are {now:?}"));
-    Refusal {
-        sentence,
-        complaints,
-    }
+    Refusal { message, failures }
 }
 
 /// What stands in a directory, which may be missing, that nothing must stand in.
-pub fn stands_in(directory: &Path) -> Vec<String> {
+pub fn unexpected_entries(directory: &Path) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         entries => entries.expect("a directory"),
@@ -126,7 +123,7 @@ pub fn stands_in(directory: &Path) -> Vec<String> {
 }
 
 /// Where the device is mounted, on the host and in a process's namespace.
-pub fn mounted(device: &LoopDevice, pid: Option<i32>) -> Vec<String> {
+pub fn unexpected_mounts(device: &LoopDevice, pid: Option<i32>) -> Vec<String> {
     let inside = pid.map(host::mounts_of).unwrap_or_default();
     let inside = inside
         .into_iter()

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
 
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
 /// When a call is held up.
@@ -33,12 +33,12 @@ enum Fault {
 
 /// A socket and the threads that serve it; both end when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct RelayServer {
     pub(crate) socket: PathBuf,
     runtime: Option<Runtime>,
 }
 
-impl Stand {
+impl RelayServer {
     /// Listens at a socket, and serves it with what `serve` makes of the listener.
     ///
     /// # Panics
@@ -67,7 +67,7 @@ impl Stand {
     }
 }
 
-impl Drop for Stand {
+impl Drop for RelayServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             // Whoever is connected may stay so.
@@ -109,18 +109,18 @@ impl Faults {
         self.changed.send_replace(());
     }
 
-    /// Answers such calls by an error until [`Self::heal`]; without a name, all calls.
+    /// Answers such calls by an error until [`Self::clear_faults`]; without a name, all calls.
     pub(crate) fn refuse(&self, call: Option<&'static str>, status: Status) {
         self.set(call, Fault::Refused(status));
     }
 
-    /// Holds up such calls until [`Self::heal`]; one that is held up at the other moment goes on.
+    /// Holds up such calls until [`Self::clear_faults`]; one that is held up at the other moment goes on.
     pub(crate) fn hold(&self, call: &'static str, moment: Moment) {
         self.set(Some(call), Fault::Held(moment));
     }
 
     /// Lets all calls go on.
-    pub(crate) fn heal(&self) {
+    pub(crate) fn clear_faults(&self) {
         self.state().faults.clear();
         self.changed.send_replace(());
     }
@@ -132,7 +132,7 @@ impl Faults {
     /// When none is for long.
     #[track_caller]
     pub(crate) fn wait_held(&self, moment: Option<Moment>) {
-        wait_until("a call to be held up", PATIENCE, || {
+        wait_until("a call to be held up", WAIT_TIMEOUT, || {
             let state = self.state();
             let mut held = state.held.iter();
             held.any(|it| moment.is_none_or(|moment| *it == moment))

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use self::started::Started;
 use crate::cleanup::Working;
-use crate::node::PATIENCE;
-use crate::wait::comes_true;
+use crate::node::WAIT_TIMEOUT;
+use crate::wait::holds_within;
 
 /// What came of a command.
 #[derive(Debug, Clone)]
@@ -78,14 +78,14 @@ impl Run {
         end: impl FnOnce(),
     ) -> Self {
         let mut started = Started::of(command);
-        comes_true(PATIENCE, || {
+        holds_within(WAIT_TIMEOUT, || {
             let (out, err) = started.output();
             started.has_ended() || (&*out, &*err) == (stdout, stderr)
         });
         if !started.has_ended() {
             end();
         }
-        let status = started.end_within(PATIENCE);
+        let status = started.end_within(WAIT_TIMEOUT);
         let (stdout, stderr) = started.output();
         let command = describe(command);
         let Some(status) = status else {
@@ -116,7 +116,7 @@ impl Run {
     ///
     /// With the first one that it hasn't.
     #[track_caller]
-    pub fn assert_names(&self, words: &[&str]) {
+    pub fn assert_contains(&self, words: &[&str]) {
         for word in words {
             assert!(self.stderr.contains(word), "{word:?} isn't in: {self}");
         }

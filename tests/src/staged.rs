@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::node::{PATIENCE, utf8};
-use crate::refusal::{self, stands_in};
+use crate::node::{WAIT_TIMEOUT, utf8};
+use crate::refusal::{self, unexpected_entries};
 use crate::volume::with_mounted;
 use crate::{Bundle, Delegate, LoopDevice, Node, POD, mounts};
 
@@ -12,7 +12,7 @@ use crate::{Bundle, Delegate, LoopDevice, Node, POD, mounts};
 /// file `mark` that says `volume` and a file `sub/mark` that says `sub`; of these the host has an empty
 /// directory `sub`, as kubelet makes it for a subPath.
 #[derive(Debug)]
-pub struct Staged {
+pub struct StagedPair {
     /// The CSI volume's target path.
     pub csi: PathBuf,
     /// The other volume's target path.
@@ -23,10 +23,10 @@ pub struct Staged {
     pub node: Node,
 }
 
-impl Staged {
+impl StagedPair {
     /// A script that tells which directory a container has at `/data`, by its mark, and whether it can write
     /// there: `written` or `refused`.
-    pub const LOOK: &str = "cat /data/mark; if (echo x > /data/file) 2>/dev/null; \
+    pub const PROBE_SCRIPT: &str = "cat /data/mark; if (echo x > /data/file) 2>/dev/null; \
         then rm /data/file; echo written; else echo refused; fi";
 
     /// Makes the file systems and stages both volumes.
@@ -92,8 +92,10 @@ impl Staged {
     #[track_caller]
     pub fn assert_refuses(&self, bundle: Bundle, wanted: &[&str]) {
         let volume = utf8(&self.plain);
-        let refused = refusal::create(&self.node, &bundle.write()).of_volume(volume);
-        let _ = refused.naming(&[wanted, &["hint: "]].concat()).sentence();
+        let refused = refusal::create_refused(&self.node, &bundle.write()).naming_volume(volume);
+        let _ = refused
+            .containing(&[wanted, &["hint: "]].concat())
+            .message();
         self.assert_nothing_on_the_host();
     }
 
@@ -105,8 +107,11 @@ impl Staged {
     #[track_caller]
     pub fn assert_nothing_on_the_host(&self) {
         for target in [&self.csi, &self.plain] {
-            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
-            assert_eq!(stands_in(target).len(), 1, "sub alone");
+            assert_eq!(
+                unexpected_entries(&target.join("sub")),
+                <[String; 0]>::default()
+            );
+            assert_eq!(unexpected_entries(target).len(), 1, "sub alone");
         }
     }
     /// Unstages both volumes after the last container.
@@ -118,8 +123,8 @@ impl Staged {
     pub fn end(&self) {
         self.assert_nothing_on_the_host();
         for device in &self.devices {
-            device.wait_until_free(PATIENCE);
+            device.wait_until_free(WAIT_TIMEOUT);
         }
-        self.node.put_away(&[&self.csi, &self.plain]);
+        self.node.unstage_all(&[&self.csi, &self.plain]);
     }
 }

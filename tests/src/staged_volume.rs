@@ -124,7 +124,7 @@ impl StagedVolume {
     ///
     /// When something is left.
     #[track_caller]
-    pub fn put_away(&self) {
-        self.node.put_away(&[&self.target]);
+    pub fn unstage_all(&self) {
+        self.node.unstage_all(&[&self.target]);
     }
 }

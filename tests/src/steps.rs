@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 pub use self::instructions::instructions;
-use self::tracer::{Tracer, gated};
+use self::tracer::{Tracer, stopped_before_exec};
 
 /// A system call of one of our programs that worked and that changes something but the program
 /// itself: files, mounts, namespaces, processes, locks. `crust-mount-hook publish renameat 2` is the
@@ -64,7 +64,7 @@ impl FromStr for Step {
 /// What came of a command that was traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub struct Ended {
+pub struct TraceOutcome {
     /// It ended with 0.
     pub success: bool,
     /// Whoever was to be killed came that far.
@@ -77,7 +77,10 @@ pub struct Ended {
 ///
 /// When the command can't be run, or doesn't end for long.
 #[track_caller]
-pub fn of(command: &Command, spawn: impl Fn(Command) -> Child + Send + Sync) -> (Vec<Step>, Ended) {
+pub fn trace(
+    command: &Command,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> (Vec<Step>, TraceOutcome) {
     let mut steps = Vec::new();
     let tracer = Tracer::new(|step: &Step| {
         steps.push(step.clone());
@@ -91,27 +94,27 @@ pub fn of(command: &Command, spawn: impl Fn(Command) -> Child + Send + Sync) -> 
 ///
 /// # Panics
 ///
-/// As [`of`].
+/// As [`trace`].
 #[track_caller]
-pub fn killed_after(
+pub fn kill_after(
     command: &Command,
     step: &Step,
     spawn: impl Fn(Command) -> Child + Send + Sync,
-) -> Ended {
-    killed_when(command, |made| made == step, spawn)
+) -> TraceOutcome {
+    kill_when(command, |made| made == step, spawn)
 }
 
 /// The command, one of whose programs gets SIGKILL right after the first step that `wanted` accepts.
 ///
 /// # Panics
 ///
-/// As [`of`].
+/// As [`trace`].
 #[track_caller]
-pub fn killed_when(
+pub fn kill_when(
     command: &Command,
     wanted: impl FnMut(&Step) -> bool + Send,
     spawn: impl Fn(Command) -> Child + Send + Sync,
-) -> Ended {
+) -> TraceOutcome {
     run(Tracer::new(wanted), command, spawn)
 }
 
@@ -120,13 +123,13 @@ pub fn killed_when(
 ///
 /// # Panics
 ///
-/// As [`of`].
+/// As [`trace`].
 #[track_caller]
-pub fn of_a_create(
+pub fn trace_create(
     command: &Command,
     mut seen: impl FnMut(&Step) + Send,
     spawn: impl Fn(Command) -> Child + Send + Sync,
-) -> Ended {
+) -> TraceOutcome {
     let wanted = |step: &Step| {
         seen(step);
         false
@@ -140,8 +143,8 @@ fn run<F: FnMut(&Step) -> bool + Send>(
     tracer: Tracer<F>,
     command: &Command,
     spawn: impl Fn(Command) -> Child + Send + Sync,
-) -> Ended {
-    let child = || spawn(gated(command));
+) -> TraceOutcome {
+    let child = || spawn(stopped_before_exec(command));
     let ended = std::thread::scope(|scope| scope.spawn(|| tracer.run(&child())).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -149,7 +152,7 @@ fn run<F: FnMut(&Step) -> bool + Send>(
 /// What came of calls to a server that was traced.
 #[derive(Debug)]
 #[must_use]
-pub struct Served<T> {
+pub struct ServerOutcome<T> {
     /// What `work` gave.
     pub work: T,
     /// The server came as far as it was to be killed.
@@ -163,23 +166,23 @@ pub struct Served<T> {
 ///
 /// # Panics
 ///
-/// As [`of`], and when `work` does.
+/// As [`trace`], and when `work` does.
 #[track_caller]
-pub fn of_a_server<T>(
+pub fn trace_server<T>(
     command: &Command,
     spawn: impl FnOnce(Command) -> Child + Send,
     wanted: impl FnMut(&Step) -> bool + Send,
     work: impl FnOnce() -> T,
-) -> Served<T> {
+) -> ServerOutcome<T> {
     let (begun, begins) = mpsc::channel();
     std::thread::scope(|scope| {
         let traced = scope.spawn(move || {
-            let mut child = spawn(gated(command));
+            let mut child = spawn(stopped_before_exec(command));
             // Whoever has this can't mean another one that has its number later.
             let server = Pid::from_child(&child);
             let server = pidfd_open(server, PidfdFlags::empty()).expect("pidfd_open");
             let _ = begun.send(server);
-            let ended = Tracer::of_a_server(wanted).run(&child);
+            let ended = Tracer::of_server(wanted).run(&child);
             // The tracer has waited for it.
             let _ = child.try_wait();
             ended
@@ -188,7 +191,7 @@ pub fn of_a_server<T>(
         let work = catch_unwind(AssertUnwindSafe(work));
         let _ = pidfd_send_signal(server, Signal::KILL);
         let ended = traced.join().unwrap_or_else(|panic| resume_unwind(panic));
-        Served {
+        ServerOutcome {
             work: work.unwrap_or_else(|panic| resume_unwind(panic)),
             killed: ended.killed,
         }

@@ -9,11 +9,11 @@ use crust_proto::csi::v1::VolumeCapability;
 use serde_json::Value;
 
 use crate::cri::runtime_v1::{Container, ContainerState, PodSandboxState};
-use crate::csi::{CsiVolume, Relay, create_request};
+use crate::csi::{CsiRelay, CsiVolume, create_request};
 use crate::gc::gc;
 use crate::manifests::{Pod, documents};
-use crate::node::PATIENCE;
-use crate::{Containerd, Cri, Crustlet, Csi, Delegate, Node, Ops, Runtime, comes_true, host};
+use crate::node::WAIT_TIMEOUT;
+use crate::{Containerd, Cri, Crustlet, Csi, Delegate, Node, Ops, Runtime, holds_within, host};
 
 /// How the parts are started; by their defaults where nothing is said.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,7 +38,7 @@ pub struct Testbed {
     /// With the handlers `crust`, which is runcrust, and `plain`, its delegate alone.
     pub containerd: Containerd,
     /// Between crustlet and the driver.
-    pub relay: Relay,
+    pub relay: CsiRelay,
     /// The driver.
     pub csi: Csi,
     /// Whom it defers to.
@@ -61,7 +61,7 @@ impl Testbed {
         let ops = Ops::start(&node);
         let csi = Csi::with(&node, setup.driver);
         let socket = csi.socket().with_file_name("relay.sock");
-        let relay = Relay::start(&socket, csi.socket());
+        let relay = CsiRelay::start(&socket, csi.socket());
         let (crust, plain) = (node.handler().runtime(), Runtime::bare(delegate));
         let containerd = Containerd::start(node.dir(), &[("crust", &crust), ("plain", &plain)]);
         let driver = if setup.is_direct {
@@ -96,7 +96,7 @@ impl Testbed {
     /// Has a volume made by the driver, no larger than its file system needs.
     #[track_caller]
     pub fn volume(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
-        self.csi.provisioned(create_request(name, capability))
+        self.csi.provision_volume(create_request(name, capability))
     }
 
     /// Writes objects into a file of manifests.
@@ -105,7 +105,7 @@ impl Testbed {
     }
 
     /// Writes a pod's manifest, in a file of its name.
-    pub fn begin(&self, pod: &Pod) {
+    pub fn apply_pod(&self, pod: &Pod) {
         self.apply(pod.name(), &[pod]);
     }
 
@@ -116,7 +116,7 @@ impl Testbed {
     /// When it never does.
     #[track_caller]
     pub fn run(&self, pod: &Pod) {
-        self.begin(pod);
+        self.apply_pod(pod);
         self.crustlet.wait_pod(pod.name(), "Running");
     }
 
@@ -211,7 +211,7 @@ impl Testbed {
     /// The host's mounts of a staged volume, as lines of mountinfo.
     #[track_caller]
     pub fn host_mounts(&self, volume: &CsiVolume) -> Vec<String> {
-        host::mountinfo_mentions(&self.csi.device(&volume.id))
+        host::mounts_of_device(&self.csi.device(&volume.id))
     }
 
     /// A pod's volume is left to the runtime by the driver, and on record as such: on the host there is nothing of it
@@ -223,7 +223,7 @@ impl Testbed {
     #[track_caller]
     pub fn assert_deferred(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         self.assert_not_on_the_host(pod, name, volume);
-        let data = self.crustlet.data(&pod.uid(), name);
+        let data = self.crustlet.vol_data(&pod.uid(), name);
         assert_eq!(data["deferFSMount"], "true", "{data}");
     }
 
@@ -255,7 +255,7 @@ impl Testbed {
         let mounts = host::mounts_below(&target);
         assert_eq!(mounts, std::slice::from_ref(&target));
         assert!(!self.host_mounts(volume).is_empty());
-        let data = self.crustlet.data(&pod.uid(), name);
+        let data = self.crustlet.vol_data(&pod.uid(), name);
         assert_ne!(data["deferFSMount"], "true", "{data}");
     }
 
@@ -273,7 +273,7 @@ impl Testbed {
         // Bundles that went after the last volume are the timer's of crust_ops, which does what `gc` does.
         gc(&self.node, &[]);
         // Hooks take records away when containers have ended.
-        comes_true(PATIENCE, || {
+        holds_within(WAIT_TIMEOUT, || {
             self.node.records().is_empty() && self.node.volume_locks().is_empty()
         });
         self.node.assert_nothing_left();

@@ -11,11 +11,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::cleanup::Working;
 use crate::dir::new_directory;
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 use crate::{Run, mounts};
 
 /// How long a file system may stay busy after its use.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes a file system on the device, with further arguments; what is there is overwritten.
 pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
@@ -60,7 +60,7 @@ pub fn fsck(fstype: &str, device: &Path) {
 /// When it can't be mounted or unmounted, and when `work` panics.
 #[track_caller]
 pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send) -> T {
-    mounts::apart(|| {
+    mounts::in_private_namespace(|| {
         let _working = Working::begin();
         let at = new_directory("volume");
         let fstype = type_on(device);
@@ -81,7 +81,7 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
 /// executed, it has all of this process's open files.
 fn unmount(at: &Path) -> nix::Result<()> {
     let mut result = Ok(());
-    comes_true(PATIENCE, || {
+    holds_within(UNMOUNT_TIMEOUT, || {
         result = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
         result != Err(Errno::EBUSY)
     });

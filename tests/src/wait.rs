@@ -14,9 +14,9 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// Says `what` it waited for when `limit` has passed; on a slow machine later.
 pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) {
     assert!(
-        comes_true(limit, condition),
+        holds_within(limit, condition),
         "waited {:?} in vain: {what}",
-        on_this_machine(limit)
+        scaled_timeout(limit)
     );
 }
 
@@ -25,8 +25,8 @@ pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) 
 /// # Panics
 ///
 /// As [`wait_until`].
-pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
-    let limit = on_this_machine(limit);
+pub async fn wait_until_async(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let limit = scaled_timeout(limit);
     let wait = async {
         while !condition() {
             tokio::time::sleep(INTERVAL).await;
@@ -38,7 +38,7 @@ pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> b
 
 /// A limit that is right for an ordinary machine, for one that is `RUNCRUST_TEST_SLOWNESS` times as
 /// slow.
-pub(crate) fn on_this_machine(limit: Duration) -> Duration {
+pub(crate) fn scaled_timeout(limit: Duration) -> Duration {
     static SLOWNESS: LazyLock<u32> = LazyLock::new(|| {
         std::env::var("RUNCRUST_TEST_SLOWNESS").map_or(1, |times| {
             times.parse().expect("RUNCRUST_TEST_SLOWNESS is a number")
@@ -48,18 +48,18 @@ pub(crate) fn on_this_machine(limit: Duration) -> Duration {
 }
 
 /// Whether `condition` holds before `limit` has passed; for guards, which never panic.
-pub fn comes_true(limit: Duration, condition: impl FnMut() -> bool) -> bool {
-    comes_true_by_looks(INTERVAL, limit, condition)
+pub fn holds_within(limit: Duration, condition: impl FnMut() -> bool) -> bool {
+    holds_within_polling(INTERVAL, limit, condition)
 }
 
 /// The same where a look is a program's run, or a question to a daemon.
-pub(crate) fn comes_true_by_looks(
+pub(crate) fn holds_within_polling(
     interval: Duration,
     limit: Duration,
     mut condition: impl FnMut() -> bool,
 ) -> bool {
     let start = Instant::now();
-    let limit = on_this_machine(limit);
+    let limit = scaled_timeout(limit);
     loop {
         if condition() {
             return true;

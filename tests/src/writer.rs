@@ -1,6 +1,6 @@
 //! A workload that never stops writing.
 
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::{Container, wait_until};
 
 /// A line a number in `/data/log`, each on the disk before the next, until it is killed or anything
@@ -14,23 +14,25 @@ pub const WRITER: &str = "n=0
     done";
 
 /// How many lines the writer has on the disk.
-pub fn written(app: &Container) -> u64 {
+pub fn lines_written(app: &Container) -> u64 {
     let run = app.exec(&["/bin/cat", "/tmp/count"]);
     run.stdout.trim().parse().unwrap_or(0)
 }
 
 /// Waits until it has more than so many, and says how many.
 #[track_caller]
-pub fn wait_for_more(app: &Container, than: u64) -> u64 {
-    wait_until("the writer to write", PATIENCE, || written(app) > than);
+pub fn wait_for_lines(app: &Container, than: u64) -> u64 {
+    wait_until("the writer to write", WAIT_TIMEOUT, || {
+        lines_written(app) > than
+    });
     assert!(app.is_alive());
-    written(app)
+    lines_written(app)
 }
 
 /// None of its lines is missing.
 #[track_caller]
-pub fn assert_all_there(app: &Container) {
-    let count = wait_for_more(app, written(app));
+pub fn assert_no_line_missing(app: &Container) {
+    let count = wait_for_lines(app, lines_written(app));
     let numbers = format!(
         "busybox seq 1 {count} > /tmp/expected; head -n {count} /data/log | cmp - /tmp/expected"
     );

@@ -3,16 +3,16 @@
 
 use std::fs;
 
-use runcrust_tests::refusal::stands_in;
-use runcrust_tests::{Buildah, Runtime, Staged, on_each_delegate};
+use runcrust_tests::refusal::unexpected_entries;
+use runcrust_tests::{Buildah, Runtime, StagedPair, on_each_delegate};
 
-fn buildah(scene: &Staged) -> Buildah {
+fn buildah(scene: &StagedPair) -> Buildah {
     Buildah::new(scene.node.dir(), &scene.node.handler().runtime())
 }
 
 on_each_delegate! {
     fn steps_have_their_volumes(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let buildah = buildah(&scene);
         let container = buildah.container(&[]);
         let (csi, plain, sub) = (&scene.csi, &scene.plain, &scene.csi.join("sub"));
@@ -23,7 +23,7 @@ on_each_delegate! {
             (format!("--mount=type=bind,source={},destination=/data,readonly", csi.display()), "volume\nrefused\n"),
             (format!("--volume={}:/data", sub.display()), "sub\nwritten\n"),
         ] {
-            let run = buildah.step(&container, &[&flag], Staged::LOOK).success();
+            let run = buildah.step(&container, &[&flag], StagedPair::PROBE_SCRIPT).success();
             assert_eq!(run.stdout, seen, "{run}");
             scene.assert_nothing_on_the_host();
         }
@@ -31,7 +31,7 @@ on_each_delegate! {
     }
 
     fn a_step_whose_volume_can_not_be_served_fails(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let buildah = buildah(&scene);
         let container = buildah.container(&[]);
         for (source, options, why) in [
@@ -40,8 +40,8 @@ on_each_delegate! {
             (&scene.csi.join("sub"), ":O", "overlay"),
         ] {
             let flag = format!("--volume={}:/data{options}", source.display());
-            let run = buildah.step(&container, &[&flag], Staged::LOOK).failure();
-            run.assert_names(&["volume ", why, "hint: "]);
+            let run = buildah.step(&container, &[&flag], StagedPair::PROBE_SCRIPT).failure();
+            run.assert_contains(&["volume ", why, "hint: "]);
             assert_eq!(run.stdout, "", "{run}");
             scene.assert_nothing_on_the_host();
         }
@@ -49,7 +49,7 @@ on_each_delegate! {
     }
 
     fn an_image_has_what_its_steps_copied_and_no_volume(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let buildah = buildah(&scene);
         let volume = format!("--volume={}:/data", scene.csi.display());
         let steps = [
@@ -57,18 +57,18 @@ on_each_delegate! {
             "mv /data/file /data/moved; cat /data/moved > /second; rm /data/moved",
         ];
         let failed = buildah.build("image", &[&format!("{volume}:O")], &steps).failure();
-        failed.assert_names(&["volume pv-1: ", "overlay", "hint: "]);
+        failed.assert_contains(&["volume pv-1: ", "overlay", "hint: "]);
         let _ = buildah.build("image", &[&volume], &steps).success();
         let image = buildah.mount("image");
         for (file, content) in [("first", "file\nlost+found\nmark\nsub\n"), ("second", "built\n")] {
             assert_eq!(fs::read_to_string(image.join(file)).unwrap(), content, "{file}");
         }
-        assert_eq!(stands_in(&image.join("data")), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(&image.join("data")), <[String; 0]>::default());
         scene.end();
     }
 
     fn a_step_in_a_user_namespace_sees_its_own_ids(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let buildah = buildah(&scene);
         let map = "0:600000:65536";
         let container = buildah.container(&["--userns-uid-map", map, "--userns-gid-map", map]);
@@ -82,7 +82,7 @@ on_each_delegate! {
 
     /// buildah puts its own mounts in any order.
     fn steps_without_volumes_are_the_delegates_own(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let node = &scene.node;
         let records = node.records();
         let ordinary = node.dir().subdir("ordinary");

@@ -59,13 +59,13 @@ on_each_delegate! {
         fs::write(volume.entry().join("mountInfo.json"), "{").unwrap();
         let sandbox = volume.container(&volume.sandbox_bundle(POD).write());
         // The harness opens a sandbox's three streams read-only, as containerd does.
-        let error = sandbox.refused();
+        let error = sandbox.expect_refusal();
         assert!(error.starts_with("volume pv-1: ") && error.contains("mountInfo.json: isn't JSON"), "{error}");
     }
 
     fn without_any_configuration_a_pod_has_its_volume(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        mounts::apart(|| {
+        mounts::in_private_namespace(|| {
             for directory in ["/run", "/etc/runcrust", "/var/lib"] {
                 mounts::tmpfs(Path::new(directory));
             }
@@ -106,7 +106,7 @@ on_each_delegate! {
         let bundle = node.sandbox_bundle(POD).write();
         let before = bundle.config_bytes();
         let sandbox = node.container(&bundle);
-        let error = sandbox.refused();
+        let error = sandbox.expect_refusal();
         assert!(error.contains("/no/such/hook") && error.contains("hint: install crust-mount-hook"), "{error}");
         assert_eq!(bundle.config_bytes(), before);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::fsck;
 use runcrust_tests::{
     Bundle, Containerd, Node, Run, StagedVolume, on_each_delegate, on_each_file_system, process,
@@ -105,8 +105,8 @@ impl<'a> Ctr<'a> {
         for id in ids {
             self.remove(id);
         }
-        volume.device.wait_until_free(PATIENCE);
-        volume.put_away();
+        volume.device.wait_until_free(WAIT_TIMEOUT);
+        volume.unstage_all();
     }
 }
 
@@ -124,11 +124,11 @@ on_each_delegate! {
         assert_eq!(ctr.sh(&id, "echo x > /data/file; stat -c %g /data"), "4242");
         let _ = volume.stats().success();
         ctr.remove(&id);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = ctr.start(&id, &volume.target.join("sub"), "rbind:ro").success();
         assert_eq!(ctr.sh(&id, "touch /data/x 2>/dev/null || echo read-only"), "read-only");
         ctr.remove(&id);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
 
         let info = volume.entry().join("mountInfo.json");
@@ -136,7 +136,7 @@ on_each_delegate! {
         for bad in ["{".to_owned(), good.replace("\"ext4\"", "\"xfs\"")] {
             fs::write(&info, bad).unwrap();
             let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rw"]).write();
-            let sentence = refusal::create(&volume, &bundle).of_volume("pv-1").sentence();
+            let sentence = refusal::create_refused(&volume, &bundle).naming_volume("pv-1").message();
             let failed = ctr.start(&id, &volume.target, "rbind:rw").failure();
             assert_eq!(failed.stderr.matches(&sentence).count(), 1, "{failed}");
             let _ = ctr.command(&["containers", "delete", &id]);
@@ -156,7 +156,7 @@ on_each_delegate! {
             let run = ctr.run(&id("foreground"), (&volume.target, "rbind:rw"), &["--rm"], &script);
             let told = (run.status.code(), run.stdout.as_str(), run.stderr.as_str());
             assert_eq!(told, (Some(7), output, "err\n"));
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
         }
         ctr.end(&[], &volume);
     }
@@ -179,7 +179,7 @@ on_each_delegate! {
         let metrics = ctr.command(&["tasks", "metrics", "--format", "json", &one]).success();
         assert!(metrics.stdout.starts_with('{'), "{metrics}");
         let _ = ctr.command(&["tasks", "kill", "--signal", "SIGKILL", &one]).success();
-        wait_until("the task to end", PATIENCE, || ctr.status(&one) == "STOPPED");
+        wait_until("the task to end", WAIT_TIMEOUT, || ctr.status(&one) == "STOPPED");
         assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");
         ctr.end(&[&one, &two], &volume);
     }
@@ -190,9 +190,9 @@ on_each_delegate! {
         let id = id("ctr");
         let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         process::kill_now(ctr.containerd.shim(&id));
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         // What it lists of a task is its shim's to say: it is gone from there before it is forgotten.
-        wait_until("containerd to forget the task", PATIENCE, || {
+        wait_until("containerd to forget the task", WAIT_TIMEOUT, || {
             let _ = ctr.command(&["containers", "delete", &id]).success();
             let again = ctr.start(&id, &volume.target, "rbind:rw");
             let is_known = again.stderr.contains("already exists");
@@ -204,7 +204,7 @@ on_each_delegate! {
 
 on_each_file_system! {
     fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
         let ctr = Ctr::new(&volume);
         let id = id("ctr");

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
-use runcrust_tests::interrupt::traced;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::fault_injection::traced;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
@@ -36,7 +36,7 @@ fn created_while_locked(node: &Node, app: &Container, lock: File, change: impl F
     let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
     let calls = node.dir().join("calls");
     let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
-    wait_until("the create to wait for the lock", PATIENCE, || {
+    wait_until("the create to wait for the lock", WAIT_TIMEOUT, || {
         fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
     });
     change();
@@ -150,7 +150,7 @@ on_each_delegate! {
         let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged again"), (&removed, "nothing is staged at")];
         for (change, expected) in cases {
             let app = volume.container(&bundle);
-            let lock = File::options().append(true).create(true).open(volume.lock_of(&volume.target)).unwrap();
+            let lock = File::options().append(true).create(true).open(volume.lock_file(&volume.target)).unwrap();
             assert!(!created_while_locked(&volume, &app, lock, change), "{expected}");
             let error = app.last_log_error().unwrap();
             assert!(error.contains("volume pv-1: ") && error.contains(expected), "{error}");
@@ -244,7 +244,7 @@ on_each_delegate! {
         let left = fs::read_to_string(&record).unwrap();
         app.end();
         sandbox.end();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
         let again = node.sandbox(POD);
         let _ = node.stage(POD, "pv-1", &device, &[]);
@@ -271,7 +271,7 @@ on_each_delegate! {
         let held = File::options().read(true).custom_flags(libc::O_EXCL).open(volume.device.path()).unwrap();
         let trace = volume.dir().join("strace");
         let mut create = container.spawn(traced(&container.create_command(), "open,openat", &trace));
-        wait_until("the create to find the device busy", PATIENCE, || {
+        wait_until("the create to find the device busy", WAIT_TIMEOUT, || {
             fs::read_to_string(&trace).is_ok_and(|text| text.contains("EBUSY"))
         });
         drop(held);
@@ -296,7 +296,7 @@ on_each_delegate! {
         let bind = volume.handler().kubelet_dir().join(format!("pods/{POD}/volume-subpaths/pv-1/app/0"));
         fs::create_dir_all(&bind).unwrap();
         let app = volume.container(&volume.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write());
-        let error = app.refused();
+        let error = app.expect_refusal();
         assert!(error.contains("volume pv-1") && error.contains("volume-subpaths/pv-1"), "{error}");
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
@@ -367,7 +367,7 @@ fn more_options_than_can_be_read_again_are_not_staged() {
 fn unstage_waits_for_the_device_and_says_who_may_have_it() {
     let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Runc);
     sandbox.end();
-    volume.device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(WAIT_TIMEOUT);
     let refused = with_mounted(volume.device.path(), |_| volume.unstage()).failure();
     assert!(refused.stderr.contains("FAILED_PRECONDITION"), "{refused}");
     assert!(

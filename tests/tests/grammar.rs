@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use runcrust_tests::grammar::{Row, Table, delegate_does, every_row, runcrust_does, version};
+use runcrust_tests::grammar::{Row, Table, every_row, observe_delegate, observe_runcrust, version};
 use runcrust_tests::on_each_delegate;
 
 /// Fails with the rows for which `wrong` holds, and what was seen instead.
@@ -25,8 +25,8 @@ on_each_delegate! {
     /// Whatever it is: a youki in runc's place too, of which there is no table.
     fn the_delegate_opens_what_runcrust_opens_or_nothing(delegate: Delegate) {
         let rows = every_row(delegate);
-        let theirs = delegate_does(delegate, &rows);
-        let ours = runcrust_does(delegate, &rows);
+        let theirs = observe_delegate(delegate, &rows);
+        let ours = observe_runcrust(delegate, &rows);
         let opened = |outcomes: &[String]| outcomes.iter().filter(|outcome| outcome.contains("config.json")).count();
         assert!(2 * opened(&theirs) > opened(&ours), "the delegate opens next to none: {theirs:?}");
         let rows = rows.into_iter().zip(&theirs).zip(ours);
@@ -37,7 +37,7 @@ on_each_delegate! {
     /// Whatever version it is.
     fn the_delegate_opens_no_configuration_that_runcrust_overlooks(delegate: Delegate) {
         let table = Table::of(delegate);
-        let seen = delegate_does(delegate, &arguments(&table));
+        let seen = observe_delegate(delegate, &arguments(&table));
         none_is(&table.rows, &seen, |row, seen| !row.sees(seen));
         if table.version == version(delegate) {
             none_is(&table.rows, &seen, |row, seen| row.delegate != seen);
@@ -46,7 +46,7 @@ on_each_delegate! {
 
     fn runcrust_does_with_every_row_what_the_table_says(delegate: Delegate) {
         let table = Table::of(delegate);
-        let seen = runcrust_does(delegate, &arguments(&table));
+        let seen = observe_runcrust(delegate, &arguments(&table));
         none_is(&table.rows, &seen, |row, seen| row.runcrust != seen);
     }
 }

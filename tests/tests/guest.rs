@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck, mkfs};
 use runcrust_tests::{
@@ -137,7 +137,7 @@ on_each_delegate! {
         let mut tries = app.command(&["exec", app.id(), "/bin/sh", "-c", script]);
         let before = cgroup::processes(app.cgroup());
         let mut tries = tries.stdin(Stdio::null()).spawn().unwrap();
-        wait_until("the reader to be let through", PATIENCE, || {
+        wait_until("the reader to be let through", WAIT_TIMEOUT, || {
             for pid in cgroup::processes(app.cgroup()) {
                 if !before.contains(&pid) {
                     // It may be one of its short-lived children.
@@ -172,7 +172,7 @@ on_each_delegate! {
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
         let script = "while true; do dd if=/dev/zero of=/data/zeros bs=1M count=64 2>/dev/null; done";
         let app = node.run(&bundle.script(script).write());
-        wait_until("the app to write", PATIENCE, || {
+        wait_until("the app to write", WAIT_TIMEOUT, || {
             app.sh("cat /data/* | head -c 1 | wc -c") == "1"
         });
         kill(app.pid());

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
-use runcrust_tests::csi::{Csi, CsiClient, Moment, Relay, filesystem};
+use runcrust_tests::csi::{Csi, CsiClient, CsiRelay, Moment, filesystem};
 use runcrust_tests::{
     Bundle, Container, Containerd, Delegate, Node, Runtime, TestDir, cgroup, host,
     on_each_delegate, process, wait_until,
@@ -73,7 +73,7 @@ on_each_delegate! {
         let dir = TestDir::new();
         let bundle = Bundle::plain(&dir).args(["/no/such/program"]).write();
         let container = Container::new(&Runtime::bare(delegate), &bundle);
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.contains("/no/such/program"), "{error}");
     }
 }
@@ -119,7 +119,7 @@ on_each_delegate! {
 fn a_relay_records_refuses_and_delays_calls() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
-    let relay = Relay::start(&csi.socket().with_file_name("relay.sock"), csi.socket());
+    let relay = CsiRelay::start(&csi.socket().with_file_name("relay.sock"), csi.socket());
     let client = CsiClient::of(relay.socket());
     let volume = csi.volume("pv-1", filesystem("ext4"));
     let target = csi.target("uid-1", "pv-1");
@@ -135,7 +135,7 @@ fn a_relay_records_refuses_and_delays_calls() {
         csi.devices(&volume.id),
         <[std::path::PathBuf; 0]>::default()
     );
-    relay.heal();
+    relay.clear_faults();
     client.call(volume.stage()).unwrap();
 
     relay.hold::<NodePublishVolumeRequest>(Moment::Before);
@@ -149,14 +149,14 @@ fn a_relay_records_refuses_and_delays_calls() {
         relay.wait_held(Moment::After);
         assert_eq!(mounted(), 1);
         assert!(!call.is_finished());
-        relay.heal();
+        relay.clear_faults();
         call.join().unwrap().unwrap();
     });
     csi.restart(&[]);
     client
         .call(volume.unpublish(&target))
         .expect("another driver answers");
-    let publish: Vec<NodePublishVolumeRequest> = relay.heard();
+    let publish: Vec<NodePublishVolumeRequest> = relay.requests();
     assert_eq!(publish, [volume.publish(&target)]);
     let steps = ["Stage", "Stage", "Publish", "Unpublish"];
     assert_eq!(

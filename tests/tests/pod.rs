@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
 use runcrust_tests::{MountWatcher, Node, POD, Run, StagedVolume, on_each_delegate};
@@ -26,10 +26,10 @@ on_each_delegate! {
 
         watcher.assert_never_mounted();
         end([one, two, sandbox]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         fsck_ext4(volume.device.path());
         assert_eq!(with_mounted(volume.device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
-        volume.put_away();
+        volume.unstage_all();
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
     }
 
@@ -163,13 +163,13 @@ on_each_delegate! {
         for escape in ["outside", "upwards", "there/deep/mark/x"] {
             let bundle = volume.node.app_bundle(&sandbox).bind(volume.target.join(escape), "/data", &[]).write();
             let app = volume.container(&bundle);
-            let error = app.refused();
+            let error = app.expect_refusal();
             assert!(error.contains("volume pv-1") && error.contains(escape), "{error}");
             assert!(!error.contains("/etc"), "nothing of the host is shown: {error}");
         }
         drop(app);
         end([sandbox]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let mark = with_mounted(volume.device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
         assert_eq!(mark, b"new\n");
     }
@@ -180,7 +180,7 @@ on_each_delegate! {
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file");
         kill(app.pid());
         kill(sandbox.pid());
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         // No hook ran: what is left is known to be of the dead.
         let again = volume.sandbox();
         let app_again = volume.app(&again);
@@ -212,7 +212,7 @@ on_each_delegate! {
         assert_eq!(other.sh("stat -c %g /data/file"), "5", "live data isn't chowned");
         assert_eq!(other.sh("stat -c %d /data"), app.sh("stat -c %d /data"));
         end([app, other, second]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
         drop(sandbox);
     }
@@ -222,7 +222,7 @@ on_each_delegate! {
         let bundle = volume.app_bundle(&sandbox).write();
         kill(sandbox.pid());
         let app = volume.container(&bundle);
-        let error = app.refused();
+        let error = app.expect_refusal();
         assert!(error.starts_with("volume pv-1: sandbox ") && error.contains("has ended"), "{error}");
     }
 
@@ -234,8 +234,8 @@ on_each_delegate! {
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("stat -c '%g %a' /data"), "123 2775");
         end([app, sandbox]);
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[&target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[&target]);
     }
 
     fn what_is_in_use_says_so_on_disk_and_stops_saying_so(delegate: Delegate) {
@@ -272,7 +272,7 @@ on_each_delegate! {
         let _ = app.delete_force();
         fs::remove_dir_all(app.bundle()).unwrap();
         end([sandbox]);
-        volume.device.wait_until_free(PATIENCE);
-        volume.put_away();
+        volume.device.wait_until_free(WAIT_TIMEOUT);
+        volume.unstage_all();
     }
 }

@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
-    Delegate, Engine as _, LoopDevice, MountWatcher, Node, POD, PODMAN_IMAGE, Podman, Run, Staged,
-    StagedVolume, TestDir, cgroup, on_each_delegate, on_each_file_system, process,
+    Delegate, Engine as _, LoopDevice, MountWatcher, Node, POD, PODMAN_IMAGE, Podman, Run,
+    StagedPair, StagedVolume, TestDir, cgroup, on_each_delegate, on_each_file_system, process,
 };
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn assert_refused(run: &Run, why: &str) {
         !run.status.success() && !run.stdout.contains("written"),
         "{run}"
     );
-    run.assert_names(&["volume ", why, "hint: "]);
+    run.assert_contains(&["volume ", why, "hint: "]);
 }
 
 /// Plays a pod of one container, `app`, that has the volume's directory `sub` at `/data`.
@@ -80,8 +80,8 @@ impl Scene {
             let all = ["--all", "--force", "--time", "0"];
             let _ = self.podman.run(&[what, &all].concat()).success();
         }
-        self.device.wait_until_free(PATIENCE);
-        self.node.put_away(&[&self.target]);
+        self.device.wait_until_free(WAIT_TIMEOUT);
+        self.node.unstage_all(&[&self.target]);
     }
 }
 
@@ -105,8 +105,8 @@ on_each_delegate! {
         assert_eq!(podman.sh("one", "cat /data/file"), "hello");
         watcher.assert_never_mounted();
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[target]);
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
         assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
@@ -142,8 +142,8 @@ on_each_delegate! {
         let _ = podman.sh("one", "echo x > /data/file");
         assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[target]);
     }
 
     fn a_container_in_a_user_namespace_sees_its_own_ids(delegate: Delegate) {
@@ -202,7 +202,7 @@ on_each_delegate! {
         }
         assert_eq!(podman.sh("one", "stat -c %d /data"), podman.sh("two", "stat -c %d /data"));
         let _ = podman.run(&["pod", "stop", "--time", "0", "pod"]).success();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = podman.run(&["pod", "start", "pod"]).success();
         assert_eq!(podman.sh("two", "cat /data/file"), "hello");
         let refused = node.unstage(target).failure();
@@ -213,9 +213,9 @@ on_each_delegate! {
     fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { target, podman, .. } = &scene;
-        let run = podman.run_to_its_end(&[&volume(target, "")], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
+        let run = podman.run_foreground(&[&volume(target, "")], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
         assert_eq!((run.status.code(), run.stdout.as_str(), run.stderr.as_str()), (Some(7), "x\n", "err\n"));
-        let run = podman.run_to_its_end(&[&volume(target, "")], "cat /data/file; kill -KILL $$");
+        let run = podman.run_foreground(&[&volume(target, "")], "cat /data/file; kill -KILL $$");
         assert_eq!(run.stdout, "x\n", "{run}");
         scene.end();
     }
@@ -230,7 +230,7 @@ on_each_delegate! {
         assert_eq!(stats.stdout.trim(), "one 1");
         let _ = podman.run(&["kill", "--signal", "KILL", "one"]).success();
         podman.wait_until("one", "{{.State.Status}} {{.State.ExitCode}}", "exited 137");
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = podman.run(&["start", "one"]).success();
         let _ = podman.sh("one", "echo x > /data/file");
         scene.end();
@@ -260,7 +260,7 @@ on_each_delegate! {
         let _ = node.stats(target).success();
         let _ = node.unstage(target).failure();
         process::kill_and_wait(own);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         // Nobody told podman how it ended.
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]);
         let _ = podman.start("two", &[&volume(target, "")], 0).success();
@@ -275,7 +275,7 @@ on_each_delegate! {
         let _ = podman.sh("one", "echo x > /data/file");
         process::kill_now(podman.inspect("one", "{{.State.Pid}}").parse().unwrap());
         podman.wait_until("one", "{{.State.Status}}", "exited");
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = podman.run(&["start", "one"]).success();
         assert_eq!(podman.sh("one", "cat /data/file"), "x");
         scene.end();
@@ -309,11 +309,11 @@ on_each_delegate! {
 
     /// podman mounts the directory on the volume's own before it hands that on, and `:O` an overlay of it.
     fn a_named_volume_over_a_staged_directory_works_or_is_refused(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
         let subs = [&scene.csi, &scene.plain].map(|target| target.join("sub"));
         for (name, source) in [("csi", &scene.csi), ("csi-sub", &subs[0]), ("plain", &scene.plain), ("plain-sub", &subs[1])] {
-            podman.binding_volume(name, source);
+            podman.create_bind_volume(name, source);
         }
         for (volume, expected) in [
             ("csi:/data", Ok("volume\nwritten\n")),
@@ -323,7 +323,7 @@ on_each_delegate! {
             ("plain:/data", Ok("volume\nwritten\n")),
             ("plain-sub:/data", Err("match_roots")),
         ] {
-            let run = podman.run_to_its_end(&[&format!("--volume={volume}")], Staged::LOOK);
+            let run = podman.run_foreground(&[&format!("--volume={volume}")], StagedPair::PROBE_SCRIPT);
             match expected {
                 Ok(seen) => assert_eq!(run.success().stdout, seen, "{volume}"),
                 Err(why) => assert_refused(&run, why),
@@ -336,12 +336,12 @@ on_each_delegate! {
     /// podman binds it, by its descriptor, in a directory of its own.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn a_subpath_of_a_named_volume_works_or_is_refused(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
         let run = |name: &str, source| {
-            podman.binding_volume(name, source);
+            podman.create_bind_volume(name, source);
             let mount = format!("--mount=type=volume,source={name},destination=/data,subpath=sub");
-            podman.run_to_its_end(&[&mount], Staged::LOOK)
+            podman.run_foreground(&[&mount], StagedPair::PROBE_SCRIPT)
         };
         let served = run("csi", &scene.csi).success();
         assert_eq!(served.stdout, "sub\nwritten\n", "{served}");
@@ -352,11 +352,11 @@ on_each_delegate! {
     /// The same, of a manifest's.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn play_kube_mounts_a_subpath_of_what_is_staged_or_fails(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
         podman.import_image();
         for (name, source, is_served) in [("csi", &scene.csi, true), ("plain", &scene.plain, false)] {
-            podman.binding_volume(name, source);
+            podman.create_bind_volume(name, source);
             for (kind, volume) in [
                 ("path", json!({"hostPath": {"path": source, "type": "Directory"}})),
                 ("claim", json!({"persistentVolumeClaim": {"claimName": name}})),
@@ -365,7 +365,7 @@ on_each_delegate! {
                 let played = play(&podman, scene.node.dir(), &pod, volume);
                 if is_served {
                     let _ = played.success();
-                    assert_eq!(podman.sh(&format!("{pod}-app"), Staged::LOOK), "sub\nwritten");
+                    assert_eq!(podman.sh(&format!("{pod}-app"), StagedPair::PROBE_SCRIPT), "sub\nwritten");
                 } else {
                     assert_refused(&played, "match_roots");
                 }
@@ -381,7 +381,7 @@ on_each_delegate! {
         let scene = Scene::new(delegate, &[]);
         let Scene { target, podman, .. } = &scene;
         let failed = podman.start("one", &[&volume(target, ":O")], 0).failure();
-        failed.assert_names(&["volume pv-1: ", "overlay", "hint: "]);
+        failed.assert_contains(&["volume pv-1: ", "overlay", "hint: "]);
         scene.end();
     }
 
@@ -412,7 +412,7 @@ on_each_delegate! {
 
 on_each_file_system! {
     fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
-        let scene = Scene::of(delegate, |node| node.made(fstype), &["--fs-group", "4242"]);
+        let scene = Scene::of(delegate, |node| node.formatted(fstype), &["--fs-group", "4242"]);
         let Scene { device, target, podman, .. } = &scene;
         for name in ["one", "two"] {
             let _ = podman.start(name, &[&volume(target, "")], 0).success();

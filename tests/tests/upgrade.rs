@@ -9,8 +9,8 @@ use std::process::Command;
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::Version::{New, Old};
 use runcrust_tests::container::end;
-use runcrust_tests::interrupt::traced;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::fault_injection::traced;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
     Containerd, CriPod, Delegate, LoopDevice, Node, Ops, POD, StagedVolume, Version,
@@ -27,8 +27,8 @@ const DOWNGRADE: Versions = [New, Old, Old];
 
 #[track_caller]
 fn assert_nothing_left(node: &Node, device: &LoopDevice, target: &Path) {
-    device.wait_until_free(PATIENCE);
-    node.put_away(&[target]);
+    device.wait_until_free(WAIT_TIMEOUT);
+    node.unstage_all(&[target]);
     assert_eq!(fs::read_dir(target).unwrap().count(), 0);
 }
 
@@ -141,7 +141,7 @@ impl<'a> Daemon<'a> {
 fn ops(delegate: Delegate, from: Version, to: Version) {
     let node = Node::installed(delegate, from, "");
     let daemon = Daemon::new(&node, from);
-    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let device = LoopDevice::formatted(node.dir(), "xfs", 320);
     let target = node.target(POD, "pv-1");
     daemon.ops.stage(stage_request(&target, &device)).unwrap();
     let sandbox = node.sandbox(POD);
@@ -172,7 +172,7 @@ fn ops(delegate: Delegate, from: Version, to: Version) {
 fn noted_growth(delegate: Delegate, from: Version, to: Version) {
     let node = Node::installed(delegate, from, "");
     let daemon = Daemon::new(&node, from);
-    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let device = LoopDevice::formatted(node.dir(), "xfs", 320);
     let target = node.target(POD, "pv-1");
     daemon.ops.stage(stage_request(&target, &device)).unwrap();
     device.set_size(512 << 20);
@@ -238,7 +238,7 @@ on_each_delegate! {
         let held = Flock::lock(File::open(app.bundle()).unwrap(), FlockArg::LockExclusive).unwrap();
         let calls = volume.dir().join("calls");
         let mut create = app.spawn(traced(&app.create_command(), "flock", &calls));
-        wait_until("the create to wait for its bundle", PATIENCE, || {
+        wait_until("the create to wait for its bundle", WAIT_TIMEOUT, || {
             fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("EAGAIN"))
         });
         volume.handler().install(New);
@@ -302,8 +302,8 @@ on_each_delegate! {
         ] {
             let good = fs::read(&file).unwrap();
             change(&file, |record| record["version"] = json!(2));
-            let refused = refusal::create(&volume, &bundle);
-            let _ = refused.naming(&[file.to_str().unwrap(), "version", "2"]).sentence();
+            let refused = refusal::create_refused(&volume, &bundle);
+            let _ = refused.containing(&[file.to_str().unwrap(), "version", "2"]).message();
             fs::write(&file, good).unwrap();
         }
         let _ = app.create().success();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crust_proto::v1::RuntimeStageVolumeRequest;
 use runcrust_tests::cleanup::Cleanup;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, binary, ops, process, wait_until};
 
 use super::Row;
@@ -152,7 +152,7 @@ impl Volumes {
             requests: targets.iter().map(request).collect(),
             places: targets
                 .iter()
-                .map(|target| [node.entry(target), node.lock_of(target)])
+                .map(|target| [node.entry(target), node.lock_file(target)])
                 .collect(),
         }
     }
@@ -178,7 +178,7 @@ impl Noop {
             socket: socket.to_owned(),
             _cleanup: Cleanup::register(move || end(process)),
         };
-        wait_until("noop-server to listen", PATIENCE, || socket.exists());
+        wait_until("noop-server to listen", WAIT_TIMEOUT, || socket.exists());
         noop
     }
 }

@@ -39,7 +39,7 @@ fn before_noop(effort: &Effort) -> Vec<Measure> {
     let node = scene::node(Delegate::Runc);
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());
-    node.handler().delegate_to(&delegate);
+    node.handler().set_delegate(&delegate);
     let bundle = scene::bundle(&node).write();
     let [bare, ours] =
         [&delegate, node.handler().path()].map(|program| scene::create(program, &bundle));

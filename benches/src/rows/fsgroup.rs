@@ -94,7 +94,7 @@ const fn walk(name: &'static str, cold: bool, reach: Option<f64>) -> Case {
 
 fn run(effort: &Effort) -> Vec<Measure> {
     // On a disk: `/tmp` may be memory.
-    let dir = TestDir::guarded();
+    let dir = TestDir::root_only();
     let rounds = effort.rounds(ROUNDS);
     let mut measures = Vec::new();
     for fstype in FILESYSTEMS {
@@ -117,7 +117,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
 }
 
 fn run_for_memory(_: &Effort) -> Vec<Measure> {
-    let dir = TestDir::guarded();
+    let dir = TestDir::root_only();
     let measures = trees::LARGE.into_iter().flat_map(|(what, make)| {
         let volume = Volume::new(&dir, "xfs");
         make(volume.root());

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, mounts, wait_until};
 
 use super::Row;
@@ -27,7 +27,7 @@ const RUNS: usize = 5;
 const SIZE: u64 = 32;
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let io = IO.build(node.dir());
     let device = LoopDevice::ext4(node.dir(), 4 * SIZE);
     let target = node.stage("a-pod", "pv-1", &device, &[]);
@@ -115,7 +115,7 @@ impl OnHost {
             through_fuse,
             bindfs: bindfs.stdin(Stdio::null()).spawn().expect("bindfs"),
         };
-        wait_until("bindfs to have mounted", PATIENCE, || {
+        wait_until("bindfs to have mounted", WAIT_TIMEOUT, || {
             fs::exists(host.through_fuse.join("lost+found")).expect("a mount")
         });
         host
@@ -124,10 +124,10 @@ impl OnHost {
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        mounts::let_go(&self.through_fuse);
+        mounts::try_unmount(&self.through_fuse);
         // It ends by that, and has the other one until then.
         let _ = self.bindfs.wait();
-        mounts::let_go(&self.bound);
-        mounts::let_go(&self.mounted);
+        mounts::try_unmount(&self.bound);
+        mounts::try_unmount(&self.mounted);
     }
 }

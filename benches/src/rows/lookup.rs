@@ -69,7 +69,7 @@ impl Place {
     fn new() -> Self {
         let node = scene::node(Delegate::Runc);
         let delegate = NOOP.build(node.dir());
-        node.handler().delegate_to(&delegate);
+        node.handler().set_delegate(&delegate);
         let bundle = scene::bundle(&node).write();
         Self { bundle, node }
     }

@@ -34,7 +34,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let hook = "mount_mode = \"hook\"";
     let hooks = Handler::installed(node.dir(), Delegate::Runc, Version::New, hook);
     for handler in [node.handler(), &hooks] {
-        handler.delegate_to(&delegate);
+        handler.set_delegate(&delegate);
     }
     let volume = Volume::stage(&node);
     let plain = scene::bundle(&node).write();

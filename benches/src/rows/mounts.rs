@@ -36,7 +36,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let _first = node.run(&bundle(&node, &sandbox, &target, MANY));
     let [few, many] = [FEW, MANY].map(|count| bundle(&node, &sandbox, &target, count));
     let delegate = NOOP.build(node.dir());
-    node.handler().delegate_to(&delegate);
+    node.handler().set_delegate(&delegate);
     let starter = Starter::new(node.dir());
     let bundles = [&few, &many].map(|bundle| (bundle, bundle.config_bytes()));
     let ours = [&few, &many].map(|bundle| scene::create(node.handler().path(), bundle));

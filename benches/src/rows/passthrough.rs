@@ -25,11 +25,11 @@ const ROUND: Round = Round {
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let dir = node.dir();
     let starter = Starter::new(dir);
     let delegate = NOOP.build(dir);
-    node.handler().delegate_to(&delegate);
+    node.handler().set_delegate(&delegate);
     let passthrough = PASSTHROUGH.build_with(dir, &[("DELEGATE", &delegate)]);
     let configuration = node.handler().configuration();
     let files: [(_, &Path); 2] = [("DELEGATE", &delegate), ("CONFIGURATION", &configuration)];

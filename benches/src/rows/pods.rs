@@ -9,7 +9,9 @@ use std::thread;
 use std::time::Instant;
 
 use nix::mount::{MntFlags, umount2};
-use runcrust_tests::{Configured, Containerd, Delegate, LoopDevice, Node, Run, Runtime, mounts};
+use runcrust_tests::{
+    Containerd, ContainerdConfig, Delegate, LoopDevice, Node, Run, Runtime, mounts,
+};
 
 use super::Row;
 use crate::effort::Effort;
@@ -32,10 +34,10 @@ const ROUNDS: usize = 20;
 const READS: usize = 10;
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let (crust, runc) = (node.handler().runtime(), Runtime::bare(Delegate::Runc));
     let handlers = [("crust", &crust), ("runc", &runc)];
-    let containerd = Configured::new(node.dir(), &handlers).in_memory();
+    let containerd = ContainerdConfig::new(node.dir(), &handlers).in_memory();
     let containerd = Containerd::start_from(containerd);
     let [mut deferred, mut mounted] = [Vec::new(), Vec::new()];
     let (mut of_deferred, mut tables) = (Vec::new(), None);
@@ -228,7 +230,7 @@ impl Pod {
     /// Of what is mounted on the host, if anything is.
     fn let_go(&self) {
         let targets = self.targets.iter();
-        targets.for_each(|target| mounts::let_go(target));
+        targets.for_each(|target| mounts::try_unmount(target));
     }
 
     fn unstage(&self, node: &Node) {
@@ -270,7 +272,7 @@ impl MountTables {
         let (done, wait) = mpsc::channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
-                mounts::leave_the_host();
+                mounts::unshare_mounts();
                 let thread = fs::read_link("/proc/thread-self").expect("a thread");
                 tell.send(thread).expect("it is waited for");
                 // Until the other one is dropped.

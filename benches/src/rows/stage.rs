@@ -37,7 +37,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let [bare, ours] =
         [&delegate, node.handler().path()].map(|program| Line::new(program, arguments));
 
-    let places = [node.entry(&target), node.lock_of(&target)];
+    let places = [node.entry(&target), node.lock_file(&target)];
     let take_away = || scene::unstaged(&places);
     let rounds = effort.rounds(ROUNDS);
     let [bare, ours] = starter.rounds_with(rounds, ROUND, [&bare, &ours], take_away);

@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::cleanup::Cleanup;
-use runcrust_tests::{Bundle, TestDir, comes_true};
+use runcrust_tests::{Bundle, TestDir, holds_within};
 
 pub(crate) use self::cli::{Cli, answer, is_error};
 pub(crate) use self::container::Container;
@@ -90,7 +90,10 @@ impl<'s> Scene<'s> {
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, condition: impl FnMut() -> bool) {
         let limit = self.suite.limit;
-        assert!(comes_true(limit, condition), "{what} not within {limit:?}");
+        assert!(
+            holds_within(limit, condition),
+            "{what} not within {limit:?}"
+        );
     }
 }
 

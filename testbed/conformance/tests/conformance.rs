@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Delegate, Handler, Run, TestDir, mounts, on_each_delegate, wait_until};
 use serde_json::Value;
 
@@ -374,7 +374,7 @@ fn interrupted_it_leaves_nothing() {
     let suite = Suite::with(Delegate::Runc, "");
     let mut command = suite.command(suite.handler.path());
     let mut running = command.stdout(Stdio::null()).spawn().expect("it starts");
-    wait_until("a volume in use", PATIENCE, || {
+    wait_until("a volume in use", WAIT_TIMEOUT, || {
         let entries = fs::read_dir(suite.handler.crust_root());
         let mut entries = entries.into_iter().flatten().flatten();
         entries.any(|entry| entry.path().join("runtime-cli").exists())

@@ -12,7 +12,7 @@ use tar::{Builder, EntryType, Header};
 use crate::Run;
 use crate::bundle::{IDLE, rootfs};
 use crate::cri::Cri;
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 
 /// The image of apps: busybox; its program sleeps.
 pub const APP_IMAGE: &str = "runcrust.test/app:1";
@@ -21,7 +21,7 @@ pub const APP_IMAGE: &str = "runcrust.test/app:1";
 pub const PAUSE_IMAGE: &str = "runcrust.test/pause:1";
 
 /// How long the CRI may take to see them.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Imports both images into the containerd that listens there; false, its CRI doesn't see them. The
 /// archive is only there meanwhile.
@@ -39,7 +39,9 @@ pub(crate) fn import_archive(socket: &Path, cri: &Cri, archive: &Path, images: &
     import.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"]);
     let _ = Run::of(import.arg(archive)).success();
     // The CRI's own list follows containerd's by events.
-    comes_true(PATIENCE, || images.iter().all(|image| cri.has_image(image)))
+    holds_within(IMPORT_TIMEOUT, || {
+        images.iter().all(|image| cri.has_image(image))
+    })
 }
 
 /// Writes an archive of both images, which share their layer.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Containerd;
 use crate::cri::Cri;
 use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::{CriError, Node, wait_until};
 
 /// A pod whose sandbox runs. It goes with its containerd.
@@ -116,7 +116,7 @@ impl<'a> CriPod<'a> {
     ///
     /// When it can be started.
     #[track_caller]
-    pub fn refused(&self, container: &ContainerConfig) -> CriError {
+    pub fn expect_refusal(&self, container: &ContainerConfig) -> CriError {
         let id = self.create(container);
         let error = self.cri().start(&id).expect_err("it is refused");
         self.cri().remove(&id).expect("RemoveContainer");
@@ -137,7 +137,7 @@ impl<'a> CriPod<'a> {
         let ids = containers.iter().map(|container| container.id.as_str());
         for id in ids.chain([self.id.as_str()]) {
             let bundle = self.containerd.bundle(id);
-            wait_until("containerd to remove a bundle", PATIENCE, || {
+            wait_until("containerd to remove a bundle", WAIT_TIMEOUT, || {
                 !bundle.exists()
             });
         }
@@ -151,7 +151,7 @@ impl<'a> CriPod<'a> {
     #[track_caller]
     pub fn end_with(&self, node: &Node, volumes: &[&Path]) {
         self.end();
-        node.put_away(volumes);
+        node.unstage_all(volumes);
     }
 
     /// The calls.

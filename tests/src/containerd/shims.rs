@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 use crate::{Delegate, Run, Runtime, process};
 
 /// The shims of one containerd.
@@ -49,7 +49,7 @@ impl Shims {
 
     /// Kills them; the error where one stays.
     pub(crate) fn kill(&self) -> Option<String> {
-        let gone = comes_true(Duration::from_secs(10), || {
+        let gone = holds_within(Duration::from_secs(10), || {
             let shims = self.running();
             shims.iter().copied().for_each(process::kill_now);
             shims.is_empty()

@@ -10,8 +10,8 @@ use super::runtime_v1::{
     StatusRequest, StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest,
     VersionRequest, VersionResponse,
 };
-use super::{Cri, CriError, Executed};
-use crate::node::PATIENCE;
+use super::{Cri, CriError, ExecResult};
+use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
 impl Cri {
@@ -202,7 +202,7 @@ impl Cri {
     #[track_caller]
     pub fn wait(&self, id: &str) -> ContainerStatus {
         let mut last = ContainerStatus::default();
-        wait_until("a container to end", PATIENCE, || {
+        wait_until("a container to end", WAIT_TIMEOUT, || {
             last = self.status(id).expect("ContainerStatus");
             last.state() == ContainerState::ContainerExited
         });
@@ -210,14 +210,14 @@ impl Cri {
     }
 
     /// `ExecSync`.
-    pub fn exec(&self, id: &str, command: &[&str]) -> Result<Executed, CriError> {
+    pub fn exec(&self, id: &str, command: &[&str]) -> Result<ExecResult, CriError> {
         let request = ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command.iter().map(|&word| word.to_owned()).collect(),
             timeout: 30,
         };
         let answer = self.call(|mut to| async move { to.exec_sync(request).await })?;
-        Ok(Executed {
+        Ok(ExecResult {
             exit_code: answer.exit_code,
             stdout: String::from_utf8_lossy(&answer.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&answer.stderr).into_owned(),

@@ -13,13 +13,13 @@ use tonic::server::NamedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tower::ServiceExt;
 
-use crate::relay::{Faults, Moment, Stand};
+use crate::relay::{Faults, Moment, RelayServer};
 
 /// It stands for a container runtime, and hands on what it is asked: to whoever listens at the runtime's socket by
 /// then.
 #[derive(Debug)]
 pub struct CriRelay {
-    stand: Stand,
+    server: RelayServer,
     shared: Arc<Shared>,
 }
 
@@ -34,27 +34,27 @@ impl CriRelay {
             heard: Mutex::default(),
             faults: Faults::new(),
         });
-        let stand = Stand::start(socket, |listener| {
+        let server = RelayServer::start(socket, |listener| {
             let endpoint = Endpoint::from_shared(format!("unix:{}", before.display()));
-            let ear = Ear {
+            let service = RelayService {
                 shared: Arc::clone(&shared),
                 channel: endpoint.expect("a socket's path").connect_lazy(),
             };
             Server::builder()
-                .add_service(RuntimeService(ear.clone()))
-                .add_service(ImageService(ear))
+                .add_service(RuntimeService(service.clone()))
+                .add_service(ImageService(service))
                 .serve_with_incoming(listener)
         });
-        Self { stand, shared }
+        Self { server, shared }
     }
 
     /// Where it listens.
     pub fn socket(&self) -> &Path {
-        &self.stand.socket
+        &self.server.socket
     }
 
     /// How often this was asked: `RunPodSandbox`.
-    pub fn heard(&self, call: &str) -> usize {
+    pub fn count(&self, call: &str) -> usize {
         let heard = self.shared.heard();
         heard.iter().filter(|it| *it == call).count()
     }
@@ -71,11 +71,11 @@ impl CriRelay {
     }
 
     /// Forgets what was asked.
-    pub fn forget(&self) {
+    pub fn clear_requests(&self) {
         self.shared.heard().clear();
     }
 
-    /// Answers each such call by an error, and the runtime hears nothing of it: until [`Self::heal`].
+    /// Answers each such call by an error, and the runtime hears nothing of it: until [`Self::clear_faults`].
     pub fn refuse(&self, call: &'static str, status: Status) {
         self.shared.faults.refuse(Some(call), status);
     }
@@ -85,7 +85,7 @@ impl CriRelay {
         self.shared.faults.refuse(None, status);
     }
 
-    /// Holds up each such call, until [`Self::heal`].
+    /// Holds up each such call, until [`Self::clear_faults`].
     pub fn hold(&self, call: &'static str, moment: Moment) {
         self.shared.faults.hold(call, moment);
     }
@@ -101,8 +101,8 @@ impl CriRelay {
     }
 
     /// Lets all calls go on.
-    pub fn heal(&self) {
-        self.shared.faults.heal();
+    pub fn clear_faults(&self) {
+        self.shared.faults.clear_faults();
     }
 }
 
@@ -119,13 +119,13 @@ impl Shared {
 }
 
 #[derive(Debug, Clone)]
-struct Ear {
+struct RelayService {
     shared: Arc<Shared>,
     channel: Channel,
 }
 
-impl Ear {
-    async fn hand_on(
+impl RelayService {
+    async fn forward(
         self,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, Infallible> {
@@ -145,10 +145,10 @@ impl Ear {
     }
 }
 
-macro_rules! handed_on {
+macro_rules! forward_calls {
     ($($service:ident $name:literal)+) => {$(
         #[derive(Debug, Clone)]
-        struct $service(Ear);
+        struct $service(RelayService);
 
         impl NamedService for $service {
             const NAME: &'static str = $name;
@@ -164,13 +164,13 @@ macro_rules! handed_on {
             }
 
             fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-                Box::pin(self.0.clone().hand_on(request))
+                Box::pin(self.0.clone().forward(request))
             }
         }
     )+};
 }
 
-handed_on! {
+forward_calls! {
     RuntimeService "runtime.v1.RuntimeService"
     ImageService "runtime.v1.ImageService"
 }

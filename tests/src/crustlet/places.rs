@@ -42,7 +42,7 @@ impl Crustlet {
     ///
     /// When there is none.
     #[track_caller]
-    pub fn data(&self, uid: &str, volume: &str) -> Value {
+    pub fn vol_data(&self, uid: &str, volume: &str) -> Value {
         let file = self.target(uid, volume).with_file_name("vol_data.json");
         let text = fs::read_to_string(&file);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -55,7 +55,7 @@ impl Crustlet {
     }
 
     /// Directories of pods, and of staged volumes; none, when all has ended.
-    pub fn left(&self) -> Vec<PathBuf> {
+    pub fn leftovers(&self) -> Vec<PathBuf> {
         let directories = [self.root.join("pods"), self.staged()];
         let entries = directories.iter().filter_map(|it| fs::read_dir(it).ok());
         let entries = entries.flatten();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::objects::Event;
-use super::{Crustlet, PATIENCE};
-use crate::wait::comes_true_by_looks;
+use super::{AGENT_TIMEOUT, Crustlet};
+use crate::wait::holds_within_polling;
 
 /// Between two looks, each of which is a program's run.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -19,11 +19,11 @@ impl Crustlet {
     /// When it never does.
     #[track_caller]
     pub fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let held = comes_true_by_looks(INTERVAL, PATIENCE, || {
+        let held = holds_within_polling(INTERVAL, AGENT_TIMEOUT, || {
             assert!(self.is_running(), "crustlet has ended");
             holds()
         });
-        assert!(held, "waited in vain: {what}\n{}", self.told());
+        assert!(held, "waited in vain: {what}\n{}", self.diagnostics());
     }
 
     /// Waits until a pod is in a phase: `Running`.
@@ -63,7 +63,7 @@ impl Crustlet {
     /// When there is none.
     #[track_caller]
     pub fn wait_event(&self, object: &str, reason: &str) -> String {
-        self.wait_told(object, reason, "")
+        self.wait_event_containing(object, reason, "")
     }
 
     /// The same, for one that says this besides.
@@ -72,7 +72,7 @@ impl Crustlet {
     ///
     /// When there is none.
     #[track_caller]
-    pub fn wait_told(&self, object: &str, reason: &str, part: &str) -> String {
+    pub fn wait_event_containing(&self, object: &str, reason: &str, part: &str) -> String {
         let mut found = None;
         self.wait(&format!("event {reason} of {object}: {part}"), || {
             found = self.last_event(object, reason, part);
@@ -114,12 +114,12 @@ impl Crustlet {
     #[track_caller]
     pub fn wait_no_volumes(&self) {
         self.wait("all volumes to be unstaged", || {
-            self.all("volumes").is_empty() && self.left().is_empty()
+            self.all("volumes").is_empty() && self.leftovers().is_empty()
         });
     }
 
     /// For whoever reads why a test failed.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn diagnostics(&self) -> String {
         let said = |arguments: &[&str]| {
             if self.is_running() {
                 let mut run = self.client(arguments);

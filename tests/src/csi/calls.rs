@@ -31,7 +31,7 @@ use tonic::{Response, Status};
 use crate::grpc;
 
 /// For one call: as long as kubelet waits.
-pub(super) const DEADLINE: Duration = Duration::from_secs(120);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A request that a CSI plugin answers.
 pub trait Call: Clone + Debug + Send + Sync + 'static {
@@ -116,7 +116,7 @@ impl CsiClient {
     }
 
     /// Two calls at a time, on connections of their own.
-    pub fn both<A: Call, B: Call>(
+    pub fn call_both<A: Call, B: Call>(
         &self,
         one: A,
         other: B,
@@ -129,7 +129,11 @@ impl CsiClient {
     }
 
     /// The same call, so many times at a time.
-    pub fn at_once<C: Call>(&self, call: &C, times: usize) -> Vec<Result<C::Answer, Status>> {
+    pub fn call_concurrently<C: Call>(
+        &self,
+        call: &C,
+        times: usize,
+    ) -> Vec<Result<C::Answer, Status>> {
         let channel = self.channel();
         let calls = (0..times).map(|_| tokio::spawn(call.clone().on(channel.clone())));
         self.runtime.block_on(async {
@@ -144,6 +148,6 @@ impl CsiClient {
 
     fn channel(&self) -> Channel {
         let _inside = self.runtime.enter();
-        grpc::channel(&self.socket, DEADLINE)
+        grpc::channel(&self.socket, CALL_TIMEOUT)
     }
 }

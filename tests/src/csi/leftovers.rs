@@ -7,7 +7,7 @@ use crate::{loopdev, mounts};
 /// Takes off what is mounted in kubelet's directory, and detaches the loop devices on files of the data
 /// directory.
 pub(super) fn put_away(kubelet: &Path, data: &Path) -> Vec<String> {
-    let mut errors = mounts::take_off_below(kubelet);
+    let mut errors = mounts::unmount_below(kubelet);
     for (device, file) in loopdev::on_files_below(data) {
         errors.extend(loopdev::put_away(&device, &file));
     }

@@ -58,7 +58,7 @@ impl Csi {
     }
 
     /// All that is in its data directory but what is there without a volume.
-    pub fn left(&self) -> Vec<PathBuf> {
+    pub fn leftovers(&self) -> Vec<PathBuf> {
         let mut left = Vec::new();
         for directory in ["images", "volumes"] {
             let entries = fs::read_dir(self.data.join(directory))

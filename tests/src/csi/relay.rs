@@ -21,18 +21,18 @@ use crust_proto::csi::v1::{
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::calls::{Call, DEADLINE};
+use super::calls::{CALL_TIMEOUT, Call};
 use crate::grpc;
-use crate::relay::{Faults, Moment, Stand};
+use crate::relay::{Faults, Moment, RelayServer};
 
 /// It stands for a driver, and hands on what it is asked: to whoever listens at the driver's socket by then.
 #[derive(Debug)]
-pub struct Relay {
-    stand: Stand,
+pub struct CsiRelay {
+    server: RelayServer,
     shared: Arc<Shared>,
 }
 
-impl Relay {
+impl CsiRelay {
     /// One that listens there, before a driver that needn't be there yet.
     ///
     /// # Panics
@@ -44,24 +44,24 @@ impl Relay {
             state: Mutex::default(),
             faults: Faults::new(),
         });
-        let stand = Stand::start(socket, |listener| {
-            let ear = Ear(Arc::clone(&shared));
+        let server = RelayServer::start(socket, |listener| {
+            let service = RelayService(Arc::clone(&shared));
             Server::builder()
-                .add_service(IdentityServer::new(ear.clone()))
-                .add_service(ControllerServer::new(ear.clone()))
-                .add_service(NodeServer::new(ear))
+                .add_service(IdentityServer::new(service.clone()))
+                .add_service(ControllerServer::new(service.clone()))
+                .add_service(NodeServer::new(service))
                 .serve_with_incoming(listener)
         });
-        Self { stand, shared }
+        Self { server, shared }
     }
 
     /// Where it listens.
     pub fn socket(&self) -> &Path {
-        &self.stand.socket
+        &self.server.socket
     }
 
     /// What was asked so, the last last.
-    pub fn heard<C: Call>(&self) -> Vec<C> {
+    pub fn requests<C: Call>(&self) -> Vec<C> {
         let state = self.shared.state();
         let requests = state.heard.iter();
         requests
@@ -84,23 +84,23 @@ impl Relay {
     }
 
     /// Forgets what was asked.
-    pub fn forget(&self) {
+    pub fn clear_requests(&self) {
         self.shared.state().heard.clear();
     }
 
-    /// Answers each such call by an error, and the driver hears nothing of it: until [`Self::heal`].
+    /// Answers each such call by an error, and the driver hears nothing of it: until [`Self::clear_faults`].
     pub fn refuse<C: Call>(&self, status: Status) {
         self.shared.faults.refuse(Some(C::NAME), status);
     }
 
-    /// Holds up each such call, until [`Self::heal`]; one that is held up at the other moment goes on.
+    /// Holds up each such call, until [`Self::clear_faults`]; one that is held up at the other moment goes on.
     pub fn hold<C: Call>(&self, moment: Moment) {
         self.shared.faults.hold(C::NAME, moment);
     }
 
-    /// Has the driver tell of further node capabilities, by their numbers, until [`Self::heal`]: whether or not it has
+    /// Has the driver tell of further node capabilities, by their numbers, until [`Self::clear_faults`]: whether or not it has
     /// them.
-    pub fn claim(&self, capabilities: &[i32]) {
+    pub fn claim_capabilities(&self, capabilities: &[i32]) {
         self.shared.state().claimed = capabilities.to_vec();
     }
 
@@ -115,9 +115,9 @@ impl Relay {
     }
 
     /// Lets all calls go on.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.shared.state().claimed.clear();
-        self.shared.faults.heal();
+        self.shared.faults.clear_faults();
     }
 }
 
@@ -154,10 +154,10 @@ impl Shared {
 }
 
 #[derive(Debug, Clone)]
-struct Ear(Arc<Shared>);
+struct RelayService(Arc<Shared>);
 
-impl Ear {
-    async fn hand_on<C: Call>(&self, request: Request<C>) -> Result<Response<C::Answer>, Status> {
+impl RelayService {
+    async fn forward<C: Call>(&self, request: Request<C>) -> Result<Response<C::Answer>, Status> {
         let request = request.into_inner();
         let shared = &self.0;
         let heard: Box<dyn Any + Send> = Box::new(request.clone());
@@ -167,7 +167,7 @@ impl Ear {
         }
         shared.faults.pass(C::NAME, Moment::Before).await;
         // Each by a connection of its own: the driver may have been replaced.
-        let channel = grpc::channel(&shared.driver, DEADLINE);
+        let channel = grpc::channel(&shared.driver, CALL_TIMEOUT);
         let mut answer = grpc::answer(request.on(channel).await);
         if let Ok(answer) = &mut answer {
             shared.claim(answer);
@@ -177,28 +177,28 @@ impl Ear {
     }
 }
 
-macro_rules! handed_on {
+macro_rules! forward_calls {
     ($service:ident: $($method:ident $request:ident),+ $(,)?) => {
         #[tonic::async_trait]
-        impl $service for Ear {$(
+        impl $service for RelayService {$(
             async fn $method(
                 &self,
                 request: Request<$request>,
             ) -> Result<Response<<$request as Call>::Answer>, Status> {
-                self.hand_on(request).await
+                self.forward(request).await
             }
         )+}
     };
 }
 
-handed_on! {
+forward_calls! {
     Identity:
     get_plugin_info GetPluginInfoRequest,
     get_plugin_capabilities GetPluginCapabilitiesRequest,
     probe ProbeRequest,
 }
 
-handed_on! {
+forward_calls! {
     Controller:
     create_volume CreateVolumeRequest,
     delete_volume DeleteVolumeRequest,
@@ -211,7 +211,7 @@ handed_on! {
     controller_expand_volume ControllerExpandVolumeRequest,
 }
 
-handed_on! {
+forward_calls! {
     Node:
     node_stage_volume NodeStageVolumeRequest,
     node_unstage_volume NodeUnstageVolumeRequest,

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::files::Files;
 use crate::containerd::shims::{Shims, delete};
 use crate::daemon::Daemon;
-use crate::node::PATIENCE;
-use crate::wait::comes_true;
+use crate::node::WAIT_TIMEOUT;
+use crate::wait::holds_within;
 use crate::{Delegate, Run, cgroup, process};
 
 /// All that a daemon has started, by name.
@@ -28,7 +28,7 @@ impl Leftovers {
             errors.extend(self.remove_containers());
         }
         self.daemon.kill();
-        comes_true(PATIENCE, || {
+        holds_within(WAIT_TIMEOUT, || {
             let left = self.files.containerds();
             left.iter().copied().for_each(process::kill_now);
             left.is_empty()

@@ -158,6 +158,6 @@ impl Lab {
 }
 
 fn hide_run() {
-    mounts::leave_the_host();
+    mounts::unshare_mounts();
     mounts::tmpfs(Path::new("/run"));
 }

@@ -10,7 +10,7 @@ use crate::cri::runtime_v1::{
     ContainerConfig, ContainerState, LinuxSandboxSecurityContext, MountPropagation, NamespaceMode,
     PodSandboxConfig,
 };
-use crate::node::PATIENCE;
+use crate::node::WAIT_TIMEOUT;
 use crate::{Cri, CriError, wait};
 
 /// The part of kubelet that manifests of ours need: host paths and config maps.
@@ -84,7 +84,7 @@ impl<'a> Kubelet<'a> {
     /// # Panics
     ///
     /// Where the spec has none of this name.
-    pub fn again(
+    pub fn restart_container(
         &self,
         pod: &RunningPod,
         name: &str,
@@ -119,13 +119,13 @@ impl<'a> Kubelet<'a> {
 
     /// A node's is restarted by who configures it.
     fn wait_for_the_runtime(&self) {
-        wait::wait_until("the CRI to answer", PATIENCE, || self.cri.is_ready());
+        wait::wait_until("the CRI to answer", WAIT_TIMEOUT, || self.cri.is_ready());
     }
 
     fn wait_for_the_end(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
         let mut exit_code = 0;
         // It doesn't answer while it is restarted.
-        wait::wait_until("an init container to end", PATIENCE, || {
+        wait::wait_until("an init container to end", WAIT_TIMEOUT, || {
             let status = self.cri.status(id);
             status.is_ok_and(|status| {
                 exit_code = status.exit_code;

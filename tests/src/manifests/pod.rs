@@ -144,7 +144,7 @@ impl Pod {
 
     /// One more container, with volumes by their names and paths.
     #[must_use]
-    pub fn beside(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
+    pub fn add_container(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
         self.others.push(container(name, script, mounts));
         self
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::csi::{CsiVolume, filesystem, mount_of};
-use crate::kubernetes::{strictly, yaml};
+use crate::kubernetes::{parse_strictly, yaml};
 
 /// A document, without one of the KEPs' fields, which has to be there.
 fn without(document: &str, at: &str, field: &str) -> Value {
@@ -40,25 +40,26 @@ fn created() -> CsiVolume {
 #[test]
 fn classes_are_kubernetes_own() {
     let class = StorageClass::new("fast-storage");
-    let read: storage::StorageClass = strictly(&yaml(&class.to_string())).unwrap();
+    let read: storage::StorageClass = parse_strictly(&yaml(&class.to_string())).unwrap();
     assert_eq!(read.provisioner, crate::csi::DRIVER);
     let text = class.allow_runtime_assisted_mount(true).to_string();
     let plain = without(&text, "", "allowRuntimeAssistedMount");
-    let _: storage::StorageClass = strictly(&plain).unwrap();
+    let _: storage::StorageClass = parse_strictly(&plain).unwrap();
 
     let class = RuntimeClass::new("microvm", "crust");
-    let read: node::RuntimeClass = strictly(&yaml(&class.to_string())).unwrap();
+    let read: node::RuntimeClass = parse_strictly(&yaml(&class.to_string())).unwrap();
     assert_eq!(read.handler, "crust");
     let text = class.fs_mgmt_socket(Path::new("/run/c")).to_string();
     assert_eq!(yaml(&text)["fsMgmtSocket"], "/run/c");
-    let _: node::RuntimeClass = strictly(&without(&text, "", "fsMgmtSocket")).unwrap();
+    let _: node::RuntimeClass = parse_strictly(&without(&text, "", "fsMgmtSocket")).unwrap();
 
     let made = StorageClass::new("made").immediate().parameter("a/b: c");
-    let read: storage::StorageClass = strictly(&yaml(&made.to_string())).unwrap();
+    let read: storage::StorageClass = parse_strictly(&yaml(&made.to_string())).unwrap();
     assert_eq!(read.volume_binding_mode.as_deref(), Some("Immediate"));
     assert_eq!(read.parameters.unwrap()["a/b"], "c");
 
-    let driver: storage::CSIDriver = strictly(&yaml(&CsiDriver::with("None").to_string())).unwrap();
+    let driver: storage::CSIDriver =
+        parse_strictly(&yaml(&CsiDriver::with("None").to_string())).unwrap();
     assert_eq!(driver.spec.fs_group_policy.as_deref(), Some("None"));
 }
 
@@ -68,7 +69,7 @@ fn a_claim_is_bound_to_what_was_created() {
         .class("fast")
         .mode("ReadWriteOncePod");
     let claim = volume.claim("data").request(48 << 20).to_string();
-    let read: core::PersistentVolume = strictly(&yaml(&volume.to_string())).unwrap();
+    let read: core::PersistentVolume = parse_strictly(&yaml(&volume.to_string())).unwrap();
     let spec = read.spec.unwrap();
     assert_eq!(spec.access_modes.unwrap(), ["ReadWriteOncePod"]);
     assert_eq!(spec.mount_options.unwrap(), ["nobarrier"]);
@@ -79,7 +80,7 @@ fn a_claim_is_bound_to_what_was_created() {
         ("crust-0", Some("ext4"))
     );
     assert_eq!(csi.volume_attributes.unwrap()["crust.dev/defer"], "true");
-    let claim: core::PersistentVolumeClaim = strictly(&yaml(&claim)).unwrap();
+    let claim: core::PersistentVolumeClaim = parse_strictly(&yaml(&claim)).unwrap();
     let spec = claim.spec.unwrap();
     assert_eq!(spec.volume_name.as_deref(), Some("pv-1"));
     assert_eq!(
@@ -91,7 +92,7 @@ fn a_claim_is_bound_to_what_was_created() {
 #[test]
 fn a_claim_asks_for_a_volume_of_a_class() {
     let claim = Claim::of_class("data", "fast", 48 << 20).mode("ReadWriteOncePod");
-    let read: core::PersistentVolumeClaim = strictly(&yaml(&claim.to_string())).unwrap();
+    let read: core::PersistentVolumeClaim = parse_strictly(&yaml(&claim.to_string())).unwrap();
     let spec = read.spec.unwrap();
     assert_eq!(spec.access_modes.unwrap(), ["ReadWriteOncePod"]);
     assert_eq!(spec.storage_class_name.as_deref(), Some("fast"));
@@ -100,7 +101,7 @@ fn a_claim_asks_for_a_volume_of_a_class() {
 
 #[test]
 fn a_pod_has_what_it_was_given() {
-    let plain: core::Pod = strictly(&yaml(&Pod::new("web").to_string())).unwrap();
+    let plain: core::Pod = parse_strictly(&yaml(&Pod::new("web").to_string())).unwrap();
     assert_eq!(plain.spec.unwrap().host_network, Some(true));
 
     let pod = Pod::new("web")
@@ -119,7 +120,7 @@ fn a_pod_has_what_it_was_given() {
         "/spec/volumes/0/persistentVolumeClaim",
         "deferFSMount",
     );
-    let read: core::Pod = strictly(&document).unwrap();
+    let read: core::Pod = parse_strictly(&document).unwrap();
     assert_eq!(read.metadata.uid, Some(pod.uid()));
     let spec = read.spec.unwrap();
     assert_eq!(spec.runtime_class_name.as_deref(), Some("microvm"));
@@ -143,8 +144,8 @@ fn a_pod_has_several_containers() {
         .init("first", "echo 'a: b'", &mounts)
         .variable("PART", "a: {b}")
         .mount_as("data", "/data", "subPathExpr: $(PART)")
-        .beside("second", "sleep 1", &mounts);
-    let read: core::Pod = strictly(&yaml(&pod.to_string())).unwrap();
+        .add_container("second", "sleep 1", &mounts);
+    let read: core::Pod = parse_strictly(&yaml(&pod.to_string())).unwrap();
     let spec = read.spec.unwrap();
     let names: Vec<&str> = spec.containers.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["app", "second"]);

@@ -17,7 +17,7 @@ use crate::grpc;
 use crate::node::utf8;
 
 /// For one call.
-const DEADLINE: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Clients of both sockets.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Clients {
     /// A channel to one of the sockets, connected when it is first used.
     pub fn channel(&self, socket: &Path) -> Channel {
         let _inside = self.runtime.enter();
-        grpc::channel(socket, DEADLINE)
+        grpc::channel(socket, CALL_TIMEOUT)
     }
 
     /// Runs a client's future.

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::describe;
 use crate::cleanup::Working;
-use crate::wait::comes_true;
+use crate::wait::holds_within;
 
 /// A command that runs in a process group of its own. Dropped, it is killed.
 pub(super) struct Started {
@@ -48,7 +48,7 @@ impl Started {
     /// Waits for its end; `None` where it was killed, with its process group, because the limit has passed.
     pub(super) fn end_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let mut status = None;
-        comes_true(limit, || {
+        holds_within(limit, || {
             status = self.status();
             status.is_some()
         });

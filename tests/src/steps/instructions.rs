@@ -9,7 +9,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::tracer::gated;
+use super::tracer::stopped_before_exec;
 
 /// Of a command, from its start to its exec. (`ptrace(2)`: by itself, and not by a counter of the processor's, which
 /// virtual machines mostly lack.)
@@ -22,7 +22,7 @@ pub fn instructions(command: &Command, spawn: impl Fn(Command) -> Child + Send +
     // Whoever is traced is the thread's.
     let count = || {
         on_one_processor();
-        let mut child = spawn(gated(command));
+        let mut child = spawn(stopped_before_exec(command));
         let count = stepped(Pid::from_raw(child.id().cast_signed()));
         let _ = child.wait();
         count

@@ -14,13 +14,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::{Ended, Step};
+use super::{Step, TraceOutcome};
 use crate::process;
 use crate::system_calls;
-use crate::wait::on_this_machine;
+use crate::wait::scaled_timeout;
 
 /// Longer than a traced command takes on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TRACE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const FORKS: [i32; 3] = [
     Event::PTRACE_EVENT_CLONE as i32,
@@ -28,11 +28,11 @@ const FORKS: [i32; 3] = [
     Event::PTRACE_EVENT_VFORK as i32,
 ];
 
-/// The one that [`Tracer::of_a_server`] knows.
+/// The one that [`Tracer::of_server`] knows.
 const SERVER: &str = "crust-csi";
 
 /// The command, which waits to be traced before it begins.
-pub(super) fn gated(command: &Command) -> Command {
+pub(super) fn stopped_before_exec(command: &Command) -> Command {
     let mut gated = Command::new("/bin/sh");
     gated.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]);
     gated.arg(command.get_program()).args(command.get_args());
@@ -96,7 +96,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
 
     /// Of a server. Killed after a step of its own, it leaves the programs that it runs behind, as on a
     /// host; after a step of one of these, that one is killed with it, as with their container.
-    pub(super) fn of_a_server(wanted: F) -> Self {
+    pub(super) fn of_server(wanted: F) -> Self {
         Self {
             is_server: true,
             ..Self::new(wanted)
@@ -105,7 +105,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
 
     /// Until the command itself has ended. Who lives on is traced until this thread ends.
     #[track_caller]
-    pub(super) fn run(mut self, child: &Child) -> Ended {
+    pub(super) fn run(mut self, child: &Child) -> TraceOutcome {
         let root = Pid::from_raw(child.id().cast_signed());
         let watchdog = Watchdog::over(root);
         self.begin(root);
@@ -127,13 +127,13 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
             }
         };
         watchdog.stop();
-        Ended {
+        TraceOutcome {
             success,
             killed: self.killed,
         }
     }
 
-    /// Seizes what [`gated`] has stopped, and lets it go on.
+    /// Seizes what [`stopped_before_exec`] has stopped, and lets it go on.
     fn begin(&mut self, root: Pid) {
         let flags = WaitPidFlag::WUNTRACED;
         let stopped = waitpid(root, Some(flags)).expect("waitpid");
@@ -322,7 +322,7 @@ impl Watchdog {
         let (ended, wait) = mpsc::channel();
         let watch = move || {
             let late = Err(mpsc::RecvTimeoutError::Timeout);
-            (wait.recv_timeout(on_this_machine(PATIENCE)) == late).then(|| {
+            (wait.recv_timeout(scaled_timeout(TRACE_TIMEOUT)) == late).then(|| {
                 let hang = process::tree(root.as_raw()).join("\n");
                 let _ = kill(root, Signal::SIGKILL);
                 hang

@@ -27,13 +27,13 @@ const WIDTH: usize = 150;
 
 /// Files outside of the volume, which links in it lead to.
 #[derive(Debug)]
-pub struct Outside {
+pub struct OutsideFiles {
     directory: PathBuf,
     before: Snapshot,
     host: Vec<(PathBuf, Permissions, u32, u32)>,
 }
 
-impl Outside {
+impl OutsideFiles {
     /// Makes a directory with a file, and notes how the host's own files are.
     pub fn new(dir: &TestDir) -> Self {
         let directory = dir.subdir("outside");
@@ -75,7 +75,7 @@ fn of_the_host(path: &Path) -> (PathBuf, Permissions, u32, u32) {
 /// groups, so that some entries are right for an fsGroup of that number already.
 ///
 /// By name there are `setuid` (4755), `setgid-file` (2755), `right` (0660, `group`) and `deep`.
-pub fn generate(root: &Path, outside: &Outside, group: u32, seed: u64) {
+pub fn generate(root: &Path, outside: &OutsideFiles, group: u32, seed: u64) {
     let mut maker = Maker {
         random: Random::new(seed),
         groups: vec![0, group, group + 1, 65534],
@@ -249,7 +249,7 @@ impl Maker {
     }
 }
 
-fn links(root: &Path, outside: &Outside) {
+fn links(root: &Path, outside: &OutsideFiles) {
     let outside = &outside.directory;
     let up = "../".repeat(20);
     let far = PathBuf::from(format!("{up}{}", outside.display()));

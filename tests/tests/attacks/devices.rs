@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runcrust_tests::cleanup::Cleanup;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{LoopDevice, Node, POD, Pod, Run, on_each_delegate, process_name, refusal};
 
 use super::OTHER_POD;
@@ -85,7 +85,7 @@ on_each_delegate! {
         for name in names(&node, &device) {
             for options in [&[][..], &["--read-only"]] {
                 let other = pod(&node, OTHER_POD, &name, options);
-                let _ = other.refused_for(&holder);
+                let _ = other.expect_refusal_naming(&holder);
                 other.end([]);
                 let _ = node.unstage(&other.target).success();
             }
@@ -100,7 +100,7 @@ on_each_delegate! {
             let holder = pod(&node, POD, &name, &ONE_POD);
             let app = holder.app();
             let other = Pod::new(&node, OTHER_POD, &device, &[]);
-            let _ = other.refused_for(&holder);
+            let _ = other.expect_refusal_naming(&holder);
             for pod in [&holder, &other] {
                 pod.sandbox.end();
             }
@@ -119,14 +119,14 @@ on_each_delegate! {
         let app = holder.app();
         let _ = app.sh("echo the first > /data/file");
         let other = pod(&node, OTHER_POD, device.path(), &[]);
-        let _ = other.refused_for(&holder);
+        let _ = other.expect_refusal_naming(&holder);
         other.end([]);
         let _ = node.unstage(&other.target).success();
         holder.end([app]);
         let _ = node.unstage(&holder.target).success();
         // Now nobody has it mounted, but device mapper has it.
         let direct = Pod::new(&node, POD, &device, &[]);
-        let sentence = direct.refused();
+        let sentence = direct.expect_refusal();
         assert!(sentence.contains("in use"), "{sentence}");
         direct.end([]);
         let _ = node.unstage(&direct.target).success();
@@ -134,7 +134,7 @@ on_each_delegate! {
         assert_eq!(again.app().sh("cat /data/file"), "the first");
         drop(again);
         drop(mapped);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
     }
 
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
@@ -153,7 +153,7 @@ on_each_delegate! {
         drop(mapped);
         let _anew = Linear::over(&other, "grown");
         let sandbox = node.sandbox_bundle(POD).write();
-        let refusal = refusal::create(&node, &sandbox).of_volume("pv-1");
-        let _ = refusal.naming(&["isn't the disk that was staged"]).sentence();
+        let refusal = refusal::create_refused(&node, &sandbox).naming_volume("pv-1");
+        let _ = refusal.containing(&["isn't the disk that was staged"]).message();
     }
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use runcrust_tests::container::end;
-use runcrust_tests::gc::assert_sure;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::gc::assert_nothing_unknown;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::process::{self, kill_and_wait};
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{
     Bundle, Node, POD, Pod, Run, StagedVolume, binary, on_each_delegate, refusal,
 };
@@ -81,10 +81,10 @@ on_each_delegate! {
         let target = node.stage(OTHER_POD, "pv-1", &device, &[]);
         let mine = node.sandbox(POD);
         let forged = || node.app_bundle(&mine).annotation(KIND, "sandbox").annotation(UID, OTHER_POD);
-        let refused = refusal::create(&node, &forged().write()).of_volume("pv-1");
-        let _ = refused.naming(&["isn't the pod's own"]).sentence();
-        let refused = refusal::create(&node, &forged().bind(&target, "/data", &[]).write());
-        let _ = refused.of_volume("pv-1").sentence();
+        let refused = refusal::create_refused(&node, &forged().write()).naming_volume("pv-1");
+        let _ = refused.containing(&["isn't the pod's own"]).message();
+        let refused = refusal::create_refused(&node, &forged().bind(&target, "/data", &[]).write());
+        let _ = refused.naming_volume("pv-1").message();
         assert!(device.is_free());
         assert_not_on_the_host(&device);
     }
@@ -122,12 +122,12 @@ on_each_delegate! {
         assert!(node.log().contains("isn't among its users"), "{}", node.log());
         // The place that only a rewrite names.
         let attach = node.handler().state_dir().join("attach/0");
-        let refused = refusal::create(&node, &forged().bind(&attach, "/data", &[]).write());
-        let _ = refused.naming(&["no record is left"]).sentence();
+        let refused = refusal::create_refused(&node, &forged().bind(&attach, "/data", &[]).write());
+        let _ = refused.containing(&["no record is left"]).message();
         // And beside them another pod's volume is another pod's.
         let stolen = node.stage(OTHER_POD, "pv-2", &other, &[]);
-        let refused = refusal::create(&node, &forged().bind(&stolen, "/data", &[]).write());
-        let _ = refused.of_volume("pv-2").naming(&[OTHER_POD]).sentence();
+        let refused = refusal::create_refused(&node, &forged().bind(&stolen, "/data", &[]).write());
+        let _ = refused.naming_volume("pv-2").containing(&[OTHER_POD]).message();
         assert!(other.is_free());
         end([marked, app]);
     }
@@ -150,7 +150,7 @@ on_each_delegate! {
                     let _ = container.create().failure();
                     assert_eq!(container.state(), None);
                     let sentence = container.last_log_error().unwrap();
-                    assert_names(&sentence, &[reason, utf8(&directory)]);
+                    assert_contains(&sentence, &[reason, utf8(&directory)]);
                     assert!(bundle.config_bytes() == config, "config.json was changed");
                 }
                 // As it was.
@@ -231,8 +231,8 @@ on_each_delegate! {
         let endless = "x\n".repeat(1 << 19);
         let bundle = || node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]);
         for key in [KIND, "io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.ContainerType"] {
-            let refused = refusal::create(&node, &bundle().annotation(key, &endless).write());
-            let sentence = refused.sentence();
+            let refused = refusal::create_refused(&node, &bundle().annotation(key, &endless).write());
+            let sentence = refused.message();
             assert!(sentence.len() < LONGEST, "{} bytes of {key}", sentence.len());
         }
         // What nobody asks for says nothing.
@@ -262,7 +262,7 @@ on_each_delegate! {
                     let _ = Run::of(&mut called(&["delete", "--force"]));
                     let own = utf8(container.bundle());
                     process::with_command_line(|line| line.contains(own)).into_iter().for_each(kill_and_wait);
-                    volume.device.wait_until_free(PATIENCE);
+                    volume.device.wait_until_free(WAIT_TIMEOUT);
                 }
                 fs::remove_dir_all(container.bundle()).unwrap();
             }
@@ -270,7 +270,7 @@ on_each_delegate! {
             assert_not_on_the_host(&volume.device);
         }
         // Whom the delegate refused nobody waits for.
-        assert_sure(&volume);
+        assert_nothing_unknown(&volume);
         let _ = volume.unstage().success();
         assert_eq!(volume.records(), Vec::<PathBuf>::new());
     }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use runcrust_tests::container::end;
-use runcrust_tests::interrupt::create_traced_slowly;
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::tree::{Outside, many};
+use runcrust_tests::fault_injection::create_traced_delayed;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::tree::{OutsideFiles, create_entries};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Node, POD, Pod, on_each_delegate};
 
@@ -63,17 +63,17 @@ const LISTING: Duration = Duration::from_millis(30);
 on_each_delegate! {
     fn a_walk_survives_100_000_names_and_links_out_of_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
-        let outside = Outside::new(node.dir());
+        let outside = OutsideFiles::new(node.dir());
         let device = node.ext4();
         with_mounted(device.path(), |root| {
-            many(root, 1, NAMES, FILES);
+            create_entries(root, 1, NAMES, FILES);
             links(root, &node.dir().join("outside"));
         });
         let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
         let app = pod.app();
         assert_eq!(app.sh("ls /data/0 | wc -l"), (NAMES + 2).to_string());
         pod.end([app]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let without = with_mounted(device.path(), |root| without(root, 2000));
         assert_eq!(without, <[String; 0]>::default());
         outside.assert_unchanged();
@@ -82,10 +82,10 @@ on_each_delegate! {
     /// The second pod's walk goes through what the first one's containers write at the same time.
     fn a_directory_swapped_for_a_link_during_a_walk_leads_nowhere(delegate: Delegate) {
         let node = Node::new(delegate);
-        let outside = Outside::new(node.dir());
+        let outside = OutsideFiles::new(node.dir());
         let device = node.ext4();
         with_mounted(device.path(), |root| {
-            many(root, 2, 20, 20);
+            create_entries(root, 2, 20, 20);
             fs::create_dir(root.join("one")).unwrap();
             fs::write(root.join("one/file"), "").unwrap();
             fs::create_dir(root.join("one/directory")).unwrap();
@@ -101,7 +101,7 @@ on_each_delegate! {
                 let target = node.stage(OTHER_POD, "pv-1", &device, &["--fs-group", group]);
                 let sandbox = node.container(&node.sandbox_bundle(OTHER_POD).write());
                 // However busy the machine is, they change places between a listing and what follows it.
-                let calls = create_traced_slowly(&sandbox, "openat2", "getdents64", LISTING);
+                let calls = create_traced_delayed(&sandbox, "openat2", "getdents64", LISTING);
                 let _ = sandbox.start().success();
                 let met = |line: &&str| {
                     let entered = ["\"one\"", "\"other\""].iter().any(|name| line.contains(name));

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runcrust_tests::container::end;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::process::kill_and_wait;
-use runcrust_tests::refusal::assert_names;
-use runcrust_tests::tree::Outside;
+use runcrust_tests::refusal::assert_contains;
+use runcrust_tests::tree::OutsideFiles;
 use runcrust_tests::volume::{fsck, mkfs, with_mounted};
 use runcrust_tests::{
     Bundle, Container, Delegate, LoopDevice, Node, POD, Pod, on_each_delegate, refusal, wait_until,
@@ -26,7 +26,7 @@ fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {
     let bad: Vec<_> = damages
         .iter()
         .map(|damage| {
-            let device = node.made(damage.fstype);
+            let device = node.formatted(damage.fstype);
             (damage.to)(&device);
             let target = node.stage(POD, damage.name, &device, &["--fs-group", "2000"]);
             (damage.name, device, target)
@@ -36,18 +36,20 @@ fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {
     for (name, device, target) in &bad {
         assert!(device.mounts_of(sandbox.pid()).is_empty(), "{name}");
         let bundle = node.app_bundle(&sandbox).bind(target, "/data", &[]);
-        let refused = refusal::create(&node, &bundle.write()).of_volume(name);
-        let _ = refused.naming(&[utf8(device.path()), "hint: "]).sentence();
+        let refused = refusal::create_refused(&node, &bundle.write()).naming_volume(name);
+        let _ = refused
+            .containing(&[utf8(device.path()), "hint: "])
+            .message();
         assert!(device.is_free(), "{name}");
         assert_not_on_the_host(device);
     }
     let app = node.app(&sandbox, &good, "/data");
     assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     end([app, sandbox]);
-    sound.wait_until_free(PATIENCE);
+    sound.wait_until_free(WAIT_TIMEOUT);
     fsck("ext4", sound.path());
     let targets: Vec<&Path> = bad.iter().map(|(_, _, target)| target.as_path()).collect();
-    node.put_away(&[&targets[..], &[&good]].concat());
+    node.unstage_all(&[&targets[..], &[&good]].concat());
 }
 
 /// An ext4 without checksums, so that its bytes can be changed.
@@ -87,15 +89,15 @@ on_each_delegate! {
         let _ = debugfs(&device, &["feature has_journal", &journal]);
         let attacker = Pod::new(&node, POD, &device, &[]);
         let before = fs::read(victim.file()).unwrap();
-        let _ = attacker.refused();
+        let _ = attacker.expect_refusal();
         assert!(fs::read(victim.file()).unwrap() == before, "the victim's device was written to");
 
         let holder = Pod::new(&node, OTHER_POD, &victim, &[]);
         let app = holder.app();
-        let _ = attacker.refused();
+        let _ = attacker.expect_refusal();
         assert_eq!(app.sh("cat /data/file; sync -f /data"), "the victim's");
         holder.end([app]);
-        victim.wait_until_free(PATIENCE);
+        victim.wait_until_free(WAIT_TIMEOUT);
         fsck("ext4", victim.path());
     }
 
@@ -113,7 +115,7 @@ on_each_delegate! {
         let container = node.container(&bundle);
         let mut create = container.spawn(container.create_command());
         let pid = create.id().cast_signed();
-        wait_until("the kernel to wait", PATIENCE, || {
+        wait_until("the kernel to wait", WAIT_TIMEOUT, || {
             let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
             call.starts_with(FSCONFIG)
         });
@@ -128,14 +130,14 @@ on_each_delegate! {
         // As containerd does when kubelet waits no longer.
         kill_and_wait(pid);
         let _ = create.wait();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
     }
 
     /// The kernel's readdir gives EIO for them, since Linux 5.4.
     fn a_name_with_slashes_in_a_directory(delegate: Delegate) {
         let node = Node::new(delegate);
-        let outside = Outside::new(node.dir());
+        let outside = OutsideFiles::new(node.dir());
         let device = unguarded(&node, &["-O", "^metadata_csum,^dir_index"]);
         let far = format!("{}{}", "../".repeat(8), node.dir().join("outside/file").display());
         let name = "A".repeat(far.len());
@@ -149,8 +151,8 @@ on_each_delegate! {
             damage::write(&device, at as u64, far.as_bytes());
         }
         let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
-        let sentence = pod.refused();
-        assert_names(&sentence, &["fsGroup: getdents64(", "EIO", "hint: "]);
+        let sentence = pod.expect_refusal();
+        assert_contains(&sentence, &["fsGroup: getdents64(", "EIO", "hint: "]);
         outside.assert_unchanged();
     }
 
@@ -158,8 +160,8 @@ on_each_delegate! {
         let (node, device) = Node::with_ext4(delegate);
         let _ = debugfs(&device, &["mkdir one", "mkdir one/two", "link <2> one/two/up", "link one one/two/again"]);
         let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
-        let sentence = pod.refused();
-        assert_names(&sentence, &["fsGroup: ", "one/two/", "ELOOP", "file system is corrupt"]);
+        let sentence = pod.expect_refusal();
+        assert_contains(&sentence, &["fsGroup: ", "one/two/", "ELOOP", "file system is corrupt"]);
     }
 
     /// No `nodev` keeps them from being opened, as in an ordinary mount: the container's device

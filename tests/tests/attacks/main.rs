@@ -65,5 +65,8 @@ fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
 /// The device is mounted nowhere on the host.
 #[track_caller]
 fn assert_not_on_the_host(device: &LoopDevice) {
-    assert_eq!(refusal::mounted(device, None), <[String; 0]>::default());
+    assert_eq!(
+        refusal::unexpected_mounts(device, None),
+        <[String; 0]>::default()
+    );
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
     Bundle, Delegate, Node, Ops, POD, Run, on_each_delegate, process, wait_until,
@@ -80,7 +80,7 @@ on_each_delegate! {
 
         let sandbox = node.sandbox(POD);
         process::kill_and_wait(sandbox.pid());
-        wait_until("something to tell of the volume", PATIENCE, || {
+        wait_until("something to tell of the volume", WAIT_TIMEOUT, || {
             crust(&["gc", "--dry-run"]).success().stdout.contains("user of volume")
         });
         assert_plain("gc", &crust(&["gc", "--dry-run"]).success().stdout);
@@ -102,7 +102,7 @@ on_each_delegate! {
 
 #[test]
 fn a_volumes_name_forges_no_line_of_a_daemons_log() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let ops = Ops::start(&node);
     let device = node.ext4();
     let target = node.target(POD, NAME);
@@ -111,7 +111,7 @@ fn a_volumes_name_forges_no_line_of_a_daemons_log() {
     let refused = ops.stage(request).unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
     assert_plain("the status", refused.message());
-    wait_until("the call in the log", PATIENCE, || {
+    wait_until("the call in the log", WAIT_TIMEOUT, || {
         ops.log().contains("RuntimeStageVolume")
     });
     assert_plain("the log", &ops.log());

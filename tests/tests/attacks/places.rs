@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{
     Bundle, Container, LoopDevice, MountWatcher, Node, POD, Pod, Runtime, StagedVolume, host,
     on_each_delegate,
@@ -119,6 +119,6 @@ on_each_delegate! {
             assert_eq!(device.host_mounts(), <[String; 0]>::default());
         }
         pod.end([]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
     }
 }

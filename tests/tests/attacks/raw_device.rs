@@ -5,7 +5,7 @@
 //! A node and a rule are all that it takes: a process that enters `/proc/<pid>/root` opens the node, and one
 //! that ptraces a process of the other group has its opens decided by that group's rules.
 
-use runcrust_tests::loopdev::undisturbed;
+use runcrust_tests::loopdev::retry_lost_race;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, Pod, cgroup, on_each_delegate};
 
 use super::OTHER_POD;
@@ -51,7 +51,7 @@ fn pod_without_the_volume(node: &Node) -> Attack {
     let holder = Pod::new(node, POD, &device, &ONE_POD);
     let app = holder.app();
     let refused = Pod::new(node, OTHER_POD, &device, &ONE_POD);
-    let _ = refused.refused_for(&holder);
+    let _ = refused.expect_refusal_naming(&holder);
     Attack {
         attacker: node.run(&in_the_pod(node, &refused.sandbox).write()),
         pid: 1,
@@ -63,7 +63,7 @@ fn pod_without_the_volume(node: &Node) -> Attack {
 
 /// Of a pod that outlives its volume, whose device's number is another disk's by now.
 fn pod_that_outlives_its_volume(node: &Node) -> Attack {
-    undisturbed(|| {
+    retry_lost_race(|| {
         let Attack {
             attacker,
             pid,
@@ -79,7 +79,7 @@ fn pod_that_outlives_its_volume(node: &Node) -> Attack {
         let file = other.file().to_owned();
         drop(other);
         Some(Attack {
-            device: device.replaced_by(&file)?,
+            device: device.reattach(&file)?,
             attacker,
             pid,
             sandbox,

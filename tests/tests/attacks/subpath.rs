@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
-use runcrust_tests::tree::Outside;
+use runcrust_tests::tree::OutsideFiles;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Container, Node, Pod, Run, on_each_delegate, refusal};
 
@@ -62,8 +62,8 @@ on_each_delegate! {
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let try_it = |subpath: &str, reason: &str| {
             let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(subpath), "/data", &[]);
-            let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
-            refused.naming(&[&format!("subPath {subpath:?}: "), reason]).sentence()
+            let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
+            refused.containing(&[&format!("subPath {subpath:?}: "), reason]).message()
         };
         for (name, target, reason) in LINKS {
             for subpath in [name.to_owned(), format!("{name}/below")] {
@@ -144,7 +144,7 @@ on_each_delegate! {
     fn a_directory_that_is_swapped_for_a_link_while_it_is_resolved(delegate: Delegate) {
         const MAX_VIEWS: usize = 30;
         let node = Node::new(delegate);
-        let outside = Outside::new(node.dir());
+        let outside = OutsideFiles::new(node.dir());
         let device = node.ext4();
         with_mounted(device.path(), |root| {
             fs::create_dir_all(root.join("one/directory")).unwrap();
@@ -207,8 +207,8 @@ on_each_delegate! {
         let _ = pod.sandbox.sh(&format!("touch {}/not-the-volumes", place.display()));
         for subpath in ["nested", "nested/below"] {
             let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(subpath), "/data", &[]);
-            let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
-            let _ = refused.naming(&["leads out of the volume"]).sentence();
+            let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
+            let _ = refused.containing(&["leads out of the volume"]).message();
         }
         assert_eq!(pod.app().sh("ls /data/nested"), "", "its own directory");
     }
@@ -222,7 +222,7 @@ on_each_delegate! {
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         for destination in ["/data", "/da\nta\u{1b}[2J"] {
             let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(name), destination, &[]);
-            let _ = refusal::create(&node, &bundle.write()).of_volume("pv-1").sentence();
+            let _ = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1").message();
         }
         // It can be had, too.
         let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("new\nline\u{1b}[2J"), "/data", &[]);

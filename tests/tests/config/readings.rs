@@ -4,7 +4,7 @@
 use std::fs;
 
 use runcrust_tests::bundle::without_empty;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Delegate, Node, POD, StagedVolume, on_each_delegate, refusal};
 use serde_json::json;
 
@@ -13,12 +13,12 @@ use crate::{Lists, Scene, data, with_members};
 /// Refused, with a sentence that names the volume and these.
 #[track_caller]
 fn assert_refused(scene: &Scene, bundle: &Bundle, named: &[&str]) {
-    let refused = refusal::create(&scene.node, bundle);
+    let refused = refusal::create_refused(&scene.node, bundle);
     let _ = refused
-        .of_volume("pv-1")
-        .naming(named)
-        .naming(&["config.json", "hint: "])
-        .sentence();
+        .naming_volume("pv-1")
+        .containing(named)
+        .containing(&["config.json", "hint: "])
+        .message();
 }
 
 on_each_delegate! {
@@ -34,7 +34,7 @@ on_each_delegate! {
         }
 
         scene.sandbox.end();
-        scene.device.wait_until_free(PATIENCE);
+        scene.device.wait_until_free(WAIT_TIMEOUT);
         let _ = scene.node.unstage(&scene.target).success();
         fs::create_dir_all(&scene.target).unwrap();
         scene.node.run(&scene.node.sandbox_bundle(POD).write());
@@ -65,8 +65,8 @@ on_each_delegate! {
         for last in ["null", "[]"] {
             assert_refused(&scene, &with(last), &["twice"]);
         }
-        let refused = refusal::create(&scene.node, &with("7")).of_volume("pv-1");
-        let _ = refused.naming(&["config.json: mounts is a number"]).sentence();
+        let refused = refusal::create_refused(&scene.node, &with("7")).naming_volume("pv-1");
+        let _ = refused.containing(&["config.json: mounts is a number"]).message();
     }
 
     /// Go decodes the second list into the elements of the first.
@@ -170,8 +170,8 @@ on_each_delegate! {
             let text = bundle.config_bytes();
             let odd = text.into_iter().map(|byte| if byte == 0x7f { 0xff } else { byte });
             fs::write(bundle.config_path(), odd.collect::<Vec<_>>()).unwrap();
-            let refused = refusal::create(&scene.node, &bundle);
-            let _ = refused.naming(&["a mount: config.json isn't UTF-8"]).sentence();
+            let refused = refusal::create_refused(&scene.node, &bundle);
+            let _ = refused.containing(&["a mount: config.json isn't UTF-8"]).message();
         }
     }
 
@@ -188,7 +188,7 @@ on_each_delegate! {
 
         let bundle = volume.sandbox_bundle(POD);
         let text = with_members(&bundle, &format!(r#""mounts":{mounts},"Hooks":{{}}"#));
-        let refused = refusal::create(&volume, &bundle.write_bytes(text.as_bytes()));
-        let _ = refused.naming(&["config.json", "\"Hooks\"", POD]).sentence();
+        let refused = refusal::create_refused(&volume, &bundle.write_bytes(text.as_bytes()));
+        let _ = refused.containing(&["config.json", "\"Hooks\"", POD]).message();
     }
 }

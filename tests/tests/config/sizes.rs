@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use runcrust_tests::interrupt::traced;
+use runcrust_tests::fault_injection::traced;
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, POD, Run, on_each_delegate, refusal};
 use serde_json::json;
@@ -148,7 +148,7 @@ fn passing() -> (Node, LoopDevice) {
     let delegate = node.dir().join("runc");
     fs::write(&delegate, "#!/bin/sh\necho passed\n").unwrap();
     fs::set_permissions(&delegate, fs::Permissions::from_mode(0o755)).unwrap();
-    node.handler().delegate_to(&delegate);
+    node.handler().set_delegate(&delegate);
     (node, device)
 }
 
@@ -250,8 +250,8 @@ on_each_delegate! {
         // Its state, with all annotations, is each hook's input.
         let app = scene.assert_sees(&of_size(16 * MIB), "of-the-volume");
         app.end();
-        let refused = refusal::create(&scene.node, &of_size(16 * MIB + 1));
-        let _ = refused.of_volume("pv-1").naming(&["config.json", "16777217 bytes", "hint: "]).sentence();
+        let refused = refusal::create_refused(&scene.node, &of_size(16 * MIB + 1));
+        let _ = refused.naming_volume("pv-1").containing(&["config.json", "16777217 bytes", "hint: "]).message();
     }
 
     /// With nothing of ours among them, and with a volume.
@@ -283,7 +283,7 @@ on_each_delegate! {
             let volume = lists.volume();
             format!(r#""mounts":{},{more}]"#, &volume[..volume.len() - 1])
         });
-        let refused = refusal::create(&scene.node, &bundle);
-        let _ = refused.of_volume("pv-1").naming(&["mounts has more than 100000"]).sentence();
+        let refused = refusal::create_refused(&scene.node, &bundle);
+        let _ = refused.naming_volume("pv-1").containing(&["mounts has more than 100000"]).message();
     }
 }

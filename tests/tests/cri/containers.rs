@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::cri::runtime_v1::{SecurityProfile, security_profile::ProfileType};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{CriPod, POD, on_each_delegate, wait_until};
 
 use crate::scene::Scene;
@@ -67,7 +67,7 @@ on_each_delegate! {
         let (cri, pod) = (scene.cri(), scene.pod());
         let one = pod.app("one", target);
         let _ = cri.sh(&one, "dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null");
-        wait_until("stats of the container", PATIENCE, || {
+        wait_until("stats of the container", WAIT_TIMEOUT, || {
             let stats = cri.stats(&one).expect("ContainerStats");
             let attributes = stats.attributes.unwrap_or_default();
             assert_eq!(attributes.id, one);

@@ -40,20 +40,20 @@ on_each_delegate! {
         let _ = pod.app("one", &scene.target);
         let other = CriPod::run(&scene.containerd, OTHER_POD);
         let app = other.with("one", &theirs);
-        let error = other.refused(&app);
+        let error = other.expect_refusal(&app);
         for name in ["volume pv-1: ", alias.number(), scene.device.number()] {
             assert!(error.message.contains(name), "{name:?} isn't in: {error}");
         }
         assert!(alias.is_free());
         pod.end();
-        scene.device.wait_until_free(runcrust_tests::node::PATIENCE);
+        scene.device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         let _ = other.start(&app.attempt(1));
         other.end_with(&scene.node, &[&scene.target, &theirs]);
     }
 
     fn an_xfs_clone_runs_beside_its_original(delegate: Delegate) {
         let made = |node: &Node| {
-            let device = node.made("xfs");
+            let device = node.formatted("xfs");
             write_on(&device);
             device
         };
@@ -77,18 +77,18 @@ on_each_delegate! {
         let _ = pod.app("one", &scene.target);
         let other = CriPod::run(&scene.containerd, OTHER_POD);
         let app = other.with("one", &theirs);
-        let error = other.refused(&app);
+        let error = other.expect_refusal(&app);
         for name in [utf8(scene.device.path()), utf8(clone.path()), "btrfstune -u"] {
             assert!(error.message.contains(name), "{name:?} isn't in: {error}");
         }
         pod.end();
-        scene.device.wait_until_free(runcrust_tests::node::PATIENCE);
+        scene.device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         let _ = other.start(&app.attempt(1));
         other.end_with(&scene.node, &[&scene.target, &theirs]);
     }
 
     fn growth_requested_before_the_pod_is_done_when_it_runs(delegate: Delegate) {
-        let small = |node: &Node| LoopDevice::made(node.dir(), "xfs", 320);
+        let small = |node: &Node| LoopDevice::formatted(node.dir(), "xfs", 320);
         let scene = Scene::of(Node::new(delegate), small, &[]);
         grow(&scene);
         assert!(scene.device.is_free());
@@ -99,7 +99,7 @@ on_each_delegate! {
     }
 
     fn a_btrfs_grows_under_its_pod(delegate: Delegate) {
-        let small = |node: &Node| LoopDevice::made(node.dir(), "btrfs", 256);
+        let small = |node: &Node| LoopDevice::formatted(node.dir(), "btrfs", 256);
         let scene = Scene::of(Node::new(delegate), small, &[]);
         let pod = scene.pod();
         let one = pod.app("one", &scene.target);

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::cri::runtime_v1::{ContainerConfig, ContainerState};
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
     Bundle, CriPod, LoopDevice, Node, POD, StagedVolume, on_each_delegate, refusal,
@@ -38,7 +38,9 @@ fn told_at_the_command_line(node: &Node, pod: &CriPod<'_>, source: &Path) -> Str
         .annotation("io.kubernetes.cri.container-type", "container")
         .annotation("io.kubernetes.cri.sandbox-id", pod.id());
     let bundle = bundle.bind(source, "/data", &[]).write();
-    refusal::create(node, &bundle).of_volume("pv-1").sentence()
+    refusal::create_refused(node, &bundle)
+        .naming_volume("pv-1")
+        .message()
 }
 
 /// The container of a pod that runs can't be started: in one call's error and in the container's
@@ -47,7 +49,7 @@ fn told_at_the_command_line(node: &Node, pod: &CriPod<'_>, source: &Path) -> Str
 fn assert_refused(node: &Node, pod: &CriPod<'_>, container: &ContainerConfig, names: &[&str]) {
     let source = PathBuf::from(&container.mounts[0].host_path);
     let sentence = told_at_the_command_line(node, pod, &source);
-    assert_names(&sentence, names);
+    assert_contains(&sentence, names);
     let id = pod.create(container);
     let error = pod.cri().start(&id).expect_err("it is refused");
     assert_tells(&error.message, &sentence);
@@ -217,7 +219,7 @@ on_each_delegate! {
         assert_refused(&scene.node, &pod, &two, &["there is no record of", pod.id()]);
         let _ = scene.cri().sh(&one, "echo kept > /data/file");
         pod.end();
-        scene.device.wait_until_free(PATIENCE);
+        scene.device.wait_until_free(WAIT_TIMEOUT);
         let pod = CriPod::of(&scene.containerd, scene.containerd.pod(POD).attempt(1));
         let one = pod.app("one", &scene.target);
         assert_eq!(scene.cri().sh(&one, "cat /data/file"), "kept");
@@ -237,7 +239,7 @@ on_each_delegate! {
         for (attempt, (text, names)) in (0..).zip(cases) {
             with_text(&info, |_| text.to_owned(), || {
                 let bundle = node.sandbox_bundle(POD).write();
-                let sentence = refusal::create(node, &bundle).of_volume("pv-1").naming(names).sentence();
+                let sentence = refusal::create_refused(node, &bundle).naming_volume("pv-1").containing(names).message();
                 let config = containerd.pod(POD).attempt(attempt);
                 let error = containerd.cri().run_pod(&config, "crust").unwrap_err();
                 assert_tells(&error.message, &sentence);

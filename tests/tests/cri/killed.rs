@@ -4,7 +4,7 @@ use std::fs;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::cri::runtime_v1::ContainerState;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate, process, wait_until};
 
 use crate::scene::Scene;
@@ -21,7 +21,7 @@ fn without_shim(containerd: &Containerd, pod: &CriPod<'_>, apps: &[String; 2]) -
     for app in apps {
         assert_ne!(cri.wait(app).exit_code, 0);
     }
-    wait_until("containerd to kill the sandbox", PATIENCE, || {
+    wait_until("containerd to kill the sandbox", WAIT_TIMEOUT, || {
         !process::is_alive(sandbox)
     });
     left
@@ -39,8 +39,8 @@ on_each_delegate! {
         let _ = node.stats(target).success();
         let _ = node.unstage(target).failure();
         pod.end();
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[target]);
     }
 
     fn everything_killed_at_once_leaves_the_device_free(delegate: Delegate) {
@@ -54,8 +54,8 @@ on_each_delegate! {
         for pid in shims.into_iter().chain(pids) {
             process::kill_now(pid);
         }
-        device.wait_until_free(PATIENCE);
-        wait_until("the pod's processes to end", PATIENCE, || !pids.into_iter().any(process::is_alive));
+        device.wait_until_free(WAIT_TIMEOUT);
+        wait_until("the pod's processes to end", WAIT_TIMEOUT, || !pids.into_iter().any(process::is_alive));
         let _ = node.unstage(target).success();
         assert!(!node.entry(target).exists());
         containerd.restart();
@@ -79,10 +79,10 @@ on_each_delegate! {
         let _ = cri.sh(&apps[0], "echo hello > /data/file; sync");
         let left = without_shim(containerd, &pod, &apps);
         for (pid, outlives) in left.into_iter().zip(outlives) {
-            wait_until("containerd to kill a container", PATIENCE, || outlives || !process::is_alive(pid));
+            wait_until("containerd to kill a container", WAIT_TIMEOUT, || outlives || !process::is_alive(pid));
         }
         if outlives == [false; 2] {
-            device.wait_until_free(PATIENCE);
+            device.wait_until_free(WAIT_TIMEOUT);
         }
         let again = CriPod::of(containerd, containerd.pod(POD).attempt(1));
         let one = again.start(&again.with("one", target).attempt(1));
@@ -103,8 +103,8 @@ on_each_delegate! {
         assert_eq!(cri.sh(&two, "echo on > /data/file; cat /data/file"), "on");
         cri.remove_pod(pod.id()).unwrap();
         assert!(cri.pods().unwrap().is_empty() && cri.containers("").unwrap().is_empty());
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[target]);
     }
 
     /// The hook waits for a lock meanwhile, as it would walk a large tree.
@@ -112,7 +112,7 @@ on_each_delegate! {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let Scene { node, device, target, containerd } = &scene;
         let cri = scene.cri();
-        let held = fs::File::options().write(true).open(node.lock_of(target)).unwrap();
+        let held = fs::File::options().write(true).open(node.lock_file(target)).unwrap();
         let held = Flock::lock(held, FlockArg::LockExclusive).unwrap();
         let hooks = || {
             process::with_command_line(|line| {
@@ -121,7 +121,7 @@ on_each_delegate! {
         };
         std::thread::scope(|scope| {
             let hook_waits = scope.spawn(|| {
-                wait_until("the hook to run", PATIENCE, || !hooks().is_empty());
+                wait_until("the hook to run", WAIT_TIMEOUT, || !hooks().is_empty());
                 containerd.kill_daemon();
             });
             let _ = runcrust_tests::Cri::new(&containerd.socket())
@@ -131,7 +131,7 @@ on_each_delegate! {
         });
         containerd.restart();
         drop(held);
-        wait_until("the hook to end", PATIENCE, || hooks().is_empty());
+        wait_until("the hook to end", WAIT_TIMEOUT, || hooks().is_empty());
         for left in cri.pods().unwrap() {
             cri.stop_pod(&left.id).unwrap();
             cri.remove_pod(&left.id).unwrap();
@@ -141,7 +141,7 @@ on_each_delegate! {
         assert_eq!(cri.status(&one).unwrap().state(), ContainerState::ContainerRunning);
         assert_eq!(cri.sh(&one, "stat -c %g /data; echo hello > /data/file"), "2000");
         pod.end();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(target).success();
         // containerd 1.6 forgets the bundle of the create that it didn't see the end of. Its record
         // stays as long as it.

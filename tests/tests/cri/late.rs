@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use runcrust_tests::csi::{Csi, create_request, filesystem, mount_of};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{CriPod, LoopDevice, Node, Ops, POD, host, on_each_delegate};
 
@@ -18,7 +18,7 @@ on_each_delegate! {
         let pod = CriPod::run(&containerd, POD);
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
-        let error = pod.refused(&pod.with("one", &target));
+        let error = pod.expect_refusal(&pod.with("one", &target));
         for name in ["volume pv-1: ", pod.id(), "sandbox = \"always\""] {
             assert!(error.message.contains(name), "{name:?} isn't in: {error}");
         }
@@ -49,7 +49,7 @@ on_each_delegate! {
 
     fn crust_ops_stages_counts_grows_and_unstages(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
-        let device = LoopDevice::made(node.dir(), "xfs", 320);
+        let device = LoopDevice::formatted(node.dir(), "xfs", 320);
         let target = node.target(POD, "pv-1");
         ops.stage(stage_request(&target, &device)).unwrap();
         let containerd = containerd(&node);
@@ -67,7 +67,7 @@ on_each_delegate! {
         pod.end();
         node.assert_released();
         ops.unstage(&target).unwrap();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     }
 
@@ -77,7 +77,7 @@ on_each_delegate! {
         let csi = Csi::start(&node);
         let mut request = create_request("pv-1", filesystem("ext4"));
         request.parameters.insert("crust.dev/defer".to_owned(), "true".to_owned());
-        let mut volume = csi.created(request);
+        let mut volume = csi.create_volume(request);
         mount_of(&mut volume.capability).volume_mount_group = "2000".into();
         csi.call(volume.stage()).unwrap();
         let target = csi.target(POD, "pv-1");
@@ -87,7 +87,7 @@ on_each_delegate! {
         for (written, context) in [("deferred", volume.context.clone()), ("plain", HashMap::new())] {
             volume.context = context;
             csi.call(volume.publish(&target)).unwrap();
-            let on_the_host = host::mountinfo_mentions(&csi.device(&volume.id)).len();
+            let on_the_host = host::mounts_of_device(&csi.device(&volume.id)).len();
             assert_eq!(on_the_host, usize::from(written == "plain"));
             let pod = CriPod::run(&containerd, POD);
             let one = pod.app("one", &target);

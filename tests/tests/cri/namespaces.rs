@@ -48,7 +48,7 @@ on_each_delegate! {
         // The sandbox is their first process: it takes them all with it.
         runcrust_tests::process::kill_now(pod.pid());
         let _ = (cri.wait(&one), cri.wait(&two));
-        device.wait_until_free(runcrust_tests::node::PATIENCE);
+        device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         scene.end(&pod);
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use runcrust_tests::kata::KataEntry;
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::fsck;
 use runcrust_tests::{
     CriPod, MountWatcher, Node, POD, StagedVolume, on_each_delegate, on_each_file_system,
@@ -38,8 +38,8 @@ on_each_delegate! {
 
         pod.end();
         watcher.assert_never_mounted();
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[target]);
         let left = fs::read_dir(target).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
         assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
@@ -48,7 +48,7 @@ on_each_delegate! {
     /// As kubelet's emptyDirs and files are: ordinary binds beside two volumes.
     fn a_pod_has_two_volumes_beside_ordinary_mounts(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (small, large) = (node.ext4(), node.made("xfs"));
+        let (small, large) = (node.ext4(), node.formatted("xfs"));
         let first = node.stage(POD, "pv-1", &small, &[]);
         let second = node.stage(POD, "pv-2", &large, &["--fs-group", "2000"]);
         let scratch = node.dir().subdir("kubelet/pods/empty-dir");

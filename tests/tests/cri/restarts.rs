@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{CriPod, Node, POD, on_each_delegate};
 use serde_json::Value;
@@ -120,7 +120,7 @@ on_each_delegate! {
         let again = pod.start(&pod.with("one", target).attempt(1));
         assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
         pod.end();
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[target]);
     }
 }

@@ -22,7 +22,7 @@ impl Scene {
 
     /// With another file system.
     pub(crate) fn on(delegate: Delegate, fstype: &'static str, options: &[&str]) -> Self {
-        Self::of(Node::new(delegate), |node| node.made(fstype), options)
+        Self::of(Node::new(delegate), |node| node.formatted(fstype), options)
     }
 
     /// On a node of the test's own.

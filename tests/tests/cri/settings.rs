@@ -31,7 +31,7 @@ on_each_delegate! {
         assert_eq!(cri.sh(&again, "cat /var/file"), "hello");
 
         let sentence = "volume pv-1: ";
-        let error = pod.refused(&pod.with("two", &scene.target));
+        let error = pod.expect_refusal(&pod.with("two", &scene.target));
         assert_eq!(error.message.contains(sentence), delegate == Delegate::Runc, "{error}");
         let log = scene.node.log();
         let told = |line: &str| line.contains(sentence) && line.contains("/data");
@@ -55,7 +55,7 @@ on_each_delegate! {
         let holder = pod.app("holder", &scene.target);
         let other = CriPod::run(&scene.containerd, OTHER_POD);
         let app = other.with("one", &theirs);
-        let error = other.refused(&app);
+        let error = other.expect_refusal(&app);
         for name in ["shared = \"deny\"", POD, pod.id()] {
             assert!(error.message.contains(name), "{name:?} isn't in: {error}");
         }

@@ -191,7 +191,7 @@ on_each_delegate! {
                 user.pod.end();
             }
         }
-        node.put_away(&targets.each_ref().map(|(_, target)| target.as_path()));
+        node.unstage_all(&targets.each_ref().map(|(_, target)| target.as_path()));
         assert!(device.is_free());
         with_mounted(device.path(), |root| {
             for file in &files {

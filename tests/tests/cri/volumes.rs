@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::cri::runtime_v1::{LinuxContainerResources, MountPropagation};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{CriPod, Node, POD, StagedVolume, on_each_delegate, wait_until};
 
@@ -112,7 +112,7 @@ on_each_delegate! {
         let one = pod.start(&mount("one", MountPropagation::PropagationHostToContainer));
         let line = cri.sh(&one, "echo x > /data/file; grep ' /data ' /proc/self/mountinfo");
         assert!(!line.contains("shared:"), "{line}");
-        let error = pod.refused(&mount("two", MountPropagation::PropagationBidirectional));
+        let error = pod.expect_refusal(&mount("two", MountPropagation::PropagationBidirectional));
         assert!(error.message.contains("volume pv-1: ") && error.message.contains("Bidirectional"), "{error}");
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
         scene.end(&pod);
@@ -145,7 +145,7 @@ on_each_delegate! {
         let stats = || scene.node.stats(&scene.target).success().stdout;
         assert!(stats().contains("\"abnormal\":false"), "{}", stats());
         scene.device.fail_ext4();
-        wait_until("the error to count", PATIENCE, || stats().contains("\"abnormal\":true"));
+        wait_until("the error to count", WAIT_TIMEOUT, || stats().contains("\"abnormal\":true"));
         assert_eq!(scene.cri().sh(&one, "echo x > /data/file; cat /data/file"), "x");
         scene.end(&pod);
     }

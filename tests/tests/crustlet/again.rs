@@ -16,7 +16,7 @@ on_each_delegate! {
         scene.crustlet.remove("web");
         scene.crustlet.wait_event("pod/web", "Killing");
         let second = pod_with("web", "data", true).script(&format!("cat /data/file; {sleep}"));
-        scene.begin(&second);
+        scene.apply_pod(&second);
         scene.crustlet.wait("the second to read", || scene.crustlet.cli(&["logs", "web"]).stdout == "first\n");
         scene.assert_deferred(&second, &data);
         scene.end(&second);

@@ -23,7 +23,7 @@ on_each_delegate! {
         let pod = pod_with("web", "data", true).claim("logs").mount("logs", "/logs");
         scene.run(&pod);
         scene.sh(&pod, "echo kept > /data/file; echo kept > /logs/file");
-        scene.relay.forget();
+        scene.relay.clear_requests();
         for (storage, by) in [(&data, &other), (&logs, &another)] {
             let before = std::fs::read_to_string(scene.crustlet.manifest(&storage.pv)).unwrap();
             let after = before.replace(&storage.volume.id, &by.volume.id);
@@ -36,7 +36,7 @@ on_each_delegate! {
         let told = scene.crustlet.wait_event("pod/web", "FailedMount");
         assert!(told.contains("the directory is used by volume "), "{told:?}");
         assert_eq!(scene.sh(&pod, "cat /data/file /logs/file"), "kept\nkept");
-        assert_eq!(scene.relay.heard::<NodePublishVolumeRequest>(), []);
+        assert_eq!(scene.relay.requests::<NodePublishVolumeRequest>(), []);
         scene.assert_deferred(&pod, &data);
         scene.assert_plain(&pod, &logs);
         scene.end(&pod);
@@ -53,15 +53,15 @@ on_each_delegate! {
         scene.run(&pod);
         scene.sh(&pod, "echo kept > /data/file; sync");
         scene.crustlet.kill();
-        scene.relay.forget();
+        scene.relay.clear_requests();
         let changed = microvm("web").fs_group(4242).claim("other").mount("other", "/data");
-        scene.begin(&changed);
+        scene.apply_pod(&changed);
         scene.crustlet.spawn(scene.crustlet.command(&[]));
         scene.crustlet.wait_event("pod/web", "FailedUpdate");
         scene.kill_container(&pod);
         assert_eq!(scene.sh(&pod, "cat /data/file; stat -c %g /data"), "kept\n0");
         scene.assert_deferred(&pod, &data);
-        let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
         assert!(published.iter().all(|it| it.volume_id == data.volume.id), "{published:?}");
         scene.end(&pod);
         // Written when nothing is left of the other it is another pod.
@@ -87,7 +87,7 @@ on_each_delegate! {
         }
         let plain = Pod::new("web").class("plain").claim("data").mount("data", "/data");
         scene.apply("plain", &[&RuntimeClass::new("plain", "plain")]);
-        scene.begin(&plain);
+        scene.apply_pod(&plain);
         scene.crustlet.spawn(scene.crustlet.command(&[]));
         scene.crustlet.wait("it to run", || scene.running(&plain).len() == 1);
         assert_eq!(scene.sh(&plain, "cat /data/file"), "kept");
@@ -127,8 +127,8 @@ on_each_delegate! {
         assert!(twin.contains("name: twin"), "{twin}");
         scene.crustlet.write("twin", &twin);
         let pod = pod_with("web", "data", false).claim("twin").mount("twin", "/twin");
-        scene.begin(&pod);
-        let told = scene.crustlet.wait_told("pod/web", "FailedMount", "are the same storage");
+        scene.apply_pod(&pod);
+        let told = scene.crustlet.wait_event_containing("pod/web", "FailedMount", "are the same storage");
         assert!(told.contains("pv-data") && told.contains("pv-twin"), "{told}");
         assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());
         scene.end(&pod);

@@ -8,7 +8,7 @@ use crust_proto::csi::v1::{
     DeleteVolumeRequest, NodeExpandVolumeRequest, NodeGetVolumeStatsRequest,
     NodeUnpublishVolumeRequest,
 };
-use runcrust_tests::csi::{DRIVER, Moment, Relay, filesystem};
+use runcrust_tests::csi::{CsiRelay, DRIVER, Moment, filesystem};
 use runcrust_tests::manifests::{Claim, StorageClass, Volume};
 use runcrust_tests::{Delegate, on_each_delegate};
 
@@ -50,8 +50,9 @@ impl Scene {
 
     #[track_caller]
     fn wait_destroyed(&self) {
-        self.crustlet
-            .wait("the volume to be destroyed", || self.csi.left().is_empty());
+        self.crustlet.wait("the volume to be destroyed", || {
+            self.csi.leftovers().is_empty()
+        });
         assert_eq!(self.destroyed(), 1);
     }
 
@@ -62,7 +63,7 @@ impl Scene {
     }
 
     fn destroyed(&self) -> usize {
-        self.relay.heard::<DeleteVolumeRequest>().len()
+        self.relay.requests::<DeleteVolumeRequest>().len()
     }
 
     #[track_caller]
@@ -150,7 +151,7 @@ fn a_volume_that_was_made_is_kept_when_somebody_says_so() {
             .exists()
     );
     assert_eq!(scene.destroyed(), 0, "it is the driver's to keep");
-    assert!(!scene.csi.left().is_empty());
+    assert!(!scene.csi.leftovers().is_empty());
 }
 
 #[test]
@@ -220,8 +221,8 @@ on_each_delegate! {
         let claim = object.claim("data");
         scene.apply("data", &[&meant, &claim.clone().request(2 * volume.capacity)]);
         let pod = pod_with("web", "data", false);
-        scene.begin(&pod);
-        scene.crustlet.wait_told("pod/web", "FailedMount", "default/data is not bound yet");
+        scene.apply_pod(&pod);
+        scene.crustlet.wait_event_containing("pod/web", "FailedMount", "default/data is not bound yet");
         scene.crustlet.wait_event("persistentvolumeclaim/data", "VolumeMismatch");
         assert_eq!(scene.relay.steps(), Vec::<&str>::new());
         scene.apply("data", &[&meant, &claim]);
@@ -248,13 +249,13 @@ on_each_delegate! {
         // What ends later is unpublished.
         scene.end(&other);
         let unpublished = || {
-            let heard = scene.relay.heard::<NodeUnpublishVolumeRequest>().into_iter();
+            let heard = scene.relay.requests::<NodeUnpublishVolumeRequest>().into_iter();
             heard.map(|it| it.volume_id).collect::<Vec<_>>()
         };
         assert_eq!(unpublished(), [late.volume.id.as_str()]);
         let shown = scene.crustlet.volume(&data.volume.id).expect("a volume");
         assert_eq!(shown["status"]["operation"], "NodeExpandVolume");
-        scene.relay.heal();
+        scene.relay.clear_faults();
         scene.crustlet.wait_gone(&pod.uid());
         assert_eq!(unpublished(), [&late, &data].map(|it| it.volume.id.as_str()));
         scene.assert_nothing_left(&[&data, &late]);
@@ -262,7 +263,7 @@ on_each_delegate! {
 
     fn a_driver_that_hangs_holds_up_no_other_drivers_statistics(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        let relay = Relay::start(&scene.node.dir().join("other"), scene.csi.socket());
+        let relay = CsiRelay::start(&scene.node.dir().join("other"), scene.csi.socket());
         scene.restart_with_other(relay.socket());
         let volume = scene.volume("slow", filesystem("ext4"));
         let object = Volume::new("pv-slow", &volume).class(CLASS);
@@ -276,7 +277,7 @@ on_each_delegate! {
         let pod = pod_with("web", "data", false);
         scene.run(&pod);
         scene.wait_stats(&data, &pod, "/data");
-        relay.heal();
+        relay.clear_faults();
         scene.end(&slow);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);

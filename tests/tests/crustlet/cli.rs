@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Run, comes_true};
+use runcrust_tests::{Delegate, Run, holds_within};
 
 use crate::scene::Scene;
 
@@ -65,7 +65,7 @@ fn complaint(scene: &Scene, arguments: &[&str]) -> String {
 #[track_caller]
 fn wait_output(scene: &Scene, arguments: &[&str], expected: &str) {
     let mut last = String::new();
-    let is_so = comes_true(PATIENCE, || {
+    let is_so = holds_within(PATIENCE, || {
         last = scene.crustlet.cli(arguments).stdout;
         last == expected
     });

@@ -53,7 +53,7 @@ fn falls_back(scene: &Scene) -> NodePublishVolumeRequest {
 
 #[track_caller]
 fn one_publication(scene: &Scene) -> NodePublishVolumeRequest {
-    let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+    let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
     let [request] = &published[..] else {
         panic!("{published:?}");
     };
@@ -86,13 +86,13 @@ on_each_delegate! {
         assert!(request.runtime_supported_filesystems.iter().any(|it| it == "xfs"), "{request:?}");
 
         scene.wait_stats(&data, &pod, "/data");
-        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.heard();
+        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
         assert!(asked.iter().any(|it| it.runtime_supported_stats), "{asked:?}");
         let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
         scene.ask_for(&data, grown);
         scene.wait_capacity(&data, grown);
         assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
         assert!(asked.iter().any(|it| it.runtime_supports_expand), "{asked:?}");
 
         scene.end(&pod);
@@ -133,7 +133,7 @@ on_each_delegate! {
         assert_in_the_sandbox(&scene, &pod, &data);
         scene.assert_plain(&pod, &logs);
         assert_eq!(scene.sh(&pod, "echo x > /logs/file; stat -c %g /logs/file"), "100");
-        let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
         assert_eq!(published.len(), 2, "{published:?}");
         assert!(published.iter().all(|it| it.runtime_supported_filesystems == ["ext4"]), "{published:?}");
         scene.end(&pod);
@@ -149,13 +149,13 @@ on_each_delegate! {
         let before = scene.size(&pod, "/data");
         scene.ask_for(&data, data.volume.capacity + (64 << 20));
         scene.wait_no_growth(&data);
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
         assert_eq!(asked.iter().map(|it| it.runtime_supports_expand).collect::<Vec<_>>(), [false]);
         // "Kubelet will note the failed precondition … and not retry it."
-        let looks = || scene.relay.heard::<NodeGetVolumeStatsRequest>().len();
+        let looks = || scene.relay.requests::<NodeGetVolumeStatsRequest>().len();
         let so_far = looks();
         scene.crustlet.wait("some seconds' statistics", || looks() > so_far + 3);
-        assert_eq!(scene.relay.heard::<NodeExpandVolumeRequest>().len(), 1);
+        assert_eq!(scene.relay.requests::<NodeExpandVolumeRequest>().len(), 1);
         assert_eq!(scene.size(&pod, "/data"), before);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
@@ -170,7 +170,7 @@ on_each_delegate! {
         scene.run(&pod);
         scene.assert_plain(&pod, &data);
         scene.crustlet.kill();
-        scene.relay.forget();
+        scene.relay.clear_requests();
         scene.apply("classes", &[&permitted(), &with_socket(&scene)]);
         scene.crustlet.spawn(scene.crustlet.command(&[]));
         scene.wait_stats(&data, &pod, "/data");
@@ -188,24 +188,24 @@ on_each_delegate! {
         let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");
         scene.run(&pod);
         assert_in_the_sandbox(&scene, &pod, &data);
-        let recorded = || scene.crustlet.data(&pod.uid(), &data.pv)["runtimeAssistedMount"].take();
+        let recorded = || scene.crustlet.vol_data(&pod.uid(), &data.pv)["runtimeAssistedMount"].take();
         assert_eq!(recorded(), "true");
         scene.sh(&pod, "echo kept > /data/file");
         let container = scene.container(&pod);
         scene.crustlet.kill();
-        scene.relay.forget();
+        scene.relay.clear_requests();
         scene.apply("classes", &[&StorageClass::new(CLASS), &with_socket(&scene)]);
         scene.crustlet.spawn(scene.crustlet.command(&[]));
 
         scene.wait_stats(&data, &pod, "/data");
         assert!(!one_publication(&scene).runtime_supported_filesystems.is_empty());
-        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.heard();
+        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
         assert!(asked.iter().all(|it| it.runtime_supported_stats), "{asked:?}");
         let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
         scene.ask_for(&data, grown);
         scene.wait_capacity(&data, grown);
         assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
         assert!(asked.iter().all(|it| it.runtime_supports_expand), "{asked:?}");
         assert_in_the_sandbox(&scene, &pod, &data);
         assert_eq!(recorded(), "true");

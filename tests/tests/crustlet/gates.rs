@@ -67,8 +67,8 @@ on_each_delegate! {
         scene.run(&one);
         scene.run(&two);
         let containers = [&one, &two].map(|pod| scene.container(pod));
-        scene.begin(&pod_with("one", "data", false));
-        scene.begin(&pod_with("two", "logs", true));
+        scene.apply_pod(&pod_with("one", "data", false));
+        scene.apply_pod(&pod_with("two", "logs", true));
         // What was written before it has been read by then.
         let last = microvm("last");
         scene.run(&last);
@@ -94,12 +94,12 @@ on_each_delegate! {
         let volume = claim["spec"]["volumeName"].as_str().expect("it is bound").to_owned();
         let info = scene.mount_info(&pod, &volume).expect("it is staged");
         let device = info["device"].as_str().expect("a device").to_owned();
-        assert_eq!(runcrust_tests::host::mountinfo_mentions(device.as_ref()), Vec::<String>::new());
-        assert_eq!(scene.crustlet.data(&pod.uid(), &volume)["deferFSMount"], "true");
+        assert_eq!(runcrust_tests::host::mounts_of_device(device.as_ref()), Vec::<String>::new());
+        assert_eq!(scene.crustlet.vol_data(&pod.uid(), &volume)["deferFSMount"], "true");
         scene.end(&pod);
         scene.assert_nothing_left(&[]);
         scene.crustlet.wait("the claim and its volume to be deleted", || {
-            !scene.crustlet.has("pvc", "web-scratch") && scene.csi.left().is_empty()
+            !scene.crustlet.has("pvc", "web-scratch") && scene.csi.leftovers().is_empty()
         });
     }
 }

@@ -13,11 +13,11 @@ const OLDER: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];
 /// The one publication since the last look.
 #[track_caller]
 fn publication(scene: &Scene) -> NodePublishVolumeRequest {
-    let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+    let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
     let [request] = &published[..] else {
         panic!("{published:?}");
     };
-    scene.relay.forget();
+    scene.relay.clear_requests();
     request.clone()
 }
 
@@ -36,11 +36,11 @@ on_each_delegate! {
                 let name = format!("{driver}-{is_deferred}");
                 all.push(scene.claim(&name, "ext4"));
                 let pod = grouped(&name, &name, is_deferred);
-                scene.relay.forget();
+                scene.relay.clear_requests();
                 scene.run(&pod);
                 let told = |is_told: bool| if is_told { "2317" } else { "" };
                 let expected = [told(driver == "new"), told(is_deferred), ""];
-                let staged: Vec<NodeStageVolumeRequest> = scene.relay.heard();
+                let staged: Vec<NodeStageVolumeRequest> = scene.relay.requests();
                 let staged: Vec<_> = staged.iter().map(|it| groups(it.volume_capability.as_ref())).collect();
                 assert_eq!(staged, [[expected[0], "", ""]], "{name}");
                 let published = publication(&scene);
@@ -84,18 +84,18 @@ on_each_delegate! {
         let storage = scene.claim("data", "ext4");
         let pod = grouped("web", "data", false);
         scene.relay.refuse::<NodePublishVolumeRequest>(Status::internal("can't apply fsGroup 2317"));
-        scene.begin(&pod);
-        scene.crustlet.wait_told("pod/web", "FailedMount", "can't apply fsGroup 2317");
+        scene.apply_pod(&pod);
+        scene.crustlet.wait_event_containing("pod/web", "FailedMount", "can't apply fsGroup 2317");
         let metrics = scene.crustlet.metrics();
         let failed = [("operation_name", "volume_mount"), ("status", "fail-unknown")];
         assert!(metrics.count("storage_operation_duration_seconds_count", &failed) >= 1.0);
         let called = [("method_name", "/csi.v1.Node/NodePublishVolume"), ("grpc_status_code", "Internal")];
         assert!(metrics.count("csi_operations_seconds_count", &called) >= 1.0);
         assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());
-        let asked: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodePublishVolumeRequest> = scene.relay.requests();
         assert!(asked.iter().all(|it| groups(it.volume_capability.as_ref())[0] == "2317"), "{asked:?}");
 
-        scene.relay.heal();
+        scene.relay.clear_faults();
         scene.crustlet.wait_pod("web", "Running");
         assert_eq!(scene.sh(&pod, "stat -c '%g %a' /data"), "2317 2775");
         scene.end(&pod);
@@ -111,11 +111,11 @@ on_each_delegate! {
         let always = |name: &str| grouped(name, "data", true).change_policy("Always");
         for (lacks, pod) in [(group, grouped("group", "data", true)), (policy, always("policy"))] {
             scene.csi.restart(&["--without", lacks]);
-            scene.relay.forget();
-            scene.begin(&pod);
+            scene.relay.clear_requests();
+            scene.apply_pod(&pod);
             let told = format!("lacks the capability {lacks},");
-            scene.crustlet.wait_told(&format!("pod/{}", pod.name()), "FailedMount", &told);
-            assert_eq!(scene.relay.heard::<NodePublishVolumeRequest>(), []);
+            scene.crustlet.wait_event_containing(&format!("pod/{}", pod.name()), "FailedMount", &told);
+            assert_eq!(scene.relay.requests::<NodePublishVolumeRequest>(), []);
             scene.end(&pod);
         }
         // Who says nothing of a policy needs none.

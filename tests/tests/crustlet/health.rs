@@ -23,7 +23,7 @@ fn a_driver_of_csi_1_13_is_asked_for_a_volumes_health() {
     let pod = pod_with("web", "data", true);
     scene.run(&pod);
     scene.wait_stats(&data, &pod, "/data");
-    let asked: Vec<NodeGetVolumeHealthRequest> = scene.relay.heard();
+    let asked: Vec<NodeGetVolumeHealthRequest> = scene.relay.requests();
     assert!(!asked.is_empty());
     // A pod under another handler has written to the node's disk.
     let stray = scene.target(&pod, &data.pv).join("stray");
@@ -38,7 +38,7 @@ fn a_driver_of_csi_1_13_is_asked_for_a_volumes_health() {
     scene.crustlet.wait("the health to be unknown", || {
         scene.stat(&data, USED).is_some() && scene.stat(&data, ABNORMAL).is_none()
     });
-    scene.relay.heal();
+    scene.relay.clear_faults();
     scene.crustlet.wait("the problem to be told of again", || {
         scene.stat(&data, ABNORMAL) == Some(1)
     });

@@ -39,7 +39,7 @@ on_each_delegate! {
 
         let failing = microvm("failing").restart_policy("Never").deferred("data").mount("data", "/data");
         let failing = failing.init("one", "echo why >&2; exit 7", &mounts);
-        scene.begin(&failing);
+        scene.apply_pod(&failing);
         scene.crustlet.wait_pod("failing", "Failed");
         let one = status_of(&scene, "failing", "initContainerStatuses", "one");
         assert_eq!(one["state"]["terminated"]["exitCode"], 7, "{one}");
@@ -58,10 +58,10 @@ on_each_delegate! {
         let once = "echo run >> /data/runs; test $(wc -l < /data/runs) = 2";
         let pod = microvm("once").restart_policy("OnFailure").deferred("data");
         let pod = pod.mount("data", "/data").script(once);
-        scene.begin(&pod);
+        scene.apply_pod(&pod);
         let looping = microvm("looping").restart_policy("OnFailure").deferred("logs");
         let looping = looping.mount("logs", "/data").script("echo run >> /data/runs; exit 3");
-        scene.begin(&looping);
+        scene.apply_pod(&looping);
 
         scene.crustlet.wait_pod("once", "Succeeded");
         let app = status_of(&scene, "once", "containerStatuses", "app");
@@ -94,7 +94,7 @@ on_each_delegate! {
         let data = scene.claim("data", "xfs");
         let work = "echo run >> /part/runs; exec sleep 2147483647";
         let pod = microvm("web").deferred("data").mount("data", "/data");
-        let pod = pod.beside("other", work, &[("data", "/part")]);
+        let pod = pod.add_container("other", work, &[("data", "/part")]);
         scene.run(&pod);
         scene.crustlet.wait("both to run", || scene.running(&pod).len() == 2);
         let (app, other) = (scene.container_named(&pod, "app"), scene.container_named(&pod, "other"));
@@ -123,7 +123,7 @@ on_each_delegate! {
         scene.sh(&pod, "echo kept > /data/file; echo kept > /logs/file");
         let [before] = &scene.sandboxes(&pod)[..] else { panic!() };
         let container = scene.container(&pod);
-        scene.relay.forget();
+        scene.relay.clear_requests();
         kill_and_wait(scene.cri().pod_pid(before).unwrap());
         scene.crustlet.wait_event("pod/web", "SandboxChanged");
         scene.crustlet.wait("another container to run", || {
@@ -135,7 +135,7 @@ on_each_delegate! {
         let [after] = &scene.sandboxes(&pod)[..] else { panic!() };
         assert_ne!(before, after);
         scene.assert_deferred(&pod, &data);
-        assert_eq!(scene.relay.heard::<NodePublishVolumeRequest>(), []);
+        assert_eq!(scene.relay.requests::<NodePublishVolumeRequest>(), []);
         let app = status_of(&scene, "web", "containerStatuses", "app");
         assert_eq!(app["restartCount"], 1, "{app}");
         scene.end(&pod);

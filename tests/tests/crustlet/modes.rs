@@ -28,9 +28,9 @@ on_each_delegate! {
             let first = pod_with(&format!("first-{claim}"), claim, is_deferred);
             let second = pod_with(&format!("second-{claim}"), claim, is_deferred);
             scene.run(&first);
-            scene.relay.forget();
-            scene.begin(&second);
-            let told = scene.crustlet.wait_told(&format!("pod/{}", second.name()), "FailedMount", IN_USE);
+            scene.relay.clear_requests();
+            scene.apply_pod(&second);
+            let told = scene.crustlet.wait_event_containing(&format!("pod/{}", second.name()), "FailedMount", IN_USE);
             assert!(told.contains(first.name()), "{told}");
             assert_eq!(scene.crustlet.pod(second.name())["status"]["phase"], "Pending");
             assert_eq!(scene.sandboxes(&second), Vec::<String>::new());
@@ -80,10 +80,10 @@ on_each_delegate! {
                     let name = format!("{driver}-{}-{is_deferred}", written.to_lowercase());
                     let storage = scene.claim_of(&name, filesystem("ext4"), |volume| volume.mode(written));
                     let pod = pod_with(&name, &name, is_deferred);
-                    scene.relay.forget();
+                    scene.relay.clear_requests();
                     scene.run(&pod);
-                    let staged: Vec<NodeStageVolumeRequest> = scene.relay.heard();
-                    let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+                    let staged: Vec<NodeStageVolumeRequest> = scene.relay.requests();
+                    let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
                     let staged = staged.iter().map(|it| it.volume_capability.as_ref());
                     let published = published.iter().map(|it| it.volume_capability.as_ref());
                     let modes: Vec<Mode> = staged.chain(published).map(mode_of).collect();
@@ -113,10 +113,10 @@ on_each_delegate! {
                 let name = format!("{driver}-{}", written.to_lowercase());
                 let storage = scene.claim_of(&name, filesystem("ext4"), |volume| volume.mode(written));
                 let pod = pod_with(&name, &name, false);
-                scene.relay.forget();
-                scene.begin(&pod);
+                scene.relay.clear_requests();
+                scene.apply_pod(&pod);
                 scene.crustlet.wait_event(&format!("pod/{name}"), "FailedMount");
-                let staged: Vec<NodeStageVolumeRequest> = scene.relay.heard();
+                let staged: Vec<NodeStageVolumeRequest> = scene.relay.requests();
                 let mut modes = staged.iter().map(|it| mode_of(it.volume_capability.as_ref()));
                 assert_eq!(modes.next(), Some(expected), "{name}");
                 scene.end(&pod);
@@ -135,11 +135,11 @@ on_each_delegate! {
         scene.run(&pod);
         let container = scene.container(&pod);
         scene.csi.restart(&[]);
-        scene.relay.forget();
+        scene.relay.clear_requests();
         // After its own restart it publishes again what its pods want.
         scene.crustlet.restart(&[]);
         scene.crustlet.wait("the volume to be published again", || {
-            let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+            let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
             let mut modes = published.iter().map(|it| mode_of(it.volume_capability.as_ref()));
             modes.next_back() == Some(Mode::SingleNodeMultiWriter)
         });

@@ -48,11 +48,11 @@ fn a_driver_that_reports_health_is_not_one_that_defers() {
     );
     let data = scene.claim("data", "ext4");
     let pod = pod_with("web", "data", true);
-    scene.begin(&pod);
+    scene.apply_pod(&pod);
     scene
         .crustlet
-        .wait_told("pod/web", "FailedMount", "DEFER_FS_OPS");
-    assert_eq!(scene.relay.heard::<NodePublishVolumeRequest>(), []);
+        .wait_event_containing("pod/web", "FailedMount", "DEFER_FS_OPS");
+    assert_eq!(scene.relay.requests::<NodePublishVolumeRequest>(), []);
     assert_eq!(
         scene.crustlet.pod("web")["status"]["phase"],
         "Pending",
@@ -72,17 +72,17 @@ fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
         pod_with("web", "data", true),
         pod_with("other", "logs", true),
     );
-    scene.relay.claim(&DEFERRAL);
-    scene.begin(&web);
+    scene.relay.claim_capabilities(&DEFERRAL);
+    scene.apply_pod(&web);
     let told = scene
         .crustlet
-        .wait_told("pod/web", "FailedMount", "on the host");
+        .wait_event_containing("pod/web", "FailedMount", "on the host");
     assert!(
         told.contains(runcrust_tests::csi::DRIVER) && told.contains("csi.proto"),
         "{told}"
     );
     scene.crustlet.wait("it to be tried again", || {
-        scene.relay.heard::<NodePublishVolumeRequest>().len() > 1
+        scene.relay.requests::<NodePublishVolumeRequest>().len() > 1
     });
 
     // Its mount can't be taken back: then it is told whose it is.
@@ -90,22 +90,22 @@ fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
     scene
         .relay
         .refuse::<NodeUnpublishVolumeRequest>(unavailable);
-    scene.begin(&other);
+    scene.apply_pod(&other);
     scene
         .crustlet
-        .wait_told("pod/other", "FailedMount", "NodeUnpublishVolume failed");
+        .wait_event_containing("pod/other", "FailedMount", "NodeUnpublishVolume failed");
     scene.crustlet.wait("the driver's mount to be told of", || {
         mounters(&scene, &logs) == ["driver"]
     });
     let uid = other.uid();
-    let recorded = scene.crustlet.data(&uid, &logs.pv);
+    let recorded = scene.crustlet.vol_data(&uid, &logs.pv);
     assert_ne!(recorded["deferFSMount"], "true", "{recorded}");
 
     // From here on it says the truth.
-    scene.relay.heal();
+    scene.relay.clear_faults();
     scene
         .crustlet
-        .wait_told("pod/other", "FailedMount", "DEFER_FS_OPS");
+        .wait_event_containing("pod/other", "FailedMount", "DEFER_FS_OPS");
     for (pod, storage) in [(&web, &data), (&other, &logs)] {
         let place = scene.crustlet.pod_dir(&pod.uid());
         scene.crustlet.wait("nothing to be mounted", || {
@@ -114,7 +114,7 @@ fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
         let mounters = mounters(&scene, storage);
         assert!(!mounters.contains(&"deferred".to_owned()), "{mounters:?}");
     }
-    let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
+    let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
     assert!(
         !asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops),
         "{asked:?}"

@@ -24,7 +24,7 @@ on_each_delegate! {
         scene.run(&first);
         let containers = scene.running(&first);
         // By the same name, as the host's is.
-        let other = scene.crustlet.beside("other");
+        let other = scene.crustlet.start_another("other");
         let second = Pod::new("second");
         other.write("second", &second.to_string());
         other.wait_pod("second", "Running");
@@ -84,7 +84,7 @@ on_each_delegate! {
         assert!(scene.crustlet.target(&pod.uid(), &logs.pv).join("a/file").exists());
         scene.end(&pod);
         assert_eq!(host::mounts_below(&root), Vec::<PathBuf>::new());
-        assert_eq!(scene.crustlet.left(), Vec::<PathBuf>::new());
+        assert_eq!(scene.crustlet.leftovers(), Vec::<PathBuf>::new());
         let kept = scene.look(&logs, |root| fs::read_to_string(root.join("a/file")).unwrap());
         assert_eq!(kept, "kept\n");
         scene.assert_nothing_left(&[&data, &logs]);
@@ -105,7 +105,7 @@ on_each_delegate! {
         scene.crustlet.wait_event("pod/web", "FailedCleanup");
         assert!(kept.join("file").exists());
         assert!(place.join("file").exists());
-        mounts::take_off(&place);
+        mounts::unmount(&place);
         scene.crustlet.wait_gone(&pod.uid());
         assert!(kept.join("file").exists());
         assert!(!scene.crustlet.pod_dir(&pod.uid()).exists());

@@ -32,11 +32,11 @@ on_each_delegate! {
 
         // The devices are there, and nobody has been told to mount them.
         scene.relay.hold::<NodePublishVolumeRequest>(Moment::Before);
-        scene.begin(&pod);
+        scene.apply_pod(&pod);
         let attached = || [&data, &logs].iter().all(|it| scene.csi.devices(&it.volume.id).len() == 1);
         scene.crustlet.wait("both volumes to be staged", attached);
         let watchers = [&data, &logs].map(|it| MountWatcher::start(&scene.csi.device(&it.volume.id)));
-        scene.relay.heal();
+        scene.relay.clear_faults();
         scene.crustlet.wait_pod("web", "Running");
 
         let script = "echo hello > /data/file; echo line > /part/file; stat -c '%g %a' /data /logs /part";
@@ -58,7 +58,7 @@ on_each_delegate! {
         let told = scene.crustlet.pod("web");
         assert_eq!(told["spec"]["volumes"][0]["persistentVolumeClaim"]["deferFSMount"], true, "{told}");
 
-        let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
         assert_eq!(published.len(), 2, "{published:?}");
         for request in &published {
             assert!(request.defer_fs_ops, "{request:?}");
@@ -68,7 +68,7 @@ on_each_delegate! {
 
         scene.wait_stats(&data, &pod, "/data");
         scene.wait_stats(&logs, &pod, "/logs");
-        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.heard();
+        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
         assert!(!asked.is_empty() && asked.iter().all(|it| it.defer_fs_ops), "{asked:?}");
 
         // An ext4 grows with CAP_SYS_RESOURCE alone.
@@ -77,14 +77,14 @@ on_each_delegate! {
         scene.wait_capacity(&logs, grown);
         assert!(scene.size(&pod, "/logs") >= before + MORE / 10 * 9);
         scene.wait_stats(&logs, &pod, "/logs");
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
         assert!(!asked.is_empty() && asked.iter().all(|it| it.defer_fs_ops), "{asked:?}");
 
         // Once it is detached, its number may be another test's.
         watchers.into_iter().for_each(MountWatcher::assert_never_mounted);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data, &logs]);
-        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
         assert_eq!(asked.len(), 2, "{asked:?}");
         assert!(asked.iter().all(|it| it.defer_fs_ops), "{asked:?}");
         scene.look(&data, |root| {
@@ -117,7 +117,7 @@ on_each_delegate! {
         scene.run(&parted);
         scene.assert_deferred(&parted, &logs);
         let deferred = |request: &NodePublishVolumeRequest| request.defer_fs_ops;
-        let published: Vec<NodePublishVolumeRequest> = scene.relay.heard();
+        let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
         assert_eq!(published.iter().map(deferred).collect::<Vec<_>>(), [false, true]);
         scene.end(&grouped);
         scene.end(&parted);
@@ -137,7 +137,7 @@ on_each_delegate! {
         scene.wait_stats(&data, &pod, "/data");
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
-        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
         assert!(!asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops), "{asked:?}");
     }
 
@@ -186,15 +186,15 @@ on_each_delegate! {
         scene.csi.restart(&OLDER);
         let logged = |log: &str| log.lines().any(|line| line.contains("DEFER_FS_OPS") && line.contains("stat"));
         scene.crustlet.wait("the log to tell that there are no statistics", || logged(&scene.crustlet.log()));
-        scene.relay.forget();
+        scene.relay.clear_requests();
         scene.ask_for(&data, data.volume.capacity + (64 << 20));
         scene.wait_no_growth(&data);
-        assert_eq!(scene.relay.heard::<NodeExpandVolumeRequest>(), []);
-        assert_eq!(scene.relay.heard::<NodeGetVolumeStatsRequest>(), []);
+        assert_eq!(scene.relay.requests::<NodeExpandVolumeRequest>(), []);
+        assert_eq!(scene.relay.requests::<NodeGetVolumeStatsRequest>(), []);
         assert_eq!(scene.sh(&pod, "cat /data/file"), "kept");
 
         scene.end(&pod);
-        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
+        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
         assert!(!asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops), "{asked:?}");
         // The driver knows nothing of the metadata: the runtime takes it away, by itself.
         let entry = scene.node.entry(&scene.target(&pod, &data.pv));
@@ -214,9 +214,9 @@ on_each_delegate! {
         let pod = pod_with("web", "data", false);
         let deleted = pod_with("deleted", "logs", false);
         for pod in [&pod, &deleted] {
-            scene.begin(pod);
+            scene.apply_pod(pod);
             let object = format!("pod/{}", pod.name());
-            let told = scene.crustlet.wait_told(&object, "FailedMount", "DEFER_FS_OPS");
+            let told = scene.crustlet.wait_event_containing(&object, "FailedMount", "DEFER_FS_OPS");
             assert!(told.contains(runcrust_tests::csi::DRIVER), "{told}");
             assert_eq!(scene.crustlet.pod(pod.name())["status"]["phase"], "Pending");
         }
@@ -245,8 +245,8 @@ on_each_delegate! {
         let scene = Scene::new(delegate);
         let data = scene.claim_with("data", "ext4", &["bogus=1"]);
         let pod = pod_with("web", "data", true);
-        scene.begin(&pod);
-        let told = scene.crustlet.wait_told("pod/web", "Failed", "'bogus'");
+        scene.apply_pod(&pod);
+        let told = scene.crustlet.wait_event_containing("pod/web", "Failed", "'bogus'");
         assert!(told.contains(&format!("volume {}: ", data.pv)), "{told}");
         let status = scene.crustlet.pod("web")["status"].take();
         assert_eq!(status["containerStatuses"][0]["ready"], false, "{status}");
@@ -261,13 +261,13 @@ on_each_delegate! {
         let data = scene.claim("data", "ext4");
         let pod = pod_with("web", "data", true);
         scene.relay.hold::<NodePublishVolumeRequest>(Moment::After);
-        scene.begin(&pod);
+        scene.apply_pod(&pod);
         scene.relay.wait_held(Moment::After);
         let info = scene.node.entry(&scene.target(&pod, &data.pv)).join("mountInfo.json");
         let written = fs::read(&info).unwrap();
         fs::write(&info, "{\"version\":2}").unwrap();
-        scene.relay.heal();
-        let told = scene.crustlet.wait_told("pod/web", "FailedCreatePodSandBox", "version");
+        scene.relay.clear_faults();
+        let told = scene.crustlet.wait_event_containing("pod/web", "FailedCreatePodSandBox", "version");
         assert!(told.contains(&format!("volume {}: ", data.pv)), "{told}");
         assert_eq!(scene.crustlet.pod("web")["status"]["phase"], "Pending");
         assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());

@@ -24,7 +24,7 @@ on_each_delegate! {
         let work = "if test -e /out/first; then sleep 2147483647; fi; echo made > /out/first; exit 1";
         let pod = microvm("web").fs_group(2000).volume("scratch", "emptyDir: {}");
         let pod = pod.mount("scratch", "/in").mount_as("scratch", "/part", "subPath: a/b");
-        let pod = pod.beside("other", work, &[("scratch", "/out")]);
+        let pod = pod.add_container("other", work, &[("scratch", "/out")]);
         scene.run(&pod);
         // The other is another one by then, and has what it had.
         scene.crustlet.wait("a container to be started again", || {
@@ -83,9 +83,9 @@ on_each_delegate! {
             let path = at(path);
             let source = format!("hostPath: {{path: {}, type: {kind}}}", utf8(&path));
             let wrong = microvm(name).volume("host", &source).mount("host", "/host");
-            scene.begin(&wrong);
+            scene.apply_pod(&wrong);
             let told = format!("hostPath type check failed: {} is not a {kind}", path.display());
-            scene.crustlet.wait_told(&format!("pod/{name}"), "FailedMount", &told);
+            scene.crustlet.wait_event_containing(&format!("pod/{name}"), "FailedMount", &told);
             scene.end(&wrong);
         }
         scene.end(&pod);
@@ -119,7 +119,7 @@ on_each_delegate! {
         for (name, defer) in [("out-deferred", "deferFSMount: true"), ("out-plain", "")] {
             let wrong = microvm(name).claim_as("data", defer).variable("PART", "../..");
             let wrong = wrong.mount_as("data", "/data", "subPathExpr: $(PART)");
-            scene.begin(&wrong);
+            scene.apply_pod(&wrong);
             scene.crustlet.wait("a refusal", || {
                 let mut events = scene.crustlet.events().into_iter();
                 events.any(|it| it.object == format!("pod/{name}") && it.kind == "Warning" && it.message.contains(".."))

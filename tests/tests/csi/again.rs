@@ -31,7 +31,7 @@ fn of_both(first: &[&str], then: &[&str], volume: impl Fn(&Csi) -> CsiVolume, is
     let what = format!("{first:?}, then {then:?}");
     let seen = || {
         let staged = fs::read(node.entry(&target).join("mountInfo.json")).ok();
-        (staged, host::mountinfo_mentions(&csi.device(&volume.id)))
+        (staged, host::mounts_of_device(&csi.device(&volume.id)))
     };
     let before = seen();
     csi.restart(then);
@@ -49,7 +49,7 @@ fn a_published_volume_survives_an_upgrade_and_a_downgrade() {
         let mut request: CreateVolumeRequest = create_request("pv-1", filesystem("ext4"));
         let parameter = ("crust.dev/defer".to_owned(), "true".to_owned());
         request.parameters.extend([parameter]);
-        csi.created(request)
+        csi.create_volume(request)
     };
     for (first, then) in [(&DEFER[..], &[][..]), (&[], &DEFER)] {
         of_both(first, then, plain, true);

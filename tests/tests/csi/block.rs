@@ -114,7 +114,7 @@ fn what_holds_no_file_system_gets_none() {
     let scene = Scene::new();
     let mut request = runcrust_tests::csi::create_request("pv", filesystem("ext4"));
     request.volume_capabilities = vec![block(), filesystem("ext4")];
-    let mut volume = scene.created(request);
+    let mut volume = scene.create_volume(request);
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     put(&target, DATA).expect("it can be written");

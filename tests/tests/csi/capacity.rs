@@ -42,7 +42,7 @@ fn sized(name: &str, mebibytes: i64) -> crust_proto::csi::v1::CreateVolumeReques
 fn volumes_take_it_and_give_it_back() {
     let scene = Scene::with(&["--capacity", "104857600"]);
     assert_eq!(left(&scene), 100 * MIB);
-    let volume = scene.created(sized("a", 64));
+    let volume = scene.create_volume(sized("a", 64));
     assert_eq!(left(&scene), 36 * MIB);
     let message = refused(scene.call(sized("b", 40)), Code::ResourceExhausted);
     assert!(message.contains("--capacity"), "{message}");
@@ -51,7 +51,7 @@ fn volumes_take_it_and_give_it_back() {
         (36 * MIB, 1),
         "and nothing was made"
     );
-    let _ = scene.created(sized("b", 36));
+    let _ = scene.create_volume(sized("b", 36));
     assert_eq!(left(&scene), 0);
     scene.call(sized("b", 36)).expect("it is there already");
 
@@ -66,7 +66,7 @@ fn volumes_take_it_and_give_it_back() {
 #[test]
 fn growth_takes_it_too() {
     let scene = Scene::with(&["--capacity", "104857600"]);
-    let volume = scene.created(sized("a", 40));
+    let volume = scene.create_volume(sized("a", 40));
     scene.call_ok(volume.grow(90 * MIB));
     assert_eq!(left(&scene), 10 * MIB);
     refused(scene.call(volume.grow(101 * MIB)), Code::ResourceExhausted);
@@ -85,7 +85,7 @@ fn without_a_limit_it_is_what_the_disk_has() {
         scene.call(sized("a", all / MIB + 1024)),
         Code::ResourceExhausted,
     );
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn only_aborted<T: std::fmt::Debug>(answers: Vec<Result<T, Status>>) -> Vec<T> {
 }
 
 fn at_once<C: Call>(scene: &Scene, call: &C) -> Vec<C::Answer> {
-    only_aborted(scene.client().at_once(call, TIMES))
+    only_aborted(scene.client().call_concurrently(call, TIMES))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn one_volume_is_made_once_and_used_once() {
     at_once(&scene, &volume.unstage());
     assert_eq!(scene.devices(&volume.id), Vec::<PathBuf>::new());
     at_once(&scene, &volume.delete());
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }
 
 /// Were it made a second time, it would have another UUID, or the first pod's data would have gone.
@@ -63,7 +63,7 @@ fn a_file_system_is_made_once() {
     for round in 0..5 {
         let volume = scene.volume("pv", filesystem("ext4"));
         let target = scene.target("pod", "pv");
-        let (staged, again) = scene.both(volume.stage(), volume.stage());
+        let (staged, again) = scene.call_both(volume.stage(), volume.stage());
         only_aborted(vec![staged, again]);
         let superblock = || {
             let image = fs::read(scene.image(&volume.id)).expect("its image");
@@ -72,7 +72,7 @@ fn a_file_system_is_made_once() {
         let uuid = superblock();
         scene.call_ok(volume.publish(&target));
         write(&target, "file", "data");
-        only_aborted(scene.client().at_once(&volume.stage(), TIMES));
+        only_aborted(scene.client().call_concurrently(&volume.stage(), TIMES));
         assert_eq!(superblock(), uuid, "round {round}");
         scene.put_away(&volume, &[&target]);
     }
@@ -84,7 +84,7 @@ fn opposites_end_in_one_of_the_two() {
     let target = scene.target("pod", "pv");
     for _ in 0..10 {
         let (published, unpublished) =
-            scene.both(volume.publish(&target), volume.unpublish(&target));
+            scene.call_both(volume.publish(&target), volume.unpublish(&target));
         let worked = [published.is_ok(), unpublished.is_ok()];
         assert!(worked.contains(&true), "{published:?} {unpublished:?}");
         let mounts = mounts_below(&target);
@@ -105,10 +105,10 @@ fn staging_and_deleting_end_in_one_of_the_two() {
     let scene = Scene::new();
     for _ in 0..10 {
         let volume = scene.volume("pv", filesystem("ext4"));
-        let (staged, deleted) = scene.both(volume.stage(), volume.delete());
+        let (staged, deleted) = scene.call_both(volume.stage(), volume.delete());
         match (staged, deleted) {
             (Ok(_), Err(_)) => scene.put_away(&volume, &[]),
-            (Err(_), Ok(_)) => assert_eq!(scene.left(), Vec::<PathBuf>::new()),
+            (Err(_), Ok(_)) => assert_eq!(scene.leftovers(), Vec::<PathBuf>::new()),
             (Ok(_), Ok(_)) => panic!("it was staged, and it has gone"),
             (Err(one), Err(other)) => panic!("neither: {one}, {other}"),
         }
@@ -150,5 +150,5 @@ fn volumes_do_not_wait_for_one_another() {
             scope.spawn(life);
         }
     });
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crust_proto::csi::v1::VolumeCapability;
-use runcrust_tests::comes_true;
 use runcrust_tests::csi::{CsiClient, CsiVolume, block, filesystem};
+use runcrust_tests::holds_within;
 use runcrust_tests::host::mounts_below;
 use runcrust_tests::random::seed;
 use runcrust_tests::steps::{self, Step};
@@ -90,12 +90,12 @@ fn kill(row: &Row, scene: &Scene, life: &Life, moment: Option<usize>) -> Vec<Ste
         }
         moment == Some(made.len())
     };
-    let served = steps::of_a_server(
+    let served = steps::trace_server(
         &scene.command(&[]),
-        |command| scene.spawn_apart(command),
+        |command| scene.spawn_unmanaged(command),
         wanted,
         || {
-            scene.listens(|| true);
+            scene.wait_until_listening(|| true);
             armed.store(true, Ordering::SeqCst);
             (row.call)(scene.client(), life)
         },
@@ -111,7 +111,7 @@ fn goes_on(row: &Row, scene: &Scene, life: &Life) {
     let Life { volume, target, .. } = life;
     scene.spawn(scene.command(&[]));
     let mut last = None;
-    let done = comes_true(PATIENCE, || {
+    let done = holds_within(PATIENCE, || {
         let answer = (row.call)(scene.client(), life);
         let devices = scene.devices(&volume.id);
         assert!(devices.len() <= 1, "{devices:?}");
@@ -120,7 +120,7 @@ fn goes_on(row: &Row, scene: &Scene, life: &Life) {
     });
     assert!(done, "it fails for ever: {last:?}\n{}", scene.log());
     if scene.ids().is_empty() {
-        assert_eq!(scene.left(), Vec::<PathBuf>::new());
+        assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
         return;
     }
     // A call that comes again after a while, from an orchestrator that was restarted as well.

@@ -106,7 +106,7 @@ fn a_name_that_there_is_with_anything_else_is_refused() {
     let scene = Scene::new();
     let mut first = request();
     first.capacity_range = Some(range(40 * MIB, 0));
-    let volume = scene.created(first.clone());
+    let volume = scene.create_volume(first.clone());
     let others: [(&str, Change); 4] = [
         ("larger", |it| it.capacity_range = Some(range(41 * MIB, 0))),
         ("smaller", |it| it.capacity_range = Some(range(0, 39 * MIB))),
@@ -198,7 +198,7 @@ fn what_makes_no_sense_is_refused_and_makes_nothing() {
         refused_as(scene.call(wrong), Code::InvalidArgument, &what);
     }
     assert_eq!(scene.ids(), Vec::<String>::new());
-    assert_eq!(scene.left(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_size_that_no_volume_can_have_is_out_of_range() {
     let mut xfs = create_request("pv", filesystem("xfs"));
     xfs.capacity_range = Some(range(0, 100 * MIB));
     refused_as(scene.call(xfs), Code::OutOfRange, "an xfs of 100 MiB");
-    assert_eq!(scene.left(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_size_that_nobody_asks_for_is_the_drivers_choice() {
     let scene = Scene::new();
     let mut request = request();
     request.capacity_range = None;
-    let volume = scene.created(request);
+    let volume = scene.create_volume(request);
     assert!(volume.capacity > 0, "{volume:?}");
 }
 
@@ -235,7 +235,7 @@ fn a_volume_may_be_for_several_uses() {
     let mut request = create_request("pv", block());
     request.volume_capabilities.push(filesystem("ext4"));
     request.capacity_range = None;
-    let mut volume = scene.created(request);
+    let mut volume = scene.create_volume(request);
     volume.capability = filesystem("ext4");
     scene.call_ok(volume.stage());
     scene.put_away(&volume, &[]);

@@ -65,7 +65,7 @@ fn an_image_without_its_record_is_nobodys_to_remove() {
 
 #[test]
 fn one_that_something_is_mounted_over_is_not_used() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     // On a directory of the test's own, so that what is mounted there goes with it.
     let data = node.dir().subdir("data");
     let data = data.join("csi");
@@ -134,12 +134,12 @@ fn the_driver_starts_beside_an_image_it_cannot_remove() {
     drop(immutable);
     scene.call(volume.delete()).unwrap();
     scene.call(other.delete()).unwrap();
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn on_a_full_disk_everything_can_be_given_back() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let small = node.dir().subdir("small");
     let disk = runcrust_tests::LoopDevice::ext4(node.dir(), 96);
     mounts::mount(disk.path(), &small, "ext4");
@@ -186,5 +186,5 @@ fn on_a_full_disk_everything_can_be_given_back() {
     }
     csi.kill();
     drop(filler);
-    mounts::take_off(&small);
+    mounts::unmount(&small);
 }

@@ -12,8 +12,8 @@ use crust_proto::csi::v1::{
 };
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, block, filesystem, mount_of};
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::writer::{WRITER, assert_no_line_missing, wait_for_lines};
 use runcrust_tests::{
     Bundle, Container, Delegate, Node, Ops, POD, Runtime, host, on_each_delegate, wait_until,
 };
@@ -42,12 +42,12 @@ fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
 fn ends_in_a_call(socket: &UnixListener, target: &Path) {
     socket.set_nonblocking(true).unwrap();
     let mut taken = None;
-    wait_until("the driver to call", PATIENCE, || {
+    wait_until("the driver to call", WAIT_TIMEOUT, || {
         taken = socket.accept().ok();
         taken.is_some()
     });
     let (mut connection, _) = taken.unwrap();
-    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    connection.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let target = target.as_os_str().as_bytes();
     let mut heard = Vec::<u8>::new();
     while !heard.windows(target.len()).any(|it| it == target) {
@@ -68,7 +68,7 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
     let sandbox = node.sandbox(POD);
     let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
     let app = node.run(&bundle.script(WRITER).write());
-    let one = wait_for_more(&app, 3);
+    let one = wait_for_lines(&app, 3);
     let size = |app: &Container| -> i64 {
         let text = app.sh("stat -f -c '%S %b' /data");
         text.split(' ')
@@ -100,8 +100,8 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
         "{} after {before}",
         size(&app)
     );
-    wait_for_more(&app, one);
-    assert_all_there(&app);
+    wait_for_lines(&app, one);
+    assert_no_line_missing(&app);
     end([app, sandbox]);
     csi.call(unpublish(&volume, &target)).unwrap();
 }
@@ -118,7 +118,7 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands in it");
         assert_eq!(fs::read_dir(&volume.staging).unwrap().count(), 0, "nor there");
         let device = csi.device(&volume.id);
-        assert_eq!(host::mountinfo_mentions(&device), Vec::<String>::new());
+        assert_eq!(host::mounts_of_device(&device), Vec::<String>::new());
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("echo deferred > /data/one; stat -c '%g %a' /data"), "4242 2775");
@@ -154,7 +154,7 @@ on_each_delegate! {
         csi.call(volume.unstage()).unwrap();
         assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
         csi.call(volume.delete()).unwrap();
-        assert_eq!(csi.left(), Vec::<PathBuf>::new());
+        assert_eq!(csi.leftovers(), Vec::<PathBuf>::new());
     }
 
     fn an_xfs_grows_while_a_pod_writes(delegate: Delegate) {
@@ -216,7 +216,7 @@ on_each_delegate! {
         csi.call(volume.stage()).unwrap();
         let error = refused(csi.call(deferring(&volume, &target)), Code::Unavailable);
         assert!(error.contains(&volume.id) && error.contains("does it run, and listen on "), "{error}");
-        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new(), "it isn't mounted instead");
+        assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new(), "it isn't mounted instead");
         ops.spawn(ops.command());
         csi.call(deferring(&volume, &target)).unwrap();
         let sandbox = node.sandbox(POD);

@@ -15,7 +15,7 @@ use crate::scene::{Scene, read, write};
 fn a_volume_goes_whole_and_once() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call_ok(volume.delete());
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
     scene.call(volume.delete()).expect("again");
     let again = scene.volume("pv", filesystem("ext4"));
     scene
@@ -52,7 +52,7 @@ fn a_staging_that_nothing_uses_goes_with_the_volume() {
         scene.restart(&[]);
         assert_eq!(scene.devices(&volume.id).len(), 1, "it is staged still");
         scene.call_ok(volume.delete());
-        assert_eq!(scene.left(), Vec::<PathBuf>::new());
+        assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
         scene
             .call(volume.unstage())
             .expect("kubelet remembers after all");
@@ -84,7 +84,7 @@ fn a_staged_volume_whose_device_is_in_use_stays() {
     assert_eq!(read(&target, "file"), "data", "nothing was lost");
     scene.call_ok(volume.unpublish(&target));
     scene.call(volume.delete()).expect("nobody uses it");
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -37,7 +37,7 @@ on_each_delegate! {
         assert_eq!((info.source.as_str(), info.r#type.as_str()), (utf8(&device), "ext4"));
         assert_eq!(info.options["errors"], "remount-ro");
         assert_eq!(info.options["noatime"], "");
-        assert_eq!(host::mountinfo_mentions(&device), Vec::<String>::new());
+        assert_eq!(host::mounts_of_device(&device), Vec::<String>::new());
 
         let sandbox = node.sandbox(POD);
         let request = RuntimePublishVolumeRequest {
@@ -78,7 +78,7 @@ on_each_delegate! {
         csi.call(volume.stage()).unwrap();
         let answer = csi.call(publish(&volume, &target, &["xfs", "ntfs"])).unwrap();
         assert_eq!(answer.runtime_mount_info, None);
-        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)).len(), 1);
+        assert_eq!(host::mounts_of_device(&csi.device(&volume.id)).len(), 1);
         csi.call(volume.unpublish(&target)).unwrap();
     }
 

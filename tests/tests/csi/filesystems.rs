@@ -52,7 +52,7 @@ fn after_a_boot_it_is_staged_and_published_anew() {
         let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let target = scene.publish(&volume, "pod");
         write(&target, "file", "data");
-        scene.kill_with_the_machine();
+        scene.simulate_reboot();
         scene.spawn(scene.command(&[]));
         scene.call_ok(volume.stage());
         scene.call_ok(volume.publish(&target));
@@ -67,7 +67,7 @@ fn after_a_boot_publishing_works_or_names_what_is_missing() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    scene.kill_with_the_machine();
+    scene.simulate_reboot();
     scene.spawn(scene.command(&[]));
     scene.call_ok(volume.publish(&target));
     assert_eq!(read(&target, "file"), "data");

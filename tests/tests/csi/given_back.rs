@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use runcrust_tests::csi::{CsiVolume, DRIVER, block, filesystem};
 use runcrust_tests::host::mounts_below;
-use runcrust_tests::mounts::{take_off, tmpfs};
+use runcrust_tests::mounts::{tmpfs, unmount};
 use runcrust_tests::node::utf8;
 use runcrust_tests::{LoopDevice, POD, loopdev};
 use tonic::Code;
@@ -45,7 +45,7 @@ fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
         for file in files {
             write(&target, file, "data");
         }
-        scene.kill_with_the_machine();
+        scene.simulate_reboot();
         fs::remove_dir_all(scene.node.entry(&target)).expect("what was staged");
         scene.spawn(scene.command(&[]));
         scene.call_ok(volume.delete());
@@ -106,7 +106,7 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
         scene.call_ok(volume.unstage());
         scene.call_ok(volume.delete());
         loopdev::detach(&device);
-        assert_eq!(scene.left(), Vec::<PathBuf>::new());
+        assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
     }
 }
 
@@ -140,7 +140,7 @@ fn what_others_have_there_stays() {
         write(place, "theirs", "data");
         refuses(what, place);
         assert_eq!(read(place, "theirs"), "data", "{what}");
-        take_off(place);
+        unmount(place);
     }
 
     // A device that isn't the driver's.

@@ -11,8 +11,8 @@ use crust_proto::csi::v1::{
 };
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::loopdev;
-use runcrust_tests::mounts::{mount, take_off};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::mounts::{mount, unmount};
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::mkfs;
 use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, wait_until};
 use tonic::Code;
@@ -147,7 +147,7 @@ fn each_problem_is_told_by_both_interfaces() {
     let unmounted = scene.staged("unmounted", filesystem("ext4"));
     let place = scene.target("pod", "unmounted");
     scene.call_ok(unmounted.publish(&place));
-    take_off(&place);
+    unmount(&place);
     assert_eq!(
         scene.node_problems(&unmounted, &place),
         problem(Inaccessible, "NotMounted")
@@ -201,7 +201,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
         let frozen = frozen;
         let published = scope.spawn(|| scene.call(volume.publish(&second)));
         let record = format!("volumes/{}.json", volume.id);
-        wait_until("the publish to be on record", PATIENCE, || {
+        wait_until("the publish to be on record", WAIT_TIMEOUT, || {
             let record = fs::read_to_string(scene.data().join(&record)).expect("a record");
             record.contains(second.to_str().expect("UTF-8"))
         });
@@ -218,7 +218,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
 /// A damaged inode of the images' disk is a problem of one volume. All others are told of nevertheless.
 #[test]
 fn an_unreadable_image_affects_one_volume_only() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let path = node.dir().join("disk");
     let disk = fs::File::create_new(&path).expect("a disk");
     disk.set_len(1 << 30).expect("its size");
@@ -234,7 +234,7 @@ fn an_unreadable_image_affects_one_volume_only() {
     csi.kill();
     let image = |volume: &CsiVolume| format!("csi/images/{}.img", volume.id);
     fs::remove_file(mountpoint.join(image(missing))).expect("its image");
-    take_off(&mountpoint);
+    unmount(&mountpoint);
     let request = format!("clri /{}", image(damaged));
     let mut debugfs = Command::new("debugfs");
     let _ = Run::of(debugfs.args(["-w", "-R", &request]).arg(disk.path())).success();
@@ -262,7 +262,7 @@ fn an_unreadable_image_affects_one_volume_only() {
         [(inaccessible, "ImageUnreadable".to_owned())]
     );
     csi.kill();
-    take_off(&mountpoint);
+    unmount(&mountpoint);
 }
 
 #[test]

@@ -26,7 +26,7 @@ on_each_delegate! {
         csi.restart(&[]);
         csi.call(volume.unpublish(&target)).unwrap();
         csi.call(deferring(&volume, &target)).unwrap();
-        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new());
+        assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new());
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("cat /data/file"), "of the host's mount");

@@ -24,9 +24,9 @@ fn one_is_given_to_one_of_two_that_come_at_once() {
     for round in 0..10 {
         let target = csi.target(POD, &format!("pv-{round}"));
         let answers = if round % 2 == 0 {
-            csi.both(one.publish(&target), other.publish(&target))
+            csi.call_both(one.publish(&target), other.publish(&target))
         } else {
-            csi.both(deferring(&one, &target), deferring(&other, &target))
+            csi.call_both(deferring(&one, &target), deferring(&other, &target))
         };
         let (has, has_not) = match (&answers.0, &answers.1) {
             (Ok(_), Err(_)) => (&one, &other),

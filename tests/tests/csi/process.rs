@@ -19,7 +19,7 @@ fn a_second_one_on_the_same_data_does_not_start() {
         "unix://{}",
         scene.node.handler().path().with_file_name("o").display()
     );
-    let run = scene.beside(&["--endpoint", &other]);
+    let run = scene.run_another(&["--endpoint", &other]);
     assert!(!run.status.success(), "{run}");
     assert!(
         run.stderr.contains("--data-dir"),
@@ -95,7 +95,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
         let mut arguments = vec!["--data-dir", nowhere];
         arguments.retain(|_| wrong[0] != "--data-dir");
         arguments.extend(wrong);
-        let run = scene.beside(&arguments);
+        let run = scene.run_another(&arguments);
         assert!(!run.status.success(), "{wrong:?}: {run}");
         assert!(run.stderr.contains(wrong[0]), "{wrong:?}: {run}");
     }

@@ -104,7 +104,7 @@ impl Scene {
     pub(crate) fn put_away(&self, volume: &CsiVolume, targets: &[&Path]) {
         self.take_back(volume, targets);
         self.call_ok(volume.delete());
-        assert_eq!(self.left(), Vec::<PathBuf>::new());
+        assert_eq!(self.leftovers(), Vec::<PathBuf>::new());
     }
 
     /// The ids of all volumes.

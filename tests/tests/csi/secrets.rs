@@ -37,7 +37,7 @@ fn what_works_is_logged_without_them() {
     // The kernel never sees such an option, and so it may say anything.
     let mut create = create_request("pv", capability("x-note="));
     create.secrets = secrets();
-    let volume = scene.created(create);
+    let volume = scene.create_volume(create);
     let mut stage = volume.stage();
     stage.secrets = secrets();
     stage.publish_context = secrets();
@@ -89,7 +89,7 @@ fn what_fails_is_logged_without_them() {
         let name = format!("pv {flag:?}");
         let mut create = create_request(&name, filesystem("ext4"));
         create.secrets = secrets();
-        let mut volume = scene.created(create);
+        let mut volume = scene.create_volume(create);
         volume.capability = capability(flag);
         let mut stage = volume.stage();
         stage.secrets = secrets();

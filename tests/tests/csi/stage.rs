@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::{NodeStageVolumeRequest, VolumeCapability};
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
-use runcrust_tests::host::{mountinfo_mentions, mounts_below};
+use runcrust_tests::host::{mounts_below, mounts_of_device};
 use runcrust_tests::volume::{fsck, type_on};
 use tonic::Code;
 
@@ -30,7 +30,7 @@ fn a_stage_makes_a_file_system_and_mounts_nothing() {
         let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let device = scene.device(&volume.id);
         assert_eq!(type_on(&device), Some(made));
-        assert_eq!(mountinfo_mentions(&device), Vec::<String>::new());
+        assert_eq!(mounts_of_device(&device), Vec::<String>::new());
         assert_eq!(mounts_below(&volume.staging), Vec::<PathBuf>::new());
         let mut inside = fs::read_dir(&volume.staging).expect("the staging directory");
         assert!(inside.next().is_none(), "it stays empty");

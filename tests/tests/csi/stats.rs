@@ -9,7 +9,7 @@ use crust_proto::csi::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse
 use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
 use runcrust_tests::csi::{CsiClient, block, filesystem};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Delegate, Run, fail_ext4};
 use tonic::Code;
 
@@ -210,7 +210,7 @@ fn who_asks_holds_up_no_pods_end() {
     let target = scene.target("pod", "pv");
     for _ in 0..100 {
         scene.call(volume.publish(&target)).unwrap();
-        let (_, unpublished) = scene.both(volume.stats(&target), volume.unpublish(&target));
+        let (_, unpublished) = scene.call_both(volume.stats(&target), volume.unpublish(&target));
         unpublished.expect("NodeUnpublishVolume");
     }
     scene.put_away(&volume, &[&target]);
@@ -248,7 +248,7 @@ fn whoever_does_not_answer_holds_up_one_volumes_stats() {
             threads.spawn(move || tell.send(CsiClient::of(socket).call(stats)));
         }
         let second = told
-            .recv_timeout(PATIENCE)
+            .recv_timeout(WAIT_TIMEOUT)
             .expect("the second one's answer");
         refused(second, Code::Aborted);
         for _ in 0..8 {
@@ -256,7 +256,8 @@ fn whoever_does_not_answer_holds_up_one_volumes_stats() {
         }
         csi.call(other.stage()).expect("another volume's call");
         ops.signal(Signal::SIGCONT);
-        told.recv_timeout(PATIENCE).expect("the first one's answer")
+        told.recv_timeout(WAIT_TIMEOUT)
+            .expect("the first one's answer")
     });
     refused(waited, Code::FailedPrecondition);
 }

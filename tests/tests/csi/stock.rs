@@ -7,7 +7,7 @@ use crust_proto::csi::v1::CreateVolumeRequest;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, CsiVolume, create_request, filesystem, mount_of};
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{POD, host, loopdev, on_each_delegate, wait_until};
 
 use crate::scene::deferral;
@@ -19,7 +19,7 @@ fn deferred(csi: &Csi, name: &str) -> CsiVolume {
         ("crust.dev/fsgroup-change-policy", "OnRootMismatch"),
     ];
     let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let mut volume = csi.created(CreateVolumeRequest {
+    let mut volume = csi.create_volume(CreateVolumeRequest {
         parameters: parameters.into(),
         ..create_request(name, filesystem("ext4"))
     });
@@ -36,7 +36,7 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         csi.call(volume.publish(&target)).unwrap();
-        assert_eq!(host::mountinfo_mentions(&csi.device(&volume.id)), Vec::<String>::new());
+        assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new());
 
         // kubelet makes the subPath's directory in the target, and binds it.
         let kubelet = node.handler().kubelet_dir();
@@ -75,7 +75,7 @@ on_each_delegate! {
         // What a boot takes: processes, mounts, loop devices, and what is in /run.
         end([app, sandbox]);
         csi.kill();
-        wait_until("the device to be free", PATIENCE, || host::is_free(&csi.device(&volume.id)));
+        wait_until("the device to be free", WAIT_TIMEOUT, || host::is_free(&csi.device(&volume.id)));
         loopdev::detach(&csi.device(&volume.id));
         for directory in [node.handler().crust_root(), node.handler().state_dir()] {
             fs::remove_dir_all(&directory).unwrap();

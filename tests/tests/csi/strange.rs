@@ -5,7 +5,9 @@ use std::fs;
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::csi::{CsiVolume, block, filesystem, mount_of};
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Csi, Delegate, LoopDevice, Node, POD, host, loopdev, mounts, undisturbed};
+use runcrust_tests::{
+    Csi, Delegate, LoopDevice, Node, POD, host, loopdev, mounts, retry_lost_race,
+};
 use tonic::Code;
 
 use crate::scene::deferral;
@@ -90,7 +92,7 @@ fn another_volumes_target_is_its_own() {
     assert!(error.contains(&one.id), "{error}");
     let error = refused(csi.call(other.publish(&plain)), Code::FailedPrecondition);
     assert!(error.contains(&one.id), "{error}");
-    assert_eq!(host::mountinfo_mentions(&csi.device(&one.id)).len(), 1);
+    assert_eq!(host::mounts_of_device(&csi.device(&one.id)).len(), 1);
     csi.call(one.unpublish(&plain)).unwrap();
 
     csi.call(deferring(&one, &deferred)).unwrap();
@@ -217,7 +219,7 @@ fn a_block_volume_whose_device_was_reused_can_be_unpublished() {
     let target = csi.target(POD, "pv-1");
     let other = node.dir().join("other.img");
     fs::File::create(&other).unwrap().set_len(1 << 20).unwrap();
-    let _other = undisturbed(|| {
+    let _other = retry_lost_race(|| {
         csi.call(raw.stage()).unwrap();
         csi.call(raw.publish(&target)).unwrap();
         let device = csi.device(&raw.id);
@@ -276,7 +278,7 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
         csi.call(publish(&other)).unwrap();
         let seen = || {
             let staged = fs::read(node.entry(&target).join("mountInfo.json")).ok();
-            (staged, host::mountinfo_mentions(&csi.device(&other.id)))
+            (staged, host::mounts_of_device(&csi.device(&other.id)))
         };
         let before = seen();
         refused(
@@ -301,7 +303,7 @@ fn a_lost_volume_is_not_taken_for_its_replacement() {
             .map(|name| csi.volume(&format!("{name}-{deferred}"), filesystem("ext4")));
         csi.call(lost.stage()).unwrap();
         csi.call(publish(&lost)).unwrap();
-        csi.kill_with_the_machine();
+        csi.simulate_reboot();
         if deferred {
             fs::remove_dir_all(node.handler().crust_root()).unwrap();
         }

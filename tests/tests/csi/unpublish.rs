@@ -165,7 +165,7 @@ fn where_nothing_is_staged_nobody_has_to_answer() {
     let target = csi.target("pod", "pv-1");
     csi.call(deferring(&deferred, &target)).unwrap();
     ops.kill();
-    csi.kill_with_the_machine();
+    csi.simulate_reboot();
     fs::remove_dir_all(node.entry(&target)).unwrap();
     csi.spawn(csi.command(&[]));
     csi.call(deferred.unpublish(&target)).unwrap();

@@ -23,7 +23,7 @@ fn scene() -> (Scene, ValidateVolumeCapabilitiesRequest) {
     request
         .parameters
         .insert(DEFER.to_owned(), "true".to_owned());
-    let volume = scene.created(request);
+    let volume = scene.create_volume(request);
     let request = volume.validate();
     (scene, request)
 }

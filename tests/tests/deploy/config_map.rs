@@ -33,7 +33,7 @@ fn volume(dir: &TestDir) -> PathBuf {
 #[test]
 fn crust_ops_starts_with_its_config_map() {
     let set: DaemonSet = read("base/daemonset.yaml");
-    let dir = TestDir::guarded();
+    let dir = TestDir::root_only();
     let volume = volume(&dir);
     let crust_ops = containers(&set)
         .into_iter()

@@ -22,7 +22,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use runcrust_tests::cleanup::Cleanup;
-use runcrust_tests::kubernetes::{document, manifests, strictly, with_component};
+use runcrust_tests::kubernetes::{document, manifests, parse_strictly, with_component};
 use runcrust_tests::{TestDir, binary, flags, wait_until};
 use tonic::transport::{Channel, Endpoint};
 
@@ -54,7 +54,7 @@ fn argument(container: &Container, name: &str) -> Option<String> {
 }
 
 fn default_of(name: &str) -> String {
-    let default = flags::of("crust-csi").remove(name).flatten();
+    let default = flags::long_options("crust-csi").remove(name).flatten();
     default.unwrap_or_else(|| panic!("--{name} has no default"))
 }
 
@@ -83,7 +83,7 @@ fn the_daemon_set_of_the_driver_is_whole_in_itself() {
 
 #[test]
 fn the_driver_has_the_flags_that_it_is_given() {
-    let flags = flags::of("crust-csi");
+    let flags = flags::long_options("crust-csi");
     assert!(flags.contains_key("data-dir"), "{flags:?}");
     let driver = container(&daemon_set(), "crust-csi");
     for word in driver.args.unwrap() {
@@ -231,7 +231,7 @@ fn rights_are_given_to_the_drivers_account() {
 #[test]
 fn growth_adds_a_resizer_and_changes_nothing_else() {
     let base = document(&manifests().join("csi/daemonset.yaml"));
-    let set: DaemonSet = strictly(&with_component(base, "expansion")).unwrap();
+    let set: DaemonSet = parse_strictly(&with_component(base, "expansion")).unwrap();
     check_whole(&set, "csi/");
     let (before, mut after) = (containers(&daemon_set()), containers(&set));
     let resizer = after.pop().unwrap();
@@ -301,7 +301,7 @@ struct Driver {
 
 impl Driver {
     fn start() -> Self {
-        let dir = TestDir::guarded();
+        let dir = TestDir::root_only();
         let socket = dir.join("csi.sock");
         let mut command = Command::new(binary("crust-csi"));
         for word in container(&daemon_set(), "crust-csi").args.unwrap() {

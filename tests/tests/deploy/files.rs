@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
-use runcrust_tests::kubernetes::{document, manifests, strictly};
+use runcrust_tests::kubernetes::{document, manifests, parse_strictly};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,8 @@ pub(crate) struct ConfigMapGenerator {
 /// A manifest of ours, as its type.
 #[track_caller]
 pub(crate) fn read<T: DeserializeOwned + Serialize>(name: &str) -> T {
-    strictly(&document(&manifests().join(name))).unwrap_or_else(|error| panic!("{name}{error}"))
+    parse_strictly(&document(&manifests().join(name)))
+        .unwrap_or_else(|error| panic!("{name}{error}"))
 }
 
 /// A directory's, with a `/` at its end.

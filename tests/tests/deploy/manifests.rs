@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::StorageClass;
-use runcrust_tests::kubernetes::{document, manifests, strictly, with_component};
+use runcrust_tests::kubernetes::{document, manifests, parse_strictly, with_component};
 
 use crate::files::{checked, containers, kustomization, pod, read};
 
@@ -147,7 +147,7 @@ fn the_way_out_is_the_way_in_reversed() {
         [Path::new("../components/uninstall")]
     );
     let base = document(&manifests().join("base/daemonset.yaml"));
-    let set: DaemonSet = strictly(&with_component(base, "uninstall")).unwrap();
+    let set: DaemonSet = parse_strictly(&with_component(base, "uninstall")).unwrap();
     let (before, after) = (containers(&daemon_set()), containers(&set));
     let [install, crust_ops] = before.as_slice() else {
         panic!("{before:?}");

@@ -1,6 +1,6 @@
 //! The daemon ends, in good order or not, and starts again.
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Engine as _, on_each_delegate, process, wait_until};
 use serde_json::json;
 
@@ -22,27 +22,27 @@ on_each_delegate! {
             assert!(process::is_alive(pid));
             let _ = node.stats(target).success();
             let _ = node.unstage(target).failure();
-            docker.start_again();
+            docker.start_daemon();
             assert_eq!(docker.inspect("one", STATUS), "running");
             assert_eq!(docker.sh("one", "cat /data/file"), "hello");
         }
         // One that ends while there is no daemon.
         docker.kill();
         process::kill_and_wait(pid);
-        device.wait_until_free(PATIENCE);
-        docker.start_again();
+        device.wait_until_free(WAIT_TIMEOUT);
+        docker.start_daemon();
         docker.wait_until("one", STATUS, "exited");
         let _ = docker.run(&["start", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
         // One whose shim is killed.
         let mut shims = docker.shims();
-        wait_until("the shim of the container's last life to end", PATIENCE, || {
+        wait_until("the shim of the container's last life to end", WAIT_TIMEOUT, || {
             shims = docker.shims();
             shims.len() == 1
         });
         process::kill_and_wait(shims[0]);
         docker.wait_until("one", STATUS, "exited");
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = docker.run(&["start", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
         scene.assert_nothing_on_the_host();
@@ -57,14 +57,14 @@ on_each_delegate! {
         let _ = docker.start_container("one", &flags).success();
         let _ = docker.sh("one", "echo hello > /data/file");
         docker.stop();
-        device.wait_until_free(PATIENCE);
-        docker.start_again();
+        device.wait_until_free(WAIT_TIMEOUT);
+        docker.start_daemon();
         docker.wait_until("one", STATUS, "running");
         docker.wait_for_content("one", "/data/file", "hello\n");
         // Killed, it leaves its containers to the next daemon, which ends them first.
         let before = docker.inspect("one", "{{.State.Pid}}");
         docker.kill();
-        docker.start_again();
+        docker.start_daemon();
         docker.wait_until("one", STATUS, "running");
         assert_ne!(docker.inspect("one", "{{.State.Pid}}"), before);
         // The first exec has failed once: runc's init was gone before it had read a byte. Nobody knows why.

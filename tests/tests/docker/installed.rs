@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Docker, Engine as _, Node, Run, StagedVolume, on_each_delegate, wait_until};
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::scene::volume;
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
     fn the_handler_is_available_from_reload_until_uninstall(delegate: Delegate) {
-        let staged = StagedVolume::on(Node::guarded(delegate, ""), &[]);
+        let staged = StagedVolume::on(Node::root_only(delegate, ""), &[]);
         let bare = delegate.program();
         let docker = Docker::start(staged.dir(), delegate, &[("bare", &bare)], json!({}));
         let file = docker.configuration();
@@ -28,25 +28,25 @@ on_each_delegate! {
 
         let _ = call(&["install"]).success();
         docker.reload();
-        wait_until("docker to know the handler", PATIENCE, has_handler);
+        wait_until("docker to know the handler", WAIT_TIMEOUT, has_handler);
         let _ = docker.start_container("one", &["--runtime=crust", &volume]).success();
         let _ = docker.sh("one", "echo hello > /data/file");
         assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "nothing stands on the host");
 
         let refused = call(&["uninstall"]).failure();
         let id = docker.inspect("one", "{{.Id}}");
-        refused.assert_names(&["pv-1", &id[..12]]);
+        refused.assert_contains(&["pv-1", &id[..12]]);
         let _ = docker.run(&["restart", "-t0", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
 
         docker.remove(&["one"]);
-        staged.device.wait_until_free(PATIENCE);
+        staged.device.wait_until_free(WAIT_TIMEOUT);
         let _ = staged.unstage().success();
         let _ = docker.start_container("two", &["--runtime=crust"]).success();
         let _ = call(&["uninstall"]).success();
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
         docker.reload();
-        wait_until("docker to forget the handler", PATIENCE, || !has_handler());
+        wait_until("docker to forget the handler", WAIT_TIMEOUT, || !has_handler());
         // What runs is docker's to stop and remove; it can't be started again.
         assert_eq!(docker.sh("two", "echo lives"), "lives");
         let _ = docker.run(&["stop", "-t0", "two"]).success();

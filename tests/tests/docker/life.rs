@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Engine as _, MountWatcher, cgroup, on_each_delegate};
 
@@ -51,7 +51,7 @@ on_each_delegate! {
             let _ = docker.run(&[command, at_once, "one"]).success();
             if let Some(code) = code {
                 docker.wait_until("one", "{{.State.Status}} {{.State.ExitCode}}", &format!("exited {code}"));
-                device.wait_until_free(PATIENCE);
+                device.wait_until_free(WAIT_TIMEOUT);
                 let _ = docker.run(&["start", "one"]).success();
             }
             assert_eq!(docker.sh("one", "cat /data/file; stat -c %g /data"), "hello\n4242", "{command}");
@@ -111,7 +111,7 @@ on_each_delegate! {
         let staged = fs::read(&file).unwrap();
         fs::write(&file, "{").unwrap();
         let failed = docker.start_container("refused", &[&volume]).failure();
-        failed.assert_names(&["volume pv-1: ", "isn't JSON", utf8(&node.entry(target))]);
+        failed.assert_contains(&["volume pv-1: ", "isn't JSON", utf8(&node.entry(target))]);
         fs::write(&file, staged).unwrap();
         scene.assert_nothing_on_the_host();
         scene.end(&["checked", "failing", "refused"]);

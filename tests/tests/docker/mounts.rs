@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::refusal::stands_in;
+use runcrust_tests::refusal::unexpected_entries;
 use runcrust_tests::{Engine as _, on_each_delegate};
 use serde_json::Value;
 
@@ -81,8 +81,8 @@ on_each_delegate! {
             let written = if ["ro", "rro"].contains(&option) { "refused" } else { "written" };
             assert_eq!(docker.sh("row", script), format!("{mark}\n{written}"), "{flags:?}");
             docker.remove(&["row"]);
-            assert_eq!(stands_in(target).len(), 1, "sub alone: {flags:?}");
-            assert_eq!(stands_in(&sub), <[String; 0]>::default(), "{flags:?}");
+            assert_eq!(unexpected_entries(target).len(), 1, "sub alone: {flags:?}");
+            assert_eq!(unexpected_entries(&sub), <[String; 0]>::default(), "{flags:?}");
         }
         let _ = docker.run(&["volume", "rm", "named"]).success();
         scene.end(&["one"]);
@@ -119,7 +119,7 @@ on_each_delegate! {
             }
             docker.remove(&["one"]);
             for directory in [target, &sub, &upper] {
-                assert_eq!(stands_in(directory), <[String; 0]>::default());
+                assert_eq!(unexpected_entries(directory), <[String; 0]>::default());
             }
         }
         let _ = docker.run(&["volume", "rm", "named", "overlay"]).success();
@@ -138,7 +138,7 @@ on_each_delegate! {
 
         let _ = docker.start_container("one", &[&scene.volume()]).success();
         let _ = docker.run(&["cp", utf8(&file), "one:/data/in"]).success();
-        assert_eq!(stands_in(target).len(), 1);
+        assert_eq!(unexpected_entries(target).len(), 1);
         assert_eq!(docker.sh("one", "ls /data"), "lost+found");
         assert!(abnormal());
         fs::remove_file(target.join("in")).unwrap();

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::refusal::stands_in;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::refusal::unexpected_entries;
 use runcrust_tests::{Delegate, Docker, LoopDevice, Node, POD};
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ impl Scene {
 
     #[track_caller]
     pub(crate) fn assert_nothing_on_the_host(&self) {
-        assert_eq!(stands_in(&self.target), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(&self.target), <[String; 0]>::default());
     }
 
     /// Removes containers, after which the volume is free and nothing of it is left.
@@ -50,8 +50,8 @@ impl Scene {
         if !containers.is_empty() {
             self.docker.remove(containers);
         }
-        self.device.wait_until_free(PATIENCE);
-        self.node.put_away(&[&self.target]);
+        self.device.wait_until_free(WAIT_TIMEOUT);
+        self.node.unstage_all(&[&self.target]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Containers without a volume, once on the delegate alone: docker says the same of both, and so do they.
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
 use serde_json::json;
 
@@ -99,7 +99,7 @@ fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) ->
     let ended = docker.run(&["wait", "twin"]);
     let mut log = docker.run(&["logs", "twin"]);
     // Each command that starts writes something. The daemon of docker 28 may tell of the end before that is in the log.
-    wait_until("the container's log", PATIENCE, || {
+    wait_until("the container's log", WAIT_TIMEOUT, || {
         log = docker.run(&["logs", "twin"]);
         !(started.status.success() && log.stdout.is_empty() && log.stderr.is_empty())
     });

@@ -12,7 +12,7 @@ use crate::scene::{Told, doctor, in_order};
 /// to be there: else what is prepared would be the machine's.
 #[track_caller]
 fn apart(node: &Node, directories: &[&str], prepare: impl Fn() + Send + Sync) -> Told {
-    mounts::apart(|| {
+    mounts::in_private_namespace(|| {
         for directory in directories {
             let own = node.dir().subdir(directory.trim_start_matches('/'));
             mounts::bind(&own, Path::new(directory));

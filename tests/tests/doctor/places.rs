@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount, umount};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, mounts, process, wait_until};
 
 use crate::scene::{Told, doctor, doctor_by, in_order};
@@ -115,7 +115,7 @@ fn mounts_that_reach_nobody() {
 
 /// Where `/sys/fs/cgroup` holds these, what is said of them.
 fn with_cgroups(node: &Node, mounted: &[(&str, &str, &str)]) -> Told {
-    mounts::apart(|| {
+    mounts::in_private_namespace(|| {
         let root = Path::new("/sys/fs/cgroup");
         mounts::tmpfs(root);
         for (name, fstype, data) in mounted {
@@ -157,7 +157,7 @@ fn a_log_that_is_not_written() {
     doctor(&node).assert("log", "pass", "none");
     let logs = node.dir().subdir("logs");
     let log = logs.join("log");
-    let node = Node::in_order(Delegate::Runc, &format!("log = {log:?}"));
+    let node = Node::well_configured(Delegate::Runc, &format!("log = {log:?}"));
     doctor(&node).assert("log", "pass", utf8(&log));
     assert!(!log.exists(), "a look makes nothing");
     fs::set_permissions(&logs, Permissions::from_mode(0o777)).unwrap();
@@ -175,7 +175,7 @@ fn what_a_killed_pod_left() {
     let sandbox = node.sandbox("pod-a");
     doctor(&node).assert("leftovers", "pass", "none");
     process::kill_and_wait(sandbox.pid());
-    wait_until("a count", PATIENCE, || {
+    wait_until("a count", WAIT_TIMEOUT, || {
         let told = doctor(&node);
         let mut all = told.findings.iter().filter(|it| it.check == "leftovers");
         all.any(|it| it.verdict == "warn" && it.found.starts_with("gc would remove "))

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, process, wait_until};
 
 use crate::scene::{doctor, in_order};
@@ -68,7 +68,7 @@ fn a_configuration_that_cannot_be_read() {
 
 #[test]
 fn a_file_system_that_this_kernel_has_not() {
-    let node = Node::in_order(Delegate::Runc, "fstypes = [\"ext4\", \"no-such-fs\"]");
+    let node = Node::well_configured(Delegate::Runc, "fstypes = [\"ext4\", \"no-such-fs\"]");
     doctor(&node).assert("file systems", "warn", "ext4; not no-such-fs");
     node.handler().reconfigure("fstypes = [\"no-such-fs\"]");
     doctor(&node).assert("file systems", "fail", "none of no-such-fs");
@@ -78,7 +78,7 @@ fn a_file_system_that_this_kernel_has_not() {
 fn a_delegate_that_is_not_what_its_name_says() {
     let node = in_order(Delegate::Runc);
     let runc = home(&node, "runc");
-    node.handler().delegate_to(&runc);
+    node.handler().set_delegate(&runc);
     let found = doctor(&node);
     let found = found.assert("delegate", "fail", "No such file or directory");
     assert!(
@@ -94,10 +94,10 @@ fn a_delegate_that_is_not_what_its_name_says() {
     let fix = found.fix.as_ref().unwrap();
     assert!(fix.contains(line) && fix.contains(&file), "{found:?}");
     node.handler().reconfigure(line);
-    node.handler().delegate_to(&runc);
+    node.handler().set_delegate(&runc);
     doctor(&node).assert("delegate", "pass", "runc, crun ");
     node.handler().reconfigure("delegate_kind = \"youki\"");
-    node.handler().delegate_to(&runc);
+    node.handler().set_delegate(&runc);
     let told = doctor(&node);
     let found = told.assert(
         "delegate",
@@ -106,7 +106,7 @@ fn a_delegate_that_is_not_what_its_name_says() {
     );
     assert!(found.fix.as_ref().unwrap().contains(line), "{found:?}");
     node.handler().reconfigure("");
-    node.handler().delegate_to(&runc);
+    node.handler().set_delegate(&runc);
     script(&runc, "echo youki version: 1.0");
     let words = "says that it is youki 1.0";
     doctor(&node).assert("delegate", "fail", words);
@@ -133,11 +133,11 @@ fn a_delegate_that_is_not_what_its_name_says() {
 fn a_delegate_that_hangs_is_not_waited_for_and_does_not_stay() {
     let node = in_order(Delegate::Runc);
     let runc = home(&node, "runc");
-    node.handler().delegate_to(&runc);
+    node.handler().set_delegate(&runc);
     let seconds = format!("86{}", std::process::id());
     script(&runc, &format!("sleep {seconds} &\nsleep {seconds}"));
     doctor(&node).assert("delegate", "warn", "no answer in 3 seconds");
-    wait_until("its processes' end", PATIENCE, || {
+    wait_until("its processes' end", WAIT_TIMEOUT, || {
         process::with_command_line(|line| line.contains(&seconds)).is_empty()
     });
 }

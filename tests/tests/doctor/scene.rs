@@ -28,7 +28,7 @@ pub(crate) const CHECKS: [&str; 17] = [
 ];
 
 pub(crate) fn in_order(delegate: Delegate) -> Node {
-    Node::in_order(delegate, "")
+    Node::well_configured(delegate, "")
 }
 
 /// One finding.

@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use runcrust_tests::csi::DRIVER;
-use runcrust_tests::kubernetes::{strictly, yaml};
+use runcrust_tests::kubernetes::{parse_strictly, yaml};
 use runcrust_tests::{
-    APP_IMAGE, Run, TestDir, Testbed, binary, comes_true, flags, on_each_delegate,
+    APP_IMAGE, Run, TestDir, Testbed, binary, flags, holds_within, on_each_delegate,
 };
 
 use crate::{document, lasting, quoted, says, table};
@@ -64,7 +64,7 @@ fn the_flags_of_the_node_agent_are_those_in_its_document() {
         let name = name.strip_prefix("--").unwrap().to_owned();
         told.insert(name, quoted(&row[1]).into_iter().next());
     }
-    let mut there = flags::of_command("crustlet", &["serve"]);
+    let mut there = flags::long_options_of("crustlet", &["serve"]);
     for of_every_command in ["help", "socket"] {
         there.remove(of_every_command);
     }
@@ -78,13 +78,13 @@ fn every_command_and_flag_in_its_document_is_there() {
     let commands = commands.iter().map(|row| quoted(&row[0]));
     let commands: Vec<Vec<String>> = commands.collect();
     // Those of others that are named there.
-    let mut there: BTreeSet<String> = flags::of("crust-csi").into_keys().collect();
+    let mut there: BTreeSet<String> = flags::long_options("crust-csi").into_keys().collect();
     there.extend(["noheadings", "types"].map(str::to_owned));
-    let of_agent = flags::of_command("crustlet", &["serve"]);
+    let of_agent = flags::long_options_of("crustlet", &["serve"]);
     there.extend(of_agent.into_keys());
     for quoted in &commands {
         let verb = quoted[0].split(' ').next().unwrap();
-        there.extend(flags::of_command("crustlet", &[verb]).into_keys());
+        there.extend(flags::long_options_of("crustlet", &[verb]).into_keys());
     }
     let words = text.split(|it: char| it.is_whitespace() || "`|,;:()=.".contains(it));
     let named: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("--")).collect();
@@ -111,15 +111,15 @@ fn every_command_and_flag_in_its_document_is_there() {
 #[test]
 fn example_manifests_are_valid_but_for_the_keps_field() {
     let document = |name: &str| yaml(&manifest(name));
-    strictly::<RuntimeClass>(&document("runtimeclass")).unwrap();
-    strictly::<CSIDriver>(&document("csidriver")).unwrap();
-    strictly::<StorageClass>(&document("storageclass")).unwrap();
-    strictly::<PersistentVolumeClaim>(&document("claim")).unwrap();
+    parse_strictly::<RuntimeClass>(&document("runtimeclass")).unwrap();
+    parse_strictly::<CSIDriver>(&document("csidriver")).unwrap();
+    parse_strictly::<StorageClass>(&document("storageclass")).unwrap();
+    parse_strictly::<PersistentVolumeClaim>(&document("claim")).unwrap();
     let mut pod = document("pod");
     let source = &mut pod["spec"]["volumes"][0]["persistentVolumeClaim"];
     let field = source.as_object_mut().unwrap().remove("deferFSMount");
     assert_eq!(field, Some(true.into()));
-    strictly::<Pod>(&pod).unwrap();
+    parse_strictly::<Pod>(&pod).unwrap();
     let entries = fs::read_dir(
         Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../deploy/crustlet"),
     );
@@ -268,7 +268,7 @@ on_each_delegate! {
                 missing.is_empty()
             };
             // What was asked for takes its time; what asks for it is done once.
-            let is_there = if changes { is_shown() } else { comes_true(PATIENCE, is_shown) };
+            let is_there = if changes { is_shown() } else { holds_within(PATIENCE, is_shown) };
             assert!(is_there, "{command}: it doesn't say {missing:#?}\n{printed:#?}");
         }
         testbed.crustlet.wait_no_volumes();

@@ -159,7 +159,7 @@ fn the_flags_of_the_csi_driver_are_those_in_its_document() {
         let name = name.trim_start_matches("--").to_owned();
         told.insert(name, quoted(&row[1]).into_iter().next());
     }
-    let mut there = flags::of("crust-csi");
+    let mut there = flags::long_options("crust-csi");
     for of_every_program in ["help", "version"] {
         there.remove(of_every_program);
     }

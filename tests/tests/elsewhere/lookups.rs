@@ -8,10 +8,10 @@ use std::process::Command;
 
 use nix::mount::{MsFlags, mount};
 use runcrust_tests::node::utf8;
-use runcrust_tests::refusal::{self, stands_in};
+use runcrust_tests::refusal::{self, unexpected_entries};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Automount, Bundle, Delegate, LoopDevice, Node, POD, Staged, mounts, on_each_delegate,
+    Automount, Bundle, Delegate, LoopDevice, Node, POD, StagedPair, mounts, on_each_delegate,
 };
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -106,7 +106,7 @@ on_each_delegate! {
                     container.end();
                     served += 1;
                 }
-                assert_eq!(stands_in(&of), <[String; 0]>::default(), "{files} files: {run}");
+                assert_eq!(unexpected_entries(&of), <[String; 0]>::default(), "{files} files: {run}");
             }
         }
         assert!(served >= 2, "{served} with enough files");
@@ -114,7 +114,7 @@ on_each_delegate! {
 
     /// As a stock kubelet makes it of a hostPath's subPath.
     fn a_kubelets_bind_of_a_host_path_is_what_it_is_of(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let binds = scene.node.handler().kubelet_dir().join("pods/u9/volume-subpaths/host/app");
         let bind = |number: usize, of: &Path| {
             let at = binds.join(number.to_string());
@@ -131,7 +131,7 @@ on_each_delegate! {
         let sandbox = scene.node.sandbox("another-pod");
         let source = bind(4, &scene.csi.join("sub"));
         let bundle = scene.node.app_bundle(&sandbox).bind(&source, "/data", &[]).write();
-        let _ = refusal::create(&scene.node, &bundle).of_volume("pv-1").sentence();
+        let _ = refusal::create_refused(&scene.node, &bundle).naming_volume("pv-1").message();
         scene.assert_nothing_on_the_host();
     }
 
@@ -149,8 +149,8 @@ on_each_delegate! {
             let _ = node.try_stage(&target, device.path(), &[]).success();
             overlay(&target, &upper, &work, &at);
             let bundle = Bundle::plain(node.dir()).bind(&at, "/data", &[]).write();
-            let _ = refusal::create(&node, &bundle).naming(&["overlay", "hint: "]).sentence();
-            assert_eq!(stands_in(&upper), <[String; 0]>::default(), "{name}");
+            let _ = refusal::create_refused(&node, &bundle).containing(&["overlay", "hint: "]).message();
+            assert_eq!(unexpected_entries(&upper), <[String; 0]>::default(), "{name}");
         }
     }
 
@@ -176,9 +176,9 @@ on_each_delegate! {
                 }
                 let target = if is_in_bundle { &places[0] } else { &places[1] };
                 let _ = node.try_stage(target, device.path(), &[]).success();
-                let refused = refusal::create(&node, &bundle);
-                let _ = refused.naming(&["`..`", utf8(target), "hint: "]).sentence();
-                assert_eq!(stands_in(target), <[String; 0]>::default());
+                let refused = refusal::create_refused(&node, &bundle);
+                let _ = refused.containing(&["`..`", utf8(target), "hint: "]).message();
+                assert_eq!(unexpected_entries(target), <[String; 0]>::default());
                 let _ = node.unstage(target).success();
             }
         }
@@ -198,9 +198,9 @@ on_each_delegate! {
         for (source, mark) in [(other.clone(), "volume"), (other.join("sub"), "sub")] {
             let app = node.run(&Bundle::plain(node.dir()).bind(&source, "/data", &[]).write());
             assert_eq!(app.sh("cat /data/mark; touch /data/x; rm /data/x"), mark);
-            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
+            assert_eq!(unexpected_entries(&target.join("sub")), <[String; 0]>::default());
         }
-        assert_eq!(stands_in(&target).len(), 1, "sub alone");
+        assert_eq!(unexpected_entries(&target).len(), 1, "sub alone");
     }
 
     fn of_nested_volumes_the_nearest_is_served(delegate: Delegate) {
@@ -236,12 +236,12 @@ on_each_delegate! {
         mounts::bind(&target, &bind);
         let app = node.run(&Bundle::plain(node.dir()).bind(&bind, "/data", &[]).write());
         assert_eq!(app.sh("cat /data/mark; touch /data/x; rm /data/x"), "volume");
-        assert_eq!(stands_in(&target), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(&target), <[String; 0]>::default());
     }
 
     /// A volume whose entry is broken, or lost, can't be served. Others don't notice.
     fn a_volume_without_a_valid_entry_is_refused_by_every_path(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let (node, entry) = (&scene.node, scene.node.entry(&scene.csi));
         let info = entry.join("mountInfo.json");
         let staged = fs::read_to_string(&info).unwrap();
@@ -282,9 +282,9 @@ on_each_delegate! {
             spoil();
             for source in &volumes {
                 let bundle = scene.bundle(source, &[]).write();
-                let refused = refusal::create(node, &bundle).of_volume("pv-1");
-                let sentence = refused.sentence();
-                assert_eq!(stands_in(&sub), <[String; 0]>::default(), "{number}: {sentence}");
+                let refused = refusal::create_refused(node, &bundle).naming_volume("pv-1");
+                let sentence = refused.message();
+                assert_eq!(unexpected_entries(&sub), <[String; 0]>::default(), "{number}: {sentence}");
             }
             let app = node.run(&scene.bundle(&others[0], &[]).write());
             assert_eq!(app.sh("cat /data/mark"), "ordinary", "{number}");
@@ -294,7 +294,7 @@ on_each_delegate! {
     }
 
     fn a_file_system_below_a_target_path_is_refused_with_why(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let below = scene.plain.join("sub");
         mounts::tmpfs(&below);
         scene.assert_refuses(scene.bundle(&below, &[]), &["something else is mounted", utf8(&below)]);
@@ -302,7 +302,7 @@ on_each_delegate! {
 
     /// As a unit of systemd's with `x-systemd.automount` and `bind` has it: the delegate's bind triggers it.
     fn an_automount_of_a_volume_is_the_volume(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let other = scene.node.dir().subdir("other");
         fs::write(other.join("mark"), "other\n").unwrap();
         for (name, content, mark) in [

@@ -10,14 +10,14 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 use runcrust_tests::node::utf8;
-use runcrust_tests::refusal::{self, stands_in};
+use runcrust_tests::refusal::{self, unexpected_entries};
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{Bundle, Delegate, Node, POD, Staged, mounts, on_each_delegate};
+use runcrust_tests::{Bundle, Delegate, Node, POD, StagedPair, mounts, on_each_delegate};
 use serde_json::json;
 
 on_each_delegate! {
     fn a_bind_that_an_engine_made_of_a_volume_is_the_volume(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
         scene.assert_serves(&bind, "volume");
         scene.assert_serves(&scene.bind("bind-of-a-bind", &bind), "volume");
@@ -33,8 +33,8 @@ on_each_delegate! {
         scene.assert_serves(&link, "volume");
         // A directory that was made again since is found by what it is now.
         fs::remove_dir(scene.plain.join("sub")).unwrap();
-        mounts::take_off(&scene.node.dir().join("bind-of-a-bind"));
-        mounts::take_off(&bind);
+        mounts::unmount(&scene.node.dir().join("bind-of-a-bind"));
+        mounts::unmount(&bind);
         fs::remove_dir(&scene.plain).unwrap();
         fs::create_dir_all(scene.plain.join("sub")).unwrap();
         scene.assert_serves(&scene.bind("anew", &scene.plain), "volume");
@@ -43,7 +43,7 @@ on_each_delegate! {
     /// As long as the delegate leaves it that: crun clears what a bind doesn't ask for itself, as it does with
     /// an engine's own.
     fn a_read_only_bind_gives_a_read_only_view(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(None::<&str>, &bind, None::<&str>, flags, None::<&str>).unwrap();
@@ -56,7 +56,7 @@ on_each_delegate! {
     }
 
     fn what_can_not_be_served_is_refused_with_the_reason(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let (plain, dir) = (&scene.plain, scene.node.dir());
         let sub = plain.join("sub");
         for source in [sub.clone(), scene.bind("sub", &sub)] {
@@ -80,12 +80,12 @@ on_each_delegate! {
         let options = ["lowerdir=lower".to_owned(), format!("upperdir={},workdir={}", upper.display(), work.display())];
         let bundle = bundle.mount(json!({"destination": "/data", "type": "overlay", "source": "overlay", "options": options})).write();
         symlink(plain, bundle.path().join("lower")).unwrap();
-        let refused = refusal::create(&scene.node, &bundle).of_volume(utf8(plain));
-        let _ = refused.naming(&["overlay", "hint: "]).sentence();
-        mounts::take_off(&bind);
+        let refused = refusal::create_refused(&scene.node, &bundle).naming_volume(utf8(plain));
+        let _ = refused.containing(&["overlay", "hint: "]).message();
+        mounts::unmount(&bind);
         // A directory that was removed under its bind.
         let bind = scene.bind("bind", plain);
-        mounts::take_off(&dir.join("sub"));
+        mounts::unmount(&dir.join("sub"));
         fs::remove_dir(&sub).unwrap();
         fs::remove_dir(plain).unwrap();
         fs::create_dir_all(&sub).unwrap();
@@ -93,7 +93,7 @@ on_each_delegate! {
     }
 
     fn an_overlay_that_an_engine_mounted_of_a_volume_is_refused(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let dir = scene.node.dir();
         // An overlay's upper directory can't be on an overlay, and this machine's directories may be.
         let memory = dir.subdir("memory");
@@ -111,7 +111,7 @@ on_each_delegate! {
             scene.assert_refuses(scene.bundle(&source, &[]), &["overlay", utf8(&source)]);
         }
         // One of other directories passes.
-        mounts::take_off(&merged);
+        mounts::unmount(&merged);
         let lower = memory.join("lower");
         fs::create_dir(&lower).unwrap();
         let options = options.replace(utf8(&scene.plain), utf8(&lower));
@@ -123,7 +123,7 @@ on_each_delegate! {
 
     /// As after an upgrade from a version that kept none, or of a driver that writes the entries itself.
     fn without_an_index_everything_is_looked_up(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let index = scene.node.handler().state_dir().join("targets.json");
         fs::remove_file(&index).unwrap();
         let binds = [("plain", &scene.plain), ("csi", &scene.csi)].map(|(name, of)| scene.bind(name, of));
@@ -141,7 +141,7 @@ on_each_delegate! {
 
     /// As systemd-sysext makes one of /usr, and others of /etc.
     fn an_overlay_over_its_own_mount_point_passes(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let memory = scene.node.dir().subdir("memory");
         mounts::tmpfs(&memory);
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| memory.join(name));
@@ -199,18 +199,18 @@ on_each_delegate! {
         for source in [target.join("sub"), bind] {
             let app = node.run(&Bundle::plain(node.dir()).bind(&source, "/data", &[]).write());
             assert_eq!(app.sh("echo x > /data/file; cat /data/mark; rm /data/file"), "sub");
-            assert_eq!(stands_in(&target.join("sub")), <[String; 0]>::default());
+            assert_eq!(unexpected_entries(&target.join("sub")), <[String; 0]>::default());
         }
     }
 
     /// The pod's uid counts whatever led to the volume.
     fn a_bind_of_another_pods_volume_is_refused(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.csi);
         let sandbox = scene.node.sandbox("another-pod");
         let bundle = scene.node.app_bundle(&sandbox).bind(&bind, "/data", &[]).write();
-        let refused = refusal::create(&scene.node, &bundle).of_volume("pv-1");
-        let _ = refused.naming(&["hint: "]).sentence();
+        let refused = refusal::create_refused(&scene.node, &bundle).naming_volume("pv-1");
+        let _ = refused.containing(&["hint: "]).message();
         let own = scene.node.sandbox(POD);
         let app = scene.node.app(&own, &bind, "/data");
         assert_eq!(app.sh("cat /data/mark"), "volume");
@@ -218,7 +218,7 @@ on_each_delegate! {
 
     /// As a node agent does that looks at what kubelet has: it sees the node's directories.
     fn a_directory_above_volumes_is_the_hosts(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let above = scene.csi.parent().and_then(Path::parent).unwrap();
         let bind = scene.bind("bind", above);
         let records = scene.node.records();

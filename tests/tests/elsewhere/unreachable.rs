@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Bundle, Hung, Node, Run, Staged, mounts, on_each_delegate};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::{Bundle, HungFilesystem, Node, Run, StagedPair, mounts, on_each_delegate};
 
 /// Explains a bundle with this source; panics if that doesn't end.
 fn explained(node: &Node, source: &Path) -> String {
     let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]).write();
     let mut explain = node.handler().command();
     explain.args(["crust", "explain", "--json", utf8(bundle.path())]);
-    let run = Run::within(&mut explain, PATIENCE);
+    let run = Run::within(&mut explain, WAIT_TIMEOUT);
     let run = run.unwrap_or_else(|| panic!("{}: no answer", source.display()));
     run.success().stdout
 }
@@ -19,16 +19,16 @@ fn explained(node: &Node, source: &Path) -> String {
 on_each_delegate! {
     /// The create waits for no file server, as the delegate's bind doesn't.
     fn a_file_system_that_does_not_answer_is_not_asked(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let directory = scene.node.dir().subdir("fuse");
-        let hung = Hung::over(&directory);
+        let hung = HungFilesystem::over(&directory);
         let told = explained(&scene.node, &directory);
         drop(hung);
         assert!(told.contains("pass-on"), "{told}");
     }
 
     fn a_target_path_that_hangs_delays_no_other_container(delegate: Delegate) {
-        let scene = Staged::new(delegate);
+        let scene = StagedPair::new(delegate);
         let (node, device) = (&scene.node, &scene.devices[1]);
         let far = node.dir().subdir("far");
         for target in [far.clone(), far.join("volume"), far.join("volume/deep")] {
@@ -41,7 +41,7 @@ on_each_delegate! {
         let others = [memory.clone(), scene.bind("bind-of-other", &other), "/etc/hosts".into()];
         let volumes = [scene.bind("bind", &scene.plain), scene.bind("csi", &scene.csi)];
         let index = node.handler().state_dir().join("targets.json");
-        let mut hung = Hung::over(&far);
+        let mut hung = HungFilesystem::over(&far);
         for has_index in [true, false] {
             if !has_index {
                 fs::remove_file(&index).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{
     Bundle, LoopDevice, Node, POD, Pod, StagedVolume, Version, mounts, on_each_delegate, process,
     wait_until,
@@ -51,7 +51,7 @@ on_each_delegate! {
         mounts::mount(volume.device.path(), &at, "ext4");
         let told = refuses(&volume, volume.plain_bundle(), "is in use by a user that runcrust has no record of");
         assert_ne!(told["diff"], "", "what would become of the config otherwise");
-        mounts::take_off(&at);
+        mounts::unmount(&at);
     }
 
     fn configs_that_no_volume_goes_into(delegate: Delegate) {
@@ -141,7 +141,7 @@ on_each_delegate! {
         let dead = app(&mine);
         let pid = mine.pid();
         process::kill_now(pid);
-        wait_until("its end", PATIENCE, || !process::is_alive(pid));
+        wait_until("its end", WAIT_TIMEOUT, || !process::is_alive(pid));
         let _ = refuses(&volume, dead, "has ended; hint: kubelet makes a new sandbox");
     }
 

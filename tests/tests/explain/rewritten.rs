@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::bundle::without_empty;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Node, POD, StagedVolume, on_each_delegate};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ on_each_delegate! {
         let original = bundle.config_bytes();
         let (_, app) = assert_created(&node, &bundle);
         app.end();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
         let told = explain(&node, &bundle);
         assert_eq!((&told["refusals"], &told["plan"]), (&json!([]), &json!({"kind": "pass-on"})));

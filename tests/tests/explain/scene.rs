@@ -43,7 +43,7 @@ fn all(node: &Node, bundle: &Bundle) -> (Vec<Option<Snapshot>>, Vec<PathBuf>) {
 #[track_caller]
 pub(crate) fn assert_refused(node: &Node, bundle: &Bundle) -> (Value, String) {
     let told = explain(node, bundle);
-    let sentence = refusal::create(node, bundle).sentence();
+    let sentence = refusal::create_refused(node, bundle).message();
     assert_eq!(told["refusals"][0], sentence, "{told:#}");
     (told, sentence)
 }

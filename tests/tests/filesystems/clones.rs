@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
     Container, LoopDevice, Node, Pod, Run, on_each_delegate, on_each_file_system,
@@ -22,7 +22,7 @@ fn superblock(pod: &Pod<'_>, device: &LoopDevice) -> String {
 on_each_delegate! {
     fn an_xfs_clone_is_mounted_beside_its_original_and_logged(delegate: Delegate) {
         let node = Node::logging(delegate);
-        let device = node.made("xfs");
+        let device = node.formatted("xfs");
         with_mounted(device.path(), |root| std::fs::write(root.join("file"), "both\n").unwrap());
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
@@ -64,7 +64,7 @@ on_each_delegate! {
     }
 
     fn an_xfs_clone_whose_driver_says_nouuid_is_mounted(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "xfs");
+        let (node, device) = Node::with_formatted(delegate, "xfs");
         let clone = device.clone_in(node.dir());
         let options = ["--option", "nouuid"];
         let a = Pod::new(&node, "pod-a", &device, &options);
@@ -77,7 +77,7 @@ on_each_delegate! {
     }
 
     fn a_read_only_xfs_clone_is_mounted_read_only(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "xfs");
+        let (node, device) = Node::with_formatted(delegate, "xfs");
         let clone = device.clone_in(node.dir());
         let _a = Pod::new(&node, "pod-a", &device, &[]);
         let b = Pod::new(&node, "pod-b", &clone, &["--option", "ro"]);
@@ -87,28 +87,28 @@ on_each_delegate! {
     }
 
     fn a_btrfs_clone_is_refused_while_its_original_is_mounted(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "btrfs");
+        let (node, device) = Node::with_formatted(delegate, "btrfs");
         with_mounted(device.path(), |root| std::fs::write(root.join("file"), "both\n").unwrap());
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let one = a.app();
         let b = Pod::new(&node, "pod-b", &clone, &[]);
-        let sentence = b.refused();
-        assert_names(&sentence, &[utf8(device.path()), utf8(clone.path()), "file-system id", "hint: ", "btrfstune -u"]);
+        let sentence = b.expect_refusal();
+        assert_contains(&sentence, &[utf8(device.path()), utf8(clone.path()), "file-system id", "hint: ", "btrfstune -u"]);
         assert!(!b.has(&clone) && clone.is_free());
         assert_eq!(one.sh("cat /data/file"), "both");
 
         // kubelet tries again, and the original has ended meanwhile.
         a.end([one]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let two = b.app();
         assert_eq!(two.sh("cat /data/file"), "both");
-        let sentence = Pod::new(&node, "pod-a", &device, &[]).refused();
+        let sentence = Pod::new(&node, "pod-a", &device, &[]).expect_refusal();
         assert!(sentence.contains(utf8(clone.path())), "{sentence}");
     }
 
     fn ext4_clones_do_not_mind_each_other(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "ext4");
+        let (node, device) = Node::with_formatted(delegate, "ext4");
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let b = Pod::new(&node, "pod-b", &clone, &[]);
@@ -121,19 +121,19 @@ on_each_delegate! {
 on_each_file_system! {
     /// It has the same id as well, and is no clone: two superblocks on the same blocks.
     fn one_file_through_two_devices_is_no_clone(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let app = a.app();
-        let sentence = Pod::new(&node, "pod-b", &alias, &[]).refused_for(&a);
-        assert_names(&sentence, &[device.number(), alias.number()]);
+        let sentence = Pod::new(&node, "pod-b", &alias, &[]).expect_refusal_naming(&a);
+        assert_contains(&sentence, &[device.number(), alias.number()]);
         assert!(alias.is_free());
         let _ = app.sh("echo x > /data/file; sync");
     }
 
     fn a_repointed_device_link_changes_nothing_for_its_pod(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
-        let (device, other) = (node.made(fstype), node.made(fstype));
+        let (device, other) = (node.formatted(fstype), node.formatted(fstype));
         let link = node.dir().join("by-id");
         symlink(device.path(), &link).unwrap();
         let target = node.target("pod-a", "pv-1");
@@ -155,15 +155,15 @@ on_each_file_system! {
     /// Only somebody with the pod's privileges, who can do that to it anyhow.
     fn what_covers_a_volume_in_its_sandbox_is_given_to_nobody(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
-        let (device, other) = (node.made(fstype), node.made(fstype));
+        let (device, other) = (node.formatted(fstype), node.formatted(fstype));
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let _ = pod.app();
         let entry = node.entry(&pod.target);
         let place = format!("/.crust/{}", utf8(Path::new(entry.file_name().unwrap())));
         mount_in(&pod.sandbox, &other, &place);
         let app = node.container(&node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write());
-        let sentence = app.refused();
-        assert_names(&sentence, &["volume pv-1: ", &place, device.number(), "hint: "]);
+        let sentence = app.expect_refusal();
+        assert_contains(&sentence, &["volume pv-1: ", &place, device.number(), "hint: "]);
     }
 }
 

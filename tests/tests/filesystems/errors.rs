@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
 
 /// The sentence, which names all these, the volume once, and what to do.
@@ -15,8 +15,8 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
 fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -> String {
     let pod = Pod::new(node, "pod-a", device, options);
     assert!(!pod.has(device));
-    let sentence = pod.refused();
-    assert_names(&sentence, names);
+    let sentence = pod.expect_refusal();
+    assert_contains(&sentence, names);
     assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
     assert_eq!(sentence.matches("pv-1").count(), 1, "{sentence}");
     assert_eq!(sentence.matches("hint: ").count(), 1, "{sentence}");
@@ -29,7 +29,7 @@ fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -
 }
 
 fn bad_option(delegate: Delegate, fstype: &'static str) {
-    let (node, device) = Node::with_made(delegate, fstype);
+    let (node, device) = Node::with_formatted(delegate, fstype);
     let names = ["fsconfig(", "EINVAL", fstype, "nonsense"];
     let _ = refused(&node, &device, &["--option", "noatime,nonsense"], &names);
 }
@@ -43,12 +43,12 @@ on_each_delegate! {
     }
 
     fn another_file_system_than_was_staged(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "xfs");
+        let (node, device) = Node::with_formatted(delegate, "xfs");
         let target = node.target("pod-a", "pv-1");
         let _ = node.try_stage_as("ext4", &target, device.path(), &[]).success();
         let sandbox = node.sandbox("pod-a");
         let app = node.container(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
-        let sentence = app.refused();
+        let sentence = app.expect_refusal();
         let device = utf8(device.path());
         let expected = format!(
             "volume pv-1: fsconfig(\"{device}\", ext4, create): EINVAL: the device holds xfs, not \
@@ -70,7 +70,7 @@ on_each_delegate! {
     }
 
     fn a_file_system_with_a_wrong_checksum(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "ext4");
+        let (node, device) = Node::with_formatted(delegate, "ext4");
         let image = File::options().write(true).open(device.file()).unwrap();
         // A letter of the label, which the superblock's checksum covers.
         image.write_all_at(b"X", 0x400 + 0x78).unwrap();
@@ -78,7 +78,7 @@ on_each_delegate! {
     }
 
     fn a_corrupt_file_system(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "xfs");
+        let (node, device) = Node::with_formatted(delegate, "xfs");
         let mut command = Command::new("xfs_db");
         command.args(["-x", "-c", "inode 128", "-c", "write -d core.mode 0100644"]);
         let _ = Run::of(command.arg(device.file())).success();
@@ -88,7 +88,7 @@ on_each_delegate! {
     fn a_device_that_cannot_be_written_to(delegate: Delegate) {
         let node = Node::new(delegate);
         for fstype in ["ext4", "xfs", "btrfs"] {
-            let made = node.made(fstype);
+            let made = node.formatted(fstype);
             let device = LoopDevice::read_only_on(made.file());
             let _ = refused(&node, &device, &[], &["EACCES", "read-only", "mark the volume"]);
             let pod = Pod::new(&node, "pod-a", &device, &["--read-only"]);
@@ -100,7 +100,7 @@ on_each_delegate! {
 
     fn a_btrfs_on_several_devices(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (device, other) = (node.made("btrfs"), LoopDevice::new(node.dir(), 128));
+        let (device, other) = (node.formatted("btrfs"), LoopDevice::new(node.dir(), 128));
         let mut command = Command::new("mkfs.btrfs");
         command.args(["-q", "-f", "-m", "raid1"]);
         let _ = Run::of(command.args([device.path(), other.path()])).success();

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::tree::Snapshot;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{MountWatcher, Node, Pod, on_each_file_system, process, wait_until};
 
 on_each_file_system! {
     fn it_is_mounted_once_for_the_pod_and_the_host_never_sees_it(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let watcher = MountWatcher::start(device.path());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         assert!(pod.has(&device));
@@ -39,7 +39,7 @@ on_each_file_system! {
     }
 
     fn subpaths_are_made_found_and_kept_inside(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("there")).unwrap();
             fs::write(root.join("there/file"), "there\n").unwrap();
@@ -56,16 +56,16 @@ on_each_file_system! {
         let _ = app.sh("echo new > /new/file");
         let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("outside"), "/etc2", &[]);
         let refused = node.container(&bundle.write());
-        let sentence = refused.refused();
+        let sentence = refused.expect_refusal();
         assert!(sentence.starts_with("volume pv-1: subPath \"outside\": "), "{sentence}");
         pod.end([app]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let new = with_mounted(device.path(), |root| fs::read(root.join("new/and/deep/file")).unwrap());
         assert_eq!(new, b"new\n");
     }
 
     fn a_volume_that_is_staged_read_only_stays_as_it_is(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let before = with_mounted(device.path(), |root| {
             fs::write(root.join("file"), "hello\n").unwrap();
             Snapshot::take(root)
@@ -80,7 +80,7 @@ on_each_file_system! {
         let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("new"), "/data", &[]);
         let _ = node.container(&bundle.write()).create().failure();
         pod.end([app]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         if fstype == "xfs" {
             // It clears its log behind the last entry also when it is mounted read-only.
             fsck(fstype, device.path());
@@ -93,7 +93,7 @@ on_each_file_system! {
     }
 
     fn a_read_only_mount_of_one_app_leaves_the_other_its_own(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let writer = pod.app();
         let bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &["rbind", "rprivate", "ro"]);
@@ -106,7 +106,7 @@ on_each_file_system! {
     }
 
     fn two_pods_share_one_superblock(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "noatime"]);
         let b = Pod::new(&node, "pod-b", &device, &["--option", "nosuid"]);
         let (one, two) = (a.app(), b.app());
@@ -124,12 +124,12 @@ on_each_file_system! {
 
     /// btrfs would let the kernel have both, and the second would say what the first is.
     fn read_only_beside_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         for (first, second) in [(&[][..], &["--option", "ro"][..]), (&["--option", "ro"], &[])] {
             let a = Pod::new(&node, "pod-a", &device, first);
             let app = a.app();
             let b = Pod::new(&node, "pod-b", &device, second);
-            let sentence = b.refused_for(&a);
+            let sentence = b.expect_refusal_naming(&a);
             for mode in ["(rw)", "(ro)"] {
                 assert!(sentence.contains(&format!("{fstype} {mode}")), "{sentence}");
             }
@@ -143,7 +143,7 @@ on_each_file_system! {
     }
 
     fn stats_are_those_that_the_app_sees(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=3 2>/dev/null; sync -f /data");
@@ -159,14 +159,14 @@ on_each_file_system! {
     }
 
     fn after_killing_everything_the_pod_can_start_again(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file; sync");
         for container in [&app, &pod.sandbox] {
             process::kill_now(container.pid());
         }
-        wait_until("the pod to end", PATIENCE, || !app.is_alive() && !pod.sandbox.is_alive());
+        wait_until("the pod to end", WAIT_TIMEOUT, || !app.is_alive() && !pod.sandbox.is_alive());
         // The journal is dirty, and replayed.
         let again = node.sandbox("pod-a");
         let app = node.app(&again, &pod.target, "/data");
@@ -175,7 +175,7 @@ on_each_file_system! {
         for container in [&app, &again] {
             process::kill_now(container.pid());
         }
-        wait_until("the pod to end", PATIENCE, || !app.is_alive() && !again.is_alive());
+        wait_until("the pod to end", WAIT_TIMEOUT, || !app.is_alive() && !again.is_alive());
         let _ = node.unstage(&pod.target).success();
         assert!(device.is_free(), "unstage waits for the device");
         fsck(fstype, device.path());

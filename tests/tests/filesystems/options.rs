@@ -13,7 +13,7 @@ fn mounted(pod: &Pod<'_>, device: &LoopDevice) -> (String, String) {
 
 on_each_file_system! {
     fn generic_options_and_those_of_fstab(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let options = [
             "--option", "defaults,_netdev,nofail,x-systemd.automount",
             "--option", "noatime,nosuid,suid",
@@ -37,7 +37,7 @@ on_each_delegate! {
             ("xfs", "logbufs=4,wsync", "wsync"),
             ("btrfs", "commit=77,compress=zstd:3", "compress=zstd:3"),
         ] {
-            let device = node.made(fstype);
+            let device = node.formatted(fstype);
             let pod = Pod::new(&node, "pod-a", &device, &["--option", options]);
             let (_, superblock) = mounted(&pod, &device);
             assert!(superblock.contains(expected), "{superblock}");
@@ -47,7 +47,7 @@ on_each_delegate! {
     }
 
     fn a_btrfs_subvolume_is_mounted_as_the_volume(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "btrfs");
+        let (node, device) = Node::with_formatted(delegate, "btrfs");
         runcrust_tests::volume::with_mounted(device.path(), |root| {
             let mut command = std::process::Command::new("btrfs");
             command.args(["subvolume", "create"]).arg(root.join("data"));
@@ -62,7 +62,7 @@ on_each_delegate! {
 
     fn default_options_come_before_the_volumes_own(delegate: Delegate) {
         let node = Node::with(delegate, "default_options = [\"nosuid\", \"nodev\"]");
-        let device = node.made("xfs");
+        let device = node.formatted("xfs");
         let pod = Pod::new(&node, "pod-a", &device, &["--option", "suid"]);
         assert_eq!(mounted(&pod, &device).0, "rw,nodev,relatime");
     }

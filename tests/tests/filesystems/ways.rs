@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
     Bundle, Container, LoopDevice, MountWatcher, Node, POD, StagedVolume, on_each_delegate,
@@ -21,7 +21,7 @@ fn ends(node: &Node, container: &Container, device: &LoopDevice, target: &Path) 
     let _ = container.sh("echo hello > /data/file");
     container.stop();
     let _ = container.delete().success();
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
     let _ = node.unstage(target).success();
     fsck(device.fstype(), device.path());
     let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
@@ -30,7 +30,7 @@ fn ends(node: &Node, container: &Container, device: &LoopDevice, target: &Path) 
 
 on_each_file_system! {
     fn a_plain_bundle_has_it_to_itself(delegate: Delegate, fstype: &'static str) {
-        let (node, device) = Node::with_made(delegate, fstype);
+        let (node, device) = Node::with_formatted(delegate, fstype);
         let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
         let watcher = MountWatcher::start(volume.device.path());
         let container = volume.run(&volume.plain_bundle().bind(volume.target.join("a/b"), "/b", &[]).write());
@@ -42,7 +42,7 @@ on_each_file_system! {
 
     fn a_containers_own_hook_mounts_it(delegate: Delegate, fstype: &'static str) {
         let node = Node::with(delegate, "mount_mode = \"hook\"");
-        let device = node.made(fstype);
+        let device = node.formatted(fstype);
         let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
         let bundle = volume.plain_bundle().write();
         // The hook makes no mountpoints.
@@ -69,24 +69,24 @@ fn in_a_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) {
 
 on_each_delegate! {
     fn a_user_namespace_sees_its_own_ids_on_xfs(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "xfs");
+        let (node, device) = Node::with_formatted(delegate, "xfs");
         in_a_user_namespace(&node, &device, "xfs");
     }
 
     fn a_user_namespace_sees_its_own_ids_on_btrfs(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "btrfs");
+        let (node, device) = Node::with_formatted(delegate, "btrfs");
         in_a_user_namespace(&node, &device, "btrfs");
     }
 
     /// The driver is the same, and can only do it under its own name.
     fn a_user_namespace_takes_an_ext3_that_is_staged_as_ext4(delegate: Delegate) {
-        let (node, device) = Node::with_made(delegate, "ext3");
+        let (node, device) = Node::with_formatted(delegate, "ext3");
         let volume = StagedVolume::of(node, device, &[]);
         let bundle = volume.plain_bundle().user_namespace(FIRST, None);
         let container = volume.container(&bundle.write());
-        let sentence = container.refused();
+        let sentence = container.expect_refusal();
         assert!(sentence.starts_with("volume pv-1: mount_setattr(MOUNT_ATTR_IDMAP): EINVAL; hint: "), "{sentence}");
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
         in_a_user_namespace(&volume, &volume.device, "ext4");
     }

@@ -1,7 +1,7 @@
 //! What a walk may cost for each file, in system calls: no clock is as steady. `make bench` has the times.
 
 use runcrust_tests::trace::{calls, traced};
-use runcrust_tests::tree::many;
+use runcrust_tests::tree::create_entries;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node};
 
@@ -32,10 +32,10 @@ enum Shape {
 /// second none.
 fn creates(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
     let node = Node::new(Delegate::Crun);
-    let device = LoopDevice::made(node.dir(), fstype, if fstype == "xfs" { 300 } else { 64 });
+    let device = LoopDevice::formatted(node.dir(), fstype, if fstype == "xfs" { 300 } else { 64 });
     with_mounted(device.path(), |root| match shape {
-        Shape::Files => many(root, 1, count, count),
-        Shape::Directories => many(root, count, 1, 1),
+        Shape::Files => create_entries(root, 1, count, count),
+        Shape::Directories => create_entries(root, count, 1, 1),
     });
     ["one", "another"].map(|pod| {
         let target = node.stage(pod, "pv-1", &device, &ALWAYS);

@@ -1,7 +1,7 @@
 //! A walk that is killed in its middle is finished by the next create.
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::steps::{self, Step};
 use runcrust_tests::tree::{Policy, Snapshot};
 use runcrust_tests::{Container, Delegate, Node, POD, on_each_delegate, on_each_file_system};
@@ -17,7 +17,7 @@ impl Scene {
     /// So far the walk got: the root isn't the group's yet, and some entries are.
     #[track_caller]
     fn assert_half_done(&self) {
-        self.device.wait_until_free(PATIENCE);
+        self.device.wait_until_free(WAIT_TIMEOUT);
         let now = snapshot(&self.device);
         assert_eq!(now.entry("").gid, self.before.entry("").gid);
         let changed = now.entries().filter(|(path, entry)| {
@@ -31,7 +31,7 @@ impl Scene {
     /// between a chown and a chmod (docs/limitations.md).
     #[track_caller]
     fn assert_finished(&self, expected: Snapshot) {
-        self.device.wait_until_free(PATIENCE);
+        self.device.wait_until_free(WAIT_TIMEOUT);
         let comparable = |it: Snapshot| it.without_change_times().without_set_ids();
         comparable(snapshot(&self.device)).assert_is(&comparable(expected));
         self.outside.assert_unchanged();
@@ -42,7 +42,7 @@ impl Scene {
 fn create_is_killed(container: &Container, program: &str) {
     let wanted = CALLS.map(|call| Step::new(program, call, CHANGED));
     let create = container.create_command();
-    let ended = steps::killed_when(
+    let ended = steps::kill_when(
         &create,
         |made| wanted.contains(made),
         |command| container.spawn(command),

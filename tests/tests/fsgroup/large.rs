@@ -1,8 +1,8 @@
 //! A volume with so many entries that its walk has to tell how far it is.
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::tree::many;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::tree::create_entries;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Node, StagedVolume, on_each_delegate};
 
@@ -31,7 +31,7 @@ on_each_delegate! {
     fn two_hundred_thousand_entries_are_walked_with_word_of_it(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = node.ext4();
-        with_mounted(device.path(), |root| many(root, DIRECTORIES, NAMES, FILES));
+        with_mounted(device.path(), |root| create_entries(root, DIRECTORIES, NAMES, FILES));
         let volume = StagedVolume::of(node, device, &ON_ROOT_MISMATCH);
         let sandbox = volume.sandbox();
         let log = words(&volume);
@@ -66,7 +66,7 @@ on_each_delegate! {
         let group = format!("{NAMES}\n{GROUP} 664\n{GROUP} 664\n{GROUP} 2775");
         assert_eq!(app.sh(files), group);
         end([app, sandbox]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
 
         // The next pod finds it done.
         let sandbox = volume.sandbox();

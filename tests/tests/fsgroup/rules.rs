@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::tree::Policy;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
 use runcrust_tests::{Node, POD, StagedVolume, on_each_delegate};
@@ -101,7 +101,7 @@ on_each_delegate! {
         let app = scene.node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("touch /data/new 2>/dev/null || stat -c %g /data"), "0");
         end([app, sandbox]);
-        scene.device.wait_until_free(PATIENCE);
+        scene.device.wait_until_free(WAIT_TIMEOUT);
         // Not assert_eq: nobody wants to read 32 MiB.
         assert!(fs::read(scene.device.file()).unwrap() == bytes, "the device was written to");
         scene.outside.assert_unchanged();
@@ -132,7 +132,7 @@ on_each_delegate! {
         let other = volume.node.app(&others_sandbox, &others_target, "/data");
         assert_eq!(other.sh(look), "2000:660");
         end([first, third, other, sandbox, others_sandbox]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         fsck_ext4(volume.device.path());
     }
 
@@ -153,7 +153,7 @@ on_each_delegate! {
         let other = node.app(&others_sandbox, &target, "/data");
         assert_eq!(other.sh(look), "2000:660", "another pod");
         end([app, again, other, sandbox, others_sandbox]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
     }
 
     fn each_pod_gets_its_own_group(delegate: Delegate) {

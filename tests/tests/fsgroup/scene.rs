@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::Path;
 
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::tree::{Outside, Policy, Snapshot, generate, set_volume_ownership};
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::tree::{OutsideFiles, Policy, Snapshot, generate, set_volume_ownership};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{Bundle, LoopDevice, Node, POD};
 
@@ -26,7 +26,7 @@ const SEED: u64 = 2857;
 pub(crate) struct Scene {
     pub(crate) device: LoopDevice,
     pub(crate) before: Snapshot,
-    pub(crate) outside: Outside,
+    pub(crate) outside: OutsideFiles,
     pub(crate) node: Node,
 }
 
@@ -37,8 +37,8 @@ impl Scene {
     }
 
     pub(crate) fn on(fstype: &'static str, node: Node) -> Self {
-        let outside = Outside::new(node.dir());
-        let device = node.made(fstype);
+        let outside = OutsideFiles::new(node.dir());
+        let device = node.formatted(fstype);
         with_mounted(device.path(), |root| {
             generate(root, &outside, GROUP, SEED);
             set(root, 0, 0, 0o755);
@@ -90,7 +90,7 @@ impl Scene {
         );
         app.end();
         sandbox.end();
-        self.device.wait_until_free(PATIENCE);
+        self.device.wait_until_free(WAIT_TIMEOUT);
         let _ = self.node.unstage(&target).success();
         for (found, expected) in rootfs(&bundle).iter().zip(&inside) {
             found.assert_is(expected);

@@ -4,8 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::tree::many;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::tree::create_entries;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Node, POD, host, on_each_delegate};
 
@@ -32,15 +32,15 @@ on_each_delegate! {
     fn a_walk_by_inode_tables_changes_only_the_wrong_file(delegate: Delegate) {
         for (fstype, own) in [("ext4", 2), ("xfs", 1)] {
             let node = Node::logging(delegate);
-            let device = node.made(fstype);
-            with_mounted(device.path(), |root| many(root, DIRECTORIES, FILES, FILES));
+            let device = node.formatted(fstype);
+            with_mounted(device.path(), |root| create_entries(root, DIRECTORIES, FILES, FILES));
             let start = |pod| {
                 let target = node.stage(pod, "pv-1", &device, &ALWAYS);
                 let sandbox = node.sandbox(pod);
                 let app = node.app(&sandbox, &target, "/data");
                 let file = app.sh("stat -c '%g %a' /data/7/7");
                 end([app, sandbox]);
-                device.wait_until_free(PATIENCE);
+                device.wait_until_free(WAIT_TIMEOUT);
                 let _ = node.unstage(&target).success();
                 (outcome(&node), file)
             };

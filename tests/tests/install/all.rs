@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, Pod, binary, wait_until};
 
 use crate::scene::{Scene, run, tree};
@@ -44,7 +44,7 @@ fn uninstall_all_removes_every_runcrust_handler_only() {
 
 #[test]
 fn a_volume_in_use_by_any_configuration_stops_uninstall() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let device = node.ext4();
     let pod = Pod::new(&node, UID, &device, &[]);
     let root = node.dir().path();
@@ -98,7 +98,7 @@ fn it_stays_when_it_is_told_to_and_has_done_it() {
         .spawn()
         .unwrap();
     let waits_for = format!("/proc/{}/wchan", child.id());
-    wait_until("it to wait for its end", PATIENCE, || {
+    wait_until("it to wait for its end", WAIT_TIMEOUT, || {
         fs::read_to_string(&waits_for).is_ok_and(|it| it.contains("futex"))
     });
     assert!(!scene.at("etc/containerd/config.toml").exists());

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{
-    Configured, Containerd, Delegate, MountWatcher, Node, POD, Run, Runtime, StagedVolume,
+    Containerd, ContainerdConfig, Delegate, MountWatcher, Node, POD, Run, Runtime, StagedVolume,
     on_each_delegate,
 };
 
@@ -74,8 +74,8 @@ fn runtime(dump: &[String], name: &str) -> Vec<String> {
 
 on_each_delegate! {
     fn a_pod_runs_on_the_handler_from_install_to_uninstall(delegate: Delegate) {
-        let volume = StagedVolume::on(Node::guarded(delegate, ""), &[]);
-        let mut configured = Configured::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
+        let volume = StagedVolume::on(Node::root_only(delegate, ""), &[]);
+        let mut configured = ContainerdConfig::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
         let before = fs::read_to_string(&file).unwrap();
         let dumped = dump(&file);
@@ -103,13 +103,13 @@ on_each_delegate! {
 
         let text = fs::read_to_string(&file).unwrap();
         let refused = call(&volume, "uninstall", &file).failure();
-        refused.assert_names(&["pv-1", POD, &app, "hint: "]);
+        refused.assert_contains(&["pv-1", POD, &app, "hint: "]);
         assert_eq!(fs::read_to_string(&file).unwrap(), text, "refused, and nothing changed");
 
         cri.stop_pod(&pod).unwrap();
         cri.remove_pod(&pod).unwrap();
         watcher.assert_never_mounted();
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
         let _ = call(&volume, "uninstall", &file).success();
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
@@ -118,8 +118,8 @@ on_each_delegate! {
 
     /// containerd 1.x takes a plugin's section whole from the last file that has one.
     fn the_handler_goes_into_the_import_that_sets_the_plugin(delegate: Delegate) {
-        let volume = StagedVolume::on(Node::guarded(delegate, ""), &[]);
-        let mut configured = Configured::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
+        let volume = StagedVolume::on(Node::root_only(delegate, ""), &[]);
+        let mut configured = ContainerdConfig::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
         let text = fs::read_to_string(&file).unwrap();
         let section = text.find("[plugins.\"io.containerd.grpc.v1.cri\"]").unwrap();
@@ -154,8 +154,9 @@ on_each_delegate! {
 /// The CRI plugin doesn't start where `default_runtime_name` leads nowhere.
 #[test]
 fn containerds_default_stays_while_a_handler_needs_it() {
-    let node = Node::guarded(Delegate::Runc, "");
-    let mut configured = Configured::new(node.dir(), &[("runc", &Runtime::bare(Delegate::Runc))]);
+    let node = Node::root_only(Delegate::Runc, "");
+    let mut configured =
+        ContainerdConfig::new(node.dir(), &[("runc", &Runtime::bare(Delegate::Runc))]);
     let file = configured.file();
     let text = fs::read_to_string(&file).unwrap();
     let runtimes = text.find("\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes");
@@ -216,7 +217,7 @@ fn containerds_default_stays_while_a_handler_needs_it() {
 #[test]
 fn imports_are_found_where_containerd_finds_them() {
     for (pattern, place) in [("conf.d/*.toml", "conf.d"), ("/[ab].d/*.toml", "a.d")] {
-        let node = Node::guarded(Delegate::Runc, "");
+        let node = Node::root_only(Delegate::Runc, "");
         let file = node.dir().join("config.toml");
         let pattern = match pattern.strip_prefix('/') {
             Some(below) => format!("{}/{below}", node.dir().path().display()),
@@ -241,7 +242,7 @@ fn imports_are_found_where_containerd_finds_them() {
 /// What is told of a configuration is what containerd does with it.
 #[test]
 fn imports_that_containerd_fails_on_are_refused_or_told() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let file = node.dir().join("config.toml");
     let (directory, missing) = (node.dir().subdir("conf.d"), node.dir().join("missing.toml"));
     let _ = node.dir().subdir("conf.d/certs.d");
@@ -273,7 +274,7 @@ fn imports_that_containerd_fails_on_are_refused_or_told() {
 /// Without it containerd 1.x would have no runtime but ours, and no CRI.
 #[test]
 fn a_drop_in_leaves_containerds_own_default_runtime() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let drop_ins = node.dir().subdir("conf.d");
     let file = node.dir().join("config.toml");
     let imports = format!("version = 2\nimports = [{:?}]\n", drop_ins.join("*.toml"));
@@ -299,7 +300,7 @@ fn a_drop_in_leaves_containerds_own_default_runtime() {
 
 #[test]
 fn without_a_file_a_minimal_one_is_made_for_containerd() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let file = node.dir().join("etc/containerd/config.toml");
     let empty = node.dir().join("empty.toml");
     fs::write(&empty, "version = 2\n").unwrap();

@@ -46,7 +46,7 @@ fn a_delegate_of_unclear_kind_is_refused_with_what_to_write() {
         let refused = |call: &str, words: [&str; 3]| {
             let before = tree(&scene.root());
             let refused = scene.installed(call).failure();
-            refused.assert_names(&words);
+            refused.assert_contains(&words);
             assert_eq!(tree(&scene.root()), before);
         };
         let says = format!("/usr/bin/oci-runtime says that it is {kind} ");
@@ -135,23 +135,23 @@ fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
 on_each_delegate! {
     /// On this very node. By its name each would be the other.
     fn a_renamed_delegate_installs_once_its_kind_is_configured(delegate: Delegate) {
-        let node = Node::guarded(delegate, "");
+        let node = Node::root_only(delegate, "");
         let handler = node.handler();
         let program = node.dir().join(match delegate {
             Delegate::Runc => "crun",
             Delegate::Crun => "oci-runtime",
         });
         fs::copy(delegate.program(), &program).unwrap();
-        handler.delegate_to(&program);
+        handler.set_delegate(&program);
         let file = node.dir().join("containers.conf");
         let install = || run(handler.path(), &["install", "podman", "--config", utf8(&file)]);
         let refused = install().failure();
         let line = format!("delegate_kind = \"{delegate}\"");
-        refused.assert_names(&[&*line, utf8(&program), utf8(&handler.configuration())]);
+        refused.assert_contains(&[&*line, utf8(&program), utf8(&handler.configuration())]);
         assert!(!file.exists());
 
         handler.reconfigure(&line);
-        handler.delegate_to(&program);
+        handler.set_delegate(&program);
         let installed = install().success();
         assert!(!installed.stdout.contains(utf8(&program)), "{installed}");
         let text = fs::read_to_string(&file).unwrap();

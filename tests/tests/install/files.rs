@@ -245,8 +245,8 @@ fn a_directory_that_others_can_write_holds_no_configuration() {
 
 #[test]
 fn a_configuration_path_is_relative_to_caller_or_node_root() {
-    let dir = TestDir::guarded();
-    let (here, node) = (dir.subdir("here"), Node::guarded(Delegate::Runc, ""));
+    let dir = TestDir::root_only();
+    let (here, node) = (dir.subdir("here"), Node::root_only(Delegate::Runc, ""));
     let mut command = Command::new(node.handler().path());
     command.args(["install", "containerd", "--config", "config.toml"]);
     let _ = Run::of(command.current_dir(&here)).success();

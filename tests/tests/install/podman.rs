@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{
     Delegate, Engine as _, Node, PODMAN_CONFIGURATION, Podman, StagedVolume, on_each_delegate,
 };
@@ -11,7 +11,7 @@ use crate::scene::run;
 
 on_each_delegate! {
     fn a_container_runs_from_install_to_uninstall(delegate: Delegate) {
-        let staged = StagedVolume::on(Node::guarded(delegate, ""), &[]);
+        let staged = StagedVolume::on(Node::root_only(delegate, ""), &[]);
         let file = staged.dir().join("containers.conf");
         let before = format!("{PODMAN_CONFIGURATION}\n[engine.runtimes]\n# crun = [\"/usr/bin/crun\"]\n");
         fs::write(&file, &before).unwrap();
@@ -40,7 +40,7 @@ on_each_delegate! {
         let refused = call("uninstall").failure();
         assert!(refused.stderr.contains("pv-1"), "{refused}");
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
-        staged.device.wait_until_free(PATIENCE);
+        staged.device.wait_until_free(WAIT_TIMEOUT);
         let _ = staged.unstage().success();
         let _ = call("uninstall").success();
         assert_eq!(fs::read_to_string(&file).unwrap(), before);

@@ -71,7 +71,7 @@ fn an_older_program_is_replaced_and_goes_on_where_it_runs() {
 /// The name selects the configuration, however the program was found.
 #[test]
 fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
-    let dir = TestDir::guarded();
+    let dir = TestDir::root_only();
     let directory = dir.subdir("bin");
     for program in ["runcrust", "crust-mount-hook"] {
         fs::copy(binary(program), directory.join(program)).unwrap();
@@ -99,7 +99,7 @@ fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
 /// `PATH` says where a shell would find another one of that name.
 #[test]
 fn where_the_called_program_is_is_not_asked_of_the_environment() {
-    let dir = TestDir::guarded();
+    let dir = TestDir::root_only();
     let (directory, other) = (dir.subdir("bin"), dir.subdir("other"));
     for program in ["runcrust", "crust-mount-hook"] {
         fs::copy(binary(program), directory.join(program)).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use runcrust_tests::container::end;
-use runcrust_tests::interrupt::create_failing_at;
+use runcrust_tests::fault_injection::create_with_error;
 use runcrust_tests::{Bundle, Container, Node, POD, on_each_delegate};
 
 use crate::scene::Scene;
@@ -62,7 +62,7 @@ on_each_delegate! {
             let sandbox = scene.node.sandbox(POD);
             scene.stage();
             let create = |container: &Container, nth| {
-                let created = create_failing_at(container, call, error, nth);
+                let created = create_with_error(container, call, error, nth);
                 scene.assert_on_record(&target, &sandbox, &format!("{call} {nth}"));
                 created
             };
@@ -78,7 +78,7 @@ on_each_delegate! {
         let sandbox = scene.node.sandbox(POD);
         scene.stage();
         let app = scene.node.container(&scene.app_bundle(&sandbox).write());
-        assert!(!create_failing_at(&app, "setns", "EPERM", 2));
+        assert!(!create_with_error(&app, "setns", "EPERM", 2));
         let sentence = app.last_log_error().expect("a line in the log");
         assert!(sentence.contains("can't come back from the mount namespace"), "{sentence}");
     }
@@ -87,7 +87,7 @@ on_each_delegate! {
         let scene = Scene::new(Node::new(delegate));
         scene.stage();
         for (call, error) in FAULTS {
-            let create = |container: &Container, nth| create_failing_at(container, call, error, nth);
+            let create = |container: &Container, nth| create_with_error(container, call, error, nth);
             scene.at_each(call, create, || scene.plain_bundle());
         }
         scene.put_away();
@@ -101,7 +101,7 @@ on_each_delegate! {
         for (call, error) in FAULTS {
             for nth in 1..=8 {
                 let sandbox = scene.node.container(&scene.node.sandbox_bundle(POD).write());
-                if create_failing_at(&sandbox, call, error, nth) {
+                if create_with_error(&sandbox, call, error, nth) {
                     let _ = sandbox.start().success();
                     scene.assert_on_record(&target, &sandbox, &format!("{call} {nth}"));
                     let app = scene.app(&sandbox);

@@ -19,7 +19,7 @@ use crate::scene::Scene;
 pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     let scene = Scene::of(delegate, row);
     let begun = (row.begin)(&scene);
-    let (steps, _) = steps::of(&begun.command, |command| begun.spawn(command));
+    let (steps, _) = steps::trace(&begun.command, |command| begun.spawn(command));
     begun.end();
     scene.put_away();
     let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
@@ -29,10 +29,10 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
 }
 
 /// On a node of its own, so that the steps are the same each time: a first call makes directories.
-fn killed_after(delegate: Delegate, row: &Row, step: &Step, first: First) {
+fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: First) {
     let scene = Scene::of(delegate, row);
     let begun = (row.begin)(&scene);
-    let ended = steps::killed_after(&begun.command, step, |command| begun.spawn(command));
+    let ended = steps::kill_after(&begun.command, step, |command| begun.spawn(command));
     assert!(
         ended.killed,
         "it came to its end, {ended:?}, and not to this step"
@@ -58,7 +58,7 @@ fn kill(delegate: Delegate, row: &Row) {
         };
         for first in turns {
             println!("killed right after {step}, first: {first:?}");
-            if catch_unwind(|| killed_after(delegate, row, &step, *first)).is_err() {
+            if catch_unwind(|| kill_after(delegate, row, &step, *first)).is_err() {
                 failed.push(format!(
                     "make torture TEST={test} STEP='{step}' # first: {first:?}"
                 ));

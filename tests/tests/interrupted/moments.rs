@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::random::{Random, seed};
 use runcrust_tests::{Delegate, on_each_delegate, process, wait_until};
 
@@ -53,7 +53,7 @@ fn duration(delegate: Delegate, row: &Row) -> Duration {
     duration
 }
 
-fn killed_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: First) {
+fn kill_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: First) {
     let scene = Scene::of(delegate, row);
     let mut begun = (row.begin)(&scene);
     let mut child = begun.start();
@@ -62,12 +62,12 @@ fn killed_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, f
     let _ = child.wait().expect("waitpid");
     if matches!(victim, Victim::Group) {
         // Only the first is our child.
-        wait_until("the killed to end", PATIENCE, || {
+        wait_until("the killed to end", WAIT_TIMEOUT, || {
             process::in_group(child.id().cast_signed()).is_empty()
         });
     }
     if let Some((container, _)) = &begun.container {
-        container.clear_killed();
+        container.clean_up_after_kill();
     }
     row.goes_on(begun, &scene, first);
 }
@@ -80,7 +80,7 @@ fn kill(delegate: Delegate, row: &Row, victim: Victim) {
         let percent = u32::try_from(random.below(100)).expect("it is less");
         let wait = whole * percent / 100;
         println!("{victim:?} killed after {wait:?} of {whole:?}");
-        killed_after(delegate, row, victim, wait, First::by_turns(nth));
+        kill_after(delegate, row, victim, wait, First::by_turns(nth));
     }
 }
 

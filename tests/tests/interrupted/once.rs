@@ -15,7 +15,7 @@ on_each_delegate! {
         for step in records {
             let scene = Scene::of(delegate, &FIRST);
             let mut begun = (FIRST.begin)(&scene);
-            let _ = steps::killed_after(&begun.command, &step, |command| begun.spawn(command));
+            let _ = steps::kill_after(&begun.command, &step, |command| begun.spawn(command));
             begun.clear();
             let first = begun.sandbox.take().expect("a sandbox");
             let app = begun.created_again(&scene).remove(0);

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use runcrust_tests::container::end;
-use runcrust_tests::gc::{assert_sure, collected};
+use runcrust_tests::gc::{assert_nothing_unknown, collect};
 use runcrust_tests::steps::Step;
 use runcrust_tests::{Bundle, Container, Delegate};
 use serde_json::Value;
@@ -81,9 +81,9 @@ impl Row {
             scene.wait_until_free();
         }
         match first {
-            First::Caller => assert_sure(&scene.node),
+            First::Caller => assert_nothing_unknown(&scene.node),
             First::Gc => {
-                let said = collected(&scene.node);
+                let said = collect(&scene.node);
                 assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
             }
         }

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use runcrust_tests::container::end;
-use runcrust_tests::gc::{assert_sure, collected};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::gc::{assert_nothing_unknown, collect};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{
     Bundle, Container, Delegate, LoopDevice, Node, POD, Run, host, process, wait_until,
@@ -54,8 +54,8 @@ impl Scene {
             let real = node.dir().subdir("real");
             symlink(real, node.handler().kubelet_dir()).expect("a link");
         }
-        let device = node.made(row.fstype);
-        let second = row.two.then(|| node.made(row.fstype));
+        let device = node.formatted(row.fstype);
+        let second = row.two.then(|| node.formatted(row.fstype));
         if let Some(second) = &second {
             with_mounted(second.path(), |root| fs::write(root.join("file"), "x\n"))
                 .expect("a line");
@@ -229,12 +229,12 @@ impl Scene {
             };
             everybody.filter(below).collect::<Vec<i32>>()
         };
-        wait_until("the attach directory to be nobody's", PATIENCE, || {
+        wait_until("the attach directory to be nobody's", WAIT_TIMEOUT, || {
             in_use().is_empty()
         });
         let own = utf8(self.node.dir().path());
         let left = || process::with_command_line(|line| line.contains(own));
-        wait_until("what was killed to end", PATIENCE, || left().is_empty());
+        wait_until("what was killed to end", WAIT_TIMEOUT, || left().is_empty());
     }
 
     /// A container has what all those before it have written, and adds to it.
@@ -266,13 +266,13 @@ impl Scene {
     #[track_caller]
     pub(crate) fn put_away(&self) {
         self.wait_until_free();
-        assert_sure(&self.node);
+        assert_nothing_unknown(&self.node);
         for target in [self.target(), self.second_target(), self.others_target()] {
             let _ = self.node.unstage(&target).success();
         }
         assert_eq!(self.records(), Vec::<PathBuf>::new());
         // What was half made has no other way.
-        let said = collected(&self.node);
+        let said = collect(&self.node);
         assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
         assert_eq!(self.node.records(), Vec::<PathBuf>::new());
         self.assert_host_is_clean();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::refusal;
 use runcrust_tests::{POD, on_each_delegate};
 
@@ -15,8 +15,8 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         assert_eq!(sandbox.sh("ls -d /.crust 2>/dev/null | wc -l"), "0");
         let bundle = node.app_bundle(&sandbox).bind(target, "/data", &[]).write();
-        let unstaged = refusal::create(node, &bundle).of_volume("pv-1").naming(&["nothing is staged"]);
-        let _ = unstaged.sentence();
+        let unstaged = refusal::create_refused(node, &bundle).naming_volume("pv-1").containing(&["nothing is staged"]);
+        let _ = unstaged.message();
         assert!(node.stats(target).failure().stderr.contains("NOT_FOUND"));
         let _ = node.unstage(target).success();
         assert!(entry.info().exists(), "it is not ours");
@@ -54,7 +54,7 @@ on_each_delegate! {
             container.stop();
             let _ = container.delete().success();
         }
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(target).success();
         assert!(!entry.path().exists() && !node.entry(target).exists());
     }
@@ -72,8 +72,8 @@ on_each_delegate! {
         entry.write(&info(&other).to_string());
         let crust = node.entry(target).join("mountInfo.json");
         let bundle = node.app_bundle(&sandbox).bind(target, "/data", &[]).write();
-        let refused = refusal::create(node, &bundle).of_volume("pv-1");
-        let _ = refused.naming(&[katas.to_str().unwrap(), crust.to_str().unwrap()]).sentence();
+        let refused = refusal::create_refused(node, &bundle).naming_volume("pv-1");
+        let _ = refused.containing(&[katas.to_str().unwrap(), crust.to_str().unwrap()]).message();
         assert!(other.is_free());
     }
 

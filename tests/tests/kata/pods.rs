@@ -4,9 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use runcrust_tests::container::end;
-use runcrust_tests::gc::{assert_sure, gc};
+use runcrust_tests::gc::{assert_nothing_unknown, gc};
 use runcrust_tests::kubelet::SubPath;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
 use runcrust_tests::{MountWatcher, POD, mounts, on_each_delegate};
 
@@ -38,10 +38,10 @@ on_each_delegate! {
         assert!(!node.entry(target).exists(), "nothing is staged in the crust directory");
 
         end([one, two, sandbox]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         watcher.assert_never_mounted();
         fsck_ext4(device.path());
-        node.put_away(&[target]);
+        node.unstage_all(&[target]);
         assert!(!entry.path().exists());
         assert_eq!(node.stats(target).failure().stderr.matches("NOT_FOUND").count(), 1);
     }
@@ -124,7 +124,7 @@ on_each_delegate! {
         let sandbox = staged.node.sandbox(POD);
         let app = staged.node.app(&sandbox, &staged.target, "/data");
         end([app, sandbox]);
-        staged.device.wait_until_free(PATIENCE);
+        staged.device.wait_until_free(WAIT_TIMEOUT);
         let in_use = ["runcrust.json", "runtime-cli"].map(|file| staged.entry.path().join(file).exists());
         assert_eq!(in_use, [false; 2]);
         staged.entry.remove();
@@ -135,10 +135,10 @@ on_each_delegate! {
         let target = staged.node.stage("pod-b", "pv-2", &device, &[]);
         end([staged.node.sandbox("pod-b")]);
         assert_eq!(owners(), 1, "its own, until it is unstaged");
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         // The lock of what nobody unstaged goes when everything is looked at.
-        assert_sure(&staged.node);
+        assert_nothing_unknown(&staged.node);
         let _ = gc(&staged.node, &[]);
-        staged.node.put_away(&[&target]);
+        staged.node.unstage_all(&[&target]);
     }
 }

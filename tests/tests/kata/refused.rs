@@ -87,7 +87,7 @@ on_each_delegate! {
         for (names, spoil) in CASES {
             spoil(&staged);
             let bundle = staged.node.app_bundle(&sandbox).bind(&staged.target, "/data", &[]);
-            let refused = refusal::create(&staged.node, &bundle.write()).of_volume("pv-1");
+            let refused = refusal::create_refused(&staged.node, &bundle.write()).naming_volume("pv-1");
             let (info, entry) = (staged.entry.info(), staged.entry.path());
             let fill = |name: &&str| {
                 let name = name.replace("INFO", info.to_str().unwrap());
@@ -95,7 +95,7 @@ on_each_delegate! {
             };
             let names: Vec<String> = names.iter().map(fill).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let _ = refused.naming(&names).sentence();
+            let _ = refused.containing(&names).message();
             restore();
         }
         let app = staged.node.app(&sandbox, &staged.target, "/data");
@@ -110,8 +110,8 @@ on_each_delegate! {
         let _entry = KataEntry::add(&other, &info(&device));
         let sandbox = staged.node.sandbox(POD);
         let bundle = staged.node.app_bundle(&sandbox).bind(&other, "/data", &[]).write();
-        let refused = refusal::create(&staged.node, &bundle).of_volume("pv-2");
-        let _ = refused.naming(&["of pod pod-b"]).sentence();
+        let refused = refusal::create_refused(&staged.node, &bundle).naming_volume("pv-2");
+        let _ = refused.containing(&["of pod pod-b"]).message();
         assert!(device.is_free());
     }
 }

@@ -177,7 +177,7 @@ on_each_delegate! {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = volume.plain_bundle().user_namespace(400_000, None);
         let container = volume.container(&bundle.write());
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.starts_with("volume pv-1: ") && error.contains("in a user namespace no device"), "{error}");
     }
 }

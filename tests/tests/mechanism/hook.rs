@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use runcrust_tests::interrupt::create_traced;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::fault_injection::create_traced;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
     Bundle, Container, Delegate, MountWatcher, Node, POD, StagedVolume, on_each_delegate,
@@ -60,8 +60,8 @@ on_each_delegate! {
         assert!(stats.stdout.contains("BYTES"), "{stats}");
         watcher.assert_never_mounted();
         end([one, two, sandbox]);
-        device.wait_until_free(PATIENCE);
-        node.put_away(&[&target]);
+        device.wait_until_free(WAIT_TIMEOUT);
+        node.unstage_all(&[&target]);
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
@@ -135,7 +135,7 @@ on_each_delegate! {
         let container = volume.container(&bundle);
         let log = failure_of(&volume, &container);
         assert!(log.contains("volume pv-1: mount /not/there: the container has no such"), "{log}");
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
     }
 
@@ -167,7 +167,7 @@ on_each_delegate! {
             let bundle = bundle.write();
             let before = bundle.config_bytes();
             let container = volume.container(&bundle);
-            let error = container.refused();
+            let error = container.expect_refusal();
             assert!(error.starts_with("volume pv-1: ") && error.contains(named), "{error}");
             assert!(error.contains("hint: "), "{error}");
             assert_eq!(bundle.config_bytes(), before);
@@ -182,7 +182,7 @@ on_each_delegate! {
         let sandbox = volume.node.sandbox("another-pod");
         let bundle = with_mountpoint(volume.app_bundle(&sandbox), "/data");
         let container = volume.container(&bundle);
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.contains("its target path is of pod"), "{error}");
     }
 }

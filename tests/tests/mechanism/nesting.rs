@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Node, POD, StagedVolume, on_each_delegate};
 
@@ -21,7 +21,7 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/mark /data/deep/inner/mark"), "outer\ninner");
         end([app, sandbox]);
         for device in [&outer, &inner] {
-            device.wait_until_free(PATIENCE);
+            device.wait_until_free(WAIT_TIMEOUT);
         }
         let found = with_mounted(outer.path(), |root| {
             (fs::read(root.join("mark")).unwrap(), fs::read_dir(root.join("deep/inner")).unwrap().count())

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use runcrust_tests::steps::{self, Ended, Step};
+use runcrust_tests::steps::{self, Step, TraceOutcome};
 use runcrust_tests::{Container, Delegate, LoopDevice, Node, StagedVolume, host, on_each_delegate};
 
 use super::end;
@@ -57,13 +57,13 @@ fn create_while_mounting(
     device: &LoopDevice,
     mounts: &mut Mounts,
     wanted: impl Fn(&Step) -> bool + Sync,
-) -> Ended {
+) -> TraceOutcome {
     let after = |step: &Step| {
         if wanted(step) {
             mounts.add_device(device);
         }
     };
-    steps::of_a_create(&app.create_command(), after, |it| app.spawn(it))
+    steps::trace_create(&app.create_command(), after, |it| app.spawn(it))
 }
 
 on_each_delegate! {

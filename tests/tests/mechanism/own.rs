@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::{fsck_ext4, with_mounted};
 use runcrust_tests::{
     Bundle, Container, LoopDevice, MountWatcher, Node, POD, StagedVolume, on_each_delegate,
@@ -69,9 +69,9 @@ on_each_delegate! {
 
         watcher.assert_never_mounted();
         end([container]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         assert!(!entry.join("runtime-cli").exists());
-        volume.put_away();
+        volume.unstage_all();
         fsck_ext4(volume.device.path());
         let file = with_mounted(volume.device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"own\n");
@@ -90,7 +90,7 @@ on_each_delegate! {
         assert_eq!(two.sh("cat /data/file"), "x");
         let _ = volume.stats().success();
         end([two]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let three = run(&volume, volume.plain_bundle());
         assert_eq!(three.sh("stat -c %g /data/file"), "4242", "mounted anew, and applied anew");
     }
@@ -107,7 +107,7 @@ on_each_delegate! {
             }
             assert_eq!(containers[0].sh("cat /data/file | wc -l"), "4", "{mode}");
             end(containers);
-            volume.put_away();
+            volume.unstage_all();
         }
     }
 
@@ -149,7 +149,7 @@ on_each_delegate! {
         let volume = StagedVolume::of(node, device, &[]);
         let error = refused(&volume, plain(&volume, &volume.target.join("out")));
         assert!(error.starts_with("volume pv-1: ") && !error.contains("/etc"), "{error}");
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
@@ -165,7 +165,7 @@ on_each_delegate! {
         let _ = volume.run(&bundle(b"utf8")).sh("echo x > /data/file");
         // It can't be recorded.
         let container = volume.container(&bundle(b"not-\xff-utf8"));
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.contains("isn't UTF-8, and a bundle with volumes"), "{error}");
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
@@ -243,7 +243,7 @@ on_each_delegate! {
         let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "pid");
         let container = run(&node, bundle);
-        wait_until("its child to run", PATIENCE, || container.sh("ls /data").contains("up"));
+        wait_until("its child to run", WAIT_TIMEOUT, || container.sh("ls /data").contains("up"));
         kill(container.pid());
         assert!(!device.is_free(), "its child has it");
         let error = refused(&node, plain(&node, &target));

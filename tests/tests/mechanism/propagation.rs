@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use runcrust_tests::interrupt::held_up_at;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::fault_injection::delay_at;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{
     Bundle, Container, Delegate, LoopDevice, MountWatcher, Node, POD, Run, StagedVolume, host,
@@ -93,7 +93,7 @@ on_each_delegate! {
             assert!(reaches_the_host(&app, &directory), "{attach}");
             watcher.assert_never_mounted();
             end([app, sandbox]);
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 
@@ -111,7 +111,7 @@ on_each_delegate! {
             let _ = app.sh("echo x > /data/file");
             assert!(reaches_the_host(&app, &directory), "{attach}");
             end([app, sandbox]);
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 
@@ -126,7 +126,7 @@ on_each_delegate! {
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
             let app = volume.run(&bundle.write());
             appears_on_the_host(&directory);
-            wait_until("the mount to reach the container", PATIENCE, || {
+            wait_until("the mount to reach the container", WAIT_TIMEOUT, || {
                 app.sh("grep -c ' /shared/inner ' /proc/self/mountinfo || true") == "1"
             });
             drop(shared);
@@ -147,7 +147,7 @@ on_each_delegate! {
             let app = volume.run(&bundle.bind(&directory, "/slave", &["rbind", "rslave"]).write());
             appears_on_the_host(&directory);
             let seen = || app.sh("cut -d ' ' -f 5 /proc/self/mountinfo | grep /inner || true");
-            wait_until("the mount to reach the witness", PATIENCE, || seen().contains("/slave/inner"));
+            wait_until("the mount to reach the witness", WAIT_TIMEOUT, || seen().contains("/slave/inner"));
             assert_eq!(seen(), "/slave/inner", "{attach}");
             end([app, sandbox]);
         }
@@ -170,7 +170,7 @@ on_each_delegate! {
             assert_eq!(plain.sh("cat /data/file"), "x", "{propagation}");
             watcher.assert_never_mounted();
             end([plain, app, sandbox]);
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
             let leaked = host::mounts_below(&volume.handler().state_dir());
             assert_eq!(leaked, Vec::<std::path::PathBuf>::new(), "{propagation}");
         }
@@ -208,7 +208,7 @@ on_each_delegate! {
                 bundle.write()
             };
             let app = volume.container(&bundle("/shared/volume"));
-            let sentence = app.refused();
+            let sentence = app.expect_refusal();
             let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
             assert!(sentence.starts_with(expected), "{sentence}");
 
@@ -216,12 +216,12 @@ on_each_delegate! {
             let linked = bundle("/link");
             symlink("shared/volume", linked.rootfs().join("link")).unwrap();
             let app = volume.container(&linked);
-            let sentence = app.refused();
+            let sentence = app.expect_refusal();
             assert!(sentence.starts_with("volume pv-1: /link is below /shared, "), "{sentence}");
             watcher.assert_never_mounted();
             drop(app);
             end([sandbox]);
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
             let _ = volume.unstage().success();
             drop(Held::of(&volume));
         }
@@ -273,7 +273,7 @@ on_each_delegate! {
             }
             false
         };
-        let ended = steps::killed_when(&container.create_command(), hook_begins, |it| container.spawn(it));
+        let ended = steps::kill_when(&container.create_command(), hook_begins, |it| container.spawn(it));
         assert!(!ended.success && is_mounted);
         assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "of somebody else");
         let [a, b] = &led.devices;
@@ -328,7 +328,7 @@ on_each_delegate! {
             let volume = StagedVolume::on(Node::with(delegate, &format!("mount_mode = {mode:?}")), &[]);
             let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rshared"]);
             let container = volume.container(&bundle.write());
-            let sentence = container.refused();
+            let sentence = container.expect_refusal();
             assert!(sentence.starts_with("volume pv-1: its mount is to be shared with the host"), "{sentence}");
         }
     }
@@ -346,7 +346,7 @@ on_each_delegate! {
             without(volume.sandbox_bundle(POD)),
         ] {
             let container = volume.container(&bundle);
-            let sentence = container.refused();
+            let sentence = container.expect_refusal();
             assert!(sentence.starts_with("volume pv-1: without a mount namespace of its own"), "{sentence}");
         }
         watcher.assert_never_mounted();
@@ -368,7 +368,7 @@ on_each_delegate! {
         let held = Held::of(&volume);
         let bundles = [(); 2].map(|()| volume.app_bundle(&sandbox).write());
         // Long enough for the other one to see that the directory isn't mounted.
-        let slowly = |create: Command| held_up_at(&create, "move_mount", Duration::from_secs(1));
+        let slowly = |create: Command| delay_at(&create, "move_mount", Duration::from_secs(1));
         let apps = create_at_once(&volume, bundles, slowly);
         held.assert_once_and_private();
         end(apps);
@@ -382,7 +382,7 @@ on_each_delegate! {
             let bundle = volume.app_bundle(&sandbox).write();
             let killed = volume.container(&bundle);
             let step = Step::new("runcrust", call, nth);
-            let ended = steps::killed_after(&killed.create_command(), &step, |it| killed.spawn(it));
+            let ended = steps::kill_after(&killed.create_command(), &step, |it| killed.spawn(it));
             assert!(ended.killed, "{call} {nth}");
             drop(killed);
             let app = volume.run(&bundle);
@@ -466,7 +466,7 @@ impl LedOut {
     /// Which shows that nothing holds them any more.
     fn put_away(self) {
         for (device, target) in self.devices.iter().zip(&self.targets) {
-            device.wait_until_free(PATIENCE);
+            device.wait_until_free(WAIT_TIMEOUT);
             let _ = self.node.unstage(target).success();
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
     Bundle, Container, Delegate, Node, Run, StagedVolume, on_each_delegate, wait_until,
 };
@@ -33,7 +33,7 @@ on_each_delegate! {
         let attached = volume.handler().state_dir().join("attach");
         let sources = bundle.config()["mounts"].to_string();
         assert!(sources.contains(attached.to_str().unwrap()), "{sources}");
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
     }
 }
@@ -70,7 +70,7 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
             .parse::<u64>()
             .unwrap_or(0)
     };
-    wait_until("the container to count", PATIENCE, || count() > 3);
+    wait_until("the container to count", WAIT_TIMEOUT, || count() > 3);
     let images = node.dir().subdir("images");
     let checkpoint = [
         "checkpoint",
@@ -85,7 +85,7 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
         .create_with(restore(&container, &images))
         .success();
     let before = count();
-    wait_until("the container to count on", PATIENCE, || {
+    wait_until("the container to count on", WAIT_TIMEOUT, || {
         count() > before + 3
     });
     container
@@ -98,12 +98,12 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
 fn a_container_comes_back_with_its_volume() {
     let volume = StagedVolume::new(Delegate::Runc);
     let container = comes_back(&volume, Bundle::plain(volume.dir()), &volume.target, || {
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
     });
     let _ = volume.stats().success();
     let _ = volume.unstage().failure();
     end([container]);
-    volume.device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(WAIT_TIMEOUT);
     let _ = volume.unstage().success();
 }
 
@@ -124,6 +124,6 @@ fn an_app_comes_back_into_its_pod_with_its_volume() {
     let refused = volume.unstage().failure();
     assert!(refused.stderr.contains(app.id()), "{refused}");
     end([app]);
-    volume.device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(WAIT_TIMEOUT);
     let _ = volume.unstage().success();
 }

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, StagedVolume, on_each_delegate};
 
 use super::hook::{self, failure_of, with_mountpoint};
@@ -59,7 +59,7 @@ on_each_delegate! {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
         let bundle = nested(volume.plain_bundle(), &volume);
         let container = volume.container(&with_mountpoint(bundle, "/data"));
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.contains("mount /data/inner is at or below /data"), "{error}");
     }
 
@@ -95,7 +95,7 @@ on_each_delegate! {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
         let bundle = volume.plain_bundle().user_namespace(500_000, None);
         let container = volume.container(&with_mountpoint(bundle, "/data"));
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.contains("in a user namespace a hook can't mount a device"), "{error}");
     }
 
@@ -118,7 +118,7 @@ on_each_delegate! {
         let first = app();
         let _ = first.sh("echo x > /data/file; chgrp 7 /data/file");
         end([first]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let again = app();
         assert_eq!(again.sh("cat /data/file; stat -c %g /data/file"), "x\n4242", "mounted and prepared anew");
     }

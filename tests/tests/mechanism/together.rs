@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::fs;
 use std::process::Command;
 
-use runcrust_tests::interrupt::traced;
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::tree::many;
+use runcrust_tests::fault_injection::traced;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::tree::create_entries;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Node, POD, on_each_delegate, wait_until};
 
@@ -25,7 +25,7 @@ on_each_delegate! {
     fn twenty_first_containers_share_a_superblock_and_a_walk(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
-        with_mounted(device.path(), |root| many(root, DIRECTORIES, FILES, FILES));
+        with_mounted(device.path(), |root| create_entries(root, DIRECTORIES, FILES, FILES));
         let sandbox = node.sandbox(POD);
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
         assert_eq!(device.mounts_of(sandbox.pid()), <[String; 0]>::default());
@@ -62,12 +62,12 @@ on_each_delegate! {
         let look = "stat -c '%d %g' /data; ls /data | grep -c app-";
         let seen = containers[0].sh("stat -c '%d' /data");
         let expected = format!("{seen} 4242\n{CONTAINERS}");
-        wait_until("all to have written", PATIENCE, || containers[0].sh(look) == expected);
+        wait_until("all to have written", WAIT_TIMEOUT, || containers[0].sh(look) == expected);
         for container in &containers {
             assert_eq!(container.sh(look), expected, "the same file system, and all that was written");
         }
         end(containers);
         end([sandbox]);
-        node.put_away(&[&target]);
+        node.unstage_all(&[&target]);
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
     Bundle, Container, Delegate, LoopDevice, Node, POD, StagedVolume, on_each_delegate,
@@ -43,7 +43,7 @@ on_each_delegate! {
         let expected = format!("0 {FIRST} 65536\n0:4242\n7:8");
         assert_eq!(owners, expected);
         end([container]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         assert_eq!(owners_on(&volume.device), (7, 8), "the workload's own ids, whatever the host's are");
     }
 
@@ -54,7 +54,7 @@ on_each_delegate! {
         let container = volume.run(&bundle.write());
         assert_eq!(owners(&container), format!("0 {FIRST} 65536\n0:4242\n7:8"));
         end([container]);
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         assert_eq!(owners_on(&volume.device), (7, 8));
     }
 
@@ -96,7 +96,7 @@ on_each_delegate! {
         // Root there isn't the host's root: it can't even see into the sandbox's place.
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
         end([one, two, sandbox]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
     }
 
@@ -107,7 +107,7 @@ on_each_delegate! {
         bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);
         // The delegates themselves can't join the namespace they are in; runcrust has no say there.
         let app = volume.container(&bundle.write());
-        let error = app.refused();
+        let error = app.expect_refusal();
         assert!(!error.contains("volume pv-1"), "{error}");
     }
 
@@ -117,7 +117,7 @@ on_each_delegate! {
         let range = json!({"containerID": 0, "hostID": 5, "size": 10});
         bundle.spec_mut()["linux"]["uidMappings"] = json!([range, range]);
         let container = volume.container(&bundle.write());
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.starts_with("volume pv-1: write(uid_map, ") && error.contains("EINVAL"), "{error}");
         assert!(!volume.entry().join("runcrust.json").exists());
     }

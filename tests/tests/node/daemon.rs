@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use runcrust_tests::installed::{property, systemctl};
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::{Delegate, Installed, Run, process, wait_until};
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::{Delegate, InstalledPod, Run, process, wait_until};
 use serde_json::Value;
 use tonic::Code;
 
@@ -15,7 +15,7 @@ use crate::{SERVICE, SOCKET, daemon, staged};
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn a_call_starts_it() {
-    let pod = Installed::new(Delegate::Runc);
+    let pod = InstalledPod::new(Delegate::Runc);
     let _ = systemctl(&["stop", SERVICE]);
     assert_eq!(property(SERVICE, "ActiveState"), "inactive");
     assert_eq!(property(SOCKET, "ActiveState"), "active");
@@ -27,7 +27,7 @@ fn a_call_starts_it() {
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn a_pod_outlives_it_reloaded_restarted_and_killed() {
-    let pod = Installed::new(Delegate::Runc);
+    let pod = InstalledPod::new(Delegate::Runc);
     let _disk = staged(&pod);
     let sandbox = pod.run();
     let app = pod.app(&sandbox, "one");
@@ -40,7 +40,7 @@ fn a_pod_outlives_it_reloaded_restarted_and_killed() {
     assert_ne!(first, second);
     let _ = systemctl(&["reload", SERVICE]);
     let own = format!("_PID={second}");
-    wait_until("it to have read its configuration", PATIENCE, || {
+    wait_until("it to have read its configuration", WAIT_TIMEOUT, || {
         let mut journal = Command::new("journalctl");
         let said = Run::of(journal.args(["--quiet", &own, "MESSAGE=reloaded"])).success();
         !said.stdout.is_empty()
@@ -50,7 +50,7 @@ fn a_pod_outlives_it_reloaded_restarted_and_killed() {
 
     let before: u32 = property(SERVICE, "NRestarts").parse().unwrap();
     process::kill_and_wait(second);
-    wait_until("systemd to start it anew", PATIENCE, || {
+    wait_until("systemd to start it anew", WAIT_TIMEOUT, || {
         ![0, second].contains(&daemon())
     });
     let after: u32 = property(SERVICE, "NRestarts").parse().unwrap();
@@ -66,7 +66,7 @@ fn a_pod_outlives_it_reloaded_restarted_and_killed() {
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn the_journal_has_a_calls_fields() {
-    let pod = Installed::new(Delegate::Runc);
+    let pod = InstalledPod::new(Delegate::Runc);
     let disk = staged(&pod);
     let mut request = runcrust_tests::ops::stage_request_of(pod.target(), disk.path(), "ext4");
     request.fs_type = "vfat".to_owned();

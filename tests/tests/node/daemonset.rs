@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::PodSpec;
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::cri::runtime_v1::ContainerState;
 use runcrust_tests::installed::{property, systemctl};
-use runcrust_tests::kubernetes::{Kubelet, document, manifests, strictly, with_component};
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Delegate, Installed, Run, TestDir, process, wait_until};
+use runcrust_tests::kubernetes::{Kubelet, document, manifests, parse_strictly, with_component};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::{Delegate, InstalledPod, Run, TestDir, process, wait_until};
 
 use crate::{SERVICE, SOCKET, staged};
 
@@ -25,7 +25,7 @@ fn spec(component: Option<&str>) -> PodSpec {
         Some(component) => with_component(base, component),
         None => base,
     };
-    let set: DaemonSet = strictly(&set).unwrap();
+    let set: DaemonSet = parse_strictly(&set).unwrap();
     set.spec.unwrap().template.spec.unwrap()
 }
 
@@ -34,7 +34,7 @@ fn run(program: &str, arguments: &[&str]) -> Run {
 }
 
 /// The image that its pods name, of the programs that the packages have installed.
-fn import_image(pod: &Installed, dir: &TestDir) {
+fn import_image(pod: &InstalledPod, dir: &TestDir) {
     let script = manifests().join("../image/build.sh");
     let archive = dir.join("image.tar");
     let version = env!("CARGO_PKG_VERSION");
@@ -83,7 +83,7 @@ fn bared() -> Cleanup {
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn it_installs_the_handler_and_serves_drivers() {
-    let pod = Installed::new(Delegate::Runc);
+    let pod = InstalledPod::new(Delegate::Runc);
     let dir = TestDir::new();
     import_image(&pod, &dir);
     let _put_back = bared();
@@ -100,7 +100,7 @@ fn it_installs_the_handler_and_serves_drivers() {
         configuration.contains("BinaryName = \"/usr/local/bin/runcrust\""),
         "{configuration}"
     );
-    wait_until("crust_ops to listen", PATIENCE, || {
+    wait_until("crust_ops to listen", WAIT_TIMEOUT, || {
         Path::new("/run/crust_ops/crust_ops.sock").exists()
     });
 
@@ -120,7 +120,7 @@ fn it_installs_the_handler_and_serves_drivers() {
     );
     assert_eq!(property("containerd.service", "MainPID"), restarted);
     assert!(process::is_alive(pod.cri().pid(&app).unwrap()));
-    wait_until("crust_ops to answer", PATIENCE, || {
+    wait_until("crust_ops to answer", WAIT_TIMEOUT, || {
         pod.ops().stats(pod.target()).is_ok()
     });
     let refused = run("runcrust", &["uninstall", "containerd", "--dry-run"]).failure();
@@ -131,7 +131,7 @@ fn it_installs_the_handler_and_serves_drivers() {
     let leaves = spec(Some("uninstall"));
     let set = kubelet.run("runcrust-3", &leaves).unwrap();
     let uninstall = &set.containers["uninstall"];
-    wait_until("a refusal", PATIENCE, || {
+    wait_until("a refusal", WAIT_TIMEOUT, || {
         let status = pod.cri().status(uninstall).unwrap();
         status.state() == ContainerState::ContainerExited
     });
@@ -140,24 +140,24 @@ fn it_installs_the_handler_and_serves_drivers() {
         log.contains("handler crust stays") && log.contains("pv-1"),
         "{log}"
     );
-    wait_until("crust_ops to answer", PATIENCE, || {
+    wait_until("crust_ops to answer", WAIT_TIMEOUT, || {
         pod.ops().stats(pod.target()).is_ok()
     });
     assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
     pod.end(&sandbox);
     pod.ops().unstage(pod.target()).unwrap();
     let uninstall = kubelet
-        .again(&set, "runcrust-3", &leaves, "uninstall")
+        .restart_container(&set, "runcrust-3", &leaves, "uninstall")
         .unwrap();
-    wait_until("the handler to be gone", PATIENCE, || {
+    wait_until("the handler to be gone", WAIT_TIMEOUT, || {
         !fs::read_to_string(CONFIGURATION)
             .unwrap()
             .contains("runtimes.crust]")
     });
-    wait_until("containerd to be restarted", PATIENCE, || {
+    wait_until("containerd to be restarted", WAIT_TIMEOUT, || {
         property("containerd.service", "MainPID") != restarted
     });
-    wait_until("the CRI to answer", PATIENCE, || pod.cri().is_ready());
+    wait_until("the CRI to answer", WAIT_TIMEOUT, || pod.cri().is_ready());
     assert!(
         process::is_alive(pod.cri().pid(&uninstall).unwrap()),
         "it stays"

@@ -4,9 +4,11 @@ use std::fs;
 use std::process::Command;
 
 use runcrust_tests::installed::systemctl;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::fsck_ext4;
-use runcrust_tests::{Disk, Installed, MountWatcher, Run, on_each_delegate, process, wait_until};
+use runcrust_tests::{
+    Disk, InstalledPod, MountWatcher, Run, on_each_delegate, process, wait_until,
+};
 use tonic::Code;
 
 use crate::{MIB, staged};
@@ -14,7 +16,7 @@ use crate::{MIB, staged};
 on_each_delegate! {
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
     fn a_disk_that_was_staged_by_the_daemon_is_the_pods_volume(delegate: Delegate) {
-        let pod = Installed::new(delegate);
+        let pod = InstalledPod::new(delegate);
         let disk = staged(&pod);
         let watcher = MountWatcher::start(disk.path());
         let sandbox = pod.run();
@@ -41,7 +43,7 @@ on_each_delegate! {
     /// ext4 wants `CAP_SYS_RESOURCE`, which the unit leaves to the programs that the daemon runs.
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
     fn a_volume_grows_while_it_is_written(delegate: Delegate) {
-        let pod = Installed::new(delegate);
+        let pod = InstalledPod::new(delegate);
         let disk = Disk::take();
         let mut mkfs = Command::new("mkfs.ext4");
         let _ = Run::of(mkfs.args(["-q", "-F"]).arg(disk.path()).arg("64M")).success();
@@ -60,7 +62,7 @@ on_each_delegate! {
         assert!(blocks() > 400 * MIB);
         let size = || pod.cri().sh(&app, "stat -c %s /data/log");
         let before = size();
-        wait_until("the writer to go on", PATIENCE, || size() != before);
+        wait_until("the writer to go on", WAIT_TIMEOUT, || size() != before);
         pod.end(&sandbox);
         pod.ops().unstage(pod.target()).unwrap();
         fsck_ext4(disk.path());
@@ -68,14 +70,14 @@ on_each_delegate! {
 
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
     fn a_pod_outlives_a_restart_of_containerd(delegate: Delegate) {
-        let pod = Installed::new(delegate);
+        let pod = InstalledPod::new(delegate);
         let _disk = staged(&pod);
         let sandbox = pod.run();
         let app = pod.app(&sandbox, "one");
         let _ = pod.cri().sh(&app, "echo kept > /data/file");
         let pid = pod.cri().pid(&app).unwrap();
         let _ = systemctl(&["restart", "containerd.service"]);
-        wait_until("containerd's CRI", PATIENCE, || pod.cri().is_ready());
+        wait_until("containerd's CRI", WAIT_TIMEOUT, || pod.cri().is_ready());
         assert!(process::is_alive(pid));
         assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
         let another = pod.app(&sandbox, "two");

@@ -9,7 +9,7 @@ mod life;
 mod packages;
 
 use runcrust_tests::installed::property;
-use runcrust_tests::{Disk, Installed};
+use runcrust_tests::{Disk, InstalledPod};
 
 const SERVICE: &str = "crust_ops.service";
 const SOCKET: &str = "crust_ops.socket";
@@ -23,7 +23,7 @@ fn daemon() -> i32 {
 
 /// A disk with an empty ext4, staged through the daemon.
 #[track_caller]
-fn staged(pod: &Installed) -> Disk {
+fn staged(pod: &InstalledPod) -> Disk {
     let disk = Disk::take();
     runcrust_tests::volume::mkfs("ext4", disk.path(), &[]);
     pod.stage(&disk).unwrap();

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crust_proto::runtime::v1alpha1::RuntimePublishVolumeRequest;
 use crust_proto::v1::RuntimeStageVolumeRequest;
 use nix::sys::signal::Signal;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, TestDir, mounts, wait_until};
 use serde_json::json;
 use tonic::Code::{FailedPrecondition, InvalidArgument, ResourceExhausted};
@@ -65,7 +65,7 @@ fn only_csi_volumes_and_paths_below_a_root_are_staged() {
         let over_storage = publish(&ops, publish_request(&target, &device));
         for call in [over_runtime, over_storage] {
             let error = refused(call, InvalidArgument);
-            assert_names(
+            assert_contains(
                 &error,
                 &[
                     "`kubelet_dirs`",
@@ -109,7 +109,7 @@ fn nothing_is_staged_over_a_mount() {
         );
     }
     assert_eq!(entries(&node), 0);
-    mounts::take_off(&target);
+    mounts::unmount(&target);
     ops.stage(stage_request(&target, &device)).unwrap();
 
     // In the place of another volume too.
@@ -118,7 +118,7 @@ fn nothing_is_staged_over_a_mount() {
     refused(ops.stage(another.clone()), FailedPrecondition);
     // And who publishes again is told that it is done.
     ops.stage(stage_request(&target, &device)).unwrap();
-    mounts::take_off(&target);
+    mounts::unmount(&target);
     ops.stage(another).unwrap();
 }
 
@@ -183,7 +183,7 @@ fn an_entry_is_replaced_only_where_a_new_one_is_accepted() {
         assert!(error.contains("no record of sandbox"), "{error}");
         assert_eq!(identities(&node.entry(target)), before);
     }
-    mounts::take_off(&mounted);
+    mounts::unmount(&mounted);
     ops.stage(stage_request(&mounted, &other)).unwrap();
 }
 
@@ -252,7 +252,7 @@ fn no_more_volumes_are_staged_than_max_staged() {
         let over_storage = publish(&ops, publish_request(&target, &device));
         for call in [over_runtime, over_storage] {
             let error = refused(call, ResourceExhausted);
-            assert_names(
+            assert_contains(
                 &error,
                 &["3 volumes", "`max_staged` allows 3", "crust_ops.toml"],
             );
@@ -272,7 +272,9 @@ fn no_more_volumes_are_staged_than_max_staged() {
     let _ = node.try_stage(&target(4), device.path(), &[]).success();
     ops.reconfigure(&node, "max_staged = 5");
     ops.signal(Signal::SIGHUP);
-    wait_until("the new cap", PATIENCE, || ops.log().contains("reloaded"));
+    wait_until("the new cap", WAIT_TIMEOUT, || {
+        ops.log().contains("reloaded")
+    });
     ops.stage(stage_request(&target(1), &device)).unwrap();
 }
 

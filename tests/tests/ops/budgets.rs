@@ -52,7 +52,7 @@ fn a_call_of_a_volume_in_memory_costs_its_files() {
 /// The median of what stages cost whose target paths were `prepared`.
 fn calls_of_stages(prepared: impl Fn(&Path)) -> usize {
     const VOLUMES: usize = 12;
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let device = node.ext4();
     let ops = Ops::stopped(&node, "");
     let file = node.dir().join("strace");
@@ -87,7 +87,7 @@ fn end(ops: &Ops) {
 
 #[test]
 fn a_command_costs_its_start_and_its_files() {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let device = node.ext4();
     // With it what a node's first volume makes.
     let _ = node.stage("pod-a", "pv-1", &device, &[]);

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, Ops, Run, TestDir, binary, wait_until};
 
 /// A node as `make install` leaves it: the hook stands beside the runtime.
 fn installed() -> (Node, PathBuf) {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let hook = node.handler().path().with_file_name("crust-mount-hook");
     let text = fs::read_to_string(node.handler().configuration()).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("hook "));
@@ -99,7 +99,7 @@ fn the_runtime_is_the_one_beside_its_real_path() {
 
 #[test]
 fn a_mistake_in_a_configuration_is_told_as_at_the_start() {
-    let node = Node::in_order(Delegate::Runc, "");
+    let node = Node::well_configured(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let check = || check(&ops);
     let file = std::env::temp_dir().join("cli");
@@ -163,7 +163,7 @@ fn what_the_runtime_lacks_is_told() {
         "hook",
         "No such file or directory (os error 2); hint: install crust-mount-hook beside the runtime",
     );
-    node.handler().delegate_to(&hook);
+    node.handler().set_delegate(&hook);
     fails(check(&ops), "delegate", "hint: set `delegate`");
     fs::set_permissions(node.handler().state_dir(), Permissions::from_mode(0o777)).unwrap();
     fails(check(&ops), "state directory", "can be written by others");
@@ -218,7 +218,7 @@ fn a_place_that_another_has_is_told() {
 
     // A check beside a daemon that runs finds it there, and that is as it should be.
     ops.spawn(ops.command());
-    wait_until("the metrics", PATIENCE, || {
+    wait_until("the metrics", WAIT_TIMEOUT, || {
         std::net::TcpStream::connect(port).is_ok()
     });
     let run = check(&ops).success();

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use crust_proto::v1::RuntimeGetVolumeStatsResponse;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, process, wait_until};
 use tonic::Code::{self, DeadlineExceeded, Internal, NotFound, OutOfRange};
@@ -90,7 +90,7 @@ impl Scene {
     #[track_caller]
     pub(crate) fn group(&self) -> i32 {
         let told = self.told();
-        wait_until("the program to run", PATIENCE, || told.exists());
+        wait_until("the program to run", WAIT_TIMEOUT, || told.exists());
         fs::read_to_string(told).unwrap().trim().parse().unwrap()
     }
 
@@ -102,10 +102,10 @@ impl Scene {
     #[track_caller]
     fn assert_none_left(&self) {
         let group = self.group();
-        wait_until("the group to end", PATIENCE, || {
+        wait_until("the group to end", WAIT_TIMEOUT, || {
             process::in_group(group).is_empty()
         });
-        wait_until("whoever left it to end", PATIENCE, || {
+        wait_until("whoever left it to end", WAIT_TIMEOUT, || {
             self.children().is_empty()
         });
     }

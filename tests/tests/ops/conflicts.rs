@@ -13,7 +13,7 @@ use runcrust_tests::container::{end, kill_everything};
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::with_mounted;
-use runcrust_tests::{LoopDevice, Node, Ops, POD, on_each_delegate, undisturbed};
+use runcrust_tests::{LoopDevice, Node, Ops, POD, on_each_delegate, retry_lost_race};
 use serde_json::json;
 use tonic::Code::FailedPrecondition;
 
@@ -182,7 +182,7 @@ on_each_delegate! {
 
     /// As a driver does that attaches what somebody detached, and publishes again.
     fn a_device_that_was_attached_anew_is_staged_again(delegate: Delegate) {
-        undisturbed(|| {
+        retry_lost_race(|| {
             let (node, ops) = Ops::with_node(delegate);
             let device = node.ext4();
             let (file, before) = (device.file().to_owned(), device.disk_seq());
@@ -190,7 +190,7 @@ on_each_delegate! {
             let request = full(&target, &device);
             ops.stage(request.clone()).unwrap();
             let first = staged(&node, &target).unwrap();
-            let device = device.replaced_by(&file)?;
+            let device = device.reattach(&file)?;
             let now = device.disk_seq();
             assert_ne!(before, now, "a kernel that counts files of loop devices");
             ops.stage(request).expect("the same again");

@@ -11,7 +11,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::process::descriptors;
 use runcrust_tests::{Delegate, Node, Ops, wait_until};
 use tonic::Code::NotFound;
@@ -44,7 +44,7 @@ fn connected(socket: &Path, first: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(socket).unwrap();
     // One that is closed by then can't be written to.
     let _ = stream.write_all(first);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     stream
 }
 
@@ -76,7 +76,7 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
         assert!(descriptors(ops.pid()) < DESCRIPTORS);
     }
     // They stay open here, and are closed there.
-    wait_until("the connections to be closed", PATIENCE, || {
+    wait_until("the connections to be closed", WAIT_TIMEOUT, || {
         descriptors(ops.pid()) <= before + 2
     });
     assert!(mute.iter_mut().all(is_closed));
@@ -124,7 +124,7 @@ fn idle_connections_keep_nobody_out() {
     let begin = |socket| connected(socket, &[PREFACE, SETTINGS].concat());
     std::thread::scope(|scope| {
         let called = scope.spawn(|| scene.stats());
-        wait_until("the program to run", PATIENCE, || scene.told().exists());
+        wait_until("the program to run", WAIT_TIMEOUT, || scene.told().exists());
         let mut idle = Vec::new();
         for _ in 0..2 * CONNECTIONS {
             idle.push(begin(ops.socket()));
@@ -229,7 +229,7 @@ fn another_users_connections_are_few_and_root_is_served() {
         let mut stream = connect_as(1000, ops.socket()).unwrap();
         let _ = stream.write_all(PREFACE);
         let _ = stream.write_all(SETTINGS);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         stream
     };
     let mut first: Vec<UnixStream> = (0..EACH).map(|_| begin()).collect();
@@ -248,7 +248,7 @@ fn another_users_connections_are_few_and_root_is_served() {
     );
     // One that is closed makes room.
     drop(first.pop());
-    wait_until("a place to be free", PATIENCE, || {
+    wait_until("a place to be free", WAIT_TIMEOUT, || {
         begin().read_exact(&mut [0; 9]).is_ok()
     });
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{
     Bundle, Container, LoopDevice, Node, Ops, POD, Runtime, binary, on_each_delegate, wait_until,
@@ -51,14 +51,14 @@ on_each_delegate! {
         let ops = Ops::stopped(&node, "");
         let bundle = sidecar(&node, &ops);
         let daemon = Container::running(&Runtime::bare(delegate), &bundle);
-        wait_until("crust_ops to listen", PATIENCE, || {
+        wait_until("crust_ops to listen", WAIT_TIMEOUT, || {
             assert!(daemon.is_alive(), "it has ended: {}", daemon.stderr());
             UnixStream::connect(ops.socket()).is_ok()
         });
         let pid = fs::read_link(format!("/proc/{}/ns/mnt", daemon.pid())).unwrap();
         assert_ne!(pid, fs::read_link("/proc/self/ns/mnt").unwrap(), "it is in a container");
 
-        let device = LoopDevice::made(node.dir(), "xfs", 320);
+        let device = LoopDevice::formatted(node.dir(), "xfs", 320);
         let target = node.target(POD, "pv-1");
         let request = stage_request(&target, &device);
         ops.stage(request.clone()).unwrap();
@@ -92,7 +92,7 @@ on_each_delegate! {
         }
 
         let _ = daemon.kill("TERM");
-        wait_until("its end", PATIENCE, || !daemon.is_alive());
+        wait_until("its end", WAIT_TIMEOUT, || !daemon.is_alive());
         assert!(daemon.stderr().contains("SIGTERM: finishes"), "{}", daemon.stderr());
     }
 }

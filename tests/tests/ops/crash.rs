@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crust_proto::v1::RuntimeUnstageVolumeRequest;
 use crust_proto::v1::runtime_client::RuntimeClient;
-use runcrust_tests::gc::{assert_sure, collected};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::gc::{assert_nothing_unknown, collect};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::random::Random;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, wait_until, wait_until_async};
 use tonic::Code::{FailedPrecondition, NotFound};
 use tonic_types::StatusExt as _;
 
@@ -105,7 +105,7 @@ fn at_any_moment_under_load() {
                 tokio::spawn(volume.work(client, device, numbers, random))
             });
             let working: Vec<_> = working.collect();
-            until("so many calls", PATIENCE, || {
+            wait_until_async("so many calls", WAIT_TIMEOUT, || {
                 numbers.load(Ordering::Relaxed) >= enough
             })
             .await;
@@ -144,7 +144,7 @@ impl Killer {
             .stdin(Stdio::null())
             .stderr(Stdio::null());
         let killer = Self(strace.spawn().expect("strace"));
-        wait_until("strace to have all threads", PATIENCE, || {
+        wait_until("strace to have all threads", WAIT_TIMEOUT, || {
             let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
             tasks.flatten().all(|task| {
                 let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -219,7 +219,7 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
                 [before, after].contains(&found),
                 "killed at {step} {nth}: {found:?}"
             );
-            assert_sure(node);
+            assert_nothing_unknown(node);
             // The next call finds that, nothing or a whole entry, and the same call again is right.
             ops.spawn(ops.command());
             let code = ops.stats(&target).unwrap_err().code();
@@ -235,7 +235,7 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
         }
     }
     let _ = node.unstage(&target);
-    collected(node);
+    collect(node);
     node.assert_nothing_left();
     killed
 }

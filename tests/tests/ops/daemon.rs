@@ -13,9 +13,9 @@ use hyper_util::rt::TokioIo;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, process, until, wait_until};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, process, wait_until, wait_until_async};
 use rustix::process::Uid;
 use tonic::Code::{InvalidArgument, NotFound, PermissionDenied};
 use tonic::Status;
@@ -133,7 +133,7 @@ fn a_call_under_way_is_finished_at_the_end() {
             let volume_target_path = utf8(&scene.target).to_owned();
             let request = RuntimeGetVolumeStatsRequest { volume_target_path };
             let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
-            until("the program to run", PATIENCE, || scene.told().exists()).await;
+            wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
             ops.signal(signal);
             assert_eq!(
                 health.message().await.unwrap().unwrap().status(),
@@ -198,7 +198,7 @@ fn no_program_outlives_the_daemon() {
             tokio::spawn(async move { client.runtime_get_volume_stats(request).await })
         });
         let calls: Vec<_> = calls.collect();
-        until("the program to run", PATIENCE, || {
+        wait_until_async("the program to run", WAIT_TIMEOUT, || {
             scene.told().exists() && left.exists()
         })
         .await;
@@ -226,7 +226,7 @@ fn sighup_reloads_and_a_mistake_changes_nothing() {
         reloads += 1;
         ops.reconfigure(node, extra);
         ops.signal(Signal::SIGHUP);
-        wait_until("the reload", PATIENCE, || {
+        wait_until("the reload", WAIT_TIMEOUT, || {
             let log = ops.log();
             let reloaded = log
                 .lines()
@@ -282,7 +282,7 @@ fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
     let ops = Ops::stopped(&node, "");
     let notify = node.dir().join("n");
     let socket = UnixDatagram::bind(&notify).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let told = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).expect("a datagram");
@@ -320,7 +320,7 @@ fn a_client_that_is_stopped_does_not_hold_up_the_end() {
     let request = HealthCheckRequest::default();
     ops.block_on(client.check(request)).unwrap();
     ops.signal(Signal::SIGTERM);
-    wait_until("crust_ops to end", PATIENCE, || {
+    wait_until("crust_ops to end", WAIT_TIMEOUT, || {
         !process::is_alive(ops.pid())
     });
     assert!(ops.wait().success());

@@ -1,10 +1,10 @@
 //! `RuntimeExpandVolume`: under those who use the volume, and before they do.
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::fsck;
-use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
+use runcrust_tests::writer::{WRITER, assert_no_line_missing, wait_for_lines};
 use runcrust_tests::{Container, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate};
 use tonic::Code::{FailedPrecondition, OutOfRange};
 
@@ -19,7 +19,7 @@ fn device(node: &Node, fstype: &'static str) -> (LoopDevice, i64) {
         "btrfs" => 256,
         _ => 64,
     };
-    let device = LoopDevice::made(node.dir(), fstype, mebibytes);
+    let device = LoopDevice::formatted(node.dir(), fstype, mebibytes);
     (device, mebibytes.cast_signed() * MIB)
 }
 
@@ -44,7 +44,7 @@ fn under_a_writer(delegate: Delegate, fstype: &'static str) {
     let sandbox = node.sandbox(POD);
     let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
     let app = node.run(&bundle.script(WRITER).write());
-    let one = wait_for_more(&app, 3);
+    let one = wait_for_lines(&app, 3);
     let seen_before = seen(&app);
     assert_eq!(
         ops.expand(&target, 0, 0).unwrap(),
@@ -53,9 +53,9 @@ fn under_a_writer(delegate: Delegate, fstype: &'static str) {
     );
 
     set_size(&device, after);
-    let two = wait_for_more(&app, one);
+    let two = wait_for_lines(&app, one);
     assert_eq!(ops.expand(&target, after, 0).unwrap(), after);
-    wait_for_more(&app, two);
+    wait_for_lines(&app, two);
     let seen_after = seen(&app);
     assert!(
         seen_after >= seen_before + 200 * MIB,
@@ -71,7 +71,7 @@ fn under_a_writer(delegate: Delegate, fstype: &'static str) {
         stats.usage.iter().any(|usage| usage.total == seen_after),
         "{stats:?}"
     );
-    assert_all_there(&app);
+    assert_no_line_missing(&app);
 
     for (least, most) in [(after + 1, 0), (0, after - 1), (1, before)] {
         let call = ops.expand(&target, least, most);
@@ -83,7 +83,7 @@ fn under_a_writer(delegate: Delegate, fstype: &'static str) {
     assert_eq!(seen(&app), seen_after);
     end([app, sandbox]);
     ops.unstage(&target).unwrap();
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
     fsck(fstype, device.path());
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use crust_proto::v1::volume_usage::Unit;
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{Node, Ops, POD, on_each_delegate, wait_until};
@@ -44,7 +44,7 @@ on_each_delegate! {
         ops.unstage(&target).unwrap();
         ops.unstage(&target).expect("again");
         assert!(device.is_free());
-        wait_until("what delete left to be removed", PATIENCE, || node.records().is_empty());
+        wait_until("what delete left to be removed", WAIT_TIMEOUT, || node.records().is_empty());
         fsck("ext4", device.path());
         assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
         refused(ops.stats(&target), Code::NotFound);

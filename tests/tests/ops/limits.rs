@@ -9,9 +9,9 @@ use crust_proto::v1::runtime_client::RuntimeClient;
 use crust_proto::v1::{
     RuntimeGetVolumeStatsRequest, RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse,
 };
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{Delegate, Node, Ops, Run, until, wait_until};
+use runcrust_tests::{Delegate, Node, Ops, Run, wait_until, wait_until_async};
 use tonic::Code::{DeadlineExceeded, NotFound, OutOfRange, ResourceExhausted};
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
@@ -55,7 +55,7 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
         let client = RuntimeClient::new(ops.channel(ops.socket()));
         let (mut hanging, target) = (client.clone(), request(&scene.target));
         let call = tokio::spawn(async move { hanging.runtime_get_volume_stats(target).await });
-        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
 
         let mut another = RuntimeClient::new(ops.channel(ops.socket()));
         for client in [&mut client.clone(), &mut another] {
@@ -71,7 +71,7 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
             .expect("it is well");
         call.abort();
         let _ = call.await;
-        until("its place to be free", PATIENCE, || {
+        wait_until_async("its place to be free", WAIT_TIMEOUT, || {
             ops.log().contains("the caller didn't wait for the end")
         })
         .await;
@@ -129,7 +129,7 @@ fn running_out_of_descriptors_is_logged_and_survived() {
         lines.len() == times
     };
     let waiting = UnixStream::connect(ops.socket()).unwrap();
-    wait_until("the log to tell", PATIENCE, || told(1));
+    wait_until("the log to tell", WAIT_TIMEOUT, || told(1));
     let _ = limit_to(before);
     drop(waiting);
     refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
@@ -188,7 +188,7 @@ fn more_calls_than_a_connection_may_have_wait() {
     ops.block_on(async {
         let (one, another) = (ops.channel(ops.socket()), ops.channel(ops.socket()));
         let hanging = stats(&one, &scene.target);
-        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
         let waiting = stats(&one, &unknown);
         for _ in 0..20 {
             let answer = stats(&another, &unknown).await.unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, Ops, Run, wait_until};
 use rustix::io::FdFlags;
 use tonic_health::pb::health_check_response::ServingStatus::Serving;
@@ -22,7 +22,7 @@ fn its_sockets_are_roots_alone() {
     let ops = Ops::with(&node, &format!("metrics_listen = {metrics:?}"));
     for socket in [ops.socket(), ops.crust_socket(), &metrics] {
         // It answers before all of them are there.
-        wait_until("the socket", PATIENCE, || socket.exists());
+        wait_until("the socket", WAIT_TIMEOUT, || socket.exists());
         let stat = fs::symlink_metadata(socket).unwrap();
         let found = (stat.mode(), stat.uid(), stat.gid());
         assert_eq!(found, (0o140_600, 0, 0), "{}", socket.display());
@@ -155,7 +155,7 @@ fn a_directory_that_it_makes_is_roots_alone() {
     let top = node.handler().path().with_file_name("made");
     listen_at(&ops, &top.join("deep/c"));
     ops.spawn(ops.command());
-    wait_until("the socket", PATIENCE, || top.join("deep/c").exists());
+    wait_until("the socket", WAIT_TIMEOUT, || top.join("deep/c").exists());
     for directory in [top.clone(), top.join("deep")] {
         let mode = fs::symlink_metadata(&directory).unwrap().mode();
         assert_eq!(mode, 0o040_700, "{}", directory.display());
@@ -206,11 +206,11 @@ fn of_two_that_start_at_once_one_gives_way() {
     for _ in 0..20 {
         let start = || ops.command().stderr(Stdio::null()).spawn().unwrap();
         let mut both = Both([start(), start()]);
-        wait_until("one to give way", PATIENCE, || {
+        wait_until("one to give way", WAIT_TIMEOUT, || {
             let ended = both.0.iter_mut().filter_map(|it| it.try_wait().unwrap());
             ended.map(|status| assert!(!status.success())).count() == 1
         });
-        wait_until("the other to listen", PATIENCE, || {
+        wait_until("the other to listen", WAIT_TIMEOUT, || {
             UnixStream::connect(ops.socket()).is_ok()
         });
     }

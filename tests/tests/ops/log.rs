@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, Run, wait_until};
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound};
@@ -32,7 +32,7 @@ const JOURNAL: &str = "JOURNAL_STREAM=$(stat --dereference --format %d:%i /proc/
 /// What it says when it has started.
 fn first_line(ops: &Ops) -> String {
     let mut line = None;
-    wait_until("its first line", PATIENCE, || {
+    wait_until("its first line", WAIT_TIMEOUT, || {
         let log = ops.log();
         line = log
             .lines()
@@ -69,7 +69,7 @@ fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
     let ops = Ops::stopped(&node, "");
     let directory = node.dir().subdir("journal");
     let socket = UnixDatagram::bind(directory.join("socket")).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let mut entries = std::iter::from_fn(|| {
         let mut bytes = vec![0; 64 * 1024];
         let length = socket.recv(&mut bytes).expect("an entry");

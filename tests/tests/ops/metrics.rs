@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 
 use runcrust_tests::http::get;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, wait_until};
 use tonic::Code::{DeadlineExceeded, FailedPrecondition, InvalidArgument};
@@ -41,7 +41,7 @@ fn calls_volumes_and_timeouts_are_counted() {
     )
     .unwrap();
     ops.spawn(ops.command());
-    wait_until("the metrics", PATIENCE, || {
+    wait_until("the metrics", WAIT_TIMEOUT, || {
         UnixStream::connect(&socket).is_ok()
     });
     let text = || {
@@ -99,7 +99,7 @@ fn calls_volumes_and_timeouts_are_counted() {
         let found = value(&now, &metric);
         assert!((found - expected).abs() < 0.1, "{metric}: {found}");
     }
-    wait_until("a reconciliation", PATIENCE, || {
+    wait_until("a reconciliation", WAIT_TIMEOUT, || {
         text().contains("crust_ops_reconciliations_total{result=\"ok\"}")
     });
     let damaged = node.entry(&second);
@@ -108,15 +108,15 @@ fn calls_volumes_and_timeouts_are_counted() {
     let count =
         |what: &str, kind: &str| format!("crust_ops_reconciliation_{what}{{kind=\"{kind}\"}} 1");
     let told = [count("removed_total", "leftover"), count("left", "entry")];
-    wait_until("what it did to be told", PATIENCE, || {
+    wait_until("what it did to be told", WAIT_TIMEOUT, || {
         let now = text();
         told.iter().all(|line| now.lines().any(|it| it == line))
     });
-    wait_until("and logged", PATIENCE, || {
+    wait_until("and logged", WAIT_TIMEOUT, || {
         ops.log().contains("reconciliation: removed 1, left ")
     });
     fs::remove_dir(&damaged).unwrap();
-    wait_until("nothing to be left of it", PATIENCE, || {
+    wait_until("nothing to be left of it", WAIT_TIMEOUT, || {
         !text().contains(&told[1])
     });
     let (head, _) = get(UnixStream::connect(&socket).unwrap(), "/");
@@ -131,7 +131,9 @@ fn on_the_loopback(node: &Node) -> (Ops, SocketAddr) {
     let extra =
         format!("metrics_listen = \"{port}\"\nmetrics_hosts = [\"crust-ops.monitoring.svc\"]");
     let ops = Ops::with(node, &extra);
-    wait_until("the metrics", PATIENCE, || TcpStream::connect(port).is_ok());
+    wait_until("the metrics", WAIT_TIMEOUT, || {
+        TcpStream::connect(port).is_ok()
+    });
     (ops, port)
 }
 
@@ -155,7 +157,7 @@ fn who_is_silent_or_does_not_read_keeps_nobody_out() {
     let (ops, port) = on_the_loopback(&node);
     let connect = || {
         let stream = TcpStream::connect(port).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         stream
     };
     let requests = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(10_000);
@@ -186,11 +188,11 @@ fn a_connection_is_for_one_request() {
     let node = Node::trusted(Delegate::Runc, "");
     let socket = node.handler().path().with_file_name("m");
     let ops = Ops::with(&node, &format!("metrics_listen = {socket:?}"));
-    wait_until("the metrics", PATIENCE, || {
+    wait_until("the metrics", WAIT_TIMEOUT, || {
         UnixStream::connect(&socket).is_ok()
     });
     let mut stream = UnixStream::connect(&socket).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     stream
         .write_all(
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"

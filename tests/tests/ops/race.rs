@@ -12,10 +12,10 @@ use std::thread;
 use crust_proto::v1::runtime_client::RuntimeClient;
 use crust_proto::v1::{RuntimeStageVolumeRequest, RuntimeUnstageVolumeRequest};
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::random::Random;
-use runcrust_tests::{Delegate, LoopDevice, Node, Ops, until, wait_until};
+use runcrust_tests::{Delegate, LoopDevice, Node, Ops, wait_until, wait_until_async};
 use serde_json::Value;
 use tonic::Code::{DeadlineExceeded, FailedPrecondition};
 
@@ -169,7 +169,7 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = Arc::new(node.ext4());
     let target = node.target("pod-a", "pv-1");
-    let lock = node.lock_of(&target);
+    let lock = node.lock_file(&target);
     for round in 0..12 {
         ops.stage(numbered(&target, &device, 3 * round)).unwrap();
         let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
@@ -189,7 +189,7 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
                     }
                 }
             });
-            until("the lock to be waited for", PATIENCE, || {
+            wait_until_async("the lock to be waited for", WAIT_TIMEOUT, || {
                 is_waited_for(&ops, &lock)
             })
             .await;
@@ -200,13 +200,13 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
                     (calls.clone(), numbered(&target, &device, 3 * round + 2));
                 async move { calls.runtime_stage_volume(request).await }
             });
-            until("the caller's end to be known", PATIENCE, || {
+            wait_until_async("the caller's end to be known", WAIT_TIMEOUT, || {
                 ops.log().matches("the caller didn't wait").count() > round
             })
             .await;
             drop(held);
             next.await.expect("a task").expect("the next call");
-            until("the first one's end", PATIENCE, || {
+            wait_until_async("the first one's end", WAIT_TIMEOUT, || {
                 !is_waited_for(&ops, &lock)
             })
             .await;
@@ -223,7 +223,7 @@ fn a_lock_that_is_kept_is_told() {
     let device = node.ext4();
     let target = node.target("pod-a", "pv-1");
     ops.stage(numbered(&target, &device, 1)).unwrap();
-    let lock = node.lock_of(&target);
+    let lock = node.lock_file(&target);
     let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
     let call = ops.unstage(&target);
     assert_eq!(reason(&call), "VOLUME_STATE");
@@ -236,7 +236,7 @@ fn a_lock_that_is_kept_is_told() {
         let mut client = RuntimeClient::new(ops.channel(ops.socket()));
         let request = numbered(&target, &device, 2);
         let left = tokio::spawn(async move { client.runtime_stage_volume(request).await });
-        until("the lock to be waited for", PATIENCE, || {
+        wait_until_async("the lock to be waited for", WAIT_TIMEOUT, || {
             is_waited_for(&ops, &lock)
         })
         .await;
@@ -251,7 +251,7 @@ fn a_lock_that_is_kept_is_told() {
     );
     assert_eq!(number_of(&node.entry(&target)), Some(1));
     drop(held);
-    wait_until("the call that was left", PATIENCE, || {
+    wait_until("the call that was left", WAIT_TIMEOUT, || {
         ops.unstage(&target).is_ok()
     });
     assert_eq!(number_of(&node.entry(&target)), None);

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::{end, kill_everything};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Node, Ops, POD, on_each_delegate, wait_until};
 
@@ -48,12 +48,12 @@ on_each_delegate! {
         let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
         fs::write(node.entry(damaged).join("runcrust.json"), "{").unwrap();
         kill_everything(&[&app, &sandbox]);
-        wait_until("the users to be forgotten", PATIENCE, || !is_in_use(&node, free));
+        wait_until("the users to be forgotten", WAIT_TIMEOUT, || !is_in_use(&node, free));
         assert!(is_in_use(&node, held) && is_in_use(&node, damaged));
         drop(lock);
-        wait_until("the other's too", PATIENCE, || !is_in_use(&node, held));
+        wait_until("the other's too", WAIT_TIMEOUT, || !is_in_use(&node, held));
         assert!(node.entry(held).join("mountInfo.json").exists(), "it stays staged");
-        wait_until("that to be told", PATIENCE, || {
+        wait_until("that to be told", WAIT_TIMEOUT, || {
             ops.log().lines().any(|line| line.contains("process") && line.contains("has ended") && line.contains(sandbox.id()))
         });
         for target in &targets {
@@ -73,7 +73,7 @@ on_each_delegate! {
         let killed = node.sandbox("pod-b");
         let before = fs::read(node.entry(&target).join("runcrust.json")).unwrap();
         kill_everything(&[&killed]);
-        wait_until("a clean-up", PATIENCE, || !is_in_use(&node, &another));
+        wait_until("a clean-up", WAIT_TIMEOUT, || !is_in_use(&node, &another));
         assert_eq!(fs::read(node.entry(&target).join("runcrust.json")).unwrap(), before);
         ops.stats(&target).unwrap();
         end([app, sandbox]);
@@ -114,10 +114,10 @@ fn what_was_left_half_made_is_removed() {
 
     ops.spawn(ops.command());
     for path in [&entry, &file, &record, &half] {
-        wait_until("it to be removed", PATIENCE, || !path.exists());
+        wait_until("it to be removed", WAIT_TIMEOUT, || !path.exists());
         let name = path.file_name().unwrap().to_str().unwrap();
         if path != &half {
-            wait_until("that to be told", PATIENCE, || ops.log().contains(name));
+            wait_until("that to be told", WAIT_TIMEOUT, || ops.log().contains(name));
         }
     }
     assert!(held.exists(), "somebody is at it");

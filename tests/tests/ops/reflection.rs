@@ -162,7 +162,7 @@ on_each_delegate! {
 
 fn life(delegate: Delegate) {
     let (node, ops) = Ops::with_node(delegate);
-    let device = node.made("xfs");
+    let device = node.formatted("xfs");
     let target = node.target("pod-a", "pv-1");
     let pool = described(&ops, ops.socket(), "crust.v1.Runtime.RuntimeStageVolume");
     let request = pool

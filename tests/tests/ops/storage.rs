@@ -14,11 +14,12 @@ use crust_proto::runtime::v1alpha1::{
 };
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{
-    Container, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate, process, until, wait_until,
+    Container, Delegate, LoopDevice, Node, Ops, POD, on_each_delegate, process, wait_until,
+    wait_until_async,
 };
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 use tonic::Status;
@@ -116,7 +117,7 @@ on_each_delegate! {
     fn a_volume_comes_into_a_running_sandbox(delegate: Delegate) {
         let node = Node::trusted(delegate, "sandbox = \"always\"");
         let ops = Ops::start(&node);
-        let device = LoopDevice::made(node.dir(), "xfs", 320);
+        let device = LoopDevice::formatted(node.dir(), "xfs", 320);
         let sandbox = node.sandbox(POD);
         let target = node.target(POD, "pv-1");
         let mut request = publish_request(&sandbox, &target, &device);
@@ -158,7 +159,7 @@ on_each_delegate! {
         refused(ops.unstage(&target), FailedPrecondition);
         end([app, sandbox]);
         ops.unstage(&target).unwrap();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         assert_eq!(staged(&node, &target), None);
     }
 
@@ -170,7 +171,7 @@ on_each_delegate! {
         let before = node.records();
         let request = publish_request(&sandbox, &target, &device);
         let error = refused(publish(&ops, request), FailedPrecondition);
-        assert_names(&error, &["volume pv-1: ", sandbox.id(), "sandbox = \"always\""]);
+        assert_contains(&error, &["volume pv-1: ", sandbox.id(), "sandbox = \"always\""]);
         assert_eq!(node.records(), before);
         assert!(device.is_free());
     }
@@ -198,7 +199,7 @@ on_each_delegate! {
     fn what_fails_leaves_what_was_staged(delegate: Delegate) {
         let node = Node::trusted(delegate, "sandbox = \"always\"");
         let ops = Ops::start(&node);
-        let (device, other) = (LoopDevice::made(node.dir(), "xfs", 320), node.ext4());
+        let (device, other) = (LoopDevice::formatted(node.dir(), "xfs", 320), node.ext4());
         let sandbox = node.sandbox(POD);
         let target = node.target(POD, "pv-1");
         let after = 512 << 20;
@@ -274,25 +275,25 @@ fn a_publish_whose_caller_left_comes_to_its_end() {
     ops.unstage(&target).unwrap();
     let sandbox = node.sandbox(POD);
     // It went with the volume.
-    let lock = File::create_new(node.lock_of(&target)).unwrap();
+    let lock = File::create_new(node.lock_file(&target)).unwrap();
     let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
     let request = publish_request(&sandbox, &target, &device);
     ops.block_on(async {
         let mut client =
             RuntimeAssistedStorageManagementClient::new(ops.channel(ops.crust_socket()));
         let call = tokio::spawn(async move { client.runtime_publish_volume(request).await });
-        until("the runtime to run", PATIENCE, || {
+        wait_until_async("the runtime to run", WAIT_TIMEOUT, || {
             !process::children(ops.pid()).is_empty()
         })
         .await;
         call.abort();
-        until("the caller's end to be known", PATIENCE, || {
+        wait_until_async("the caller's end to be known", WAIT_TIMEOUT, || {
             ops.log().contains("the caller didn't wait")
         })
         .await;
     });
     drop(held);
-    wait_until("the volume", PATIENCE, || {
+    wait_until("the volume", WAIT_TIMEOUT, || {
         stats(&ops, sandbox.id(), device.path()).is_ok()
     });
 }

@@ -78,7 +78,7 @@ fn a_call_that_fails_leaves_no_lock_and_no_record() {
     let first = target("first");
     ops.stage(stage_request(&first, &device)).unwrap();
     let (records, locks) = (node.records(), node.volume_locks());
-    assert_eq!(locks, [node.lock_of(&first)]);
+    assert_eq!(locks, [node.lock_file(&first)]);
     // On a thread of its own, and without one.
     for target in [target("second"), missing] {
         let full = ops.stage(stage_request(&target, &device));

@@ -100,7 +100,7 @@ fn the_capabilities_that_they_leave_it_suffice() {
         .args(command.get_args());
     ops.spawn(lesser);
 
-    let device = LoopDevice::made(node.dir(), "xfs", 320);
+    let device = LoopDevice::formatted(node.dir(), "xfs", 320);
     let sandbox = node.sandbox(POD);
     let target = node.target(POD, "pv-1");
     let request = RuntimePublishVolumeRequest {

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Container, Delegate, Node, POD, Run, Runtime, StagedVolume, comes_true, interrupt,
-    on_each_delegate, process, wait_until,
+    Bundle, Container, Delegate, Node, POD, Run, Runtime, StagedVolume, fault_injection,
+    holds_within, on_each_delegate, process, wait_until,
 };
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn sets(pid: impl std::fmt::Display + Copy) -> [String; 5] {
 #[track_caller]
 fn assert_has(node: &Node, what: &[&str], expected: &[String; 5]) {
     let mut seen = Vec::new();
-    let has = comes_true(PATIENCE, || {
+    let has = holds_within(WAIT_TIMEOUT, || {
         let name = node.handler().name();
         let named = process::with_command_line(|line| {
             let mut words = line.split('\0');
@@ -96,7 +96,7 @@ fn all_of(needed: String) -> [String; 5] {
 
 /// Holds the lock of a staged volume, which every step waits for.
 fn hold(volume: &StagedVolume) -> Flock<File> {
-    let lock = File::open(volume.lock_of(&volume.target)).expect("a lock");
+    let lock = File::open(volume.lock_file(&volume.target)).expect("a lock");
     Flock::lock(lock, FlockArg::LockExclusive).expect("flock")
 }
 
@@ -171,7 +171,7 @@ on_each_delegate! {
         let sandbox = volume.sandbox();
         let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/mnt", &[]).write();
         let app = volume.container(&bundle);
-        let held_up = interrupt::all_held_up_at(&app.create_command(), "fsopen", Duration::from_secs(3));
+        let held_up = fault_injection::delay_all_at(&app.create_command(), "fsopen", Duration::from_secs(3));
         let mut create = app.spawn(held_up);
         assert_has(&volume, &["crust-mount-hook", "mount"], &all_of(needed("mount")));
         let _ = create.kill();
@@ -193,7 +193,7 @@ on_each_delegate! {
             let ours = volume.run(&change(volume.app_bundle(&sandbox)).write());
             let facts = |app: &Container| {
                 // Asleep it has done with its execve, which is seen before its capabilities are.
-                wait_until("its program to sleep", PATIENCE, || {
+                wait_until("its program to sleep", WAIT_TIMEOUT, || {
                     process::status(app.pid(), "State").starts_with('S')
                 });
                 let lines = ["NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups"];
@@ -208,11 +208,11 @@ on_each_delegate! {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let idle = volume.dir().join(delegate.name());
         fs::copy("/bin/true", &idle).unwrap();
-        volume.handler().delegate_to(&idle);
+        volume.handler().set_delegate(&idle);
         let calls = |bundle: &Bundle| {
             let file = bundle.path().join("calls");
             let app = volume.container(bundle);
-            let _ = Run::of(&mut interrupt::traced(&app.create_command(), "capset,prctl", &file)).success();
+            let _ = Run::of(&mut fault_injection::traced(&app.create_command(), "capset,prctl", &file)).success();
             let calls = fs::read_to_string(file).unwrap();
             calls.lines().filter(|line| line.contains("cap") || line.contains("CAP")).count()
         };
@@ -265,7 +265,7 @@ on_each_delegate! {
             assert_eq!(app.sh("stat -c %g /data"), "3000", "{without}");
             app.end();
             sandbox.end();
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 }

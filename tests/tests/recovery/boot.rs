@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use runcrust_tests::container::vanish;
-use runcrust_tests::gc::collected;
+use runcrust_tests::container::kill_and_remove_bundles;
+use runcrust_tests::gc::collect;
 use runcrust_tests::{Node, POD, StagedVolume, on_each_delegate};
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ on_each_delegate! {
     fn leaves_what_is_staged_and_nobody_who_has_it(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
-        vanish(&[&app, &sandbox]);
+        kill_and_remove_bundles(&[&app, &sandbox]);
         boot(&volume, &Bundles::InMemory);
         let volumes = answer(&volume, &["list", "--json"]);
         assert_eq!(volumes["volumes"][0]["state"], "staged", "{volumes}");
@@ -79,7 +79,7 @@ on_each_delegate! {
         next_works(&volume, POD, &volume.target);
         let others = volume.node.stage(OTHER_POD, "pv-1", &volume.device, &[]);
         next_works(&volume, OTHER_POD, &others);
-        volume.node.put_away(&[&volume.target, &others]);
+        volume.node.unstage_all(&[&volume.target, &others]);
     }
 
     /// The number of a device is another's after the next boot.
@@ -98,18 +98,18 @@ on_each_delegate! {
         next_works(&node, OTHER_POD, &second);
         assert_collected(&node, &["bundle"]);
         runcrust_tests::container::end([app, sandbox]);
-        node.put_away(&[&target, &second]);
+        node.unstage_all(&[&target, &second]);
     }
 
     /// kubelet's file system may not be mounted yet, and its number be another's.
     fn what_is_gone_is_so_for_sure_once_it_was_there_in_this_boot(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
-        vanish(&[&app, &sandbox]);
+        kill_and_remove_bundles(&[&app, &sandbox]);
         boot(&volume, &Bundles::OnDisk);
         let directory = crate::pod_directory(&volume, POD);
         fs::remove_dir_all(&directory).unwrap();
-        let said = collected(&volume);
+        let said = collect(&volume);
         assert_eq!(kinds(&said.removed), ["owner", "record", "sandbox", "user"], "{said:?}");
         assert_eq!(kinds(&said.left), ["bundle", "volume"], "{said:?}");
         for left in &said.left {

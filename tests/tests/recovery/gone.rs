@@ -6,10 +6,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::container::{end, vanish};
+use runcrust_tests::container::{end, kill_and_remove_bundles};
 use runcrust_tests::gc::gc;
 use runcrust_tests::kata::KataEntry;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
@@ -65,7 +65,7 @@ on_each_delegate! {
         // Its app has a pid namespace of its own, and lives on.
         assert_collected(&volume, &["sandbox", "user"]);
         let again = volume.sandbox();
-        vanish(&[&app]);
+        kill_and_remove_bundles(&[&app]);
         assert_collected(&volume, &["bundle", "user"]);
         let app = volume.app(&again);
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
@@ -83,7 +83,7 @@ fn whoever_releases_it_later_leaves_nothing_of_it() {
     for container in [&app, &sandbox] {
         process::kill_and_wait(container.pid());
     }
-    volume.device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(WAIT_TIMEOUT);
     fs::remove_dir_all(pod_directory(&volume, POD)).unwrap();
     assert_collected(&volume, &["owner", "sandbox", "user", "volume"]);
     end([app, sandbox]);
@@ -96,7 +96,7 @@ fn whoever_releases_it_later_leaves_nothing_of_it() {
 fn a_lock_whose_volume_is_gone_goes_unless_somebody_has_it() {
     let node = Node::new(Delegate::Runc);
     let (_device, target) = used(&node);
-    let lock = node.lock_of(&target);
+    let lock = node.lock_file(&target);
     let _ = node.unstage(&target).success();
     assert!(!lock.exists());
     let held = File::create(&lock).unwrap();
@@ -122,7 +122,7 @@ fn not_while_its_device_is_in_use() {
     let sandbox = node.sandbox(OTHER_POD);
     assert_collected(&node, &["owner", "volume"]);
     end([sandbox]);
-    node.put_away(&[&other]);
+    node.unstage_all(&[&other]);
 }
 
 #[test]
@@ -235,10 +235,10 @@ fn crust_ops_does_so_by_itself() {
     }
     next_works(&node, POD, &target);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
-    wait_until("the volume to go", PATIENCE, || {
+    wait_until("the volume to go", WAIT_TIMEOUT, || {
         !node.entry(&target).exists()
     });
-    wait_until("that to be told", PATIENCE, || {
+    wait_until("that to be told", WAIT_TIMEOUT, || {
         let told = |line: &str| {
             line.contains(utf8(&target)) && line.contains("its target directory is gone")
         };
@@ -247,7 +247,7 @@ fn crust_ops_does_so_by_itself() {
     assert!(node.entry(&other).exists());
     ops.unstage(&target).expect("what is gone is unstaged");
     ops.unstage(&other).unwrap();
-    wait_until("what else is left to go", PATIENCE, || {
+    wait_until("what else is left to go", WAIT_TIMEOUT, || {
         node.records().is_empty() && node.volume_locks().is_empty()
     });
 }

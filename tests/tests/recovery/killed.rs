@@ -1,8 +1,8 @@
 //! SIGKILL for whole pods, containerd and its shims. Who is killed at a step of its own is the suite
 //! `interrupted`'s, and `crust_ops` `ops`'.
 
-use runcrust_tests::container::vanish;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::container::kill_and_remove_bundles;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
     Containerd, CriPod, Node, POD, StagedVolume, on_each_delegate, process, wait_until,
 };
@@ -17,14 +17,14 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &targets[0], "/data");
         assert_collected(&node, &[]);
-        vanish(&[&sandbox, &app]);
+        kill_and_remove_bundles(&[&sandbox, &app]);
         assert_collected(&node, &["bundle", "record", "sandbox", "user"]);
         for target in &targets {
             let [info, record] = ["mountInfo.json", "runcrust.json"].map(|file| node.entry(target).join(file));
             assert!(info.exists() && !record.exists(), "what is staged stays");
             next_works(&node, POD, target);
         }
-        node.put_away(&[&targets[0], &targets[1]]);
+        node.unstage_all(&[&targets[0], &targets[1]]);
     }
 
     fn containerd_its_shims_and_its_pods(delegate: Delegate) {
@@ -39,7 +39,7 @@ on_each_delegate! {
         for pid in shims.into_iter().chain(pids) {
             process::kill_now(pid);
         }
-        wait_until("the pod's processes to end", PATIENCE, || !pids.into_iter().any(process::is_alive));
+        wait_until("the pod's processes to end", WAIT_TIMEOUT, || !pids.into_iter().any(process::is_alive));
         // The bundles are containerd's, and there until it comes again.
         assert_collected(&volume, &["record", "sandbox", "user"]);
         containerd.restart();
@@ -49,6 +49,6 @@ on_each_delegate! {
         again.end();
         pod.end();
         assert_collected(&volume, &["bundle"]);
-        volume.put_away();
+        volume.unstage_all();
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
     Bundle, Delegate, LoopDevice, Node, POD, Pod, Run, on_each_delegate, process, refusal,
@@ -105,24 +105,26 @@ fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
         pod.sandbox.id(),
         "FAILED_PRECONDITION",
     ];
-    refused.assert_names(&names);
+    refused.assert_contains(&names);
 
     process::kill_now(pod.sandbox.pid());
-    wait_until("the sandbox to end", PATIENCE, || !pod.sandbox.is_alive());
+    wait_until("the sandbox to end", WAIT_TIMEOUT, || {
+        !pod.sandbox.is_alive()
+    });
     let anew = Pod::of(node, POD, target.clone());
     assert_eq!(anew.app().sh("cat /data/file"), "mine");
     assert_eq!(first.sh("cat /data/file"), "mine");
     anew.end([first, again]);
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
 
     // Nobody has it any more: it is mounted by its name again, or not at all.
-    let refused = refusal::create(node, &scene.plain()).of_volume("pv-1");
+    let refused = refusal::create_refused(node, &scene.plain()).naming_volume("pv-1");
     let why = if is_repointed {
         " isn't the disk that was staged: "
     } else {
         "there is no such device"
     };
-    let _ = refused.naming(&[utf8(link), why]).sentence();
+    let _ = refused.containing(&[utf8(link), why]).message();
     let _ = node.unstage(target).success();
     assert!(device.is_free() && other.is_free());
     assert!(fs::read(other.file()).expect("read") == untouched);
@@ -152,8 +154,8 @@ on_each_delegate! {
         scene.change_link(Some(other.path()));
         // Its sandbox has it mounted.
         let again = pod.app();
-        let refused = refusal::create(node, &scene.plain()).of_volume("pv-1");
-        let _ = refused.naming(&[device.number(), other.number(), "in use"]).sentence();
+        let refused = refusal::create_refused(node, &scene.plain()).naming_volume("pv-1");
+        let _ = refused.containing(&[device.number(), other.number(), "in use"]).message();
         scene.change_link(Some(device.path()));
         end([node.run(&scene.plain())]);
         pod.end([first, again]);

@@ -50,6 +50,6 @@ on_each_delegate! {
         assert_eq!(of_the_living.count(), 0, "{said:?}");
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         end([app, living]);
-        node.put_away(&[&stays]);
+        node.unstage_all(&[&stays]);
     }
 }

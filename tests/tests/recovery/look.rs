@@ -6,8 +6,8 @@ use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 use runcrust_tests::container::end;
-use runcrust_tests::gc::trees;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::gc::snapshots;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, LoopDevice, Node, POD, on_each_delegate, process};
 use serde_json::{Value, json};
 
@@ -59,9 +59,9 @@ on_each_delegate! {
         let state = |it: &str| it.to_owned();
         let expected = [(utf8(&target).to_owned(), state("in use")), (utf8(&staged).to_owned(), state("staged"))];
         assert_eq!(states(&node), expected);
-        let lock = File::options().write(true).open(node.lock_of(&target)).unwrap();
+        let lock = File::options().write(true).open(node.lock_file(&target)).unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
-        let before = trees(&node);
+        let before = snapshots(&node);
         let volume = &listed(&node)[0];
         for (key, expected) in [
             ("volume", json!("pv-1")),
@@ -102,7 +102,7 @@ on_each_delegate! {
         for (obstacle, user) in used.iter().zip([&sandbox, &app]) {
             assert!(obstacle.as_str().unwrap().contains(user.id()), "{obstacle}");
         }
-        for (now, before) in trees(&node).iter().zip(&before) {
+        for (now, before) in snapshots(&node).iter().zip(&before) {
             now.assert_is(before);
         }
         drop(lock);
@@ -117,9 +117,9 @@ on_each_delegate! {
             assert!(human.contains(words), "{words} isn't in {human}");
         }
         end([app, sandbox]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         assert_eq!(inspected(&node, &target)["unstage_obstacles"], json!([]));
-        node.put_away(&[&target, &staged]);
+        node.unstage_all(&[&target, &staged]);
     }
 }
 

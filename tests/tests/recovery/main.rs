@@ -12,7 +12,7 @@ mod unsure;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::Node;
-use runcrust_tests::gc::collected;
+use runcrust_tests::gc::collect;
 use runcrust_tests::node::utf8;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ fn kinds(findings: &[Value]) -> Vec<&str> {
 /// What `gc` does, of these kinds, and that nothing is left unsure.
 #[track_caller]
 fn assert_collected(node: &Node, expected: &[&str]) {
-    let said = collected(node);
+    let said = collect(node);
     assert_eq!(kinds(&said.removed), expected, "{said:?}");
     assert_eq!(said.left, <[Value; 0]>::default());
 }
@@ -40,7 +40,7 @@ fn assert_collected(node: &Node, expected: &[&str]) {
 /// The reason why the only thing is left that is.
 #[track_caller]
 fn why_left(node: &Node, kind: &str) -> String {
-    let said = collected(node);
+    let said = collect(node);
     let [left] = &said.left[..] else {
         panic!("{said:?}");
     };

@@ -5,11 +5,11 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
-use runcrust_tests::container::{end, vanish};
-use runcrust_tests::gc::{collected, gc};
+use runcrust_tests::container::{end, kill_and_remove_bundles};
+use runcrust_tests::gc::{collect, gc};
 use runcrust_tests::mounts;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Delegate, Hung, Node, POD, Run, StagedVolume};
+use runcrust_tests::{Delegate, HungFilesystem, Node, POD, Run, StagedVolume};
 use serde_json::{Value, json};
 
 use crate::{assert_collected, kinds, why_left};
@@ -17,10 +17,10 @@ use crate::{assert_collected, kinds, why_left};
 #[test]
 fn a_locked_volume_and_an_unreadable_process_are_left() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
-    vanish(&[&sandbox]);
+    kill_and_remove_bundles(&[&sandbox]);
     let lock = File::options()
         .write(true)
-        .open(volume.lock_of(&volume.target))
+        .open(volume.lock_file(&volume.target))
         .unwrap();
     let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
     let why = why_left(&volume, "volume");
@@ -56,7 +56,7 @@ fn records_that_cannot_be_read() {
     }
     // Whose sandbox that is isn't known: it may be the one of this volume's pod.
     fs::remove_dir(&gone).unwrap();
-    let said = collected(&node);
+    let said = collect(&node);
     assert_eq!(said.removed, <[Value; 0]>::default());
     let mut left: Vec<&str> = said
         .left
@@ -164,7 +164,7 @@ fn bundles_that_are_not_to_be_seen_from_here() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let app = volume.app(&sandbox);
     let bundles = volume.dir().join("bundles");
-    let said = mounts::apart(|| {
+    let said = mounts::in_private_namespace(|| {
         mounts::tmpfs(&bundles);
         gc(&volume, &[])
     });
@@ -182,8 +182,8 @@ fn bundles_on_a_file_system_that_hangs() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
-    vanish(&[&sandbox]);
-    let hung = Hung::over(&node.dir().join("bundles"));
+    kill_and_remove_bundles(&[&sandbox]);
+    let hung = HungFilesystem::over(&node.dir().join("bundles"));
     let said = gc(&node, &["--dry-run"]);
     assert_eq!(kinds(&said.left), ["bundle"], "{said:?}");
     let why = said.left[0]["why"].as_str().unwrap();

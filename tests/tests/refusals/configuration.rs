@@ -36,8 +36,8 @@ on_each_delegate! {
         for (key, spoil) in cases {
             let mut bundle = volume.app_bundle(&sandbox);
             spoil(bundle.spec_mut());
-            let refused = refusal::create(&volume, &bundle.write());
-            let _ = refused.naming(&["config.json", &format!("{key:?}")]).sentence();
+            let refused = refusal::create_refused(&volume, &bundle.write());
+            let _ = refused.containing(&["config.json", &format!("{key:?}")]).message();
         }
     }
 
@@ -49,7 +49,7 @@ on_each_delegate! {
             ("[]", "object"),
         ] {
             let bundle = Bundle::plain(node.dir()).write_bytes(text.as_bytes());
-            let _ = refusal::create(&node, &bundle).naming(&["config.json", named]).sentence();
+            let _ = refusal::create_refused(&node, &bundle).containing(&["config.json", named]).message();
         }
     }
 
@@ -66,9 +66,9 @@ on_each_delegate! {
             volume.node.app_bundle(&sandbox),
             volume.app_bundle(&sandbox),
         ] {
-            let refused = refusal::create(&volume, &bundle.write());
+            let refused = refusal::create_refused(&volume, &bundle.write());
             let (file, line) = (file.to_str().unwrap(), format!("line {line}"));
-            let _ = refused.naming(&[file, &line, "`unstagd`"]).sentence();
+            let _ = refused.containing(&[file, &line, "`unstagd`"]).message();
         }
         volume.handler().reconfigure("");
         let _ = volume.app(&sandbox);
@@ -80,8 +80,8 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let file = node.handler().configuration();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let refused = refusal::create(&node, &Bundle::plain(node.dir()).write());
-        let _ = refused.naming(&[file.to_str().unwrap(), "root"]).sentence();
+        let refused = refusal::create_refused(&node, &Bundle::plain(node.dir()).write());
+        let _ = refused.containing(&[file.to_str().unwrap(), "root"]).message();
     }
 }
 
@@ -102,7 +102,7 @@ fn runcrust_as_its_own_delegate_is_refused() {
         (node.handler().path(), node.handler().path()),
         (&installed, &hard),
     ] {
-        node.handler().delegate_to(delegate);
+        node.handler().set_delegate(delegate);
         let bundle = Bundle::plain(node.dir()).write();
         let log = bundle.path().join("log.json");
         let mut command = std::process::Command::new(program);
@@ -143,10 +143,10 @@ fn a_delegate_that_cannot_be_run_is_refused_by_name() {
     fs::write(&data, "").unwrap();
     let missing = node.dir().join("no-such-runc");
     for delegate in [&data, &missing, &node.dir().path().to_owned()] {
-        node.handler().delegate_to(delegate);
+        node.handler().set_delegate(delegate);
         let bundle = Bundle::plain(node.dir()).write();
         let container = node.container(&bundle);
-        let error = container.refused();
+        let error = container.expect_refusal();
         assert!(error.contains(delegate.to_str().unwrap()), "{error}");
 
         // Nor is a command line judged by another one's grammar: this one is crun's.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use runcrust_tests::{Bundle, Container, Node, POD, StagedVolume, mounts, on_each_delegate};
 
-use crate::refusal::{self, mounted, stands_in};
+use crate::refusal::{self, unexpected_entries, unexpected_mounts};
 
 fn app(node: &Node, sandbox: &Container, source: &Path) -> Bundle {
     node.app_bundle(sandbox).bind(source, "/data", &[]).write()
@@ -19,26 +19,26 @@ on_each_delegate! {
 
         let sub = volume.target.join("db/main");
         for source in [&volume.target, &sub] {
-            let refused = refusal::create(&volume, &app(&volume, &sandbox, source));
+            let refused = refusal::create_refused(&volume, &app(&volume, &sandbox, source));
             let _ = refused
-                .of_volume("pv-1")
-                .naming(&["nothing is staged", volume.target.to_str().unwrap(), "unstaged"])
-                .sentence();
+                .naming_volume("pv-1")
+                .containing(&["nothing is staged", volume.target.to_str().unwrap(), "unstaged"])
+                .message();
         }
         // containerd makes a bind's missing source, which is no file.
         fs::create_dir_all(&sub).unwrap();
-        let refused = refusal::create(&volume, &app(&volume, &sandbox, &sub));
-        let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
-        assert_eq!(mounted(&volume.device, None), <[String; 0]>::default());
+        let refused = refusal::create_refused(&volume, &app(&volume, &sandbox, &sub));
+        let _ = refused.naming_volume("pv-1").containing(&["nothing is staged"]).message();
+        assert_eq!(unexpected_mounts(&volume.device, None), <[String; 0]>::default());
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
     }
 
     fn a_wiped_crust_directory_lets_no_app_write_to_the_host(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
-        let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target));
-        let _ = refused.of_volume("pv-1").naming(&["nothing is staged"]).sentence();
-        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
+        let refused = refusal::create_refused(&volume, &app(&volume, &sandbox, &volume.target));
+        let _ = refused.naming_volume("pv-1").containing(&["nothing is staged"]).message();
+        assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
     /// The pod's sandbox has it mounted still; what that is was on record.
@@ -51,13 +51,13 @@ on_each_delegate! {
         ] {
             fs::remove_dir_all(volume.handler().crust_root()).unwrap();
             let _ = volume.node.stage(POD, "pv-1", &volume.device, options);
-            let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target)).of_volume("pv-1");
-            let _ = refused.naming(&["has no record", words, "hint: "]).sentence();
+            let refused = refusal::create_refused(&volume, &app(&volume, &sandbox, &volume.target)).naming_volume("pv-1");
+            let _ = refused.containing(&["has no record", words, "hint: "]).message();
         }
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
         let _ = volume.try_stage_as("ext3", &volume.target, volume.device.path(), &[]).success();
-        let refused = refusal::create(&volume, &app(&volume, &sandbox, &volume.target)).of_volume("pv-1");
-        let _ = refused.naming(&["sandbox as ext4 (rw", "staged as ext3 (rw)"]).sentence();
+        let refused = refusal::create_refused(&volume, &app(&volume, &sandbox, &volume.target)).naming_volume("pv-1");
+        let _ = refused.containing(&["sandbox as ext4 (rw", "staged as ext3 (rw)"]).message();
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
         let _ = volume.node.stage(POD, "pv-1", &volume.device, &[]);
         let again = volume.app(&sandbox);
@@ -162,8 +162,8 @@ mod behind_a_link {
             let _ = one.sh("echo hello > /data/sub/file");
             assert_eq!(two.sh("cat /data/file"), "hello");
             assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
-            assert_eq!(mounted(&linked.device, None), <[String; 0]>::default());
-            assert_eq!(stands_in(&linked.given), <[String; 0]>::default());
+            assert_eq!(unexpected_mounts(&linked.device, None), <[String; 0]>::default());
+            assert_eq!(unexpected_entries(&linked.given), <[String; 0]>::default());
             for path in [&linked.given, &linked.resolved] {
                 let stats = node.stats(path).success();
                 assert_eq!(stats.stdout, node.stats(&linked.given).stdout);
@@ -177,17 +177,17 @@ mod behind_a_link {
             let missing = node.entry(&linked.given);
             fs::remove_dir_all(&missing).unwrap();
             for source in [&linked.given, &linked.resolved] {
-                let refused = refusal::create(node, &app(node, &sandbox, source));
+                let refused = refusal::create_refused(node, &app(node, &sandbox, source));
                 let _ = refused
-                    .of_volume("pv-1")
-                    .naming(&["half staged", missing.to_str().unwrap()])
-                    .sentence();
+                    .naming_volume("pv-1")
+                    .containing(&["half staged", missing.to_str().unwrap()])
+                    .message();
             }
             let again = node.try_stage(&linked.given, linked.device.path(), &[]).success();
             assert_eq!(again.stdout, "{}\n");
             let app = node.app(&sandbox, &linked.resolved, "/data");
             let _ = app.sh("echo hello > /data/file");
-            assert_eq!(stands_in(&linked.given), <[String; 0]>::default());
+            assert_eq!(unexpected_entries(&linked.given), <[String; 0]>::default());
         }
 
         fn a_resolved_path_whose_entry_is_lost_is_refused(delegate: Delegate) {
@@ -195,13 +195,13 @@ mod behind_a_link {
             let node = &linked.node;
             let sandbox = node.sandbox("pod-a");
             fs::remove_dir_all(node.entry(&linked.resolved)).unwrap();
-            let refused = refusal::create(node, &app(node, &sandbox, &linked.resolved));
-            let _ = refused.of_volume("pv-1").naming(&["staged"]).sentence();
+            let refused = refusal::create_refused(node, &app(node, &sandbox, &linked.resolved));
+            let _ = refused.naming_volume("pv-1").containing(&["staged"]).message();
             let _ = node.try_stage(&linked.given, linked.device.path(), &["nosuid"]).failure();
             let _ = node.try_stage(&linked.given, linked.device.path(), &[]).success();
             let app = node.app(&sandbox, &linked.resolved, "/data");
             let _ = app.sh("echo hello > /data/file");
-            assert_eq!(stands_in(&linked.given), <[String; 0]>::default());
+            assert_eq!(unexpected_entries(&linked.given), <[String; 0]>::default());
         }
     }
 }

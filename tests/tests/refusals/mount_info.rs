@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
 use serde_json::json;
 
 use crate::entries::{CASES, Case, Entry, Shows};
-use crate::refusal::{self, Refusal, mounted, stands_in};
+use crate::refusal::{self, Refusal, unexpected_entries, unexpected_mounts};
 
 /// A node with one staged volume.
 struct Staged {
@@ -38,21 +38,23 @@ impl Staged {
     fn judge(&self, case: &Case, entry: &Entry, refused: Refusal) -> Vec<String> {
         let wanted = case.wanted(entry);
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let refused = refused.of_volume("pv-1").naming(&wanted);
-        let mut complaints = refused.complaints;
-        if refused.sentence.contains("hunter2") {
+        let refused = refused.naming_volume("pv-1").containing(&wanted);
+        let mut complaints = refused.failures;
+        if refused.message.contains("hunter2") {
             complaints.push("tells the secret".to_owned());
         }
-        complaints.extend(stands_in(&self.target));
+        complaints.extend(unexpected_entries(&self.target));
         for complaint in &mut complaints {
-            *complaint = format!("{}: {complaint}: {}", case.name, refused.sentence);
+            *complaint = format!("{}: {complaint}: {}", case.name, refused.message);
         }
         complaints
     }
 
     fn nothing_is_mounted(&self, case: &Case, pid: Option<i32>) -> Vec<String> {
         let devices = [&self.device, &self.blank];
-        let lines = devices.into_iter().flat_map(|device| mounted(device, pid));
+        let lines = devices
+            .into_iter()
+            .flat_map(|device| unexpected_mounts(device, pid));
         lines.map(|line| format!("{}: {line}", case.name)).collect()
     }
 
@@ -64,7 +66,7 @@ impl Staged {
             container.stop();
             let _ = container.delete().success();
         }
-        self.device.wait_until_free(PATIENCE);
+        self.device.wait_until_free(WAIT_TIMEOUT);
     }
 }
 
@@ -84,7 +86,7 @@ on_each_delegate! {
         for case in CASES {
             entry.restore();
             (case.spoil)(&entry);
-            let refused = refusal::create(&staged.node, &staged.app_bundle(&sandbox));
+            let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
             complaints.extend(staged.judge(case, &entry, refused));
             complaints.extend(staged.nothing_is_mounted(case, Some(sandbox.pid())));
         }
@@ -100,7 +102,7 @@ on_each_delegate! {
         let mut complaints = Vec::new();
         for case in CASES.iter().filter(|case| case.shows == Shows::Read) {
             (case.spoil)(&entry);
-            let refused = refusal::create(&staged.node, &staged.app_bundle(&sandbox));
+            let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
             complaints.extend(staged.judge(case, &entry, refused));
             complaints.extend(staged.nothing_is_mounted(case, None));
             entry.restore();
@@ -116,7 +118,7 @@ on_each_delegate! {
         for case in CASES.iter().filter(|case| case.shows != Shows::Mounted) {
             (case.spoil)(&entry);
             let bundle = staged.node.sandbox_bundle("pod-a").write();
-            let refused = refusal::create(&staged.node, &bundle);
+            let refused = refusal::create_refused(&staged.node, &bundle);
             complaints.extend(staged.judge(case, &entry, refused));
             complaints.extend(staged.nothing_is_mounted(case, None));
             entry.restore();
@@ -139,10 +141,10 @@ on_each_delegate! {
             complaints.extend(used.iter().filter(|file| file.exists()).map(|file| {
                 format!("{}: {} after a failed mount", case.name, file.display())
             }));
-            complaints.extend(stands_in(&owners));
+            complaints.extend(unexpected_entries(&owners));
             complaints.extend(staged.nothing_is_mounted(case, Some(sandbox.pid())));
 
-            let refused = refusal::create(&staged.node, &staged.app_bundle(&sandbox));
+            let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
             complaints.extend(staged.judge(case, &entry, refused));
             complaints.extend(staged.nothing_is_mounted(case, Some(sandbox.pid())));
             entry.restore();
@@ -169,8 +171,8 @@ on_each_delegate! {
             ("options", json!(["ro"]), &["(ro)", "(rw)"]),
         ] {
             entry.set(field, value);
-            let refused = refusal::create(&staged.node, &staged.app_bundle(&sandbox));
-            let _ = refused.of_volume("pv-1").naming(names).sentence();
+            let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
+            let _ = refused.naming_volume("pv-1").containing(names).message();
             entry.restore();
         }
         // Another device isn't looked at: the pod has its own mounted.

@@ -9,7 +9,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Delegate, LoopDevice, Node, POD, Pod, Run, on_each_delegate, refusal, undisturbed,
+    Bundle, Delegate, LoopDevice, Node, POD, Pod, Run, on_each_delegate, refusal, retry_lost_race,
 };
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ struct Replaced {
 
 impl Replaced {
     fn new(delegate: Delegate, extra: &str) -> Self {
-        undisturbed(|| Self::on(Node::with(delegate, extra)))
+        retry_lost_race(|| Self::on(Node::with(delegate, extra)))
     }
 
     fn on(node: Node) -> Option<Self> {
@@ -44,7 +44,7 @@ impl Replaced {
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let was = (device.path().to_owned(), device.number().to_owned());
-        let other = device.replaced_by(&image)?;
+        let other = device.reattach(&image)?;
         assert_eq!((other.path(), other.number()), (&*was.0, &*was.1));
         Some(Self {
             image: fs::read(&image).unwrap(),
@@ -65,9 +65,9 @@ impl Replaced {
 
     #[track_caller]
     fn refuses(&self, bundle: &Bundle) -> String {
-        let refusal = refusal::create(&self.node, bundle).of_volume("pv-1");
+        let refusal = refusal::create_refused(&self.node, bundle).naming_volume("pv-1");
         let named = [utf8(self.other.path()), SENTENCE, HINT];
-        refusal.naming(&named).sentence()
+        refusal.containing(&named).message()
     }
 
     /// Nobody had the other image.
@@ -133,7 +133,7 @@ on_each_delegate! {
     fn nor_is_it_where_the_sandbox_runs(delegate: Delegate) {
         // What is staged by then the sandbox has mounted.
         let extra = "sandbox = \"always\"";
-        let (replaced, sandbox) = undisturbed(|| {
+        let (replaced, sandbox) = retry_lost_race(|| {
             let node = Node::with(delegate, extra);
             let sandbox = node.sandbox(POD);
             Some((Replaced::on(node)?, sandbox))
@@ -157,7 +157,7 @@ on_each_delegate! {
         assert_eq!((now.ino(), now.ctime_nsec()), (written.ino(), written.ctime_nsec()));
         assert_eq!(first.sh("echo on > /data/file; cat /data/file"), "on");
         let alone = Bundle::plain(node.dir()).bind(&pod.target, "/data", &[]).write();
-        let alone = refusal::create(&node, &alone).sentence();
+        let alone = refusal::create_refused(&node, &alone).message();
         assert!(alone.contains(SENTENCE), "it would mount it once more: {alone}");
         assert_eq!(second.sh("cat /data/file"), "on");
         pod.end([first, second]);

@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{Container, Node, POD, Run, StagedVolume, binary, on_each_delegate};
 
 #[track_caller]
 fn assert_refused(container: &Container, words: &[&str]) {
-    let sentence = container.refused();
+    let sentence = container.expect_refusal();
     assert!(sentence.starts_with("volume pv-1: "), "{sentence}");
-    assert_names(&sentence, words);
+    assert_contains(&sentence, words);
 }
 
 on_each_delegate! {
@@ -45,7 +45,7 @@ on_each_delegate! {
             let _ = Run::of(&mut create).failure();
         });
         let sentence = fs::read_to_string(&log).unwrap();
-        assert_names(&sentence, &["volume pv-1: ", "Read-only file system", "hint: ", "replaces the config.json"]);
+        assert_contains(&sentence, &["volume pv-1: ", "Read-only file system", "hint: ", "replaces the config.json"]);
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
@@ -67,7 +67,7 @@ on_each_delegate! {
         create.arg(again.path()).arg(sandbox.id());
         let _ = sandbox.create_with(create).failure();
         let sentence = sandbox.last_log_error().unwrap();
-        assert_names(&sentence, &["volume pv-1: ", sandbox.id(), "already exists", "hint: "]);
+        assert_contains(&sentence, &["volume pv-1: ", sandbox.id(), "already exists", "hint: "]);
     }
 }
 

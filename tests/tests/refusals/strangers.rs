@@ -5,12 +5,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_tests::node::PATIENCE;
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{Container, Node, POD, StagedVolume, on_each_delegate, process, wait_until};
 use serde_json::{Value, json};
 
-use crate::refusal::{self, mounted, stands_in};
+use crate::refusal::{self, unexpected_entries, unexpected_mounts};
 
 const SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 const SANDBOX_UID: &str = "io.kubernetes.cri.sandbox-uid";
@@ -22,15 +22,15 @@ on_each_delegate! {
         let bundle = || volume.app_bundle(&sandbox);
         // What the annotation says of the pod proves nothing.
         for bundle in [bundle(), bundle().annotation(SANDBOX_UID, POD)] {
-            let refused = refusal::create(&volume, &bundle.write());
+            let refused = refusal::create_refused(&volume, &bundle.write());
             let _ = refused
-                .of_volume("pv-1")
-                .naming(&[POD, "pod-b", sandbox.id()])
-                .sentence();
+                .naming_volume("pv-1")
+                .containing(&[POD, "pod-b", sandbox.id()])
+                .message();
         }
-        assert_eq!(mounted(&volume.device, Some(sandbox.pid())), <[String; 0]>::default());
+        assert_eq!(unexpected_mounts(&volume.device, Some(sandbox.pid())), <[String; 0]>::default());
         assert!(volume.device.is_free());
-        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
     fn another_sandboxs_namespaces_are_refused(delegate: Delegate) {
@@ -38,14 +38,14 @@ on_each_delegate! {
         let (mine, other) = (volume.sandbox(), volume.node.sandbox("pod-b"));
         // It runs in pod-b, and says that it is of pod-a.
         let liar = volume.node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
-        let refused = refusal::create(&volume, &liar.bind(&volume.target, "/data", &[]).write());
+        let refused = refusal::create_refused(&volume, &liar.bind(&volume.target, "/data", &[]).write());
         let namespace = format!("/proc/{}/ns/", other.pid());
-        let _ = refused.of_volume("pv-1").naming(&[&namespace, mine.id()]).sentence();
+        let _ = refused.naming_volume("pv-1").containing(&[&namespace, mine.id()]).message();
         for kind in ["network", "ipc", "uts"] {
             let bundle = volume.app_bundle(&mine);
             let refused =
-                refusal::create(&volume, &bundle.namespace(kind, Some(other.pid())).write());
-            let _ = refused.of_volume("pv-1").naming(&[&namespace, mine.id()]).sentence();
+                refusal::create_refused(&volume, &bundle.namespace(kind, Some(other.pid())).write());
+            let _ = refused.naming_volume("pv-1").containing(&[&namespace, mine.id()]).message();
         }
         // An ephemeral container joins the pid namespace of its target.
         let app = volume.app(&mine);
@@ -67,10 +67,10 @@ on_each_delegate! {
         mixed["process"] = read(&other)["process"].clone();
         fs::write(record(&mine), mixed.to_string()).unwrap();
         let bundle = volume.node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
-        let refused = refusal::create(&volume, &bundle.bind(&volume.target, "/data", &[]).write());
+        let refused = refusal::create_refused(&volume, &bundle.bind(&volume.target, "/data", &[]).write());
         let belongs = format!("belongs to sandbox {:?}", other.id());
-        let _ = refused.of_volume("pv-1").naming(&[mine.id(), &belongs]).sentence();
-        assert_eq!(mounted(&volume.device, Some(other.pid())), <[String; 0]>::default());
+        let _ = refused.naming_volume("pv-1").containing(&[mine.id(), &belongs]).message();
+        assert_eq!(unexpected_mounts(&volume.device, Some(other.pid())), <[String; 0]>::default());
     }
 
     fn a_container_that_was_not_announced_is_not_recorded(delegate: Delegate) {
@@ -90,7 +90,7 @@ on_each_delegate! {
         let output = publish.output().unwrap();
         let sentence = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success());
-        assert_names(&sentence, &["volume pv-1: ", "container nobodys isn't among its users"]);
+        assert_contains(&sentence, &["volume pv-1: ", "container nobodys isn't among its users"]);
         assert_eq!(record(), before);
     }
 
@@ -101,8 +101,8 @@ on_each_delegate! {
         fs::copy(&record, records.parent().unwrap().join("evil.json")).unwrap();
         for id in ["../evil", "..", ".", "", "a/b", "/etc/passwd", "a\0b"] {
             let bundle = volume.app_bundle(&sandbox);
-            let refused = refusal::create(&volume, &bundle.annotation(SANDBOX_ID, id).write());
-            let _ = refused.naming(&[&format!("{id:?}"), "id"]).sentence();
+            let refused = refusal::create_refused(&volume, &bundle.annotation(SANDBOX_ID, id).write());
+            let _ = refused.containing(&[&format!("{id:?}"), "id"]).message();
         }
     }
 
@@ -112,13 +112,13 @@ on_each_delegate! {
         let device = node.ext4();
         let target = node.stage("pod-a", "pv-1", &device, &[]);
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
-        let refused = refusal::create(&node, &bundle);
+        let refused = refusal::create_refused(&node, &bundle);
         let _ = refused
-            .of_volume("pv-1")
-            .naming(&[sandbox.id(), "sandbox = \"always\""])
-            .sentence();
+            .naming_volume("pv-1")
+            .containing(&[sandbox.id(), "sandbox = \"always\""])
+            .message();
         assert!(device.is_free());
-        assert_eq!(stands_in(&target), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(&target), <[String; 0]>::default());
     }
 
     fn a_sandbox_that_has_ended_is_refused(delegate: Delegate) {
@@ -126,19 +126,19 @@ on_each_delegate! {
         // The shim has it written before it knows that the sandbox is gone.
         let bundle = volume.app_bundle(&sandbox).write();
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-        let refused = refusal::create(&volume, &bundle);
-        let _ = refused.of_volume("pv-1").naming(&[sandbox.id(), "ended"]).sentence();
-        volume.device.wait_until_free(PATIENCE);
-        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
+        let refused = refusal::create_refused(&volume, &bundle);
+        let _ = refused.naming_volume("pv-1").containing(&[sandbox.id(), "ended"]).message();
+        volume.device.wait_until_free(WAIT_TIMEOUT);
+        assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
     fn a_sandboxs_own_mount_of_a_volume_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.sandbox_bundle(POD).bind(&volume.target, "/data", &[]).write();
-        let _ = refusal::create(&volume, &bundle).of_volume("pv-1").naming(&["sandbox"]).sentence();
+        let _ = refusal::create_refused(&volume, &bundle).naming_volume("pv-1").containing(&["sandbox"]).message();
         assert!(volume.device.is_free());
-        assert_eq!(stands_in(&volume.target), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
     fn annotations_that_contradict_themselves_are_refused(delegate: Delegate) {
@@ -152,24 +152,24 @@ on_each_delegate! {
             (nobodys, SANDBOX_ID),
             (bundle().annotation(kind, "pod"), kind),
         ] {
-            let refused = refusal::create(&volume, &bundle.write());
-            let _ = refused.naming(&["config.json", named]).sentence();
+            let refused = refusal::create_refused(&volume, &bundle.write());
+            let _ = refused.containing(&["config.json", named]).message();
         }
     }
 
     fn a_user_namespace_without_mappings_is_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox);
-        let refused = refusal::create(&volume, &bundle.namespace("user", None).write());
-        let _ = refused.of_volume("pv-1").naming(&["user namespace", "uidMappings"]).sentence();
+        let refused = refusal::create_refused(&volume, &bundle.namespace("user", None).write());
+        let _ = refused.naming_volume("pv-1").containing(&["user namespace", "uidMappings"]).message();
     }
 
     fn a_mount_of_a_volume_that_is_no_bind_is_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mount = json!({"destination": "/data", "type": "overlay", "source": volume.target});
         let bundle = volume.node.app_bundle(&sandbox).mount(mount).write();
-        let _ = refusal::create(&volume, &bundle).of_volume("pv-1").naming(&["bind"]).sentence();
+        let _ = refusal::create_refused(&volume, &bundle).naming_volume("pv-1").containing(&["bind"]).message();
         let on_host = Path::new(&volume.target);
-        assert_eq!(stands_in(on_host), <[String; 0]>::default());
+        assert_eq!(unexpected_entries(on_host), <[String; 0]>::default());
     }
 }

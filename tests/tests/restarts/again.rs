@@ -4,7 +4,7 @@ use std::fs;
 
 use runcrust_tests::csi::Moment;
 use runcrust_tests::manifests::Pod;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{on_each_delegate, wait_until};
 
 use crate::scene::{How, Scene, pod_with};
@@ -58,10 +58,10 @@ on_each_delegate! {
         scene.runtime.wait_held();
         let second = Pod::new("web").script("echo second > /data/second; sync; exec sleep 1000000");
         let second = second.claim("data").mount("data", "/data");
-        scene.begin(&second);
+        scene.apply_pod(&second);
         scene.wait_look();
-        scene.runtime.heal();
-        scene.crustlet.wait("the second to run", || scene.runtime.heard("RunPodSandbox") == 2);
+        scene.runtime.clear_faults();
+        scene.crustlet.wait("the second to run", || scene.runtime.count("RunPodSandbox") == 2);
         scene.wait_runs(&second);
         let wait = "until test -s /data/second; do :; done";
         assert_eq!(scene.sh(&second, &format!("{wait}; cat /data/second /data/begun-by-web")), "second\nbegun");
@@ -77,7 +77,7 @@ on_each_delegate! {
         scene.run(&pod);
         scene.delete(&pod);
         let file = scene.crustlet.manifest("web");
-        wait_until("its manifest to go", PATIENCE, || !file.exists());
+        wait_until("its manifest to go", WAIT_TIMEOUT, || !file.exists());
         scene.delete(&pod);
         scene.crustlet.wait("it to go again", || !file.exists());
         scene.crustlet.wait_gone(&pod.uid());
@@ -91,7 +91,7 @@ on_each_delegate! {
         let once = Pod::new("web").script("echo once >> /data/once; sync").restart_policy("Never");
         let once = once.deferred("data").mount("data", "/data");
         for is_killed in [false, true, false] {
-            scene.begin(&once);
+            scene.apply_pod(&once);
             scene.crustlet.wait_pod("web", "Succeeded");
             if is_killed {
                 scene.restart();

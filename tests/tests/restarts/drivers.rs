@@ -11,8 +11,8 @@ use crust_proto::registration::v1::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 use runcrust_tests::csi::DRIVER;
-use runcrust_tests::mounts::{mount, take_off};
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::mounts::{mount, unmount};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{LoopDevice, on_each_delegate};
 use tokio::net::UnixListener;
 use tokio::runtime::{Builder, Runtime};
@@ -102,7 +102,7 @@ impl Registrar {
     /// Waits until it is told that the driver is registered.
     #[track_caller]
     fn wait_registered(&self) {
-        let status = self.told.recv_timeout(PATIENCE).expect("it is told");
+        let status = self.told.recv_timeout(WAIT_TIMEOUT).expect("it is told");
         assert!(status.plugin_registered, "{}", status.error);
     }
 }
@@ -128,7 +128,7 @@ on_each_delegate! {
         for pod in &pods {
             scene.crustlet.remove(pod.name());
         }
-        scene.forget();
+        scene.clear_requests();
         scene.start(&[NONE]);
         for storage in [&one, &two] {
             scene.crustlet.wait_volume(&storage.volume.id, "held", |volume| {
@@ -153,8 +153,8 @@ on_each_delegate! {
         scene.crustlet.kill();
         scene.start(&[NONE]);
         let pod = pod_with("web", &storage, How::Deferred);
-        scene.begin(&pod);
-        scene.crustlet.wait_told("pod/web", "FailedMount", DRIVER);
+        scene.apply_pod(&pod);
+        scene.crustlet.wait_event_containing("pod/web", "FailedMount", DRIVER);
         let first = Registrar::start(&scene, "a.sock", scene.relay.socket());
         first.wait_registered();
         scene.wait_runs(&pod);
@@ -163,7 +163,7 @@ on_each_delegate! {
         drop(first);
         let second = Registrar::start(&scene, "a.sock", scene.csi.socket());
         second.wait_registered();
-        scene.forget();
+        scene.clear_requests();
         scene.end(&pod);
         scene.assert_nothing_left(&[&storage]);
         assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "the second was asked");
@@ -201,6 +201,6 @@ on_each_delegate! {
         second.wait_registered();
         drop(second);
         scene.crustlet.kill();
-        take_off(&registry);
+        unmount(&registry);
     }
 }

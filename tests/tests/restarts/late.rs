@@ -79,7 +79,7 @@ on_each_delegate! {
 
         scene.crustlet.kill();
         late.leave();
-        scene.forget();
+        scene.clear_requests();
         late.start(&scene);
         assert_only_begins(&scene, [&storage, &other]);
         late.come();
@@ -91,7 +91,7 @@ on_each_delegate! {
         // The same, and it doesn't want it any more.
         scene.crustlet.kill();
         late.leave();
-        scene.forget();
+        scene.clear_requests();
         late.start(&scene);
         scene.wait_measured(&[&other]);
         scene.wait_look();
@@ -115,7 +115,7 @@ on_each_delegate! {
 
         scene.crustlet.kill();
         fs::write(&file, &whole[..whole.len() / 2]).expect("half of it");
-        scene.forget();
+        scene.clear_requests();
         scene.start(&[]);
         assert_only_begins(&scene, [&storage, &other]);
         fs::write(&file, &whole).expect("all of it");
@@ -141,7 +141,7 @@ on_each_delegate! {
             scene.run(&pod);
             scene.crustlet.kill();
             scene.crustlet.remove(name);
-            scene.forget();
+            scene.clear_requests();
             if round == 0 {
                 scene.runtime.refuse_all(Status::unavailable("not yet"));
                 scene.start(&[]);
@@ -156,7 +156,7 @@ on_each_delegate! {
             }
             scene.assert_nothing_taken_back();
             assert_eq!(scene.sandboxes(&pod).len(), 1);
-            scene.runtime.heal();
+            scene.runtime.clear_faults();
             scene.assert_nothing_left(&[&storage]);
             scene.assert_unpublished(how);
         }

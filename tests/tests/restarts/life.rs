@@ -42,7 +42,7 @@ fn pod_with_both(deferred: &Storage, plain: &Storage) -> Pod {
 }
 
 fn published(scene: &Scene) -> Vec<NodePublishVolumeRequest> {
-    let mut requests = scene.relay.heard::<NodePublishVolumeRequest>();
+    let mut requests = scene.relay.requests::<NodePublishVolumeRequest>();
     requests.sort_by(|one, other| one.volume_id.cmp(&other.volume_id));
     requests
 }
@@ -79,7 +79,7 @@ fn boot(scene: &Scene) {
         }
         fs::remove_dir_all(directory).expect("what was in memory");
     }
-    scene.csi.kill_with_the_machine();
+    scene.csi.simulate_reboot();
     scene.ops.spawn(scene.ops.command());
     scene.csi.spawn(scene.csi.command(&[]));
     scene.containerd.restart();
@@ -100,7 +100,7 @@ on_each_delegate! {
         let read = scene.sh(&pod, READ);
         assert_eq!(read, "data\ndata-part\nplain\nplain-part");
         for _ in 0..2 {
-            scene.forget();
+            scene.clear_requests();
             scene.restart();
             scene.wait_measured(&[&one, &two]);
             scene.wait_look();
@@ -129,7 +129,7 @@ on_each_delegate! {
             scene.csi.kill();
             scene.crustlet.kill();
             scene.cri().stop(&seen.container).expect("StopContainer");
-            scene.forget();
+            scene.clear_requests();
             scene.start(&[]);
             scene.wait_look();
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
@@ -152,7 +152,7 @@ on_each_delegate! {
             let pod = pod_with(name, &storage, how);
             scene.run(&pod);
             let seen = Seen::of(&scene, &pod);
-            scene.forget();
+            scene.clear_requests();
             scene.crustlet.remove(&storage.pv);
             scene.wait_look();
             scene.restart();
@@ -171,14 +171,14 @@ on_each_delegate! {
         let storage = scene.claim("data");
         let pod = Pod::new("once").script("true").restart_policy("Never");
         let pod = pod.deferred("data").mount("data", "/data");
-        scene.begin(&pod);
+        scene.apply_pod(&pod);
         scene.crustlet.wait_pod("once", "Succeeded");
         scene.crustlet.wait("its volume to go", || scene.crustlet.volume(&storage.volume.id).is_none());
-        scene.forget();
+        scene.clear_requests();
         scene.runtime.hold("ListPodSandbox", runcrust_tests::csi::Moment::Before);
         scene.restart();
         scene.runtime.wait_held();
-        scene.runtime.heal();
+        scene.runtime.clear_faults();
         scene.crustlet.wait_pod("once", "Succeeded");
         scene.wait_look();
         assert_eq!(scene.relay.steps(), Vec::<&str>::new());
@@ -194,7 +194,7 @@ on_each_delegate! {
         let seen = Seen::of(&scene, &pod);
         scene.crustlet.kill();
         scene.containerd.kill_daemon();
-        scene.forget();
+        scene.clear_requests();
         scene.start(&[]);
         scene.wait_look();
         scene.assert_nothing_taken_back();
@@ -238,14 +238,14 @@ on_each_delegate! {
             let seen = Seen::of(&scene, &stays);
             scene.crustlet.kill();
             scene.crustlet.remove(goes.name());
-            scene.forget();
+            scene.clear_requests();
             scene.start(&[]);
             scene.crustlet.wait_gone(&goes.uid());
             scene.wait_measured(&[&storage]);
-            let unpublished: Vec<NodeUnpublishVolumeRequest> = scene.relay.heard();
+            let unpublished: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
             let target = scene.target(&goes, &storage.pv);
             assert!(unpublished.iter().all(|it| Path::new(&it.target_path) == target), "{unpublished:?}");
-            assert_eq!(scene.relay.heard::<NodeUnstageVolumeRequest>(), []);
+            assert_eq!(scene.relay.requests::<NodeUnstageVolumeRequest>(), []);
             assert_eq!(Seen::of(&scene, &stays), seen);
             scene.end(&stays);
             scene.assert_nothing_left(&[&storage]);
@@ -260,12 +260,12 @@ on_each_delegate! {
         let (first, next) = (pod_with("z-first", &storage, How::Deferred), pod_with("a-next", &storage, How::Deferred));
         scene.run(&first);
         scene.crustlet.kill();
-        scene.begin(&next);
+        scene.apply_pod(&next);
         scene.start(&[]);
-        scene.crustlet.wait_told("pod/a-next", "FailedMount", "already in use by another pod: default/z-first");
+        scene.crustlet.wait_event_containing("pod/a-next", "FailedMount", "already in use by another pod: default/z-first");
         scene.crustlet.kill();
         scene.crustlet.remove("z-first");
-        scene.forget();
+        scene.clear_requests();
         scene.start(&[]);
         scene.wait_runs(&next);
         let steps = scene.relay.steps();
@@ -290,7 +290,7 @@ on_each_delegate! {
             scene.crustlet.remove(pod.name());
         }
         boot(&scene);
-        scene.forget();
+        scene.clear_requests();
         scene.start(&[]);
         for (pod, (storage, how)) in kept.iter().zip(storages.iter().zip(hows)) {
             scene.wait_runs(pod);
@@ -300,7 +300,7 @@ on_each_delegate! {
         for pod in &gone {
             scene.crustlet.wait_gone(&pod.uid());
         }
-        let deferred = scene.relay.heard::<NodeUnpublishVolumeRequest>();
+        let deferred = scene.relay.requests::<NodeUnpublishVolumeRequest>();
         let mut deferred: Vec<bool> = deferred.iter().map(|it| it.defer_fs_ops).collect();
         deferred.sort_unstable();
         assert_eq!(deferred, [false, true]);

@@ -24,9 +24,9 @@ on_each_delegate! {
             scene.run(&pod);
             scene.crustlet.kill();
             scene.csi.kill();
-            scene.forget();
+            scene.clear_requests();
             scene.start(gate);
-            scene.crustlet.wait_told(&format!("pod/{}", pod.name()), "FailedMount", "NodeGetCapabilities");
+            scene.crustlet.wait_event_containing(&format!("pod/{}", pod.name()), "FailedMount", "NodeGetCapabilities");
             scene.wait_look();
             scene.crustlet.remove(pod.name());
             scene.crustlet.wait("its processes to end", || scene.sandboxes(&pod).is_empty());
@@ -62,7 +62,7 @@ on_each_delegate! {
             scene.run(&goes);
             scene.crustlet.kill();
             scene.crustlet.remove("goes");
-            scene.forget();
+            scene.clear_requests();
             scene.start(gate);
             scene.crustlet.wait_gone(&goes.uid());
             scene.wait_measured(&[&kept]);

@@ -82,12 +82,12 @@ on_each_delegate! {
             scene.crustlet.remove(pod.name());
             let directory = of_pod(&scene, &pod, &storage);
             damage.inflict(&directory);
-            scene.forget();
+            scene.clear_requests();
             scene.runtime.hold("StopContainer", Moment::Before);
             scene.start(&[]);
             scene.runtime.wait_held();
             assert!(directory.exists());
-            scene.runtime.heal();
+            scene.runtime.clear_faults();
             scene.assert_nothing_left(&[&storage]);
             // What is staged has its name.
             let steps = scene.relay.steps();
@@ -115,7 +115,7 @@ on_each_delegate! {
             for directory in [of_pod(&scene, &pod, &storage), staged(&scene, &storage)] {
                 Damage::Torn.inflict(&directory);
             }
-            scene.forget();
+            scene.clear_requests();
             scene.start(&[]);
             scene.crustlet.wait_gone(&pod.uid());
             scene.crustlet.wait_no_volumes();
@@ -145,7 +145,7 @@ on_each_delegate! {
             let container = scene.container(&pod);
             scene.crustlet.kill();
             damage.inflict(&of_pod(&scene, &pod, &storage));
-            scene.forget();
+            scene.clear_requests();
             scene.start(&[]);
             scene.wait_measured(&[&storage]);
             scene.wait_look();
@@ -174,7 +174,7 @@ on_each_delegate! {
             scene.crustlet.kill();
             scene.crustlet.remove(pod.name());
             damage.inflict(&staged(&scene, &storage));
-            scene.forget();
+            scene.clear_requests();
             scene.start(&[]);
             scene.assert_nothing_left(&[&storage]);
             let steps = scene.relay.steps();
@@ -197,9 +197,9 @@ on_each_delegate! {
         mounts::tmpfs(&mounted);
         mounts::tmpfs(&mounted);
         fs::write(mounted.join("data"), "a volume's").expect("a file in it");
-        scene.forget();
+        scene.clear_requests();
         scene.start(&[]);
-        scene.crustlet.wait("them to go", || scene.crustlet.left().is_empty());
+        scene.crustlet.wait("them to go", || scene.crustlet.leftovers().is_empty());
         scene.wait_look();
         assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "no driver is asked");
         let expected = Counted {
@@ -243,7 +243,7 @@ on_each_delegate! {
         scene.wait_look();
         assert_eq!(scene.counted(), expected);
         fs::remove_dir_all(&used).expect("somebody removes it");
-        scene.crustlet.wait("the pod's directory to go", || scene.crustlet.left().is_empty());
+        scene.crustlet.wait("the pod's directory to go", || scene.crustlet.leftovers().is_empty());
         scene.crustlet.wait("no orphan to be told", || scene.counted().orphans == 0);
         scene.assert_nothing_left(&[]);
     }

@@ -9,7 +9,7 @@ use crust_proto::csi::v1::{
 };
 use runcrust_tests::csi::Moment;
 use runcrust_tests::manifests::Pod;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::wait_until;
 
 use crate::scene::{How, Scene, Storage, pod_with};
@@ -101,7 +101,7 @@ impl Row {
     /// crustlet is killed there, and the next one does what is right.
     pub(crate) fn check(&self, scene: &Scene, storage: &Storage, name: &str) {
         let pod = pod_with(name, storage, self.how);
-        scene.forget();
+        scene.clear_requests();
         self.bring_about(scene, &pod, || self.call.hold(scene, self.moment));
         self.call.wait_held(scene, self.moment);
         scene.crustlet.kill();
@@ -114,9 +114,9 @@ impl Row {
             panic!("{self}");
         };
         let pod = pod_with(name, storage, self.how);
-        scene.forget();
+        scene.clear_requests();
         self.bring_about(scene, &pod, || ());
-        wait_until(call, PATIENCE, || scene.runtime.heard(call) > 0);
+        wait_until(call, WAIT_TIMEOUT, || scene.runtime.count(call) > 0);
         scene.crustlet.kill();
         self.go_on(scene, storage, &pod, 1..=2);
     }
@@ -125,7 +125,7 @@ impl Row {
     fn bring_about(&self, scene: &Scene, pod: &Pod, first: impl FnOnce()) {
         if !self.call.is_of_an_end() {
             first();
-            return scene.begin(pod);
+            return scene.apply_pod(pod);
         }
         scene.run(pod);
         let _ = scene.sh(pod, &format!("echo {} > /data/kept; sync", pod.name()));
@@ -139,17 +139,17 @@ impl Row {
     /// The same, and nobody is killed: what is under way meanwhile ends first.
     pub(crate) fn check_unkilled(&self, scene: &Scene, storage: &Storage, name: &str) {
         let pod = pod_with(name, storage, self.how);
-        scene.forget();
+        scene.clear_requests();
         self.bring_about(scene, &pod, || self.call.hold(scene, self.moment));
         self.call.wait_held(scene, self.moment);
         self.change(scene, &pod);
         scene.wait_look();
-        scene.relay.heal();
-        scene.runtime.heal();
+        scene.relay.clear_faults();
+        scene.runtime.clear_faults();
         let mut begins = 1..=1;
         if self.call.is_of_an_end() && self.fate == Fate::Kept {
             scene.crustlet.wait("it to begin anew", || {
-                scene.runtime.heard("RunPodSandbox") == 2
+                scene.runtime.count("RunPodSandbox") == 2
             });
             begins = 2..=2;
         }
@@ -158,7 +158,7 @@ impl Row {
 
     fn change(&self, scene: &Scene, pod: &Pod) {
         match self.fate {
-            Fate::Kept => scene.begin(pod),
+            Fate::Kept => scene.apply_pod(pod),
             Fate::Deleted => scene.delete(pod),
             Fate::Forced => scene.crustlet.remove(pod.name()),
         }
@@ -168,8 +168,8 @@ impl Row {
         self.change(scene, pod);
         // Whoever was held up has left when it listens.
         scene.start(&[]);
-        scene.relay.heal();
-        scene.runtime.heal();
+        scene.relay.clear_faults();
+        scene.runtime.clear_faults();
         if self.fate == Fate::Kept && begins.start() < begins.end() {
             // What was being stopped may look as if it ran on.
             scene.wait_look();

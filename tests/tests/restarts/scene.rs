@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
 use runcrust_tests::cri::CriRelay;
-use runcrust_tests::csi::{CsiVolume, Relay, filesystem};
+use runcrust_tests::csi::{CsiRelay, CsiVolume, filesystem};
 use runcrust_tests::gc::gc;
 use runcrust_tests::manifests::{Pod, Volume};
 use runcrust_tests::{Containerd, Crustlet, Csi, Delegate, Node, Ops, Runtime, Testbed};
@@ -79,11 +79,11 @@ impl Scene {
     /// With lines of runcrust's configuration, and arguments of crustlet's.
     #[track_caller]
     pub(crate) fn with(delegate: Delegate, runcrust: &str, arguments: &[&str]) -> Self {
-        let node = Node::guarded(delegate, runcrust);
+        let node = Node::root_only(delegate, runcrust);
         let ops = Ops::start(&node);
         let csi = Csi::start(&node);
         let home = node.handler().path().to_owned();
-        let relay = Relay::start(&home.with_file_name("relay.sock"), csi.socket());
+        let relay = CsiRelay::start(&home.with_file_name("relay.sock"), csi.socket());
         let (crust, plain) = (node.handler().runtime(), Runtime::bare(delegate));
         let containerd = Containerd::start(node.dir(), &[("crust", &crust), ("plain", &plain)]);
         let runtime = CriRelay::start(&home.with_file_name("cri.sock"), &containerd.socket());
@@ -120,18 +120,18 @@ impl Scene {
     }
 
     /// Forgets what drivers and the runtime were asked.
-    pub(crate) fn forget(&self) {
-        self.relay.forget();
-        self.runtime.forget();
+    pub(crate) fn clear_requests(&self) {
+        self.relay.clear_requests();
+        self.runtime.clear_requests();
     }
 
     /// Waits until the runtime was asked once more what there is, and the answer was heard: it isn't asked again
     /// before. What crustlet would do about it, it has begun by then.
     #[track_caller]
     pub(crate) fn wait_look(&self) {
-        let before = self.runtime.heard("ListPodSandbox");
+        let before = self.runtime.count("ListPodSandbox");
         self.crustlet.wait("crustlet to look", || {
-            self.runtime.heard("ListPodSandbox") >= before + 2
+            self.runtime.count("ListPodSandbox") >= before + 2
         });
     }
 
@@ -243,7 +243,7 @@ impl Scene {
     /// Each `NodeUnpublishVolume` was as the publication was.
     #[track_caller]
     pub(crate) fn assert_unpublished(&self, how: How) {
-        for request in self.relay.heard::<NodeUnpublishVolumeRequest>() {
+        for request in self.relay.requests::<NodeUnpublishVolumeRequest>() {
             assert_eq!(request.defer_fs_ops, how == How::Deferred, "{request:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
-use runcrust_tests::{Hung, LoopDevice, Node, Pod, on_each_delegate};
+use runcrust_tests::{HungFilesystem, LoopDevice, Node, Pod, on_each_delegate};
 
 on_each_delegate! {
     /// A path of the file is looked up nowhere.
@@ -16,7 +16,7 @@ on_each_delegate! {
         let (device, other) = (LoopDevice::on(&file), node.ext4());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let app = a.app();
-        let hung = Hung::over(&directory);
+        let hung = HungFilesystem::over(&directory);
         let b = Pod::new(&node, "pod-b", &other, &[]);
         let bundle = node.app_bundle(&b.sandbox).bind(&b.target, "/data", &[]).write();
         let _ = node.handler().crust(&["explain", utf8(bundle.path())]).success();
@@ -31,10 +31,10 @@ on_each_delegate! {
     fn the_file_of_somebody_elses_loop_device(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let directory = node.dir().subdir("files");
-        let mut hung = Hung::awake_over(&directory);
+        let mut hung = HungFilesystem::answering_over(&directory);
         let silent = [LoopDevice::on(&hung.file()), LoopDevice::on(&hung.file())];
         let (device, late) = (node.ext4(), node.ext4());
-        hung.fall_silent();
+        hung.stop_answering();
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
@@ -57,11 +57,11 @@ on_each_delegate! {
     /// The one that a device is on answers, and the one below that doesn't.
     fn the_file_below_somebody_elses_loop_device_on_a_loop_device(delegate: Delegate) {
         let node = Node::new(delegate);
-        let mut hung = Hung::awake_over(&node.dir().subdir("files"));
+        let mut hung = HungFilesystem::answering_over(&node.dir().subdir("files"));
         let lower = LoopDevice::on(&hung.file());
         let upper = LoopDevice::on(lower.path());
         let device = node.ext4();
-        hung.fall_silent();
+        hung.stop_answering();
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");

@@ -1,6 +1,6 @@
 //! What the access modes say of a second pod.
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Delegate, MountWatcher, Node, Pod, on_each_delegate, process, wait_until};
 
 const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
@@ -45,7 +45,7 @@ fn one_after_the_other(delegate: Delegate, first: &[&str], second: &[&str]) {
     // Its sandbox could not have it, and the app says so.
     let b = Pod::new(&node, "pod-b", &device, second);
     assert!(!b.has(&device));
-    let sentence = b.refused_for(&a);
+    let sentence = b.expect_refusal_naming(&a);
     assert!(sentence.contains("SINGLE_NODE_SINGLE_WRITER"), "{sentence}");
     assert!(sentence.contains("ReadWriteOncePod"), "{sentence}");
     assert!(!b.has(&device));
@@ -94,7 +94,7 @@ on_each_delegate! {
         let old = a.app();
         let _ = old.sh("echo from the old > /data/file");
         process::kill_now(a.sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !a.sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !a.sandbox.is_alive());
         let again = node.sandbox("pod-a");
         let new = node.app(&again, &a.target, "/data");
         assert_eq!(new.sh("cat /data/file"), "from the old");
@@ -106,9 +106,9 @@ on_each_delegate! {
         let a = Pod::new(&node, "pod-a", &device, &ONE_POD);
         let app = a.app();
         process::kill_now(a.sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !a.sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !a.sandbox.is_alive());
         let b = Pod::new(&node, "pod-b", &device, &[]);
-        let _ = b.refused_for(&a);
+        let _ = b.expect_refusal_naming(&a);
         app.stop();
         let _ = app.delete().success();
         let _ = b.app();
@@ -122,8 +122,8 @@ on_each_delegate! {
         for container in [&app, &a.sandbox] {
             process::kill_now(container.pid());
         }
-        wait_until("the pod to end", PATIENCE, || !app.is_alive() && !a.sandbox.is_alive());
-        device.wait_until_free(PATIENCE);
+        wait_until("the pod to end", WAIT_TIMEOUT, || !app.is_alive() && !a.sandbox.is_alive());
+        device.wait_until_free(WAIT_TIMEOUT);
         let b = Pod::new(&node, "pod-b", &device, &ONE_POD);
         assert!(b.has(&device));
         let _ = b.app();
@@ -136,7 +136,7 @@ on_each_delegate! {
         let a = Pod::new(&node, "pod-a", &device, &MULTI_WRITER);
         let apps = [a.app(), a.app()];
         let b = Pod::new(&node, "pod-b", &device, &MULTI_WRITER);
-        let sentence = b.refused_for(&a);
+        let sentence = b.expect_refusal_naming(&a);
         assert!(sentence.contains("shared = \"deny\""), "{sentence}");
         a.end(apps);
         let _ = b.app();

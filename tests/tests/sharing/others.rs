@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate, volume};
 
 /// Keeps the device mounted, in a mount namespace that nobody sees, while `work` is done.
@@ -33,9 +33,9 @@ on_each_delegate! {
             assert_eq!(device.host_mounts(), <[String; 0]>::default(), "nobody sees it");
             let pod = Pod::new(&node, "pod-a", &device, &[]);
             assert!(!pod.has(&device));
-            let sentence = pod.refused();
+            let sentence = pod.expect_refusal();
             let path = device.path().to_str().unwrap();
-            assert_names(&sentence, &[path, "in use", "hint: "]);
+            assert_contains(&sentence, &[path, "in use", "hint: "]);
             assert!(!pod.has(&device));
             pod.assert_target_empty();
             pod

@@ -2,7 +2,7 @@
 //! has a mount of its own.
 
 use runcrust_tests::container::end;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Container, Node, Pod, on_each_delegate};
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ on_each_delegate! {
         assert_eq!(again.sh("cat /data/file"), "hello\nmore");
         assert_only_reads(&again);
         reader.end([again]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
     }
 
     fn a_writer_joins_a_reader(delegate: Delegate) {
@@ -93,7 +93,7 @@ on_each_delegate! {
         reader.end([reading]);
         assert_eq!(writing.sh("echo last > /data/file; cat /data/file"), "last");
         writer.end([writing]);
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
     }
 
     /// The device says nothing of who reads, and what is read-only for all is so for a reader, too.
@@ -113,7 +113,7 @@ on_each_delegate! {
             }
             // A writer would have to change it for both.
             let c = Pod::new(&node, "pod-c", &device, &[]);
-            let sentence = c.refused();
+            let sentence = c.expect_refusal();
             assert!(sentence.contains("ext4 (ro)") && sentence.contains("ext4 (rw)"), "{sentence}");
             // Another of the second pod's finds its own record.
             let three = b.app();
@@ -146,7 +146,7 @@ on_each_delegate! {
         }
         assert_well(&node, &old);
         let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
-        let sentence = writer.refused();
+        let sentence = writer.expect_refusal();
         assert!(sentence.contains("or end that pod first"), "{sentence}");
         old.end([running, again]);
         new.end([joined]);

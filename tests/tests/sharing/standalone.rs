@@ -14,7 +14,7 @@ on_each_delegate! {
             let _ = node.try_stage(&target, device.path(), staged).success();
             let bundle = || Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
             let one = node.run(&bundle());
-            let sentence = refusal::create(&node, &bundle()).sentence();
+            let sentence = refusal::create_refused(&node, &bundle()).message();
             let uses = format!("container {} uses it", one.id());
             assert!(sentence.contains(&uses), "{sentence}");
             assert!(sentence.ends_with("wait until that container has ended"), "{sentence}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
@@ -12,8 +12,8 @@ fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) 
     let a = Pod::new(&node, "pod-a", &device, first);
     let app = a.app();
     let b = Pod::new(&node, "pod-b", &device, second);
-    let sentence = b.refused_for(&a);
-    assert_names(&sentence, names);
+    let sentence = b.expect_refusal_naming(&a);
+    assert_contains(&sentence, names);
     assert!(!b.has(&device));
     let _ = app.sh("ls /data");
     b.assert_target_empty();
@@ -71,11 +71,11 @@ on_each_delegate! {
         let app = a.app();
         let _ = app.sh("echo from a > /data/a; sync");
         let b = Pod::new(&node, "pod-b", &alias, &[]);
-        let sentence = b.refused_for(&a);
-        assert_names(&sentence, &[device.number(), alias.number()]);
+        let sentence = b.expect_refusal_naming(&a);
+        assert_contains(&sentence, &[device.number(), alias.number()]);
         assert!(alias.is_free());
         a.end([app]);
-        device.wait_until_free(runcrust_tests::node::PATIENCE);
+        device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         assert_eq!(b.app().sh("cat /data/a"), "from a");
     }
 
@@ -87,8 +87,8 @@ on_each_delegate! {
             let a = Pod::new(&node, "pod-a", first, &[]);
             let app = a.app();
             let b = Pod::new(&node, "pod-b", second, &[]);
-            let sentence = b.refused_for(&a);
-            assert_names(&sentence, &[device.number(), upper.number()]);
+            let sentence = b.expect_refusal_naming(&a);
+            assert_contains(&sentence, &[device.number(), upper.number()]);
             b.end([]);
             a.end([app]);
             for pod in [&a, &b] {
@@ -97,7 +97,7 @@ on_each_delegate! {
         }
         // Nor is it anybody's whom no record names.
         with_mounted(upper.path(), |_| {
-            let sentence = Pod::new(&node, "pod-c", &device, &[]).refused();
+            let sentence = Pod::new(&node, "pod-c", &device, &[]).expect_refusal();
             assert!(sentence.contains("in use"), "{sentence}");
         });
     }
@@ -119,7 +119,7 @@ on_each_delegate! {
         let a = Pod::new(&node, "pod-a", &first, &[]);
         let app = a.app();
         let b = Pod::new(&node, "pod-b", &same, &[]);
-        let _ = b.refused_for(&a);
+        let _ = b.expect_refusal_naming(&a);
         let c = Pod::new(&node, "pod-c", &other, &[]);
         assert_eq!(c.app().sh("echo x > /data/file; cat /data/file"), "x");
         a.end([app]);
@@ -133,8 +133,8 @@ on_each_delegate! {
         let second = node.stage("pod-a", "pv-2", &alias, &[]);
         let bundle = node.app_bundle(&a.sandbox).bind(&second, "/data", &[]).write();
         let app = node.container(&bundle);
-        let sentence = app.refused();
-        assert_names(&sentence, &["volume pv-2: ", device.number(), alias.number()]);
+        let sentence = app.expect_refusal();
+        assert_contains(&sentence, &["volume pv-2: ", device.number(), alias.number()]);
         assert!(alias.is_free());
     }
 }

@@ -21,7 +21,7 @@ use trouble::Trouble;
 /// So many pairs of pods live at a time.
 const LANES: usize = 4;
 
-/// So many pairs live between two looks at what is left: the last two undisturbed.
+/// So many pairs live between two looks at what is left: the last two retry_lost_race.
 const BATCH: usize = 5;
 
 /// So many pods live where nobody says otherwise.

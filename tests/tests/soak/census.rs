@@ -5,8 +5,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::{Handler, comes_true, host, process, process_name, wait_until};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::{Handler, holds_within, host, process, process_name, wait_until};
 
 use crate::ground::Ground;
 
@@ -55,7 +55,7 @@ impl Ground {
         let own = self.node.dir().path();
         assert_eq!(host::mounts_below(own), Vec::<PathBuf>::new());
         let none = "the last processes to end";
-        wait_until(none, PATIENCE, || self.processes().is_empty());
+        wait_until(none, WAIT_TIMEOUT, || self.processes().is_empty());
         assert_eq!(cgroups(), Vec::<PathBuf>::new());
         let loops = loops(own);
         let mut files = loops.clone();
@@ -63,7 +63,7 @@ impl Ground {
         assert_eq!(loops, files, "a loop device for each file");
         // What was half made the daemon removes, and soon.
         let mut left = Vec::new();
-        let is_empty = comes_true(PATIENCE, || {
+        let is_empty = holds_within(WAIT_TIMEOUT, || {
             left = left_on(self.node.handler());
             left.is_empty()
         });
@@ -75,7 +75,7 @@ impl Ground {
             memory.kibibytes <= allowed,
             "it grows: {first:?}, {memory:?}"
         );
-        wait_until("the daemon to close its connections", PATIENCE, || {
+        wait_until("the daemon to close its connections", WAIT_TIMEOUT, || {
             // It looks after them when it is called.
             let _ = self
                 .ops

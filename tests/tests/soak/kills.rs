@@ -24,7 +24,7 @@ pub(crate) enum Kill {
     Pod,
 }
 
-/// Some pods live undisturbed.
+/// Some pods live retry_lost_race.
 pub(crate) const KILLS: [Kill; 9] = [
     Kill::Nobody,
     Kill::Nobody,

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::random::Random;
 use runcrust_tests::volume::fsck;
-use runcrust_tests::{LoopDevice, comes_true};
+use runcrust_tests::{LoopDevice, holds_within};
 
 use crate::ground::Ground;
 use crate::kills::Tally;
@@ -34,7 +34,7 @@ pub(crate) struct Lane<'a> {
 impl<'a> Lane<'a> {
     pub(crate) fn new(ground: &'a Ground, random: Random) -> Self {
         let volumes = ["ext4", "xfs"].map(|fstype| Volume {
-            device: ground.node.made(fstype),
+            device: ground.node.formatted(fstype),
             written: [0; 2],
         });
         Self {
@@ -82,7 +82,7 @@ impl<'a> Lane<'a> {
 
     fn unstage(&self, target: &Path) {
         let mut last = Ok(());
-        let unstaged = comes_true(UNSTAGED, || {
+        let unstaged = holds_within(UNSTAGED, || {
             last = self.ground.ops.unstage(target);
             last.is_ok()
         });
@@ -92,7 +92,7 @@ impl<'a> Lane<'a> {
     /// The volumes are nobody's, and their file systems sound.
     pub(crate) fn assert_whole(&self) {
         for Volume { device, .. } in &self.volumes {
-            device.wait_until_free(PATIENCE);
+            device.wait_until_free(WAIT_TIMEOUT);
             assert_eq!(device.host_mounts(), Vec::<String>::new());
             fsck(device.fstype(), device.path());
         }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::process::kill_now;
 use runcrust_tests::steps::{self, Step};
-use runcrust_tests::{Bundle, Container, cgroup, comes_true, wait_until};
+use runcrust_tests::{Bundle, Container, cgroup, holds_within, wait_until};
 
 use crate::kills::{KILLS, Kill};
 use crate::lane::Lane;
@@ -104,7 +104,7 @@ impl<'l, 'g> Life<'l, 'g> {
         let container = self.lane.ground.node.container(bundle);
         let mut there = index == self.victim && self.create_is_killed(&container);
         let mut error = None;
-        comes_true(PATIENCE, || {
+        holds_within(WAIT_TIMEOUT, || {
             if !there {
                 there = container.create().status.success();
             }
@@ -141,7 +141,7 @@ impl<'l, 'g> Life<'l, 'g> {
             self.lane.tally.count(self.kill);
         }
         if !success {
-            container.clear_killed();
+            container.clean_up_after_kill();
         }
         success
     }
@@ -204,7 +204,7 @@ impl<'l, 'g> Life<'l, 'g> {
         }
         let _ = container.delete_force().success();
         let left = || cgroup::processes(container.cgroup());
-        wait_until("a container's processes to end", PATIENCE, || {
+        wait_until("a container's processes to end", WAIT_TIMEOUT, || {
             left().is_empty()
         });
         remove_bundle(container);
@@ -223,19 +223,19 @@ fn killed_at(
     command: &std::process::Command,
     program: &str,
     nth: usize,
-) -> steps::Ended {
+) -> steps::TraceOutcome {
     let mut made = 0;
     let wanted = |step: &Step| {
         made += usize::from(step.program.starts_with(program));
         made == nth
     };
-    steps::killed_when(command, wanted, |it| container.spawn(it))
+    steps::kill_when(command, wanted, |it| container.spawn(it))
 }
 
 fn wait_for_its_work(container: &Container) {
     let done = in_root(container, "tmp/done");
     let over = || done.exists() || !container.is_alive();
-    wait_until("an app to write", PATIENCE, over);
+    wait_until("an app to write", WAIT_TIMEOUT, over);
     assert!(done.exists(), "it has ended: {}", container.stderr());
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{LoopDevice, MountWatcher, POD, Run, StagedVolume, mounts, on_each_delegate};
 
@@ -141,7 +141,7 @@ on_each_delegate! {
         drop(app);
         pod.sandbox.stop();
         let _ = pod.sandbox.delete();
-        pod.volume.device.wait_until_free(PATIENCE);
+        pod.volume.device.wait_until_free(WAIT_TIMEOUT);
         let mark = with_mounted(pod.volume.device.path(), |root| fs::read(root.join("new/and/deep/mark")).unwrap());
         assert_eq!(mark, b"new\n");
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::mount::{MntFlags, umount2};
-use runcrust_tests::refusal::{self, Refusal, mounted};
+use runcrust_tests::refusal::{self, Refusal, unexpected_mounts};
 use runcrust_tests::{Bundle, POD, on_each_delegate};
 
 use super::*;
@@ -18,7 +18,7 @@ fn bundle(pod: &Pod, source: &Path) -> Bundle {
 }
 
 fn refused(pod: &Pod, source: &Path) -> Refusal {
-    refusal::create(&pod.volume, &bundle(pod, source))
+    refusal::create_refused(&pod.volume, &bundle(pod, source))
 }
 
 on_each_delegate! {
@@ -26,11 +26,11 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir(pod.volume.target.join("db")).unwrap();
-        let removed = refused(&pod, &source).of_volume("pv-1");
-        let _ = removed.naming(&[source.to_str().unwrap(), "which has been removed"]).sentence();
+        let removed = refused(&pod, &source).naming_volume("pv-1");
+        let _ = removed.containing(&[source.to_str().unwrap(), "which has been removed"]).message();
         // Another directory of that name isn't what is bound.
         fs::create_dir(pod.volume.target.join("db")).unwrap();
-        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["which has been removed"]).sentence();
+        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["which has been removed"]).message();
         // kubelet finds that out, and binds it anew.
         umount2(&source, MntFlags::empty()).unwrap();
         let again = pod.bind("db", 0);
@@ -43,28 +43,28 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         umount2(&source, MntFlags::empty()).unwrap();
-        let gone = refused(&pod, &source).of_volume("pv-1").naming(&["isn't in its directory"]).sentence();
+        let gone = refused(&pod, &source).naming_volume("pv-1").containing(&["isn't in its directory"]).message();
         assert!(gone.contains("hint: is kubelet's bind mounted there?"), "{gone}");
         fs::remove_dir(&source).unwrap();
-        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["nothing that is known"]).sentence();
+        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["nothing that is known"]).message();
     }
 
     fn a_bind_of_something_else(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let elsewhere = pod.volume.dir().subdir("elsewhere");
         let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["/elsewhere/db", "isn't in its"]).sentence();
+        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["/elsewhere/db", "isn't in its"]).message();
         assert!(!elsewhere.join("db/file").exists());
     }
 
     fn a_bind_under_another_volumes_name(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let other = subpath("pv-2", &pod.volume.target, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let staged_alone = refused(&pod, &other).of_volume("pv-1");
-        let _ = staged_alone.naming(&["named after another", other.to_str().unwrap()]).sentence();
+        let staged_alone = refused(&pod, &other).naming_volume("pv-1");
+        let _ = staged_alone.containing(&["named after another", other.to_str().unwrap()]).message();
         let device = pod.volume.ext4();
         let second = pod.volume.node.stage(POD, "pv-2", &device, &[]);
-        let _ = refused(&pod, &other).of_volume("pv-1").naming(&["named after another"]).sentence();
+        let _ = refused(&pod, &other).naming_volume("pv-1").containing(&["named after another"]).message();
         let _ = pod.volume.node.unstage(&second).success();
     }
 
@@ -73,15 +73,15 @@ on_each_delegate! {
         let device = pod.volume.ext4();
         let theirs = pod.volume.node.stage("pod-b", "pv-2", &device, &[]);
         let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(&pod.volume.handler().kubelet_dir());
-        let _ = refused(&pod, &source).of_volume("pv-2").naming(&["of pod pod-b"]).sentence();
-        assert_eq!(mounted(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
+        let _ = refused(&pod, &source).naming_volume("pv-2").containing(&["of pod pod-b"]).message();
+        assert_eq!(unexpected_mounts(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
     }
 
     fn a_target_path_that_is_gone(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir_all(pod.volume.target.parent().unwrap()).unwrap();
-        let _ = refused(&pod, &source).of_volume("pv-1").naming(&["doesn't exist"]).sentence();
+        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist"]).message();
     }
 
     fn a_bind_into_a_bare_directory_whose_metadata_was_lost(delegate: Delegate) {
@@ -89,8 +89,8 @@ on_each_delegate! {
         let source = pod.bind("db", 0);
         let running = pod.app(&source);
         fs::remove_dir_all(pod.volume.entry()).unwrap();
-        let lost = refused(&pod, &source).of_volume("pv-1");
-        let _ = lost.naming(&["nothing is staged", pod.volume.target.to_str().unwrap(), "unstaged"]).sentence();
+        let lost = refused(&pod, &source).naming_volume("pv-1");
+        let _ = lost.containing(&["nothing is staged", pod.volume.target.to_str().unwrap(), "unstaged"]).message();
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
         pod.volume.handler().reconfigure("unstaged = \"pass\"");
         let app = pod.app(&source);

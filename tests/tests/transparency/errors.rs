@@ -167,7 +167,7 @@ on_each_delegate! {
         let program = refused.node.dir().join(name.file_name().unwrap());
         fs::write(&program, "#!/nonexistent\n").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        refused.node.handler().delegate_to(&program);
+        refused.node.handler().set_delegate(&program);
         let pipe = refused.node.dir().join("pipe");
         let script = format!(
             "mkfifo {pipe:?}; exec 3<>{pipe:?} 2>{pipe:?} 3>&-; rm {pipe:?}; exec \"$0\" state none"

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, POD, StagedVolume, on_each_delegate, wait_until};
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ fn live(twins: &Twins) {
     let _ = written(twins);
     twins.end();
     for twin in twins.both() {
-        wait_until("the last hook", PATIENCE, || {
+        wait_until("the last hook", WAIT_TIMEOUT, || {
             order(twin.bundle.path()).contains("poststop-two")
         });
     }
@@ -214,11 +214,11 @@ on_each_delegate! {
         for (container, bundle) in [(&app, &bundle), (&sandbox, &pod)] {
             container.stop();
             let _ = container.delete().success();
-            wait_until("the last hook", PATIENCE, || order(bundle.path()).contains("poststop-two"));
+            wait_until("the last hook", WAIT_TIMEOUT, || order(bundle.path()).contains("poststop-two"));
         }
         assert_eq!(kind("poststop-two"), "container", "not released yet");
         assert!(found(&pod, "poststop-two").is_some());
-        wait_until("the end of the sandbox's record", PATIENCE, || !record.exists());
+        wait_until("the end of the sandbox's record", WAIT_TIMEOUT, || !record.exists());
     }
 
     /// It reads its state first: crun 1.8.1 dies of SIGPIPE otherwise, now and then.

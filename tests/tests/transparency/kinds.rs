@@ -14,7 +14,7 @@ fn node(delegate: Delegate) -> Node {
         Delegate::Crun => "oci-runtime",
     });
     fs::copy(delegate.program(), &program).unwrap();
-    node.handler().delegate_to(&program);
+    node.handler().set_delegate(&program);
     node
 }
 

@@ -102,7 +102,7 @@ impl Probe {
         let script = script.replace("FILES", &FILES.join(" "));
         fs::write(&probe.program, script).expect("write the probe");
         fs::set_permissions(&probe.program, Permissions::from_mode(0o755)).expect("chmod");
-        node.handler().delegate_to(&probe.program);
+        node.handler().set_delegate(&probe.program);
         probe
     }
 

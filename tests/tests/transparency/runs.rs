@@ -111,7 +111,7 @@ on_each_delegate! {
             let ended = std::thread::scope(|scope| {
                 let answer = scope.spawn(|| twins.same(run));
                 for twin in twins.both() {
-                    wait_until("a running container", runcrust_tests::node::PATIENCE, || {
+                    wait_until("a running container", runcrust_tests::node::WAIT_TIMEOUT, || {
                         twin.container.status().as_deref() == Some("running")
                     });
                     let _ = twin.container.kill("KILL");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use runcrust_tests::console::{ConsoleSocket, Terminal};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, on_each_delegate, wait_until};
 use serde_json::json;
 
@@ -40,7 +40,7 @@ fn with_files(twins: &Twins) {
 fn seen(twins: &Twins) -> String {
     let [theirs, ours] = twins.both().map(|twin| {
         let file = twin.container.bundle().join("rootfs/seen");
-        wait_until("the container's words", PATIENCE, || file.exists());
+        wait_until("the container's words", WAIT_TIMEOUT, || file.exists());
         let text = fs::read_to_string(&file).unwrap();
         fs::remove_file(&file).unwrap();
         text

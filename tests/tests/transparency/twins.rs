@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
     Bundle, Container, Delegate, LoopDevice, Node, POD, Runtime, TestDir, cgroup, process,
     wait_until,
@@ -117,7 +117,7 @@ impl Twins {
     pub(crate) fn wait_for_program(&self, name: &str) {
         for twin in self.both() {
             let pid = twin.pid().expect("a pid file");
-            wait_until("the container's program", PATIENCE, || {
+            wait_until("the container's program", WAIT_TIMEOUT, || {
                 fs::read_to_string(format!("/proc/{pid}/cmdline"))
                     .is_ok_and(|line| line.contains(name))
             });
@@ -129,7 +129,9 @@ impl Twins {
     pub(crate) fn wait_for_the_frost(&self) {
         for twin in self.both() {
             let group = twin.container.cgroup();
-            wait_until("a frozen container", PATIENCE, || cgroup::is_frozen(group));
+            wait_until("a frozen container", WAIT_TIMEOUT, || {
+                cgroup::is_frozen(group)
+            });
         }
     }
 
@@ -139,7 +141,7 @@ impl Twins {
     pub(crate) fn wait_for_the_end(&self) {
         for twin in self.both() {
             let (group, pid) = (twin.container.cgroup(), twin.pid());
-            wait_until("the container's end", PATIENCE, || {
+            wait_until("the container's end", WAIT_TIMEOUT, || {
                 cgroup::processes(group).is_empty() && !pid.is_some_and(process::is_alive)
             });
         }

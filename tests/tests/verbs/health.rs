@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{
     Container, LoopDevice, Node, Pod, Run, StagedVolume, host, on_each_delegate, process, refusal,
     wait_until,
@@ -35,7 +35,7 @@ fn assert_abnormal(answer: &Value, names: &[&str]) {
         message.contains("; hint: ") && !message.contains('\n'),
         "{message}"
     );
-    assert_names(message, names);
+    assert_contains(message, names);
 }
 
 #[track_caller]
@@ -67,7 +67,7 @@ fn shown(sandbox: &Container, device: &LoopDevice) -> String {
 
 fn loop_with(node: &Node, fstype: &'static str) -> LoopDevice {
     let mebibytes = if fstype == "ext4" { 32 } else { 320 };
-    LoopDevice::made(node.dir(), fstype, mebibytes)
+    LoopDevice::formatted(node.dir(), fstype, mebibytes)
 }
 
 on_each_delegate! {
@@ -81,7 +81,7 @@ on_each_delegate! {
             let of_sandbox = stats(&node, &target);
             assert_well(&of_sandbox);
             process::kill_now(sandbox.pid());
-            wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+            wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
             let of_app = stats(&node, &target);
             assert_eq!(of_app, of_sandbox, "{fstype}");
             let bytes = of_app["usage"][0]["total"].as_u64().expect("a number");
@@ -98,7 +98,7 @@ on_each_delegate! {
         for recorded in ["recorded an error", "recorded 2 errors"] {
             volume.device.fail_ext4();
             // The kernel counts a moment later.
-            wait_until("the error to count", PATIENCE, || {
+            wait_until("the error to count", WAIT_TIMEOUT, || {
                 answer(volume.stats()).to_string().contains(recorded)
             });
             assert_abnormal(&answer(volume.stats()), &[recorded, "e2fsck"]);
@@ -112,7 +112,7 @@ on_each_delegate! {
         volume.device.fail_ext4();
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
-        wait_until("the error to count", PATIENCE, || {
+        wait_until("the error to count", WAIT_TIMEOUT, || {
             answer(volume.stats())["volume_condition"]["abnormal"] == json!(true)
         });
         let answer = answer(volume.stats());
@@ -136,7 +136,7 @@ on_each_delegate! {
         let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind", "ro"]);
         let app = volume.run(&bundle.write());
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
         assert_well(&answer(volume.stats()));
@@ -157,14 +157,14 @@ on_each_delegate! {
         // Nothing that is created now gets it, nor another pod; each is told what to do.
         for source in [target.clone(), target.join("sub")] {
             let bundle = node.app_bundle(&sandbox).bind(&source, "/data", &[]);
-            let refused = refusal::create(&node, &bundle.write()).of_volume("pv-1");
-            let _ = refused.naming(&["EIO", "shut down", "stop all pods", "xfs_repair"]).sentence();
+            let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
+            let _ = refused.containing(&["EIO", "shut down", "stop all pods", "xfs_repair"]).message();
         }
         let other = Pod::new(&node, "pod-b", &device, &[]);
-        let sentence = other.refused();
-        assert_names(&sentence, &["EIO", "shut down", "stop all pods", "xfs_repair"]);
+        let sentence = other.expect_refusal();
+        assert_contains(&sentence, &["EIO", "shut down", "stop all pods", "xfs_repair"]);
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         assert_abnormal(&stats(&node, &target), &["EIO", "xfs_repair"]);
         assert!(app.is_alive());
     }

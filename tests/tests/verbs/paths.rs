@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, Run, refusal};
 use serde_json::Value;
 
@@ -127,7 +127,7 @@ fn a_volume_in_use_is_kept_by_whichever_path_it_is_named() {
         ended(&app);
 
         scene.node.assert_released();
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         assert_done(scene.stage(&named, &other));
         let devices = devices(&scene.entries());
         assert!(
@@ -135,7 +135,7 @@ fn a_volume_in_use_is_kept_by_whichever_path_it_is_named() {
             "{case}: {devices:?}"
         );
         assert_eq!(scene.run("ls /data"), "lost+found", "{case}");
-        other.wait_until_free(PATIENCE);
+        other.wait_until_free(WAIT_TIMEOUT);
         assert_done(scene.node.unstage(&named));
         scene.node.assert_nothing_left();
     }
@@ -153,8 +153,8 @@ fn a_failed_stage_leaves_the_volume_known_by_other_paths() {
         assert_error(run, "INVALID_ARGUMENT", &[utf8(&missing)]);
         for below in [&scene.real, &scene.links[0], &scene.links[1]] {
             let bundle = Bundle::plain(scene.node.dir()).bind(below.join("sub"), "/data", &[]);
-            let refused = refusal::create(&scene.node, &bundle.write());
-            let _ = refused.naming(&["match_roots"]).sentence();
+            let refused = refusal::create_refused(&scene.node, &bundle.write());
+            let _ = refused.containing(&["match_roots"]).message();
         }
         assert_done(scene.node.unstage(&staged));
         scene.node.assert_nothing_left();
@@ -193,7 +193,7 @@ fn a_link_that_is_changed_gives_no_volume_the_entry_of_another() {
     assert_done(scene.node.unstage(two));
     assert_eq!(first(scene.entries()), before);
     assert_eq!(scene.run("ls /data"), "lost+found");
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
     // Now it is a path of the first volume.
     assert_done(scene.node.unstage(two));
     assert!(first(scene.entries()).is_empty());
@@ -228,7 +228,7 @@ fn calls_by_several_paths_at_once_take_turns() {
         let states: Vec<&Value> = volumes.iter().map(|it| &it["state"]).collect();
         assert_eq!(states, ["staged"], "{listed:#}");
         assert_eq!(scene.run("ls /data"), "lost+found");
-        device.wait_until_free(PATIENCE);
+        device.wait_until_free(WAIT_TIMEOUT);
         assert_done(scene.node.unstage(paths[round % 3]));
         scene.node.assert_nothing_left();
     }

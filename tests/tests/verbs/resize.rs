@@ -19,7 +19,7 @@ fn device(node: &Node, fstype: &'static str) -> LoopDevice {
         "btrfs" => 256,
         _ => 64,
     };
-    LoopDevice::made(node.dir(), fstype, mebibytes)
+    LoopDevice::formatted(node.dir(), fstype, mebibytes)
 }
 
 /// Stages a volume with such a device.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
     Container, Delegate, Node, Run, StagedVolume, on_each_delegate, process, wait_until,
 };
@@ -107,7 +107,7 @@ on_each_delegate! {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.node.app(&sandbox, &volume.target, "/data/deep");
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         let _ = app.sh("dd if=/dev/zero of=/data/deep/file bs=1M count=3 2>/dev/null; sync");
         assert_eq!(stats(&volume), expected(&app, "/data/deep"));
     }
@@ -120,7 +120,7 @@ on_each_delegate! {
         assert_eq!(volume.device.host_mounts(), <[String; 0]>::default());
         sandbox.stop();
         let _ = sandbox.delete().success();
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
         assert!(volume.device.is_free());
     }
@@ -131,7 +131,7 @@ on_each_delegate! {
         let app = volume.run(&bundle.write());
         let _ = app.sh("umount /data && rmdir /data && ln -s / /data");
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use runcrust_tests::container::kill_everything;
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Container, Delegate, Node, POD, StagedVolume, on_each_delegate};
 
 use crate::answer::{assert_done, assert_error};
@@ -47,7 +47,7 @@ fn a_detached_device_does_not_hinder() {
     sandbox.stop();
     let _ = sandbox.delete().success();
     std::fs::remove_dir_all(sandbox.bundle()).unwrap();
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
     drop(device);
     assert_done(node.unstage(&target));
     assert_eq!(node.records(), <[PathBuf; 0]>::default());

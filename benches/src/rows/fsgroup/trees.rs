@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use runcrust_tests::tree::many;
+use runcrust_tests::tree::create_entries;
 
 /// Files of a directory, where there is nothing odd about it.
 const FILES: usize = 100;
 
 /// So many files, a hundred in a directory.
 pub(super) fn ordinary(root: &Path, files: usize) {
-    many(root, files / FILES, FILES, FILES);
+    create_entries(root, files / FILES, FILES, FILES);
 }
 
 /// Its name, and what makes it.
@@ -26,7 +26,7 @@ pub(super) const SHAPES: [Shape; 4] = [
 ];
 
 fn flat(root: &Path) {
-    many(root, 1, 500_000, 500_000);
+    create_entries(root, 1, 500_000, 500_000);
 }
 
 /// Of each level a few files, and directories beside the one that leads on.
@@ -45,7 +45,7 @@ fn deep(root: &Path) {
 }
 
 fn hard_links(root: &Path) {
-    many(root, 100, 1000, 10);
+    create_entries(root, 100, 1000, 10);
 }
 
 fn symbolic_links(root: &Path) {
@@ -67,10 +67,10 @@ pub(super) const LARGE: [Shape; 2] = [
 /// Most of them names of few files, which a walk knows nothing of: half in one directory, half in
 /// directories of their own size.
 fn five_million(root: &Path) {
-    many(root, 1, 2_500_000, 100);
+    create_entries(root, 1, 2_500_000, 100);
     let small = root.join("small");
     fs::create_dir(&small).expect("mkdir");
-    many(&small, 2_500_000 / FILES, FILES, 1);
+    create_entries(&small, 2_500_000 / FILES, FILES, 1);
 }
 
 /// A walk has to come back to each of them.

@@ -22,7 +22,7 @@ impl Volume {
         let volume = Self {
             fstype,
             root: dir.subdir("volume"),
-            device: Some(LoopDevice::made(dir, fstype, SIZE)),
+            device: Some(LoopDevice::formatted(dir, fstype, SIZE)),
         };
         volume.mount();
         volume
@@ -43,7 +43,7 @@ impl Volume {
 
     /// Takes it out of all memory. A device that stays attached keeps pages that nobody drops.
     pub(super) fn cool(&mut self) {
-        mounts::take_off(&self.root);
+        mounts::unmount(&self.root);
         let device = self.device.take().expect("a device");
         let file = device.file().to_owned();
         drop(device);
@@ -65,7 +65,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        mounts::let_go(&self.root);
+        mounts::try_unmount(&self.root);
         if let Some(device) = self.device.take() {
             let file = device.file().to_owned();
             drop(device);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use runcrust_tests::bundle::Pod;
 use runcrust_tests::cleanup::Cleanup;
-use runcrust_tests::{Bundle, Run, cgroup, comes_true};
+use runcrust_tests::{Bundle, Run, cgroup, holds_within};
 use serde_json::Value;
 
 use crate::suite::Suite;
@@ -139,7 +139,7 @@ impl Container {
     pub(crate) fn wait_for(&self, wanted: &[&str]) {
         let limit = self.oci.suite.limit;
         let mut status = None;
-        let came = comes_true(limit, || {
+        let came = holds_within(limit, || {
             status = self.status();
             status
                 .as_deref()

@@ -24,7 +24,7 @@ impl Volume {
             "ext4" => EXT4_MEBIBYTES,
             other => volume::smallest(other),
         };
-        let device = LoopDevice::made(dir, fstype, size);
+        let device = LoopDevice::formatted(dir, fstype, size);
         let mark = format!("the volume on {}", device.file().display());
         volume::with_mounted(device.path(), |root| {
             fs::write(root.join("mark"), &mark).expect("write");

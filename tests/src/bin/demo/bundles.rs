@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Container, Delegate, Node};
 
 use crate::transcript::Transcript;
@@ -97,7 +97,7 @@ pub(crate) fn show(delegate: Delegate) {
         let _ = container.delete();
         let _ = fs::remove_dir_all(container.bundle());
     }
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
     for target in [&target, &other_target] {
         out.run(&node.unstage(target).success());
     }

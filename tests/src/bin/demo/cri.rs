@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Containerd, Delegate, Node};
 
 use crate::transcript::Transcript;
@@ -69,7 +69,7 @@ pub(crate) fn show(delegate: Delegate) {
     out.step("StopPodSandbox and RemovePodSandbox");
     cri.stop_pod(&sandbox).expect("StopPodSandbox");
     cri.remove_pod(&sandbox).expect("RemovePodSandbox");
-    device.wait_until_free(PATIENCE);
+    device.wait_until_free(WAIT_TIMEOUT);
     out.run(&node.unstage(&target).success());
     out.text(&format!("records left: {:?}", node.records()));
 }

@@ -10,8 +10,8 @@ fn main() {
         let sections = grammar::sections(delegate, Extent::Table);
         let rows = sections.iter().flat_map(|section| section.rows.clone());
         let rows: Vec<Vec<String>> = rows.collect();
-        let theirs = grammar::delegate_does(delegate, &rows);
-        let ours = grammar::runcrust_does(delegate, &rows);
+        let theirs = grammar::observe_delegate(delegate, &rows);
+        let ours = grammar::observe_runcrust(delegate, &rows);
         let text = grammar::text(delegate, &sections, &theirs, &ours);
         fs::write(grammar::path(delegate), text).expect("write a table");
         println!("{}: {} rows", grammar::version(delegate), rows.len());

@@ -59,7 +59,7 @@ fn what_is_printed_is_what_the_agent_decides() {
         let printed: Value = serde_json::from_str(&run.stdout).unwrap();
         let mut told = run.stderr.lines();
         decisions.push(told.next().unwrap_or_default().to_owned());
-        scene.begin(&pod);
+        scene.apply_pod(&pod);
         scene
             .crustlet
             .wait("the pod to be known", || scene.crustlet.has("pod", name));

@@ -61,7 +61,7 @@ fn what_cannot_be_deleted_is_told_and_the_others_are() {
     let scene = scene();
     let (one, two, alone) = (microvm("one"), microvm("two"), microvm("alone"));
     scene.apply("shared", &[&one, &two]);
-    scene.begin(&alone);
+    scene.apply_pod(&alone);
     for pod in ["one", "two", "alone"] {
         scene.crustlet.wait_pod(pod, "Running");
     }
@@ -190,9 +190,9 @@ fn a_claim_goes_when_its_pods_have() {
     assert!(deleting.is_running());
     let _ = scene.crustlet.cli(&["delete", "pod", "web"]).success();
     assert_eq!(deleting.wait().code(), Some(0));
-    scene
-        .crustlet
-        .wait("the volume to be destroyed", || scene.csi.left().is_empty());
+    scene.crustlet.wait("the volume to be destroyed", || {
+        scene.csi.leftovers().is_empty()
+    });
     let file = scene
         .crustlet
         .manifest("persistentvolumeclaim_default_data");

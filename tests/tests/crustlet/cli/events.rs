@@ -11,7 +11,7 @@ fn they_are_those_of_an_object_or_of_all() {
     let scene = scene();
     let (one, two) = (microvm("one"), pod_with("two", "missing", false));
     scene.run(&one);
-    scene.begin(&two);
+    scene.apply_pod(&two);
     scene.crustlet.wait_event("pod/two", "FailedMount");
     let lines = |arguments: &[&str]| {
         let text = scene

@@ -6,7 +6,8 @@ use crate::scene::microvm;
 #[test]
 fn a_command_has_its_output_and_its_exit_code() {
     let scene = scene();
-    let pod = microvm("web").beside("other", "echo x > /tmp/other; exec sleep 2147483647", &[]);
+    let pod =
+        microvm("web").add_container("other", "echo x > /tmp/other; exec sleep 2147483647", &[]);
     scene.run(&pod);
     let exec = |arguments: &[&str]| scene.crustlet.cli(&[&["exec"], arguments].concat());
     let run = exec(&["web", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
@@ -48,7 +49,7 @@ fn a_command_has_its_output_and_its_exit_code() {
     assert_eq!(usage.status.code(), Some(2), "{usage}");
 
     let ended = microvm("ended").restart_policy("Never").script("true");
-    scene.begin(&ended);
+    scene.apply_pod(&ended);
     scene.crustlet.wait_pod("ended", "Succeeded");
     assert_eq!(
         refused(&["ended", "--", "true"]),

@@ -38,8 +38,8 @@ fn the_run_before_has_its_own() {
         .volume("scratch", "emptyDir: {}")
         .mount("scratch", "/scratch");
     let pod = pod.script("if test -e /scratch/run; then echo second; exec sleep 2147483647; fi; touch /scratch/run; echo first; exit 1");
-    let pod = pod.beside("other", "echo other; exec sleep 2147483647", &[]);
-    scene.begin(&pod);
+    let pod = pod.add_container("other", "echo other; exec sleep 2147483647", &[]);
+    scene.apply_pod(&pod);
     wait_output(&scene, &["logs", "web"], "second\n");
     assert_eq!(
         scene.crustlet.cli(&["logs", "web", "-p"]).success().stdout,
@@ -62,7 +62,7 @@ fn the_run_before_has_its_own() {
     );
     scene.end(&pod);
     let waits = microvm("waits").claim("missing").mount("missing", "/data");
-    scene.begin(&waits);
+    scene.apply_pod(&waits);
     scene.crustlet.wait_event("pod/waits", "FailedMount");
     let expected = "Pod default/waits: container \"app\" has not been started yet; hint: crustlet events pod/waits";
     assert_eq!(refused(&["waits"]), expected);

@@ -210,7 +210,7 @@ fn a_manifest_that_is_wrong_is_told_once_and_the_others_go_on() {
         });
     let both = [&later, &two].map(|pod| scene.container(pod));
     assert_eq!(both, [later_container, container.clone()]);
-    scene.begin(&two);
+    scene.apply_pod(&two);
     for name in ["a-wrong", "b-broken"] {
         scene.crustlet.remove(name);
     }
@@ -254,7 +254,7 @@ fn a_manifest_that_others_can_write_is_none() {
     scene.end(&pod);
     let directory = file.parent().unwrap();
     fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
-    scene.begin(&pod);
+    scene.apply_pod(&pod);
     told("manifests can be written by others than root; hint: ");
     let web = super::file(&scene, "other.yaml", &microvm("other").to_string());
     let refused = complaint(&scene, &["run", &web]);

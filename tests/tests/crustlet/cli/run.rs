@@ -87,9 +87,9 @@ fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
         .cli(&[&["delete"][..], &all].concat())
         .success();
     scene.assert_nothing_left(&[]);
-    scene
-        .crustlet
-        .wait("the volume to be destroyed", || scene.csi.left().is_empty());
+    scene.crustlet.wait("the volume to be destroyed", || {
+        scene.csi.leftovers().is_empty()
+    });
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, filesystem};
-use runcrust_tests::node::PATIENCE;
+use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::random::{Random, seed};
-use runcrust_tests::{comes_true, wait_until};
+use runcrust_tests::{holds_within, wait_until};
 use tonic::Code;
 
 use crate::scene::{Scene, read, write};
@@ -34,7 +34,7 @@ impl Orchestrator<'_> {
     /// Until it works. Nothing but the driver's end keeps it from that.
     fn until_done<C: Call>(&self, call: &C) {
         let mut last = None;
-        let done = comes_true(PATIENCE, || {
+        let done = holds_within(WAIT_TIMEOUT, || {
             let Err(status) = self.client.call(call.clone()) else {
                 return true;
             };
@@ -104,7 +104,7 @@ fn at_any_moment_under_load() {
         let working: Vec<_> = working.collect();
         for _ in 0..kills() {
             let enough = done.load(Ordering::Relaxed) + 1 + random.below(20);
-            wait_until("so many calls", PATIENCE, || {
+            wait_until("so many calls", WAIT_TIMEOUT, || {
                 let has_failed = working.iter().any(ScopedJoinHandle::is_finished);
                 has_failed || done.load(Ordering::Relaxed) >= enough
             });
@@ -114,5 +114,5 @@ fn at_any_moment_under_load() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(several.is_empty(), "several devices: {several:?}");
-    assert_eq!(scene.left(), Vec::<PathBuf>::new());
+    assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }

@@ -31,7 +31,7 @@ fn place(file: &Path) -> u64 {
 
 #[test]
 fn an_image_that_cannot_be_read_is_not_taken_for_an_empty_one() {
-    let node = Node::guarded(Delegate::Runc, "");
+    let node = Node::root_only(Delegate::Runc, "");
     let path = node.dir().join("disk");
     let disk = File::options()
         .read(true)

@@ -161,7 +161,7 @@ fn a_file_system_that_is_not_made_whole_is_not_the_volumes() {
         // Large enough for an xfs, too.
         let mut request = runcrust_tests::csi::create_request("pv", filesystem("xfs"));
         request.volume_capabilities = vec![filesystem("ext4")];
-        let volume = scene.created(request);
+        let volume = scene.create_volume(request);
         scene.kill();
         spawn_with(&scene, program, script);
         for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use runcrust_tests::container::{end, vanish};
+use runcrust_tests::container::{end, kill_and_remove_bundles};
 use runcrust_tests::{Container, POD, Run};
 
 use crate::row::{Begun, Row};
@@ -80,7 +80,7 @@ pub(crate) const GC: Row = Row::new(
         scene.stage_for_another_pod();
         let sandbox = scene.node.sandbox(POD);
         let app = scene.app(&sandbox);
-        vanish(&[&app, &sandbox]);
+        kill_and_remove_bundles(&[&app, &sandbox]);
         scene.wait_until_free();
         fs::remove_dir_all(target).expect("its target directory");
         let mut begun = Begun::verb(scene.gc_command());

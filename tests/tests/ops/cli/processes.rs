@@ -9,9 +9,9 @@ use crust_proto::v1::RuntimeGetVolumeStatsRequest;
 use crust_proto::v1::runtime_client::RuntimeClient;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::ops::stage_request;
-use runcrust_tests::{LoopDevice, Node, Run, process, until, wait_until};
+use runcrust_tests::{LoopDevice, Node, Run, process, wait_until, wait_until_async};
 use tonic::Code::DeadlineExceeded;
 
 use super::{ANSWER, Scene};
@@ -27,11 +27,11 @@ fn a_client_that_hangs_up_ends_it() {
             volume_target_path: utf8(&scene.target).to_owned(),
         };
         let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
-        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
         assert!(!process::in_group(scene.group()).is_empty());
         call.abort();
         let group = scene.group();
-        until("the group to end", PATIENCE, || {
+        wait_until_async("the group to end", WAIT_TIMEOUT, || {
             process::in_group(group).is_empty()
         })
         .await;
@@ -68,7 +68,7 @@ fn an_unkillable_runtime_cli_delays_no_other_call() {
         .unwrap();
     scene.ops.unstage(&other).unwrap();
     drop(frozen);
-    wait_until("its end", PATIENCE, || scene.children().is_empty());
+    wait_until("its end", WAIT_TIMEOUT, || scene.children().is_empty());
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().expect("the volume isn't kept");
 }
@@ -125,7 +125,7 @@ fn what_it_leaves_in_the_kernels_hands_keeps_its_volume_alone() {
     }
     assert_eq!(scene.children().len(), 1, "the attendant of what hangs");
     drop(frozen);
-    wait_until("its end", PATIENCE, || scene.children().is_empty());
+    wait_until("its end", WAIT_TIMEOUT, || scene.children().is_empty());
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().expect("the volume isn't kept");
 }
@@ -164,7 +164,7 @@ fn nobody_elses_process_is_ended() {
         };
         let (mut first, asked) = (client.clone(), request(&scene.target));
         let call = tokio::spawn(async move { first.runtime_get_volume_stats(asked).await });
-        until("the program to wait", PATIENCE, || waits.exists()).await;
+        wait_until_async("the program to wait", WAIT_TIMEOUT, || waits.exists()).await;
         client
             .runtime_get_volume_stats(request(&other))
             .await
@@ -205,7 +205,7 @@ fn it_does_not_outlive_a_daemon_that_is_killed() {
         let volume_target_path = utf8(&scene.target).to_owned();
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
         let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
-        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
         let attendants = scene.children();
         scene.ops.kill();
         let _ = call.await.unwrap().unwrap_err();
@@ -213,7 +213,7 @@ fn it_does_not_outlive_a_daemon_that_is_killed() {
     });
     assert_eq!(attendants.len(), 1);
     // It ends when all below it have.
-    wait_until("the attendant to end", PATIENCE, || {
+    wait_until("the attendant to end", WAIT_TIMEOUT, || {
         !process::is_alive(attendants[0])
     });
     assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
@@ -231,7 +231,7 @@ fn one_volume_that_hangs_holds_up_no_other() {
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
         let mut hanging = client.clone();
         let call = tokio::spawn(async move { hanging.runtime_get_volume_stats(request).await });
-        until("the program to run", PATIENCE, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
         let request = stage_request(&other, &device);
         client.runtime_stage_volume(request).await.unwrap();
         let again = stage_request(&scene.target, &scene.device);
@@ -242,7 +242,7 @@ fn one_volume_that_hangs_holds_up_no_other() {
         assert!(!call.is_finished());
         call.abort();
         let group = scene.group();
-        until("the group to end", PATIENCE, || {
+        wait_until_async("the group to end", WAIT_TIMEOUT, || {
             process::in_group(group).is_empty()
         })
         .await;

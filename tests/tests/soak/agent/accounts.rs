@@ -15,7 +15,7 @@ use super::site::{PATIENCE, Site};
 use crate::census::below;
 
 impl Site {
-    /// Two pairs of pods live undisturbed, but that an agent finds the first two of them when it is started.
+    /// Two pairs of pods live retry_lost_race, but that an agent finds the first two of them when it is started.
     ///
     /// # Panics
     ///
@@ -26,7 +26,7 @@ impl Site {
         self.wait_quiet();
         let found = self.records();
         bed.crustlet.kill();
-        bed.relay.forget();
+        bed.relay.clear_requests();
         self.start_agent();
         self.wait_quiet();
         let descriptors = process::descriptors(bed.crustlet.pid());
@@ -36,7 +36,7 @@ impl Site {
         wait_until("all volumes to be destroyed", PATIENCE, || {
             bed.crustlet.all("volumes").is_empty()
                 && bed.crustlet.all("pv").is_empty()
-                && bed.csi.left().is_empty()
+                && bed.csi.leftovers().is_empty()
         });
         let now = || process::descriptors(bed.crustlet.pid());
         wait_until("crustlet to close what it has opened", PATIENCE, || {
@@ -95,7 +95,7 @@ impl Site {
             let count = metrics.count("storage_operation_duration_seconds_count", &labels);
             assert_eq!(count, calls, "{operation}");
         }
-        let requests: Vec<NodePublishVolumeRequest> = self.bed.relay.heard();
+        let requests: Vec<NodePublishVolumeRequest> = self.bed.relay.requests();
         let deferred = requests.iter().filter(|it| it.defer_fs_ops).count();
         for (name, expected) in [
             ("volumes_published_with_deferred_ops_total", deferred),
@@ -117,7 +117,7 @@ impl Site {
         let method = format!("/csi.v1.{service}/{method}");
         let name = "csi_operations_seconds_count";
         let label = ("method_name", method.as_str());
-        let heard = number(self.bed.relay.heard::<C>().len());
+        let heard = number(self.bed.relay.requests::<C>().len());
         assert_eq!(metrics.count(name, &[label]), heard, "{method}");
         metrics.count(name, &[label, ("grpc_status_code", "OK")])
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::{cgroup, comes_true, host, process};
+use runcrust_tests::{cgroup, holds_within, host, process};
 
 use super::site::{PATIENCE, Site};
 use crate::census::{below, field, left_on, loops};
@@ -33,13 +33,13 @@ impl Site {
         let own = bed.node.dir().path();
         assert_eq!(loops(own), Vec::<PathBuf>::new());
         let mut left = Vec::new();
-        let is_gone = comes_true(PATIENCE, || {
+        let is_gone = holds_within(PATIENCE, || {
             left = self.left();
             left.is_empty()
         });
         assert!(is_gone, "{left:?}");
         let mut running = Vec::new();
-        let are_alone = comes_true(PATIENCE, || {
+        let are_alone = holds_within(PATIENCE, || {
             running = self.processes();
             running == DAEMONS
         });
@@ -59,7 +59,7 @@ impl Site {
         let dir = bed.node.dir();
         let mut left = host::mounts_below(dir.path());
         left.extend(left_on(bed.node.handler()));
-        left.extend(bed.csi.left());
+        left.extend(bed.csi.leftovers());
         let root = bed.crustlet.root();
         for directory in [
             dir.join("logs"),

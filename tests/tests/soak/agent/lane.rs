@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use runcrust_tests::comes_true;
 use runcrust_tests::cri::runtime_v1::ContainerState;
+use runcrust_tests::holds_within;
 use runcrust_tests::manifests::{Claim, Pod};
 use runcrust_tests::random::Random;
 
@@ -92,11 +92,11 @@ impl<'s> Lane<'s> {
         let bed = &self.site.bed;
         let is_first = self.random.once_in(2);
         if is_first {
-            bed.begin(&wish.pod);
+            bed.apply_pod(&wish.pod);
         }
         wish.claims.iter().for_each(|claim| self.write(claim));
         if !is_first {
-            bed.begin(&wish.pod);
+            bed.apply_pod(&wish.pod);
         }
     }
 
@@ -104,7 +104,7 @@ impl<'s> Lane<'s> {
     fn wait_done(&self, wish: &Wish) {
         let Wish { pod, ends, .. } = wish;
         let site = self.site;
-        let is_done = comes_true(PATIENCE, || {
+        let is_done = holds_within(PATIENCE, || {
             if *ends {
                 has_succeeded(site, pod)
             } else {

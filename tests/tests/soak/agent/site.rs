@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runcrust_tests::cri::runtime_v1::{Container, ContainerState};
 use runcrust_tests::manifests::{Pod, RuntimeClass, StorageClass};
-use runcrust_tests::{Delegate, Setup, Testbed, comes_true};
+use runcrust_tests::{Delegate, Setup, Testbed, holds_within};
 
 use super::census::First;
 use super::line::Line;
@@ -67,7 +67,7 @@ impl Site {
     #[track_caller]
     pub(super) fn ask(&self, arguments: &[&str]) {
         let mut told = None;
-        let is_done = comes_true(PATIENCE, || {
+        let is_done = holds_within(PATIENCE, || {
             let run = self.bed.crustlet.cli(arguments);
             let is_done = run.status.success() || run.stderr.contains("not found");
             told = Some(run);
@@ -110,7 +110,7 @@ impl Site {
         let places = [crustlet.pod_dir(&pod.uid()), crustlet.manifest(pod.name())];
         let mut left: Vec<PathBuf> = Vec::new();
         let mut sandboxes = Vec::new();
-        let is_gone = comes_true(PATIENCE, || {
+        let is_gone = holds_within(PATIENCE, || {
             left = places.iter().filter(|it| it.exists()).cloned().collect();
             sandboxes = self.all_sandboxes(pod);
             left.is_empty() && sandboxes.is_empty()

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::volume::{fsck, mkfs};
-use runcrust_tests::writer::{WRITER, assert_all_there, wait_for_more};
+use runcrust_tests::writer::{WRITER, assert_no_line_missing, wait_for_lines};
 use runcrust_tests::{
     Delegate, LoopDevice, Node, POD, Run, StagedVolume, host, on_each_delegate, process, wait_until,
 };
@@ -18,7 +18,7 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     let sandbox = volume.sandbox();
     let bundle = volume.app_bundle(&sandbox).script(WRITER);
     let app = volume.run(&bundle.write());
-    let one = wait_for_more(&app, 3);
+    let one = wait_for_lines(&app, 3);
     let sum = app.sh(
         "dd if=/dev/urandom of=/data/file bs=1M count=4 2>/dev/null; busybox md5sum /data/file",
     );
@@ -30,9 +30,9 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     );
 
     volume.device.set_size(after);
-    let two = wait_for_more(&app, one);
+    let two = wait_for_lines(&app, one);
     assert_eq!(capacity(volume.resize(after, 0)), after);
-    wait_for_more(&app, two);
+    wait_for_lines(&app, two);
     let seen_after = seen(&app, "/data");
     assert!(
         seen_after >= seen_before + 200 * MIB,
@@ -46,10 +46,10 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     assert!(!is_recorded(&volume.entry()));
     assert_eq!(volume.device.host_mounts(), <[String; 0]>::default());
 
-    assert_all_there(&app);
+    assert_no_line_missing(&app);
     app.end();
     sandbox.end();
-    volume.device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(WAIT_TIMEOUT);
     fsck(fstype, volume.device.path());
 }
 
@@ -61,13 +61,13 @@ fn grows_through_an_app(delegate: Delegate, fstype: &'static str) {
         .node
         .app(&sandbox, &volume.target.join("sub"), "/data/deep");
     process::kill_now(sandbox.pid());
-    wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+    wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
     let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
     volume.device.set_size(after);
     assert_eq!(capacity(volume.resize(after, 0)), after);
     assert!(seen(&app, "/data/deep") > before);
     app.end();
-    volume.device.wait_until_free(PATIENCE);
+    volume.device.wait_until_free(WAIT_TIMEOUT);
 }
 
 on_each_delegate! {
@@ -102,7 +102,7 @@ on_each_delegate! {
         volume.device.set_size(512 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
         sandbox.end();
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let mut look = Command::new("xfs_db");
         look.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(volume.device.path());
         assert_eq!(Run::of(&mut look).success().stdout, "imax_pct = 7\n");
@@ -117,7 +117,7 @@ on_each_delegate! {
         let reader = volume.run(&reader.write());
         let writer = volume.app(&sandbox);
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         volume.device.set_size(400 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 400 * MIB);
         writer.end();
@@ -125,13 +125,13 @@ on_each_delegate! {
         assert_eq!(capacity(volume.resize(0, 0)), 480 * MIB);
         assert!(seen(&reader, "/data") > 400 * MIB && !is_recorded(&volume.entry()));
         reader.end();
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.node.stage(POD, "pv-1", &volume.device, &["--read-only"]);
         let sandbox = volume.sandbox();
         volume.device.set_size(512 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
         sandbox.end();
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
     }
 
     fn a_read_only_volume_does_not_grow(delegate: Delegate) {
@@ -196,6 +196,6 @@ on_each_delegate! {
         assert_eq!(capacity(node.resize(&one, 512 * MIB, 0)), 512 * MIB);
         assert_eq!(seen(&app, "/data"), 512 * MIB);
         assert_eq!(capacity(node.resize(&two, 512 * MIB, 0)), 512 * MIB);
-        assert!(host::mountinfo_mentions(device.path()).is_empty());
+        assert!(host::mounts_of_device(device.path()).is_empty());
     }
 }

@@ -141,7 +141,7 @@ on_each_delegate! {
 
     fn a_btrfs_too_small_to_grow_says_from_which_size_on(delegate: Delegate) {
         let node = Node::new(delegate);
-        let device = LoopDevice::made(node.dir(), "btrfs", 128);
+        let device = LoopDevice::formatted(node.dir(), "btrfs", 128);
         let target = node.stage("pod-a", "pv-1", &device, &[]);
         let _sandbox = node.sandbox("pod-a");
         device.set_size(200 * MIB);

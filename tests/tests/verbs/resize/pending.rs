@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use runcrust_tests::node::{PATIENCE, utf8};
-use runcrust_tests::refusal::assert_names;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
+use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{
     Delegate, Node, POD, Run, StagedVolume, on_each_delegate, process, wait_until,
 };
@@ -136,7 +136,7 @@ on_each_delegate! {
             assert_eq!(seen(&app, "/data") > 320 * MIB, grown);
             assert_eq!(is_recorded(&volume.entry()), !grown);
             app.end();
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 
@@ -199,7 +199,7 @@ on_each_delegate! {
             assert_eq!(is_recorded(&volume.entry()), !grown);
             assert_eq!(abnormal(&volume).is_none(), grown);
             app.end();
-            volume.device.wait_until_free(PATIENCE);
+            volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 
@@ -256,8 +256,8 @@ on_each_delegate! {
         let sandbox = volume.sandbox();
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.container(&bundle);
-        let sentence = app.refused();
-        assert_names(&sentence, &["volume pv-1: ", utf8(&file), "version"]);
+        let sentence = app.expect_refusal();
+        assert_contains(&sentence, &["volume pv-1: ", utf8(&file), "version"]);
         assert_eq!(capacity(volume.resize(0, 0)), 320 * MIB);
         let _app = volume.run(&bundle);
     }
@@ -266,8 +266,8 @@ on_each_delegate! {
         let volume = staged(delegate, "btrfs");
         let (sandbox, next) = (volume.sandbox(), volume.sandbox_bundle(POD).write());
         process::kill_now(sandbox.pid());
-        wait_until("the sandbox to end", PATIENCE, || !sandbox.is_alive());
-        volume.device.wait_until_free(PATIENCE);
+        wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
+        volume.device.wait_until_free(WAIT_TIMEOUT);
         volume.device.set_size(512 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
         assert!(is_recorded(&volume.entry()), "nobody's hook has run");
@@ -291,6 +291,6 @@ on_each_delegate! {
         assert_eq!(capacity(volume.resize(640 * MIB, 0)), 640 * MIB);
         assert!(seen(&app, "/data") > then);
         app.end();
-        volume.device.wait_until_free(PATIENCE);
+        volume.device.wait_until_free(WAIT_TIMEOUT);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crust_proto::csi::v1::{NodeExpandVolumeRequest, NodePublishVolumeRequest};
 use runcrust_tests::csi::{CsiVolume, DRIVER, filesystem};
-use runcrust_tests::host::mountinfo_mentions;
+use runcrust_tests::host::mounts_of_device;
 use runcrust_tests::node::utf8;
 
 use super::{called, ext4, stage};
@@ -25,7 +25,7 @@ fn is_deferred(scene: &Scene, life: &Life) {
     let device = scene.device(&life.volume.id);
     let its = format!("\"{}\"", device.display());
     assert!(staged.contains(&its), "{its}: {staged}");
-    assert_eq!(mountinfo_mentions(&device), Vec::<String>::new());
+    assert_eq!(mounts_of_device(&device), Vec::<String>::new());
     assert_eq!(fs::read_dir(&life.target).expect("it is there").count(), 0);
 }
 
@@ -162,7 +162,7 @@ fn publishing_by_the_earlier_draft() {
             let told = again.expect("once more").runtime_mount_info;
             let device = scene.device(&life.volume.id);
             assert_eq!(told.expect("what to mount").source, utf8(&device));
-            assert_eq!(mountinfo_mentions(&device), Vec::<String>::new());
+            assert_eq!(mounts_of_device(&device), Vec::<String>::new());
             scene
                 .call(life.volume.unstage())
                 .expect_err("kubelet has it published");

@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag, mknod};
 ///
 /// The inodes are what costs, when they are made and again when the file system is unmounted; a
 /// walk looks at each name.
-pub fn many(root: &Path, directories: usize, names: usize, files: usize) {
+pub fn create_entries(root: &Path, directories: usize, names: usize, files: usize) {
     let mode = Mode::from_bits_truncate(0o644);
     for directory in 0..directories {
         let directory = root.join(directory.to_string());

@@ -4,18 +4,18 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::node::{PATIENCE, utf8};
-use crate::wait::comes_true;
+use crate::node::{WAIT_TIMEOUT, utf8};
+use crate::wait::holds_within;
 use crate::{Container, process, wait_until};
 
 /// The command, whose own process waits before its first `call`.
-pub fn held_up_at(command: &Command, call: &str, time: Duration) -> Command {
+pub fn delay_at(command: &Command, call: &str, time: Duration) -> Command {
     let fault = format!("delay_enter={}:when=1", time.as_micros());
     injected(command, &[], call, &fault)
 }
 
 /// The command, each of whose processes waits before its first `call`.
-pub fn all_held_up_at(command: &Command, call: &str, time: Duration) -> Command {
+pub fn delay_all_at(command: &Command, call: &str, time: Duration) -> Command {
     let fault = format!("delay_enter={}:when=1", time.as_micros());
     injected(command, &["-f"], call, &fault)
 }
@@ -51,7 +51,7 @@ fn under_strace(command: &Command, options: &[&str]) -> Command {
 /// # Panics
 ///
 /// When neither happens for long.
-pub fn create_failing_at(container: &Container, call: &str, error: &str, nth: usize) -> bool {
+pub fn create_with_error(container: &Container, call: &str, error: &str, nth: usize) -> bool {
     let fault = format!("error={error}:when={nth}");
     let create = container.create_command();
     create_under(injected(&create, &["-f"], call, &fault), container)
@@ -71,7 +71,7 @@ pub fn create_traced(container: &Container, call: &str) -> String {
 /// # Panics
 ///
 /// When it isn't created.
-pub fn create_traced_slowly(
+pub fn create_traced_delayed(
     container: &Container,
     call: &str,
     held: &str,
@@ -94,7 +94,7 @@ fn traced_with(container: &Container, options: &[&str]) -> String {
 fn create_under(strace: Command, container: &Container) -> bool {
     let mut strace = container.spawn(strace);
     let mut created = false;
-    let ends = comes_true(PATIENCE, || {
+    let ends = holds_within(WAIT_TIMEOUT, || {
         // strace lives on with what was created.
         created = container.is_alive();
         created || strace.try_wait().expect("waitpid").is_some()
@@ -109,7 +109,7 @@ fn create_under(strace: Command, container: &Container) -> bool {
         // one that waits in turn.
         strace.kill().expect("strace is there");
         strace.wait().expect("waitpid");
-        wait_until("the delegate to be done", PATIENCE, || {
+        wait_until("the delegate to be done", WAIT_TIMEOUT, || {
             container.status().as_deref() == Some("created")
         });
     }
