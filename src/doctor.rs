@@ -38,7 +38,7 @@ pub(crate) fn examine(
     checks.push(Check::new("configuration", || vec![finding]));
     match config {
         Ok(config) => checks.extend(start_configured_checks(&Arc::new(config))),
-        // All calls but a create read only the delegate's keys of the configuration.
+        // Calls other than a create work with the delegate's keys of the configuration alone.
         Err(_) => checks.push(Check::new("delegate", move || {
             vec![programs::check_only(argv0.as_ref())]
         })),

@@ -180,7 +180,7 @@ fn match_through_overlays(
         }
         let has_csi_form = || spellings.iter().any(|path| path.csi_volume().is_some());
         if let Some(path) = spellings.last()
-            && (!resolved.only_by_path || has_csi_form())
+            && (!resolved.matches_only_by_path || has_csi_form())
             && let Some(found) =
                 indirect::find(path, resolved.identity, overlay_depth, config, node)?
         {

@@ -138,7 +138,7 @@ impl NodeLookup for CachedNode<'_> {
                 ..ResolvedSource::default()
             }),
             PathKind::OnRootMount => Ok(ResolvedSource {
-                only_by_path: true,
+                matches_only_by_path: true,
                 ..ResolvedSource::default()
             }),
             PathKind::Plain(opened) => Ok(ResolvedSource {
@@ -165,16 +165,16 @@ impl NodeLookup for CachedNode<'_> {
         self.deadline.is_expired()
     }
 
-    fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
+    fn locate(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
         self.places.locate(path)
     }
 
-    fn target_place(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
+    fn locate_target(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
         self.places.locate_target(target.as_path())
     }
 
-    fn paths_to(&self, place: &FsLocation) -> Vec<TargetPath> {
-        let paths = self.places.paths_to(place).into_iter();
+    fn paths_to(&self, location: &FsLocation) -> Vec<TargetPath> {
+        let paths = self.places.paths_to(location).into_iter();
         paths
             .filter_map(|path| TargetPath::new(path).ok())
             .collect()

@@ -46,11 +46,11 @@ pub(crate) enum IndirectRefusal {
     #[error(
         "is a bind mount of the volume's target path {target} or of a directory below it ({} on device {}), which \
          has been removed since; hint: unmount it, or recreate the engine's volume",
-        place.path.display(), place.device
+        location.path.display(), location.device
     )]
     Removed {
         target: TargetPath,
-        place: FsLocation,
+        location: FsLocation,
     },
     #[error(
         "is an overlay with the layer {}, and an overlay of a volume isn't supported: the volume's files aren't in \
@@ -207,66 +207,66 @@ fn find_directory(
     if !may_be_csi && !targets.may_hold(identity, node) {
         return Ok(None);
     }
-    let Some(place) = node.place(path.as_path())? else {
+    let Some(location) = node.locate(path.as_path())? else {
         return Ok(None);
     };
-    if targets.is_unrelated(&place) {
+    if targets.is_unrelated(&location) {
         return Ok(None);
     }
-    let mut paths = node.paths_to(&place);
+    let mut paths = node.paths_to(&location);
     paths.retain(|other| other != *path);
     let mut nearest: Option<StagedVolume<'_>> = None;
     for other in &paths {
-        let is_at_place = |at: &TargetPath, below: &Path| is_at(at, &place, below, node);
+        let is_at_location = |at: &TargetPath, below: &Path| is_at(at, &location, below, node);
         let may_be_parent = parents_that_match(other, config);
         let candidates = other.ancestors().filter(|(at, _)| {
             let is_non_csi = || targets.may_contain(at) && !contains_kubelet_dir(at, config);
             may_be_parent(at) || is_non_csi()
         });
-        let found = nearest_staged(other, candidates, is_at_place, node)?;
+        let found = nearest_staged(other, candidates, is_at_location, node)?;
         let depth = |found: &StagedVolume<'_>| found.below.components().count();
         nearest = nearest.into_iter().chain(found).min_by_key(depth);
     }
     if let Some(found) = nearest {
-        return found_below(source, &found, &place, config, node);
+        return found_below(source, &found, &location, config, node);
     }
     if config.unstaged == Unstaged::Refuse {
         for other in &paths {
-            refuse_bare(other, &place, node)?;
+            refuse_bare(other, &location, node)?;
         }
     }
-    targets.remember_unrelated(place);
+    targets.remember_unrelated(location);
     Ok(None)
 }
 
-/// Whether `path` leads to the place that is above `place` by the names of `below`. The paths come from the mount table,
-/// and something may have been mounted over them since.
+/// Whether `path` leads to the directory that is above `location` by the names of `below`. The paths come from the mount
+/// table, and something may have been mounted over them since.
 fn is_at(
     path: &TargetPath,
-    place: &FsLocation,
+    location: &FsLocation,
     below: &Path,
     node: &impl NodeLookup,
 ) -> Result<bool, MatchError> {
     let found = node
-        .target_place(path)
+        .locate_target(path)
         .map_err(|source| MatchError::VolumeLookup {
             volume: path.volume_name(),
             source,
         })?;
-    let expected = place.path.ancestors().nth(below.components().count());
-    Ok(found.is_some_and(|it| it.device == place.device && Some(&*it.path) == expected))
+    let expected = location.path.ancestors().nth(below.components().count());
+    Ok(found.is_some_and(|it| it.device == location.device && Some(&*it.path) == expected))
 }
 
 /// Refuses a bind of a CSI volume's bare directory, or of a directory below it: the volume's metadata may have been lost.
 fn refuse_bare(
     path: &TargetPath,
-    place: &FsLocation,
+    location: &FsLocation,
     node: &impl NodeLookup,
 ) -> Result<(), MatchError> {
     let Some((directory, below)) = path.csi_directory() else {
         return Ok(());
     };
-    if is_at(&directory, place, below, node)? {
+    if is_at(&directory, location, below, node)? {
         super::refuse_unstaged(path, node)?;
     }
     Ok(())
@@ -282,11 +282,11 @@ fn is_decided_by_path(source: &IdentifiedSource<'_>, node: &impl NodeLookup) -> 
         && node.is_root_or_kubelet_mount(identity.mount)
 }
 
-/// Matches or refuses a source whose place is at or below the place of a staged target path.
+/// Matches or refuses a source whose location is at or below the location of a staged target path.
 fn found_below(
     source: &IdentifiedSource<'_>,
     found: &StagedVolume<'_>,
-    place: &FsLocation,
+    location: &FsLocation,
     config: &Config,
     node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
@@ -295,9 +295,9 @@ fn found_below(
     let is_whole = found.below.as_os_str().is_empty();
     let matches_below =
         target.csi_volume().is_some() || is_below_match_root(target.as_path(), config);
-    let why = if place.is_deleted {
-        let place = place.clone();
-        IndirectRefusal::Removed { target, place }
+    let why = if location.is_deleted {
+        let location = location.clone();
+        IndirectRefusal::Removed { target, location }
     } else if !is_whole && !matches_below {
         IndirectRefusal::Below { target }
     } else {

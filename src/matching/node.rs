@@ -26,15 +26,15 @@ pub(crate) trait NodeLookup {
     fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError>;
     /// Lists a pod's directory of CSI volumes, and returns the volumes that are staged in it.
     fn staged_in(&self, csi_directory: &Path) -> Result<Vec<TargetPath>, StagedListError>;
-    /// Returns the place in its file system that a path leads to; `None` if nothing is there, or if the file system
-    /// doesn't report places.
-    fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError>;
-    /// Returns the place that a target path leads to. The part of the path that doesn't exist is taken to be below the
-    /// place of the nearest parent that exists.
-    fn target_place(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
-        self.place(target.as_path())
+    /// Returns the location in its file system that a path leads to; `None` if nothing is there, or if the file system
+    /// doesn't report locations.
+    fn locate(&self, path: &Path) -> Result<Option<FsLocation>, LocationError>;
+    /// Returns the location that a target path leads to. The part of the path that doesn't exist is taken to be below the
+    /// location of the nearest parent that exists.
+    fn locate_target(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
+        self.locate(target.as_path())
     }
-    /// Returns the paths that lead to a place by the mounts of this mount namespace. Something else may be mounted over
+    /// Returns the paths that lead to a location by the mounts of this mount namespace. Something else may be mounted over
     /// them.
     fn paths_to(&self, _place: &FsLocation) -> Vec<TargetPath> {
         Vec::new()
@@ -96,8 +96,8 @@ pub(crate) struct ResolvedSource {
     /// Whether the path crosses no mount point and all target paths are CSI volumes'. Such a source leads to a volume
     /// by its path or not at all. The exception is a kubelet's directory that is a bind mount: its volumes also have a
     /// path of CSI form on the root directory's mount.
-    pub(crate) only_by_path: bool,
-    /// The identity of what the path leads to; `None` if the lookup didn't return it, so that it has to be asked for.
+    pub(crate) matches_only_by_path: bool,
+    /// The identity of what the path leads to; `None` if it still has to be looked up.
     pub(crate) identity: Option<FileIdentity>,
 }
 
@@ -194,14 +194,14 @@ impl NonCsiTargets {
         !directories.has_unknown && mounts.all(|other| *other == mount)
     }
 
-    /// Whether a place is known not to be a volume's.
-    pub(super) fn is_unrelated(&self, place: &FsLocation) -> bool {
-        self.unrelated.borrow().contains(place)
+    /// Whether a location is known not to be a volume's.
+    pub(super) fn is_unrelated(&self, location: &FsLocation) -> bool {
+        self.unrelated.borrow().contains(location)
     }
 
-    /// Remembers that a place is not a volume's.
-    pub(super) fn remember_unrelated(&self, place: FsLocation) {
-        self.unrelated.borrow_mut().insert(place);
+    /// Remembers that a location is not a volume's.
+    pub(super) fn remember_unrelated(&self, location: FsLocation) {
+        self.unrelated.borrow_mut().insert(location);
     }
 
     fn directories(&self, node: &impl NodeLookup) -> &Directories {

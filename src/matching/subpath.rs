@@ -57,20 +57,20 @@ pub(super) fn find(path: &TargetPath, node: &impl NodeLookup) -> Result<Option<M
     if staged.is_empty() {
         return Ok(None);
     }
-    let source = place(node, &named, path.as_path())?;
+    let source = locate(node, &named, path.as_path())?;
     let directories = staged.iter();
-    let directories = directories.map(|target| place(node, target, target.as_path()));
+    let directories = directories.map(|target| locate(node, target, target.as_path()));
     let directories: Vec<Option<FsLocation>> = directories.collect::<Result<_, _>>()?;
     let directories = directories.iter().map(Option::as_ref);
     let staged: Vec<StagedDirectory<'_>> = staged.iter().zip(directories).collect();
     decide(path, &bind, source.as_ref(), &staged)
 }
 
-/// The target path of a staged volume, and the place of its directory.
+/// The target path of a staged volume, and the location of its directory.
 type StagedDirectory<'a> = (&'a TargetPath, Option<&'a FsLocation>);
 
-/// Decides by the places of the bind and of the staged volumes' directories. Kubelet named the bind after a volume, but
-/// the name doesn't prove what is mounted there now. The bind is refused if name and place disagree.
+/// Decides by the locations of the bind and of the staged volumes' directories. Kubelet named the bind after a volume, but
+/// the name doesn't prove what is mounted there now. The bind is refused if name and location disagree.
 fn decide(
     path: &TargetPath,
     bind: &SubpathBind,
@@ -89,7 +89,7 @@ fn decide(
         volume.is_some_and(|volume| volume.name == bind.volume())
     };
     let named = staged.iter().find(is_named).copied();
-    let Some(place) = source else {
+    let Some(location) = source else {
         return named.map_or(Ok(None), |(target, _)| {
             refused(target, SubpathRefusal::Unknown)
         });
@@ -98,9 +98,9 @@ fn decide(
         let Some(directory) = directory else {
             return refused(target, SubpathRefusal::NoDirectory(target.clone()));
         };
-        match place.path_below(directory) {
-            Some(_) if place.is_deleted => {
-                return refused(target, SubpathRefusal::Deleted(place.clone()));
+        match location.path_below(directory) {
+            Some(_) if location.is_deleted => {
+                return refused(target, SubpathRefusal::Deleted(location.clone()));
             }
             Some(subpath) => {
                 return Ok(Some(Match {
@@ -115,16 +115,16 @@ fn decide(
         }
     }
     let holds = |(_, directory): &&StagedDirectory<'_>| {
-        directory.is_some_and(|it| place.path_below(it).is_some())
+        directory.is_some_and(|it| location.path_below(it).is_some())
     };
     match (staged.iter().find(holds), named) {
         (Some((other, _)), _) => refused(other, SubpathRefusal::OtherName((*other).clone())),
-        (None, Some((target, _))) if place.is_deleted => {
-            refused(target, SubpathRefusal::Deleted(place.clone()))
+        (None, Some((target, _))) if location.is_deleted => {
+            refused(target, SubpathRefusal::Deleted(location.clone()))
         }
         (None, Some((target, _))) => refused(
             target,
-            SubpathRefusal::Elsewhere(place.clone(), target.clone()),
+            SubpathRefusal::Elsewhere(location.clone(), target.clone()),
         ),
         (None, None) => Ok(None),
     }
@@ -142,10 +142,10 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Resu
         return Ok(());
     }
     // Most binds are of volumes that aren't CSI volumes. Without the directory the mount table isn't read.
-    let Some(directory) = place(node, &target, directory)? else {
+    let Some(directory) = locate(node, &target, directory)? else {
         return Ok(());
     };
-    let source = place(node, &target, path.as_path())?;
+    let source = locate(node, &target, path.as_path())?;
     if source.is_some_and(|source| source.path_below(&directory).is_some()) {
         return Err(MatchError::unstaged(
             &target.volume_name(),
@@ -155,13 +155,14 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Resu
     Ok(())
 }
 
-fn place(
+fn locate(
     node: &impl NodeLookup,
     volume: &TargetPath,
     path: &Path,
 ) -> Result<Option<FsLocation>, MatchError> {
-    node.place(path).map_err(|source| MatchError::VolumeLookup {
-        volume: volume.volume_name(),
-        source,
-    })
+    node.locate(path)
+        .map_err(|source| MatchError::VolumeLookup {
+            volume: volume.volume_name(),
+            source,
+        })
 }

@@ -42,7 +42,7 @@ impl NodeLookup for TestNode<'_> {
         Ok(vec![])
     }
 
-    fn place(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
+    fn locate(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
         Ok(None)
     }
 
@@ -124,7 +124,7 @@ fn only_paths_of_listed_lengths_are_looked_up() {
         fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
             unreachable!("the source isn't a bind of kubelet's")
         }
-        fn place(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
+        fn locate(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
             unreachable!("the source isn't a bind of kubelet's")
         }
         fn is_bare_directory(&self, _: &Path) -> Result<bool, LookupError> {

@@ -1,7 +1,7 @@
-//! Fast path: decides whether a config concerns a volume. It reads only the mounts' sources, so that the time, the calls
-//! and the memory for a config without volumes are bounded by its size, whatever else it contains. A config that concerns
-//! a volume is then read in full, in a form that all delegates read alike. Sources that the fast path looked up aren't
-//! looked up again for the plan.
+//! Fast path: decides whether a config concerns a volume. It reads only the mounts' sources, so that the time, the system
+//! calls and the memory for a config without volumes are bounded by its size, whatever else it contains. A config that
+//! concerns a volume is then read in full, in a form that all delegates read alike. Sources that the fast path looked up
+//! aren't looked up again for the plan.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -50,7 +50,8 @@ impl<'d> ConfigReading<'_, 'd> {
         let attached = config.attach_directory();
         self.document.find_source(self.delegate, |source| {
             let found = lookups.get(source, |source| {
-                // A source that can't be looked up isn't passed through. The plan then fails with the reason.
+                // Past the deadline, sources aren't looked up, and must not be passed through. The plan reports the
+                // timeout.
                 if node.is_overdue() {
                     return Err("a mount".to_owned());
                 }

@@ -190,7 +190,7 @@ impl NodeLookup for AllStaged {
         Ok(Vec::new())
     }
 
-    fn place(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
+    fn locate(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
         Ok(None)
     }
 

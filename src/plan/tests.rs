@@ -40,7 +40,7 @@ impl NodeLookup for TestNode {
         Ok(vec![])
     }
 
-    fn place(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
+    fn locate(&self, _: &Path) -> Result<Option<FsLocation>, LocationError> {
         Ok(None)
     }
 

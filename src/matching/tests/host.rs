@@ -35,9 +35,9 @@ pub(super) struct Host {
     pub(super) read_only_root: bool,
     /// Number of times that the mount table was read.
     pub(super) tables_read: Cell<usize>,
-    /// Number of times that the paths to a place were asked for.
+    /// Number of times that the paths to a location were asked for.
     pub(super) inversions: Cell<usize>,
-    /// Paths whose identity or place was looked up.
+    /// Paths whose identity or location was looked up.
     pub(super) looked_up: RefCell<Vec<PathBuf>>,
     pub(super) config: Config,
     pub(super) non_csi_targets: OnceCell<NonCsiTargets>,
@@ -128,8 +128,8 @@ impl Host {
             is_mount_root: path == mount.mount_point,
             path,
         };
-        let place = position.location(mount);
-        Some((position, place))
+        let location = position.location(mount);
+        Some((position, location))
     }
 
     /// Whether all target paths are on the root directory's mount or have the form of a CSI volume's. Only then does the
@@ -188,7 +188,7 @@ impl NodeLookup for Host {
         let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount_id == 0);
         Ok(ResolvedSource {
             path: TargetPath::new(&real).ok().filter(|_| is_other),
-            only_by_path: is_on_root && !is_other && self.are_all_on_root(),
+            matches_only_by_path: is_on_root && !is_other && self.are_all_on_root(),
             identity: None,
         })
     }
@@ -199,28 +199,28 @@ impl NodeLookup for Host {
         Ok(all)
     }
 
-    fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
+    fn locate(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
         self.record_lookup(path)?;
         self.tables_read.set(self.tables_read.get() + 1);
-        Ok(self.position(path).and_then(|(_, place)| place))
+        Ok(self.position(path).and_then(|(_, location)| location))
     }
 
-    fn target_place(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
+    fn locate_target(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
         self.record_lookup(target.as_path())?;
         let mut parts = target.as_path().ancestors();
         let found = parts.find_map(|part| Some((part, self.position(part)?.1?)));
-        Ok(found.map(|(part, mut place)| {
-            place
+        Ok(found.map(|(part, mut location)| {
+            location
                 .path
                 .extend(target.as_path().strip_prefix(part).unwrap());
-            place
+            location
         }))
     }
 
-    fn paths_to(&self, place: &FsLocation) -> Vec<TargetPath> {
+    fn paths_to(&self, location: &FsLocation) -> Vec<TargetPath> {
         self.inversions.set(self.inversions.get() + 1);
-        let places = LocationResolver::from_mounts(self.mountinfo());
-        let paths = places.paths_to(place).into_iter();
+        let locations = LocationResolver::from_mounts(self.mountinfo());
+        let paths = locations.paths_to(location).into_iter();
         paths
             .filter_map(|path| TargetPath::new(path).ok())
             .collect()
@@ -250,19 +250,19 @@ impl NodeLookup for Host {
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         self.record_lookup(path)?;
-        let Some((position, place)) = self.position(path) else {
+        let Some((position, location)) = self.position(path) else {
             return Ok(None);
         };
-        // A file system that doesn't report places still has a device number.
-        let place = place.unwrap_or(FsLocation {
+        // A file system that doesn't report locations still has a device number.
+        let location = location.unwrap_or(FsLocation {
             device: DeviceNumber::new(0, 99),
             path: position.path.clone(),
             is_deleted: false,
         });
         let mut hasher = DefaultHasher::new();
-        (&place.path, place.is_deleted).hash(&mut hasher);
+        (&location.path, location.is_deleted).hash(&mut hasher);
         Ok(Some(FileIdentity {
-            device: place.device,
+            device: location.device,
             inode: hasher.finish(),
             mount: MountId::Unique(position.mount_id),
             is_mount_root: position.is_mount_root,
@@ -276,8 +276,8 @@ impl NodeLookup for Host {
         self.index == IndexState::Missing
             || staged.any(|path| {
                 let mut parts = Path::new(path).ancestors();
-                let place = parts.find_map(|path| self.position(path)?.1);
-                place.is_some_and(|place| place.device == device)
+                let location = parts.find_map(|path| self.position(path)?.1);
+                location.is_some_and(|location| location.device == device)
             })
     }
 
@@ -303,8 +303,8 @@ impl NodeLookup for Host {
 
     fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, LocationError> {
         self.tables_read.set(self.tables_read.get() + 1);
-        let (_, place) = self.position(path).unwrap();
-        let below = place.unwrap().path;
+        let (_, location) = self.position(path).unwrap();
+        let below = location.unwrap().path;
         let below = below.strip_prefix("/").unwrap();
         let layers = self.layers.iter().map(Path::new);
         let inner = layers.clone().map(|layer| layer.join(below));

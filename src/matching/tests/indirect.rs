@@ -419,7 +419,7 @@ fn target_paths_are_looked_up_once_for_all_sources() {
     };
     let [few, many] = [1, 20].map(lookups);
     assert_eq!(few[0], many[0], "lookups of target paths");
-    // For each bind its identity and its place. The other sources are on the root directory's mount, as all target
+    // For each bind its identity and its location. The other sources are on the root directory's mount, as all target
     // paths are.
     assert_eq!(many[1] - few[1], 19 * 2, "lookups of sources");
 }

@@ -204,7 +204,7 @@ fn binds_named_after_other_volumes_do_not_match() {
     assert_eq!(
         unknown.find(BIND),
         Ok(None),
-        "an unknown place doesn't match by name"
+        "an unknown location doesn't match by name"
     );
 }
 
@@ -222,7 +222,7 @@ fn without_a_staged_volume_the_place_of_a_bind_is_not_looked_up() {
         fn staged_in(&self, _: &Path) -> Result<Vec<TargetPath>, StagedListError> {
             Ok(Vec::new())
         }
-        fn place(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
+        fn locate(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
             let target = format!("{CSI}/pv-1/mount");
             assert_eq!(path, Path::new(&target), "the missing directory");
             Ok(None)
