@@ -71,7 +71,7 @@ impl EngineArgs {
         let Some(config) = &self.config else {
             return Ok(None);
         };
-        if config.is_relative() && !node.is_here() {
+        if config.is_relative() && !node.is_own_root() {
             bail!(
                 "--config {}: isn't an absolute path; hint: give the file's path on the node, without the directory \
                  of --root",
@@ -99,7 +99,7 @@ impl EngineArgs {
     }
 
     fn restart(&self, node: &NodeRoot, request: &HandlerRequest, plan: &ChangePlan) -> Result<()> {
-        let is_changed = plan.changes.iter().any(|change| !change.is_nothing());
+        let is_changed = plan.changes.iter().any(|change| !change.is_unchanged());
         let engine = request.engine;
         let Some(default) = engine.info().service else {
             let name = engine.info().title;
@@ -118,7 +118,7 @@ impl EngineArgs {
         files.extend(plan.changes.iter().map(FileChange::path));
         print(&match service.restart(node, &files)? {
             RestartOutcome::Done => format!("done: {command}\n"),
-            RestartOutcome::Fresh => format!("{unit} has already read it: nothing to restart\n"),
+            RestartOutcome::UpToDate => format!("{unit} has already read it: nothing to restart\n"),
             RestartOutcome::Stopped => format!("{unit} isn't running: nothing to restart\n"),
         })
     }
@@ -128,7 +128,7 @@ impl EngineArgs {
 pub(super) fn describe_plan(plan: &ChangePlan) -> String {
     let mut text = String::new();
     for change in &plan.changes {
-        if change.is_nothing() {
+        if change.is_unchanged() {
             let _ = writeln!(text, "{}: nothing to change", change.path().display());
         }
         text.push_str(&change.diff());

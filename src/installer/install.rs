@@ -121,7 +121,11 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
     if let Err(error) = node.check_program(&delegate.path) {
         return note(&format!(", and wasn't run to check that: {error}"));
     }
-    let there = if node.is_here() { "" } else { " on the node" };
+    let there = if node.is_own_root() {
+        ""
+    } else {
+        " on the node"
+    };
     let identity = EffectiveKind {
         path: &delegate.path,
         kind: delegate.kind,

@@ -1,24 +1,24 @@
-//! Configuration files as they are read from a node.
+//! The configuration files of an engine, as they were read from a node.
 
 use std::path::PathBuf;
 
 use crust_state::foreign::ForeignFile;
 
-/// The first line of a file that `install` made, and the comment above a table that it added.
+/// The first line of a file that `install` created, and the comment above a table that it added.
 pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall removes it.\n";
 
-/// A configuration file.
+/// A configuration file of an engine.
 #[derive(Debug)]
 pub struct ConfigFile {
-    /// Its path, as the engine sees it.
+    /// The path on the node.
     pub(crate) path: PathBuf,
-    /// Its text. `None` if it doesn't exist.
+    /// The text; `None` if the file doesn't exist.
     pub(crate) text: Option<String>,
-    /// Whether every version of the engine reads it.
-    pub(crate) is_sure: bool,
-    /// Whether it belongs to a package, whose next version would bring back what was removed.
+    /// Whether every version of the engine reads the file.
+    pub(crate) is_always_read: bool,
+    /// Whether the file belongs to a package. The package's next version would restore what was removed.
     pub(crate) is_packaged: bool,
-    /// The file that was read, which the new text replaces.
+    /// The file that was read. The new text replaces it.
     pub(crate) source: Option<ForeignFile>,
 }
 
@@ -27,30 +27,30 @@ impl ConfigFile {
         Self {
             path: path.into(),
             text,
-            is_sure: true,
+            is_always_read: true,
             is_packaged: false,
             source: None,
         }
     }
 
-    /// Returns its text, which is empty if it doesn't exist.
+    /// Returns the text, which is empty if the file doesn't exist.
     pub(crate) fn text(&self) -> &str {
         self.text.as_deref().unwrap_or_default()
     }
 
-    /// Returns whether `install` made it, or is about to.
-    pub(crate) fn is_ours(&self) -> bool {
+    /// Returns whether `install` created the file, or would create it because it doesn't exist.
+    pub(crate) fn is_from_install(&self) -> bool {
         self.text.as_ref().is_none_or(|text| text.starts_with(MARK))
     }
 
-    /// Returns the comment above a table that `install` adds. In a file of its own none is needed.
+    /// Returns the comment above a table that `install` adds. It is empty in a file that `install` creates.
     pub(crate) fn mark(&self) -> &'static str {
-        if self.is_ours() { "" } else { MARK }
+        if self.is_from_install() { "" } else { MARK }
     }
 
-    /// Returns its text after a removal. `None` if nothing is left in a file that `install` made.
+    /// Returns the text that is left after a removal; `None` if `install` created the file and nothing is left in it.
     pub(crate) fn remaining(&self, left: String) -> Option<String> {
         let is_empty = left.trim().is_empty() || left.trim() == MARK.trim();
-        (!self.is_ours() || !is_empty).then_some(left)
+        (!self.is_from_install() || !is_empty).then_some(left)
     }
 }

@@ -1,9 +1,9 @@
 //! containerd: `plugins."…cri…".containerd.runtimes.<handler>`.
 //!
-//! A configuration is a file, and the files of its `imports` in the order in which they are found. containerd 1.x takes
-//! a plugin's section whole from the last file that has one, 2.x merges them (`mergeConfig` in
-//! `cmd/containerd/server/config`). The handler is therefore added to the last file that has the section: nothing else
-//! of the section is lost, and both releases read the handler.
+//! A configuration consists of a file, and of the files that its `imports` lead to, in that order. containerd 1.x uses the
+//! section of a plugin in the last file that has one, and 2.x merges the sections (`mergeConfig` in
+//! `cmd/containerd/server/config`). The handler is therefore added to the last file that has the section. Both releases
+//! then read it, and nothing else in the section is lost.
 
 mod imports;
 
@@ -22,15 +22,15 @@ use crate::toml::{self, Toml, split_bom, wrong_type};
 
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
 
-/// The CRI plugin's names: in version 1, in version 2, and since version 3.
+/// The names of the CRI plugin: in version 1, in version 2, and since version 3.
 const PLUGINS: [&str; 3] = [
     "cri",
     "io.containerd.grpc.v1.cri",
     "io.containerd.cri.v1.runtime",
 ];
 
-/// The comment above `runc`, which is added with the first handler: containerd 1.x has a runtime of its own only as
-/// long as no other one is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
+/// The comment above `runc`, which is added together with the first handler. containerd 1.x has its built-in runtime only
+/// as long as no runtime is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
 const DEFAULT_RUNTIME: &str =
     "# Added by runcrust install: containerd 1.x forgets its own default where another is set.\n";
 
@@ -56,7 +56,7 @@ impl Engine for Containerd {
         imports::read(node, first)
     }
 
-    /// Lists the runtimes under all names of the plugin, whichever of them the file's version has.
+    /// Lists the runtimes under all names of the plugin, whatever the version of the file is.
     fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
         toml::runtimes(file, PLUGINS.map(runtimes_of), |entry| {
             let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
@@ -84,9 +84,9 @@ impl Engine for Containerd {
         let version = check_version(&files[0])?;
         let plugin = plugin_of(version);
         let mut target = None;
-        for file in files.iter().filter(|file| file.is_sure) {
+        for file in files.iter().filter(|file| file.is_always_read) {
             let toml = Toml::of(file)?;
-            // Only the newest 2.x reads the plugins of files that are older than the main one.
+            // Only the newest 2.x releases read plugins from a file with an older version than the main file.
             let own = toml.get(&["version"]).and_then(Item::as_integer);
             let is_same = own.is_none_or(|own| own == version || !(2..=4).contains(&own));
             if is_same && toml.get(&["plugins", plugin]).is_some() {
@@ -116,12 +116,12 @@ impl Engine for Containerd {
             let runtimes = runtimes_of(plugin);
             let before = toml.members(&runtimes).count();
             toml.remove(&[&runtimes[..], &[handler]].concat())?;
-            // The `runc` that was added goes with the last of the others, if nobody has changed it.
+            // A `runc` that `install` added is removed with the last of the other runtimes, unless it was changed.
             let runc = [&runtimes[..], &["runc"]].concat();
             let is_alone = before > 1 && toml.members(&runtimes).count() == 1;
-            let is_as_added =
+            let is_unchanged =
                 toml.is_below(&runc, DEFAULT_RUNTIME) && toml.members(&runc).count() == 1;
-            if is_alone && is_as_added {
+            if is_alone && is_unchanged {
                 toml.remove(&runc)?;
             }
         }
@@ -140,7 +140,7 @@ impl Engine for Containerd {
     }
 }
 
-/// Returns the name of the CRI plugin in a file of this version, which isn't 1.
+/// Returns the name of the CRI plugin in a file of this version, which must not be 1.
 fn plugin_of(version: i64) -> &'static str {
     PLUGINS[if version == 2 { 1 } else { 2 }]
 }
@@ -149,8 +149,8 @@ fn runtimes_of(plugin: &'static str) -> [&'static str; 4] {
     ["plugins", plugin, "containerd", "runtimes"]
 }
 
-/// Returns the version of a configuration, which is that of its first file. One that sets nothing gets
-/// version 2, which containerd 1.x and 2.x both read.
+/// Returns the version of a configuration, which is that of its first file. For a file that sets nothing it is 2, which
+/// both containerd 1.x and 2.x read.
 fn check_version(main: &ConfigFile) -> Result<i64> {
     let toml = Toml::of(main)?;
     let version = toml.get(&["version"]);
@@ -163,7 +163,7 @@ fn check_version(main: &ConfigFile) -> Result<i64> {
     }
 }
 
-/// Returns a file's text. One that sets nothing gets a version: without one it would be of version 1.
+/// Returns the text of a file. Adds a version to a file that sets nothing, because without one it would have version 1.
 fn text_with_version(file: &ConfigFile, version: i64) -> Result<String> {
     let text = file.text.as_deref().unwrap_or(MARK);
     if !Toml::parse(&file.path, text)?.is_empty() {
@@ -191,16 +191,16 @@ fn add(
     toml.set(&key(&["runtime_type"]), RUNTIME_TYPE, "")?;
     toml.set(&key(&["options", "BinaryName"]), wanted.program, "")?;
     let cgroup = key(&["options", "SystemdCgroup"]);
-    let there = toml.get(&cgroup).and_then(Item::as_bool);
-    if let Some(value) = wanted.systemd_cgroup.or(there).or(inherited) {
+    let existing = toml.get(&cgroup).and_then(Item::as_bool);
+    if let Some(value) = wanted.systemd_cgroup.or(existing).or(inherited) {
         toml.set(&cgroup, value, "")?;
     }
     Ok(())
 }
 
-/// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, in the last file
-/// that sets it: kubelet's cgroup driver is set to the same. Only the plugin's section of a file's own version counts,
-/// which is `version` where the file has none.
+/// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, from the last file
+/// that sets it. kubelet uses the same cgroup driver as these runtimes. In each file only the section for the file's own
+/// version is used. A file without a version has the version `version`.
 fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> {
     let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
     let sections = || {
@@ -213,7 +213,7 @@ fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> 
     let default = sections().find_map(|it| it.get("default_runtime_name")?.as_str());
     let default = default.unwrap_or("runc");
     Ok(sections().find_map(|section| {
-        // For containerd 1.x a default runtime that is a table goes before one that is a name.
+        // In containerd 1.x, `default_runtime` takes precedence over `default_runtime_name`.
         let table = section.get("default_runtime").filter(|table| {
             let runtime_type = table.get("runtime_type").and_then(Item::as_str);
             runtime_type.is_some_and(|it| !it.is_empty())
@@ -235,7 +235,7 @@ fn flag(runtime: &Item) -> Option<bool> {
     runtime.get("options")?.get("SystemdCgroup")?.as_bool()
 }
 
-/// Returns what an operator has to know when a handler is installed.
+/// Returns notes for the operator about the installation of a handler.
 fn notes(
     files: &[ConfigFile],
     wanted: &WantedHandler<'_>,
@@ -249,37 +249,37 @@ fn notes(
         let mut disabled = disabled.into_iter().flatten().filter_map(Value::as_str);
         if let Some(plugin) = disabled.find(|plugin| PLUGINS.contains(plugin)) {
             notes.push(format!(
-                "{path} disables plugin {plugin}: Kubernetes reaches no handler of {main}"
+                "{path} disables plugin {plugin}: Kubernetes can't use the handlers in {main}"
             ));
         }
-        if !file.is_sure
+        if !file.is_always_read
             && PLUGINS
                 .iter()
                 .any(|it| toml.get(&["plugins", it]).is_some())
         {
             notes.push(format!(
-                "{path} is imported by a relative pattern, which containerd 1.x looks for from where it was \
-                 started: the handler isn't added there; hint: make the pattern absolute"
+                "{path} is imported by a relative pattern, which containerd 1.x resolves in the directory that it was \
+                 started in: the handler isn't added to that file; hint: make the pattern absolute"
             ));
         }
     }
     if wanted.systemd_cgroup.or(inherited).is_none() {
         notes.push(format!(
-            "no runtime says SystemdCgroup, so that of {} is containerd's default, false; hint: \
-             --systemd-cgroup true where kubelet's cgroup driver is systemd",
+            "no runtime sets SystemdCgroup, so {} gets containerd's default, false; hint: \
+             use --systemd-cgroup true if kubelet's cgroup driver is systemd",
             wanted.handler
         ));
     }
     Ok(notes)
 }
 
-/// Returns notes on files that are imported and don't exist: containerd doesn't start then.
+/// Returns notes on files that are imported but don't exist. containerd doesn't start then.
 fn missing_imports(files: &[ConfigFile]) -> Vec<String> {
     let missing = files.iter().skip(1).filter(|file| file.text.is_none());
     let notes = missing.map(|file| {
         format!(
-            "{} is imported, and isn't there: containerd doesn't start; hint: put it there, or take it \
-             out of `imports`",
+            "{} is imported but doesn't exist, so containerd doesn't start; hint: create it, or remove it \
+             from `imports`",
             file.path.display()
         )
     });

@@ -67,7 +67,7 @@ impl Engine for Crio {
         let mut set = |key, value: &str| toml.set(&[&keys[..], &[key]].concat(), value, "");
         set("runtime_path", wanted.program)?;
         if is_new {
-            // CRI-O's default is /run/<handler>, and /run/crust is the crust directory.
+            // CRI-O's default is /run/<handler>, which for the usual handler is the crust directory.
             set("runtime_root", &root)?;
             set("runtime_type", "oci")?;
         }
@@ -111,7 +111,7 @@ impl Engine for Crio {
 }
 
 #[test]
-fn a_new_file_is_a_drop_in_with_the_handler() {
+fn a_new_file_contains_only_the_handler() {
     let expected = format!(
         "{MARK}\n[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/local/bin/runcrust\"\n\
          runtime_root = \"/run/runcrust-crust\"\nruntime_type = \"oci\"\n"

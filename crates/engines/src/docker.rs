@@ -23,7 +23,7 @@ impl Engine for Docker {
             name: "docker",
             title: "docker",
             file: "/etc/docker/daemon.json",
-            // dockerd reads its runtimes again on SIGHUP.
+            // dockerd reloads its runtimes on SIGHUP.
             service: Some(Service {
                 unit: "docker.service",
                 reloads: true,
@@ -35,7 +35,7 @@ impl Engine for Docker {
 
     fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
         let mut found = Vec::new();
-        // Go's decoder merges two objects of one name.
+        // Go's decoder merges objects with the same name.
         let root = parse(file, text(file))?;
         for (_, runtimes) in root.objects().filter(|member| member.0 == RUNTIMES) {
             let runtimes = runtimes.as_ref().map(Object::objects);
@@ -83,7 +83,7 @@ impl Engine for Docker {
             let Some(runtimes) = all.iter().rfind(|it| it.get(handler).is_some()) else {
                 break;
             };
-            // An empty object says nothing.
+            // The last runtime is removed together with the object.
             left = if all.len() == 1 && runtimes.len() == 1 {
                 root.without(RUNTIMES)
             } else {
@@ -94,8 +94,8 @@ impl Engine for Docker {
         Ok(Some(format!("{bom}{left}")))
     }
 
-    /// dockerd keeps its runtimes on a reload if the file sets none (`reloadPlatform` in moby's
-    /// `daemon/reload_unix.go`).
+    /// Notes that a reload isn't enough. dockerd keeps its runtimes on a reload if the file sets none (`reloadPlatform` in
+    /// moby's `daemon/reload_unix.go`).
     fn removal_notes(&self, _files: &[ConfigFile], left: &[Option<String>]) -> Vec<String> {
         let sets_runtimes = |text: &String| {
             let root = Object::parse(split_bom(text).1);
@@ -105,7 +105,7 @@ impl Engine for Docker {
             return Vec::new();
         }
         let note = "a running dockerd offers the runtime until it is restarted: a reload doesn't change its runtimes \
-                    where the file has no \"runtimes\"";
+                    if the file has no \"runtimes\"";
         vec![note.to_owned()]
     }
 
@@ -147,14 +147,14 @@ impl Engine for Docker {
     }
 }
 
-/// Returns the text that dockerd decodes: it passes over a byte order mark, and takes an empty file for `{}`
+/// Returns the text that dockerd decodes. dockerd skips a byte order mark, and treats an empty file as `{}`
 /// (`getConflictFreeConfiguration`).
 fn text(file: &ConfigFile) -> &str {
     let (_, text) = split_bom(file.text());
     if text.trim().is_empty() { "{}\n" } else { text }
 }
 
-/// Returns the text with an object for `"runtimes": null`, which is nothing to Go's decoder.
+/// Returns the text with an empty object for `"runtimes": null`, which Go's decoder ignores.
 fn text_with_runtimes(file: &ConfigFile) -> Result<String> {
     let text = text(file);
     let root = parse(file, text)?;
@@ -183,7 +183,7 @@ mod tests {
     use crate::handler::tests::{installed, uninstalled};
 
     #[test]
-    fn the_runtime_is_added_in_the_form_of_the_file() {
+    fn the_runtime_is_added_in_the_format_of_the_file() {
         let entry = format!("{{\"crust\":{{\"path\":\"{PROGRAM}\"}}}}");
         let lines = |start: &str, unit: &str| {
             let path = format!("{unit}{unit}{unit}\"path\": \"{PROGRAM}\"\n{unit}{unit}}}");
@@ -210,14 +210,14 @@ mod tests {
         ] {
             assert_eq!(installed(&Docker, Some(text)), expected);
         }
-        for nothing in ["", "\n"] {
-            let once = installed(&Docker, Some(nothing));
+        for empty in ["", "\n"] {
+            let once = installed(&Docker, Some(empty));
             assert_eq!(once, installed(&Docker, Some("{}\n")));
         }
     }
 
     #[test]
-    fn a_runtime_is_removed_from_anywhere_among_others() {
+    fn a_runtime_is_removed_at_any_position_among_others() {
         let ours = format!("\"crust\": {{\"path\": \"{PROGRAM}\"}}");
         for (text, expected) in [
             (
@@ -243,13 +243,13 @@ mod tests {
         ] {
             assert_eq!(uninstalled(&Docker, &text).as_deref(), Some(expected));
         }
-        for nothing in ["{\"runtimes\": {}}", "{\"runtimes\": null}", "\u{feff}"] {
-            assert_eq!(uninstalled(&Docker, nothing).as_deref(), Some(nothing));
+        for text in ["{\"runtimes\": {}}", "{\"runtimes\": null}", "\u{feff}"] {
+            assert_eq!(uninstalled(&Docker, text).as_deref(), Some(text));
         }
     }
 
     #[test]
-    fn a_reload_that_does_not_remove_the_runtime_is_noted() {
+    fn a_note_says_if_a_reload_does_not_remove_the_runtime() {
         let notes = |text: &str| Docker.removal_notes(&[], &[Some(text.to_owned())]).len();
         let other = "{\"runtimes\": {\"kata\": {\"runtimeType\": \"k\"}}}";
         let counts = [notes("{}"), notes("\u{feff}{ \"a\": 1 }"), notes(other)];

@@ -12,37 +12,37 @@ use crate::service::Service;
 
 /// A container engine whose configuration names OCI runtimes ("handlers").
 ///
-/// The methods that take files are pure: they turn texts into texts, and neither read nor write the node.
+/// Methods that take [`ConfigFile`]s are pure: they don't access the node.
 pub trait Engine: Debug + Sync {
-    /// Returns what is the same for every configuration of the engine.
+    /// Returns the fixed properties of the engine.
     fn info(&self) -> EngineInfo;
 
-    /// Reads `first`, and the files that the engine reads with it. The result begins with `first`, which may not exist.
+    /// Reads `first`, and the files that the engine reads together with it. The result begins with `first`, which need not
+    /// exist.
     fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         Ok(vec![node.read(first)?])
     }
 
-    /// Lists the runtimes that a file sets.
+    /// Lists the runtimes in a file.
     fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>>;
 
-    /// Lists the keys of a file that name a default runtime, with the name.
+    /// Lists the keys in a file that set the default runtime, with the name of that runtime.
     fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>>;
 
-    /// Adds a handler to one of the files or to a new one, or brings it up to date. No file has a runtime of the same
-    /// name that isn't runcrust's.
+    /// Adds a handler to one of the files or to a new one, or updates it. The caller has made sure that every runtime with
+    /// the handler's name is runcrust's.
     fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit>;
 
-    /// Returns the file's text without the handler, which it has. `None`: the file was `install`'s alone, and is to be
-    /// removed.
+    /// Returns the text of a file without the handler, which is in the file; `None` if `install` created the file and it
+    /// has to be removed.
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>>;
 
-    /// Returns what an operator has to know when a handler is removed. `left` is the new text of each file that
-    /// changes.
+    /// Returns notes for the operator about the removal of a handler. `left` is the new text of each file that changes.
     fn removal_notes(&self, _files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
         Vec::new()
     }
 
-    /// Texts for the tests that every engine has to pass.
+    /// Returns the texts for the tests that every engine has to pass.
     #[cfg(test)]
     fn samples(&self) -> Samples;
 }
@@ -50,13 +50,13 @@ pub trait Engine: Debug + Sync {
 /// The name, the default file and the properties of an engine.
 #[derive(Debug)]
 pub struct EngineInfo {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Its name in messages.
+    /// The name in messages.
     pub title: &'static str,
     /// The file that is edited if no other one is named.
     pub file: &'static str,
-    /// The systemd unit that has to read the configuration again. `None` for an engine without a daemon.
+    /// The systemd unit that reads the configuration; `None` if the engine has no daemon.
     pub service: Option<Service<'static>>,
     /// Whether a handler has a setting for systemd's cgroup driver.
     pub has_systemd_cgroup: bool,
@@ -69,7 +69,7 @@ pub struct EngineInfo {
 #[derive(Debug, Default)]
 pub struct Runtime {
     pub(crate) name: String,
-    /// The programs that it runs: several where the engine takes the first one that exists.
+    /// The programs that it runs. If there are several, the engine uses the first one that exists.
     pub(crate) programs: Vec<String>,
     /// The reason why `install` can't have written the entry, whatever its programs are.
     pub(crate) mismatch: Option<String>,
@@ -89,7 +89,7 @@ impl Runtime {
     }
 }
 
-/// The handler that is to be installed.
+/// The handler that `install` adds.
 #[derive(Debug, Clone, Copy)]
 pub struct WantedHandler<'a> {
     pub(crate) handler: &'a str,
@@ -97,11 +97,11 @@ pub struct WantedHandler<'a> {
     pub(crate) program: &'a str,
     /// The kind of the program's delegate, if one was found.
     pub(crate) delegate: Option<DelegateKind>,
-    /// Whether systemd manages the containers' cgroups. `None`: the engine decides.
+    /// Whether systemd manages the containers' cgroups; `None` to let the engine decide.
     pub(crate) systemd_cgroup: Option<bool>,
 }
 
-/// A file's new text.
+/// The new text of a file.
 #[derive(Debug)]
 pub struct Edit {
     pub(crate) path: PathBuf,
@@ -124,14 +124,14 @@ impl Edit {
 #[cfg(test)]
 #[derive(Debug)]
 pub struct Samples {
-    /// Texts in which `crust` isn't runcrust's, with words of the refusal.
+    /// Texts in which `crust` isn't runcrust's, with a part of the error.
     pub(crate) foreign: &'static [(&'static str, &'static str)],
     /// A text that makes `crust` the default runtime.
     pub(crate) default: &'static str,
-    /// Texts without a handler: `uninstall` after `install` gives them back byte for byte.
+    /// Texts without a handler. `uninstall` after `install` restores them byte for byte.
     pub(crate) kept: &'static [&'static str],
-    /// Texts with an older path of runcrust's, [`crate::handler::tests::OLD`], and settings of the operator's.
+    /// Texts with an older path of runcrust ([`crate::handler::tests::OLD`]) and settings that an operator added.
     pub(crate) outdated: &'static [&'static str],
-    /// Texts that `install` refuses, with words of the refusal.
+    /// Texts that `install` refuses, with a part of the error.
     pub(crate) refused: &'static [(&'static str, &'static str)],
 }

@@ -15,65 +15,65 @@ use crust_state::trust::TrustError;
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
     /// A file has a syntax error: the file, the line (from 1), the parser's message.
-    #[error("{file}:{1}: {2}; hint: the daemon can't read it either, unless it is a template: correct it, or name another file with --config", file = .0.display())]
+    #[error("{file}:{1}: {2}; hint: correct it, or name another file with --config; unless it is a template, the daemon can't read it either", file = .0.display())]
     Syntax(PathBuf, usize, String),
-    /// A file isn't text.
-    #[error("{file}: isn't UTF-8; hint: is it the daemon's configuration?", file = .0.display())]
+    /// A file isn't UTF-8.
+    #[error("{file}: isn't UTF-8; hint: check that it is the daemon's configuration", file = .0.display())]
     NotText(PathBuf),
-    /// A directory or another thing that isn't a file.
-    #[error("{file} isn't a file, and the daemon fails to read it too; hint: name a file, or take it from where a pattern of `imports` finds it", file = .0.display())]
+    /// A path leads to a directory, or to something else that isn't a file.
+    #[error("{file} isn't a file, so the daemon can't read it either; hint: name a file, or move it to where no pattern in `imports` matches it", file = .0.display())]
     NotAFile(PathBuf),
     /// A key's value has the wrong type: the file, the key with dots, the right type.
-    #[error("{file}: {key} isn't {2}; hint: the daemon can't read it either: correct it", file = .0.display(), key = key_or_file(.1))]
+    #[error("{file}: {key} isn't {2}; hint: correct it; the daemon can't read it either", file = .0.display(), key = key_or_file(.1))]
     Type(PathBuf, String, &'static str),
-    /// containerd's oldest form, which has other names for plugins.
+    /// containerd's configuration has version 1, in which plugins have other names.
     #[error(
-        "{file}: is a configuration of version 1 (it has no `version`), and handlers are added to \
-         version 2 and later; hint: `containerd config migrate` of containerd 1.7 and later prints \
-         it anew; where only `disabled_plugins` and the like are set, add a first line `version = 2` \
-         and write plugins' full names, \"io.containerd.grpc.v1.cri\" for \"cri\"", file = .0.display()
+        "{file}: is a configuration of version 1 (it has no `version`), and handlers can only be added to \
+         version 2 and later; hint: `containerd config migrate` of containerd 1.7 and later converts it; if it \
+         only sets keys like `disabled_plugins`, add `version = 2` as the first line and write the full names of \
+         plugins, \"io.containerd.grpc.v1.cri\" for \"cri\"", file = .0.display()
     )]
     Version1(PathBuf),
-    /// A form that is newer than this program: the file, its version.
-    #[error("{file}: version {1} isn't one of 2, 3 and 4, which are known; hint: use a newer runcrust, or add the handler by hand", file = .0.display())]
+    /// containerd's configuration has a version that this program doesn't know: the file, its version.
+    #[error("{file}: version {1} is not supported, only 2, 3 and 4 are; hint: use a newer runcrust, or add the handler by hand", file = .0.display())]
     UnknownVersion(PathBuf, i64),
-    /// Nothing shows that the engine is on the node: its file, its unit.
-    #[error("there is neither {file} nor {1} on the node; hint: is the engine there? name its file by --config, and its service by --unit", file = .0.display())]
+    /// The node has neither the engine's file nor its unit: the file, the unit.
+    #[error("there is neither {file} nor {1} on the node; hint: if the engine is installed, name its file with --config and its service with --unit", file = .0.display())]
     NoEngine(PathBuf, String),
-    /// A runtime of the handler's name isn't runcrust: the file, the name, what it is instead.
-    #[error("{file}: handler {1} is there and isn't runcrust's: {2}; hint: choose another name with --handler", file = .0.display())]
+    /// A runtime with the handler's name isn't runcrust: the file, the name, how it differs.
+    #[error("{file}: handler {1} exists and isn't runcrust's: {2}; hint: choose another name with --handler", file = .0.display())]
     Foreign(PathBuf, String, String),
     /// The name can't be used in a `RuntimeClass`.
     #[error(
-        "{0:?} can't be a handler's name: small letters, digits and `-` only, as in a RuntimeClass"
+        "{0:?} is not a valid handler name: use lower-case letters, digits and `-` only, as in a RuntimeClass"
     )]
     Name(String),
-    /// A daemon would not find the program.
-    #[error("{file}: isn't an absolute path in UTF-8; hint: --program takes what the daemon is to run", file = .0.display())]
+    /// The path of the program is relative or isn't UTF-8, so a daemon would not find it.
+    #[error("{file}: isn't an absolute path in UTF-8; hint: give --program the absolute path of the program on the node", file = .0.display())]
     ProgramPath(PathBuf),
-    /// No container would start.
+    /// The program of the handler isn't on the node, so no container would start.
     #[error("{file} isn't a program on the node; hint: install runcrust there first, with --copy-to DIR, or name it with --program", file = .0.display())]
     NoProgram(PathBuf),
-    /// A daemon would look for the directory elsewhere.
-    #[error("--copy-to {file}: isn't an absolute path; hint: name a directory of the node's", file = .0.display())]
+    /// The directory to copy to is relative.
+    #[error("--copy-to {file}: isn't an absolute path; hint: write the absolute path of a directory on the node", file = .0.display())]
     CopyTo(PathBuf),
-    /// A program can't be copied over a directory.
+    /// A directory has the path that a program is to be copied to.
     #[error("{file} is a directory; hint: name another directory with --copy-to", file = .0.display())]
-    ProgramPlace(PathBuf),
-    /// A program that every container on the node needs isn't there.
+    ProgramIsDirectory(PathBuf),
+    /// A program that every container needs isn't on the node.
     #[error("the handler can't start a container: {0}")]
     Incomplete(String),
-    /// Others than root can change a file that root's daemon reads or runs.
-    #[error("{}{}", on_the_way(.0, .1), .1)]
+    /// Users other than root can change a file that a daemon reads or runs as root.
+    #[error("{}{}", path_prefix(.0, .1), .1)]
     Untrusted(PathBuf, TrustError),
-    /// Containers that name no handler would not start, and neither would containerd's CRI plugin: the file, the
-    /// handler, the key.
+    /// The handler is the default runtime: the file, the handler, the key. Without it, containers that name no handler
+    /// would not start, and neither would containerd's CRI plugin.
     #[error("{file}: handler {1} is the default runtime; hint: change `{2}` first", file = .0.display())]
     Default(PathBuf, String, String),
-    /// Files import each other by more and more names: the first file, how many are read.
-    #[error("{file}: more than {1} files by `imports`; hint: do they import each other?", file = .0.display())]
+    /// `imports` leads to too many files: the first file, the limit.
+    #[error("{file}: `imports` leads to more than {1} files; hint: check whether they import each other", file = .0.display())]
     Imports(PathBuf, usize),
-    /// Another installation takes longer than the timeout.
+    /// Another installation holds the node's lock for longer than the timeout.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// A file can't be read or replaced.
@@ -86,14 +86,13 @@ pub enum HandlerError {
     #[error("{}; hint: end these pods first (kubectl drain), and keep new ones away", .0.join(", "))]
     InUse(Vec<String>),
     /// The records of volumes can't be read.
-    #[error("it can't be told whether volumes are in use: {0}")]
+    #[error("it is unknown whether volumes are in use: {0}")]
     Records(String),
-    /// systemctl failed: its arguments, why, the unit.
+    /// systemctl failed: its arguments, its error, the unit.
     #[error("systemctl {0}: {1}; hint: restart {2} by hand")]
     Service(String, String, String),
 }
 
-/// The result of what fails with a [`HandlerError`].
 pub type Result<T, E = HandlerError> = std::result::Result<T, E>;
 
 impl HandlerError {
@@ -110,9 +109,9 @@ fn key_or_file(key: &str) -> &str {
     if key.is_empty() { "the file" } else { key }
 }
 
-/// Returns the path of a file that a flaw on the way to it concerns. A flaw of the file itself names it already.
-fn on_the_way(path: &Path, flaw: &TrustError) -> String {
-    match flaw {
+/// Returns the beginning of the message about `path`: its name, unless the error is about the file itself and names it.
+fn path_prefix(path: &Path, error: &TrustError) -> String {
+    match error {
         TrustError::Untrusted { path: part, .. } | TrustError::Lstat { path: part, .. }
             if part == path =>
         {

@@ -1,4 +1,4 @@
-//! Properties that hold for every text of a configuration, for `fuzz/` and the tests. No release has this module.
+//! Checks properties that hold for every configuration text, for `fuzz/` and the tests. Releases don't contain this module.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) const PROGRAM: &str = "/usr/local/bin/runcrust";
 pub(crate) const WANTED: WantedHandler<'_> = WantedHandler {
     handler: "crust",
     program: PROGRAM,
-    // podman's lists get the handler.
+    // With crun, the handler is added to all lists of podman.
     delegate: Some(DelegateKind::Crun),
     systemd_cgroup: None,
 };
@@ -53,28 +53,25 @@ fn check_all(bytes: &[u8], wants_json: bool) {
     }
 }
 
-/// Checks that a second `install` changes nothing, and that `uninstall` leaves what the text said before, and its
-/// comments. Texts that `install` refuses pass.
+/// Checks that a second `install` changes nothing, and that `uninstall` restores the values and comments of the text.
+/// Passes if `install` refuses the text.
 pub(crate) fn check(engine: &dyn Engine, text: &str) {
     let (Some(_), Ok(once)) = (value(engine, text), try_install(engine, Some(text))) else {
         return;
     };
-    assert!(
-        value(engine, &once).is_some(),
-        "can't be read any more:\n{once}"
-    );
+    assert!(value(engine, &once).is_some(), "no longer valid:\n{once}");
     assert!(once.contains(PROGRAM), "{once}");
     if !text.contains("crust") {
-        let said = value(engine, text).zip(value(engine, &once));
+        let values = value(engine, text).zip(value(engine, &once));
         assert!(
-            said.is_none_or(|(before, after)| says(&after, &before)),
+            values.is_none_or(|(before, after)| includes(&after, &before)),
             "{once}"
         );
     }
     let twice = try_install(engine, Some(&once)).expect("a second install");
     assert_eq!(twice, once);
     let Ok(back) = try_uninstall(engine, &once) else {
-        // It is the default runtime.
+        // The handler is the default runtime.
         return;
     };
     let back = back.unwrap_or_default();
@@ -87,8 +84,8 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
         .ok()
         .flatten()
         .unwrap_or_default();
-    let said = |text| value(engine, text).map(essence);
-    assert_eq!(said(&back), said(&before), "{once}");
+    let remaining = |text| value(engine, text).map(without_leftovers);
+    assert_eq!(remaining(&back), remaining(&before), "{once}");
     if !text.contains("crust") {
         let is_comment = |line: &&str| line.trim().starts_with('#');
         for comment in text.lines().filter(is_comment) {
@@ -97,7 +94,7 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
     }
 }
 
-/// Returns a file of the engine's.
+/// Returns the engine's default file with this text.
 pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> ConfigFile {
     ConfigFile::new(engine.info().file, text.map(str::to_owned))
 }
@@ -108,7 +105,7 @@ pub(crate) fn try_install(engine: &dyn Engine, text: Option<&str>) -> Result<Str
     Ok(edits(plan).remove(0).1.expect("a text"))
 }
 
-/// Returns the text of the only file after an `uninstall`. `None`: the file is removed.
+/// Returns the text of the only file after an `uninstall`; `None` if the file is removed.
 pub(crate) fn try_uninstall(engine: &dyn Engine, text: &str) -> Result<Option<String>> {
     let plan = plan_uninstall(engine, vec![file(engine, Some(text))], WANTED.handler, None)?;
     let edit = edits(plan).pop();
@@ -126,41 +123,42 @@ fn is_json(engine: &dyn Engine) -> bool {
     extension.is_some_and(|it| it == "json")
 }
 
-/// Returns what a text says.
+/// Parses a text; `None` if it is invalid.
 fn value(engine: &dyn Engine, text: &str) -> Option<Value> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if !is_json(engine) {
         return ::toml::from_str(text).ok();
     }
     if text.matches("runtimes\"").count() > 1 {
-        // Go merges two objects of one name, and a `Value` has one of them.
+        // Go merges objects with the same name, while a `Value` contains only one of them.
         return None;
     }
     let text = if text.trim().is_empty() { "{}" } else { text };
     serde_json::from_str(text).ok()
 }
 
-/// Returns whether a value has everything that an earlier one has. An empty file of docker's may have been `null`.
-fn says(after: &Value, before: &Value) -> bool {
+/// Returns whether a value includes everything in an earlier one. An earlier `null` is included in any value: docker may
+/// have had an empty file.
+fn includes(after: &Value, before: &Value) -> bool {
     match (after, before) {
         (Value::Object(after), Value::Object(before)) => {
             let mut members = before.iter();
-            members.all(|(name, value)| after.get(name).is_some_and(|it| says(it, value)))
+            members.all(|(name, value)| after.get(name).is_some_and(|it| includes(it, value)))
         }
         (Value::Array(after), Value::Array(before)) => before.iter().all(|it| after.contains(it)),
         (after, before) => after == before || before.is_null(),
     }
 }
 
-/// Returns containerd's default runtime, as it is added beside the first handler.
+/// Returns containerd's default runtime, as it is added together with the first handler.
 fn default_runtime() -> Value {
     serde_json::json!({"runtime_type": "io.containerd.runc.v2"})
 }
 
-/// Returns a value without what an installation may leave: a version, empty tables, and `runc` in a table that can't
-/// have a comment.
-fn essence(value: Value) -> Value {
-    let is_something = |value: &Value| match value {
+/// Returns a value without what an installation may leave behind: a version, empty tables, and `runc` in a table that
+/// can't have a comment.
+fn without_leftovers(value: Value) -> Value {
+    let is_set = |value: &Value| match value {
         Value::Object(members) => !members.is_empty(),
         value => !value.is_null(),
     };
@@ -168,16 +166,17 @@ fn essence(value: Value) -> Value {
         Value::Object(members) => {
             let members = members
                 .into_iter()
-                .map(|(name, value)| (name, essence(value)));
+                .map(|(name, value)| (name, without_leftovers(value)));
             let kept = members.filter(|(name, value)| {
-                let is_left = name == "version" || (name == "runc" && *value == default_runtime());
-                !is_left && is_something(value)
+                let is_leftover =
+                    name == "version" || (name == "runc" && *value == default_runtime());
+                !is_leftover && is_set(value)
             });
             Value::Object(kept.collect())
         }
         Value::Array(values) => {
             let kept = values.into_iter().filter(|value| value != WANTED.handler);
-            Value::Array(kept.map(essence).collect())
+            Value::Array(kept.map(without_leftovers).collect())
         }
         other => other,
     }

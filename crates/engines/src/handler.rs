@@ -1,4 +1,4 @@
-//! Installing, removing and listing handlers, for every engine in the same way.
+//! Installs, removes and lists handlers, in the same way for every engine.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use crate::plan::ChangePlan;
 pub struct HandlerRequest {
     /// The engine whose configuration is changed.
     pub engine: &'static dyn Engine,
-    /// Its file, if that isn't the default one.
+    /// The engine's file; `None` for the default one.
     pub config: Option<PathBuf>,
-    /// The handler's name.
     pub handler: String,
-    /// The program that the handler runs. On removal: a program that is runcrust even though its name doesn't say so.
+    /// The program that the handler runs. For a removal: a program that is runcrust even though its name doesn't begin
+    /// with "runcrust".
     pub program: Option<PathBuf>,
-    /// The kind of the program's delegate: podman has to be told what a runtime supports.
+    /// The kind of the program's delegate. podman's configuration lists which runtimes support a feature.
     pub delegate: Option<DelegateKind>,
-    /// containerd's `SystemdCgroup`. `None`: as the node's other runtimes have it.
+    /// containerd's `SystemdCgroup`; `None` for the value of the node's other runtimes.
     pub systemd_cgroup: Option<bool>,
 }
 
@@ -39,23 +39,21 @@ impl HandlerRequest {
 /// A handler in an engine's configuration, with a program that it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handler {
-    /// The file that sets it.
+    /// The file that contains the handler.
     pub file: PathBuf,
-    /// Its name.
     pub name: String,
-    /// The program.
     pub program: PathBuf,
 }
 
 impl Handler {
-    /// Returns whether the program is runcrust, judged by its name alone.
+    /// Returns whether the program is runcrust, judging by its name alone.
     #[must_use]
     pub fn is_runcrust(&self) -> bool {
         is_runcrust(&self.program)
     }
 }
 
-/// Plans to add a handler, or to bring it up to date.
+/// Plans to add a handler, or to update it.
 pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> {
     let engine = request.engine;
     let program = request.program.as_deref().unwrap_or(Path::new(""));
@@ -68,7 +66,7 @@ pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> 
     let files = engine.read(node, request.file())?;
     if let Some(service) = engine.info().service
         && request.config.is_none()
-        && !is_on(node, engine, &files)
+        && !is_installed(node, engine, &files)
     {
         let (path, unit) = (engine.info().file.into(), service.unit.to_owned());
         return Err(HandlerError::NoEngine(path, unit));
@@ -76,15 +74,15 @@ pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> 
     plan_install(engine, files, &wanted)
 }
 
-/// Plans an installation into files that were read.
+/// Plans to add a handler to files that have been read.
 pub(crate) fn plan_install(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
     wanted: &WantedHandler<'_>,
 ) -> Result<ChangePlan> {
     for file in &files {
-        for runtime in named(engine, file, wanted.handler)? {
-            check_ours(&runtime, file, Some(wanted.program))?;
+        for runtime in runtimes_named(engine, file, wanted.handler)? {
+            check_is_runcrust(&runtime, file, Some(wanted.program))?;
         }
     }
     let edit = engine.install(&files, wanted)?;
@@ -93,31 +91,34 @@ pub(crate) fn plan_install(
     Ok(ChangePlan::new(files, edits, edit.notes, programs))
 }
 
-/// Plans to remove a handler from every file that has it. Files of packages stay as they are.
+/// Plans to remove a handler from every file that contains it, except from files of packages.
 pub fn uninstall(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> {
     let engine = request.engine;
-    let own = request.program.as_deref().map(check_program_path);
+    let own_program = request.program.as_deref().map(check_program_path);
     let files = engine.read(node, request.file())?;
-    plan_uninstall(engine, files, &request.handler, own.transpose()?)
+    plan_uninstall(engine, files, &request.handler, own_program.transpose()?)
 }
 
-/// Plans a removal from files that were read. `own` is a program that is runcrust whatever its name is.
+/// Plans to remove a handler from files that have been read. `own_program` is a program that counts as runcrust whatever
+/// its name is.
 pub(crate) fn plan_uninstall(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
     handler: &str,
-    own: Option<&str>,
+    own_program: Option<&str>,
 ) -> Result<ChangePlan> {
     let (mut notes, mut programs) = (Vec::new(), Vec::new());
     let (mut found, mut foreign): (Vec<&ConfigFile>, _) = (Vec::new(), None);
     for file in &files {
-        let runtimes = named(engine, file, handler)?;
-        let checked = runtimes.iter().try_for_each(|it| check_ours(it, file, own));
+        let runtimes = runtimes_named(engine, file, handler)?;
+        let checked = runtimes
+            .iter()
+            .try_for_each(|it| check_is_runcrust(it, file, own_program));
         match checked {
             Err(error) => foreign = foreign.or(Some(error)),
             Ok(()) if runtimes.is_empty() => {}
             Ok(()) if file.is_packaged => notes.push(format!(
-                "{} has handler {handler}, and stays: it is its package's",
+                "{} still has handler {handler}: the file belongs to a package and is not changed",
                 file.path.display()
             )),
             Ok(()) => {
@@ -144,28 +145,28 @@ pub(crate) fn plan_uninstall(
     Ok(ChangePlan::new(files, edits, notes, programs))
 }
 
-/// Lists the handlers in an engine's default files that name the programs that they run. `None` if neither such a file
-/// nor the engine's unit is on the node.
+/// Lists the handlers in an engine's default files, with the programs that they run. A handler without a program is left
+/// out. `None` if neither such a file nor the engine's unit is on the node.
 pub fn handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Option<Vec<Handler>>> {
     let files = engine.read(node, engine.info().file.as_ref())?;
-    if !is_on(node, engine, &files) {
+    if !is_installed(node, engine, &files) {
         return Ok(None);
     }
-    list(engine, &files).map(Some)
+    list_handlers(engine, &files).map(Some)
 }
 
 /// Returns the names of the handlers that run runcrust in an engine's default files, sorted. A program is runcrust if
 /// its name begins with "runcrust".
 pub fn runcrust_handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Vec<String>> {
-    let found = list(engine, &engine.read(node, engine.info().file.as_ref())?)?;
-    let ours = found.into_iter().filter(Handler::is_runcrust);
-    let mut names: Vec<String> = ours.map(|handler| handler.name).collect();
+    let found = list_handlers(engine, &engine.read(node, engine.info().file.as_ref())?)?;
+    let matching = found.into_iter().filter(Handler::is_runcrust);
+    let mut names: Vec<String> = matching.map(|handler| handler.name).collect();
     names.sort();
     names.dedup();
     Ok(names)
 }
 
-fn list(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>> {
+fn list_handlers(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>> {
     let mut found = Vec::new();
     for file in files {
         for runtime in engine.runtimes(file)? {
@@ -181,32 +182,37 @@ fn list(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>> {
 }
 
 /// Returns whether a file or a unit shows that the engine is on the node.
-fn is_on(node: &NodeRoot, engine: &dyn Engine, files: &[ConfigFile]) -> bool {
+fn is_installed(node: &NodeRoot, engine: &dyn Engine, files: &[ConfigFile]) -> bool {
     let service = engine.info().service;
     files.iter().any(|file| file.text.is_some())
-        || service.is_some_and(|service| service.is_on(node))
+        || service.is_some_and(|service| service.is_installed(node))
 }
 
-fn named(engine: &dyn Engine, file: &ConfigFile, handler: &str) -> Result<Vec<Runtime>> {
+fn runtimes_named(engine: &dyn Engine, file: &ConfigFile, handler: &str) -> Result<Vec<Runtime>> {
     let mut runtimes = engine.runtimes(file)?;
     runtimes.retain(|runtime| runtime.name == handler);
     Ok(runtimes)
 }
 
-/// Fails if a runtime isn't runcrust, perhaps an older one at another path. `own` is a program that is runcrust
-/// whatever its name is.
-fn check_ours(runtime: &Runtime, file: &ConfigFile, own: Option<&str>) -> Result<()> {
-    let is_ours = |program: &String| is_runcrust(program.as_ref()) || own == Some(program);
-    let what = match &runtime.mismatch {
+/// Fails if a runtime isn't runcrust. An older runcrust at another path is accepted. `own_program` is a program that
+/// counts as runcrust whatever its name is.
+fn check_is_runcrust(
+    runtime: &Runtime,
+    file: &ConfigFile,
+    own_program: Option<&str>,
+) -> Result<()> {
+    let is_own = |program: &String| is_runcrust(program.as_ref()) || own_program == Some(program);
+    let difference = match &runtime.mismatch {
         Some(mismatch) => mismatch.clone(),
-        None if runtime.programs.iter().all(is_ours) => return Ok(()),
+        None if runtime.programs.iter().all(is_own) => return Ok(()),
         None => format!("it runs {}", runtime.programs.join(", ")),
     };
     let (path, name) = (file.path.clone(), runtime.name.clone());
-    Err(HandlerError::Foreign(path, name, what))
+    Err(HandlerError::Foreign(path, name, difference))
 }
 
-/// Fails if a file makes the handler the default runtime: containers that name none would not start any more.
+/// Fails if a file makes the handler the default runtime. After its removal, containers that name no handler would not
+/// start.
 fn check_not_default(engine: &dyn Engine, files: &[ConfigFile], handler: &str) -> Result<()> {
     for file in files {
         let mut defaults = engine.defaults(file)?.into_iter();
@@ -217,7 +223,7 @@ fn check_not_default(engine: &dyn Engine, files: &[ConfigFile], handler: &str) -
     Ok(())
 }
 
-/// Returns the name if it is a DNS label, which a `RuntimeClass` needs, and which every engine's file takes as a key.
+/// Returns the name if it is a DNS label. A `RuntimeClass` needs one, and every engine's file accepts it as a key.
 fn check_name(name: &str) -> Result<&str> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let has_edges = name.starts_with('-') || name.ends_with('-');
@@ -232,8 +238,8 @@ fn check_program_path(program: &Path) -> Result<&str> {
     name.ok_or_else(|| HandlerError::ProgramPath(program.to_owned()))
 }
 
-/// Returns whether a program's name begins with "runcrust". runcrust has several names: the name selects its
-/// configuration.
+/// Returns whether a program's name begins with "runcrust". runcrust may have other names than that, because the name
+/// selects its configuration.
 fn is_runcrust(program: &Path) -> bool {
     let name = program.file_name();
     name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"runcrust"))

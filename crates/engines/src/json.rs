@@ -1,4 +1,4 @@
-//! JSON objects that are edited in place: order, blanks, and the form of every other value are kept.
+//! Edits JSON objects in place. The order, the blanks, and the form of all other values are kept.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::value::RawValue;
 
-/// An object in a text.
+/// A JSON object in a text.
 #[derive(Debug)]
 pub(crate) struct Object<'a> {
     text: &'a str,
-    /// From brace to brace.
+    /// The range of the object, including its braces.
     span: Range<usize>,
-    /// The names, and where the values are in the text. A name may occur twice.
+    /// The names, and the ranges of the values in the text. A name may occur more than once.
     members: Vec<(String, Range<usize>)>,
 }
 
 impl<'a> Object<'a> {
-    /// Parses a text. `Ok(None)`: it isn't an object.
+    /// Parses a text; `Ok(None)` if it is valid JSON but not an object.
     pub(crate) fn parse(text: &'a str) -> Result<Option<Self>, serde_json::Error> {
         let value: &RawValue = serde_json::from_str(text)?;
         Ok(Self::at(text, Json::from_checked(value.get())))
@@ -44,7 +44,7 @@ impl<'a> Object<'a> {
         self.members.len()
     }
 
-    /// Returns the text of a member's value. Of a name that occurs twice the last one counts, as for Go's decoder.
+    /// Returns the text of a member's value. If the name occurs more than once, the last one is used, as in Go's decoder.
     pub(crate) fn get(&self, name: &str) -> Option<&'a str> {
         let mut members = self.members.iter().rev();
         let (_, value) = members.find(|member| member.0 == name)?;
@@ -56,12 +56,12 @@ impl<'a> Object<'a> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
-    /// Returns a member that is an object.
+    /// Returns the value of a member if it is an object.
     pub(crate) fn object(&self, name: &str) -> Option<Self> {
         self.objects().filter(|member| member.0 == name).last()?.1
     }
 
-    /// Returns the members' names and values. A value that isn't an object is `None`.
+    /// Returns the names and values of the members. A value that isn't an object is `None`.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&str, Option<Self>)> {
         let members = self.members.iter();
         members.map(|(name, value)| {
@@ -70,11 +70,11 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Returns the text with another value for a member, which is added at the end if it isn't there. A new member has
-    /// the form of the last one: a line of its own or not, and its indentation.
+    /// Returns the text with a new value for a member. A member that doesn't exist is added at the end, formatted like the
+    /// last one: on a line of its own or not, and with the same indentation.
     pub(crate) fn with(&self, name: &str, value: &Value) -> String {
-        let there = self.members.iter().rev().find(|member| member.0 == name);
-        if let Some((_, at)) = there {
+        let existing = self.members.iter().rev().find(|member| member.0 == name);
+        if let Some((_, at)) = existing {
             return self.spliced(at.clone(), &value.to_string());
         }
         let above = &self.text[..self.span.start];
@@ -111,7 +111,7 @@ impl<'a> Object<'a> {
         self.spliced(at, &member)
     }
 
-    /// Returns the text without a member. Of a name that occurs twice the last one is removed.
+    /// Returns the text without a member. If the name occurs more than once, only the last one is removed.
     pub(crate) fn without(&self, name: &str) -> String {
         let at = self.members.iter().rposition(|member| member.0 == name);
         let Some(at) = at else {
@@ -129,7 +129,7 @@ impl<'a> Object<'a> {
         self.spliced(gap, "")
     }
 
-    /// Returns the blanks between the last member and the comma or brace before it.
+    /// Returns the blanks between the last member and the comma or brace in front of it.
     fn blanks_before_last(&self) -> String {
         let before = match &*self.members {
             [.., (_, before), _] => self.text[before.end..]
@@ -140,7 +140,7 @@ impl<'a> Object<'a> {
         self.text[before + 1..self.name_after(before)].to_owned()
     }
 
-    /// Returns where the next name begins, after a brace or comma.
+    /// Returns the start of the name that follows the brace or comma at `at`.
     fn name_after(&self, at: usize) -> usize {
         let rest = &self.text[at + 1..];
         at + 1 + rest.len() - rest.trim_start().len()
@@ -156,12 +156,12 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Returns a value with one member a line.
+/// Formats a value with each member on a line of its own.
 fn pretty(value: &Value, indent: &str) -> String {
     let mut bytes = Vec::new();
     let formatter = PrettyFormatter::with_indent(indent.as_bytes());
-    let written = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
-    written.map_or_else(
+    let result = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
+    result.map_or_else(
         |_| value.to_string(),
         |()| String::from_utf8_lossy(&bytes).into_owned(),
     )

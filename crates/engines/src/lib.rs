@@ -1,19 +1,19 @@
-//! Container engines whose configuration names runcrust as a runtime: containerd, CRI-O, podman, docker.
+//! Configures container engines (containerd, CRI-O, podman, docker) to use runcrust as a runtime.
 //!
-//! An engine is one file that implements [`Engine`], its `mod` line here, and one line in [`ENGINES`]. What is the same
-//! for all engines is in [`handler`] (whose a handler is, what may be removed) and [`plan`] (what is shown and
-//! written).
+//! An engine consists of one module that implements [`Engine`], its `mod` line here, and one line in [`ENGINES`]. The
+//! rules that are the same for all engines are in [`handler`] (which handlers belong to runcrust and may be removed) and
+//! [`plan`] (how changes are shown and written).
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`engine`] | the trait |
 //! | [`containerd`], [`crio`], [`podman`], [`docker`] | the engines |
 //! | [`handler`] | installing, removing and listing handlers |
-//! | [`plan`] | the changes to a node's files: shown and written |
+//! | [`plan`] | showing and writing the changes to a node's files |
 //! | [`toml`], [`json`] | editing TOML and JSON in place |
-//! | [`node_root`], [`config_file`] | the files of a node, which may be a container's `/host` |
+//! | [`node_root`], [`config_file`] | the files of a node, whose root may be `/host` in a container |
 //! | [`programs`] | the programs on the node, and their configuration |
-//! | [`in_use`] | whether a live container needs the handler |
+//! | [`in_use`] | checking whether a live container needs the handler |
 //! | [`service`] | the engine's systemd unit |
 
 #![forbid(unsafe_code)]
@@ -54,8 +54,7 @@ use crio::Crio;
 use docker::Docker;
 use podman::Podman;
 
-/// Every engine that runcrust can be installed into. A new one is a module that implements [`Engine`], and
-/// a line here.
+/// Every engine that runcrust can be installed into.
 pub const ENGINES: &[&dyn Engine] = &[&Containerd, &Crio, &Podman, &Docker];
 
 /// Returns the engine that has this name on the command line.

@@ -1,4 +1,4 @@
-//! The files of a node, and the drop-ins that an engine reads beside its main file.
+//! The files of a node, and the drop-ins that an engine reads in addition to its main file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,8 +23,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node's root directory.
 ///
-/// Paths on the node are as its own programs see them. A container that has the node at `/host` would follow the node's
-/// absolute links to files of its own.
+/// Paths on the node are those that the node's own programs use. In a container with the node's root at `/host`, the
+/// node's absolute symbolic links would lead to files of the container, so paths are resolved within the root.
 #[derive(Debug, Clone)]
 pub struct NodeRoot(PathBuf);
 
@@ -43,29 +43,29 @@ impl NodeRoot {
 
     /// Returns whether it is this process's own root directory.
     #[must_use]
-    pub fn is_here(&self) -> bool {
+    pub fn is_own_root(&self) -> bool {
         self.0 == Path::new("/")
     }
 
-    /// Keeps other calls from changing a configuration of the node until the lock is dropped. Blocks for up to 30
+    /// Locks the configurations of the node against changes by other calls until the lock is dropped. Blocks for up to 30
     /// seconds.
     pub fn lock(&self) -> Result<Lock> {
         Ok(Lock::acquire_node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
     }
 
-    /// Returns the path on the node that a path leads to, with all links resolved.
+    /// Resolves all symbolic links in a path on the node.
     pub(crate) fn resolve(&self, path: &Path) -> PathBuf {
         openat2::resolve_in_root(&self.0, path)
     }
 
-    /// Returns the path by which this process reaches a path of the node.
+    /// Returns the path in this process's own root that leads to a path on the node.
     #[must_use]
     pub fn find(&self, path: &Path) -> PathBuf {
         let resolved = self.resolve(path);
         self.0.join(resolved.strip_prefix("/").unwrap_or(&resolved))
     }
 
-    /// Reads a configuration. Fails if others than root can change it.
+    /// Reads a configuration. Fails if users other than root can change it.
     pub(crate) fn read(&self, path: &Path) -> Result<ConfigFile> {
         self.check_directory(path.parent().unwrap_or(path))?;
         let source = match ForeignFile::read(&self.find(path)) {
@@ -85,7 +85,7 @@ impl NodeRoot {
         })
     }
 
-    /// Writes a new configuration under a temporary name, and makes its directory.
+    /// Writes a new configuration under a temporary name, and creates its directory.
     pub(crate) fn stage_new(&self, path: &Path, text: &str) -> Result<StagedChange<'static>> {
         let file = self.find(path);
         self.create_directory(&file)?;
@@ -93,19 +93,19 @@ impl NodeRoot {
         Ok(stage_new_file(&file, text.as_bytes(), 0o644)?)
     }
 
-    /// Fails if others than root can change a file: a daemon of root's reads or runs it.
+    /// Fails if users other than root can change a file. A daemon reads or runs it as root.
     pub(crate) fn check(&self, file: &Path) -> Result<()> {
-        let walked = trust::resolve(&self.0, file, trust::PathKind::File).map(drop);
-        walked.map_err(|flaw| HandlerError::Untrusted(file.into(), flaw))
+        let resolved = trust::resolve(&self.0, file, trust::PathKind::File).map(drop);
+        resolved.map_err(|error| HandlerError::Untrusted(file.into(), error))
     }
 
-    /// Fails if others than root can change a directory, which need not exist yet.
+    /// Fails if users other than root can change a directory, which need not exist yet.
     pub fn check_directory(&self, directory: &Path) -> Result<()> {
-        let walked = trust::check_directory(&self.0, directory);
-        walked.map_err(|flaw| HandlerError::Untrusted(directory.into(), flaw))
+        let checked = trust::check_directory(&self.0, directory);
+        checked.map_err(|error| HandlerError::Untrusted(directory.into(), error))
     }
 
-    /// Fails if a path isn't an executable file, or others than root can change it.
+    /// Fails if a path isn't an executable file, or if users other than root can change it.
     pub fn check_program(&self, path: &Path) -> Result<()> {
         if !self.has_program(path) {
             return Err(HandlerError::NoProgram(path.into()));
@@ -113,12 +113,12 @@ impl NodeRoot {
         self.check(path)
     }
 
-    /// Makes the directory of a file, which this process reaches by this path.
+    /// Creates the directory of a file. The path is one in this process's own root.
     pub(crate) fn create_directory(&self, file: &Path) -> Result<()> {
         let directory = file.parent().unwrap_or(&self.0);
         let mut builder = fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o755).create(directory);
-        made.map_err(|error| HandlerError::call("mkdir", directory, error))
+        let created = builder.recursive(true).mode(0o755).create(directory);
+        created.map_err(|error| HandlerError::call("mkdir", directory, error))
     }
 
     /// Returns the names in a directory. There are none if it doesn't exist.
@@ -147,7 +147,7 @@ impl NodeRoot {
     }
 }
 
-/// The places of files that an engine reads one after the other.
+/// The paths of the files that an engine reads one after the other.
 #[derive(Debug)]
 pub(crate) struct DropIns {
     /// The main files. Those below `/usr` belong to packages.
@@ -159,7 +159,7 @@ pub(crate) struct DropIns {
 }
 
 impl DropIns {
-    /// Reads `first`, and if it is one of these files, the others.
+    /// Reads `first`. If it is one of these files, also reads the others that exist.
     pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         let mut found = vec![node.read(first)?];
         let directory = Path::new(self.directory);

@@ -1,4 +1,4 @@
-//! The changes to a node's files: shown, and written.
+//! Shows and writes the changes to a node's files.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::node_root::NodeRoot;
 /// The changes to a node's files.
 #[derive(Debug)]
 pub struct ChangePlan {
-    /// The files, with those that stay as they are.
+    /// The files, including those that don't change.
     pub changes: Vec<FileChange>,
     /// Notes for the operator.
     pub notes: Vec<String>,
-    /// The programs that the handler runs or ran. Empty if there was no handler to remove.
+    /// The programs that the handler runs or ran; empty if there was no handler to remove.
     pub programs: Vec<PathBuf>,
 }
 
-/// One file of a node, and its new text.
+/// A file of a node, and its new text.
 #[derive(Debug)]
 pub struct FileChange {
     path: PathBuf,
     before: Option<String>,
-    /// `None`: the file is to be removed.
+    /// `None` if the file is removed.
     after: Option<String>,
     source: Option<ForeignFile>,
 }
@@ -58,10 +58,10 @@ impl ChangePlan {
         }
     }
 
-    /// Writes the files: each one whole, with the mode, owner and attributes that it has, and all of them or none. A
-    /// file that has changed since it was read isn't replaced: the call fails.
+    /// Writes the files atomically and keeps their mode, owner and attributes. All files are prepared before the first one
+    /// is replaced. Fails if a file has changed since it was read.
     pub fn apply(&self, node: &NodeRoot) -> Result<()> {
-        let changes = self.changes.iter().filter(|change| !change.is_nothing());
+        let changes = self.changes.iter().filter(|change| !change.is_unchanged());
         let staged = changes.map(|change| change.stage(node));
         // Every file is complete under a temporary name before the first one is renamed.
         let staged: Vec<Option<StagedChange<'_>>> = staged.collect::<Result<_, _>>()?;
@@ -79,13 +79,13 @@ impl FileChange {
         &self.path
     }
 
-    /// Returns whether the file stays as it is.
+    /// Returns whether the text doesn't change.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         self.before == self.after
     }
 
-    /// Returns the difference as `diff -u` shows it.
+    /// Returns the change in the format of `diff -u`.
     #[must_use]
     pub fn diff(&self) -> String {
         let path = self.path.display().to_string();
@@ -112,7 +112,7 @@ impl FileChange {
     }
 }
 
-/// Returns the difference of a file's texts. A text that is `None` is shown as `/dev/null`.
+/// Returns the difference between two texts of a file in the format of `diff -u`. `None` is shown as `/dev/null`.
 #[must_use]
 pub fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String {
     let (old, new) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -125,7 +125,7 @@ pub fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> String 
         old.split_inclusive('\n').collect(),
         new.split_inclusive('\n').collect(),
     );
-    // `TextDiff` would link all of the library's algorithms into a program that starts with every container.
+    // `TextDiff` would link all algorithms of the library, and this program is started for every container.
     let mut found = Compact::new(Replace::new(Capture::new()), &*old, &*new);
     let Ok(()) = myers::diff(&mut found, &*old, 0..old.len(), &*new, 0..new.len());
     for hunk in group_diff_ops(found.into_inner().into_inner().into_ops(), 3) {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_shown_as_the_library_shows_one() {
+    fn the_diff_is_the_same_as_that_of_the_library() {
         let texts = [
             "",
             "a\n",

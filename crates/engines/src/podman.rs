@@ -1,10 +1,12 @@
-//! podman: `[engine.runtimes]` and the lists of what runtimes support (`containers.conf(5)`).
+//! podman: `[engine.runtimes]`, and the lists of runtimes that support a feature (`containers.conf(5)`).
 //!
-//! podman looks a runtime up in `runtime_supports_json` and `runtime_supports_nocgroups` by its name in
-//! `engine.runtimes`, or by the last part of the path that `--runtime` gave (`newConmonOCIRuntime` in libpod). Without
-//! the first list, errors are read as text; without the second, containers with `--cgroups=disabled` are refused. A
-//! list in a file replaces podman's default and that of earlier files, so a new one repeats their names. podman 4.7 can
-//! append to a list instead (`{append=true}`), but older releases don't start with that.
+//! podman looks up a runtime in `runtime_supports_json` and `runtime_supports_nocgroups` by its name in
+//! `engine.runtimes`, or by the last part of the path in `--runtime` (`newConmonOCIRuntime` in libpod). The errors of a
+//! runtime that isn't in the first list are read as text. A runtime that isn't in the second list gets no containers with
+//! `--cgroups=disabled`.
+//!
+//! A list in a file replaces podman's default and the lists in earlier files, so a new list repeats their names. podman
+//! 4.7 can append to a list instead (`{append=true}`), but older releases don't start with that.
 
 use std::path::Path;
 
@@ -92,7 +94,7 @@ impl Engine for Podman {
         }
         for table in [&RUNTIMES[..], &["engine"]] {
             let is_inline = toml.get(table).is_some_and(Item::is_inline_table);
-            if is_inline || file.is_ours() || toml.is_below(table, MARK) {
+            if is_inline || file.is_from_install() || toml.is_below(table, MARK) {
                 toml.remove_header(table)?;
             }
         }
@@ -150,80 +152,80 @@ impl Engine for Podman {
 
 /// A list of runtimes that support a feature.
 #[derive(Debug)]
-struct List {
+struct FeatureList {
     key: &'static str,
     /// podman's default, which is the same in all releases since 4.3.
     default: &'static [&'static str],
-    /// Whether a handler belongs into the list.
-    is_wanted: fn(&WantedHandler<'_>) -> bool,
+    /// Returns whether a handler belongs into the list.
+    is_supported: fn(&WantedHandler<'_>) -> bool,
 }
 
-const NO_CGROUPS: List = List {
+const NO_CGROUPS: FeatureList = FeatureList {
     key: "runtime_supports_nocgroups",
     default: &["crun", "krun"],
-    // podman calls the runtime with `--cgroup-manager disabled`, which runc doesn't know.
-    is_wanted: |wanted| wanted.delegate == Some(DelegateKind::Crun),
+    // podman runs the runtime with `--cgroup-manager disabled`, which runc doesn't know.
+    is_supported: |wanted| wanted.delegate == Some(DelegateKind::Crun),
 };
 
-/// The lists that an installation adds to. `runtime_supports_kvm` isn't one of them: it is for runtimes that start a
+/// The lists that an installation adds to. `runtime_supports_kvm` is missing, because it is for runtimes that start a
 /// virtual machine.
-const LISTS: [List; 3] = [
-    List {
+const LISTS: [FeatureList; 3] = [
+    FeatureList {
         key: "runtime_supports_json",
         default: &["crun", "runc", "kata", "runsc", "youki", "krun"],
-        // Both runcrust and its delegates write the log that podman asks for.
-        is_wanted: |_| true,
+        // Both runcrust and its delegates write the JSON log that podman requests.
+        is_supported: |_| true,
     },
     NO_CGROUPS,
-    // The name that podman reads, up to 5.8 at least. The one above is the manual page's.
-    List {
+    // The name that podman actually reads, at least up to 5.8. The manual page has the one above.
+    FeatureList {
         key: "runtime_supports_nocgroup",
         ..NO_CGROUPS
     },
 ];
 
-impl List {
+impl FeatureList {
     const fn keys(&self) -> [&'static str; 2] {
         ["engine", self.key]
     }
 
-    /// Adds the handler to the first file's list, or removes it if its delegate can't do that any more. Returns notes
-    /// on the files that podman reads later and that set the list without the handler.
+    /// Adds the handler to the list in the first file, or removes it if its delegate no longer supports the feature. Returns
+    /// notes on files that podman reads later and in which the list lacks the handler.
     fn write(
         &self,
         toml: &mut Toml<'_>,
         files: &[ConfigFile],
         wanted: &WantedHandler<'_>,
     ) -> Result<Vec<String>> {
-        let (first, is_wanted) = (&files[0], (self.is_wanted)(wanted));
+        let (first, is_supported) = (&files[0], (self.is_supported)(wanted));
         let mut others: Vec<&ConfigFile> = files[1..].iter().collect();
         others.sort_by_key(|file| rank(&file.path));
         let mut names: Vec<String> = self.default.iter().map(|&it| it.to_owned()).collect();
         let mut notes = Vec::new();
         for file in others {
-            let (there, key, handler) = (Toml::of(file)?, self.key, wanted.handler);
-            let Some(list) = there.get(&self.keys()) else {
+            let (other, key, handler) = (Toml::of(file)?, self.key, wanted.handler);
+            let Some(list) = other.get(&self.keys()) else {
                 continue;
             };
             let set = self.names(list, &file.path)?;
             if rank(&file.path) < rank(&first.path) {
                 names.retain(|_| appends(list));
                 names.extend(set.into_iter().map(str::to_owned));
-            } else if is_wanted && !appends(list) && !set.contains(&handler) {
+            } else if is_supported && !appends(list) && !set.contains(&handler) {
                 let path = file.path.display();
                 notes.push(format!(
-                    "{path} sets {key} too, and podman reads it later: add {handler:?} to that list"
+                    "{path} sets {key}, too, and podman reads that file later: add {handler:?} to its list"
                 ));
             }
         }
         if let Some(list) = toml.get(&self.keys()) {
-            let is_there = self.names(list, &first.path)?.contains(&wanted.handler);
-            match (is_there, is_wanted) {
+            let is_listed = self.names(list, &first.path)?.contains(&wanted.handler);
+            match (is_listed, is_supported) {
                 (true, false) => self.remove(toml, wanted.handler)?,
                 (false, true) => toml.push(&self.keys(), wanted.handler)?,
                 _ => {}
             }
-        } else if is_wanted && !names.iter().any(|it| it == wanted.handler) {
+        } else if is_supported && !names.iter().any(|it| it == wanted.handler) {
             names.push(wanted.handler.to_owned());
             let names = names.into_iter().collect::<Array>().to_string();
             let names = names.trim_start_matches('[').trim_end_matches(']');
@@ -233,13 +235,14 @@ impl List {
         Ok(notes)
     }
 
-    /// Removes the handler from the list, and a list that [`Self::write`] made with the last handler of its file.
+    /// Removes the handler from the list. Also removes a list that [`Self::write`] created once no handler of the file is
+    /// left in it.
     fn remove(&self, toml: &mut Toml<'_>, handler: &str) -> Result<()> {
         let keys = self.keys();
         toml.remove_from(&keys, handler)?;
         let is_handler = |name: &&str| {
-            let is_there = toml.get(&[&RUNTIMES[..], &[name]].concat()).is_some();
-            is_there && !self.default.contains(name)
+            let is_runtime = toml.get(&[&RUNTIMES[..], &[name]].concat()).is_some();
+            is_runtime && !self.default.contains(name)
         };
         let left = toml.get(&keys).and_then(names).unwrap_or_default();
         if !toml.begins_with(&keys, MARK) || left.iter().any(is_handler) {
@@ -260,20 +263,20 @@ fn names(list: &Item) -> Option<Vec<&str>> {
 /// Returns whether a list is of the form `["a", {append=true}]`.
 fn appends(list: &Item) -> bool {
     let tables = list.as_array().into_iter().flatten();
-    let mut words = tables.filter_map(|value| value.as_inline_table()?.get("append")?.as_bool());
-    words.any(|word| word)
+    let mut flags = tables.filter_map(|value| value.as_inline_table()?.get("append")?.as_bool());
+    flags.any(|flag| flag)
 }
 
-/// Returns a file's place in the order in which podman reads its files (containers.conf(5)): the package's, the
-/// operator's, and the drop-ins by their names.
+/// Returns the key by which files are sorted in the order in which podman reads them (containers.conf(5)): the package's
+/// file, the operator's file, and the drop-ins by name.
 fn rank(path: &Path) -> (u8, &Path) {
     let is_drop_in = path.parent() == Some(Path::new(FILES.directory));
-    let place = match (is_drop_in, path.starts_with("/usr")) {
+    let group = match (is_drop_in, path.starts_with("/usr")) {
         (true, _) => 2,
         (false, false) => 1,
         (false, true) => 0,
     };
-    (place, path)
+    (group, path)
 }
 
 #[cfg(test)]

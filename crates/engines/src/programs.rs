@@ -12,13 +12,13 @@ use crust_state::{Config, DelegateKind};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 
-/// The hook, which runcrust looks for beside itself.
+/// The hook, which runcrust looks for in its own directory.
 const HOOK: &str = "crust-mount-hook";
 
 /// The configuration of `crust_ops`, which is in the same directory as runcrust's.
 const DAEMON_CONFIGURATION: &[u8] = b"crust_ops.toml";
 
-/// The programs that are copied. runcrust is the last, for it may need the new hook.
+/// The programs that are copied. runcrust comes last, because it may need the new hook.
 const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
 
 /// A program that is to be copied to the node.
@@ -26,9 +26,10 @@ const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
 pub struct ProgramCopy {
     /// Its path on the node.
     pub path: PathBuf,
-    /// Whether the same bytes are there already.
+    /// Whether the file at the path already has the same contents.
     pub is_same: bool,
-    place: PathBuf,
+    /// The path of the copy in this process's root.
+    target: PathBuf,
     bytes: Vec<u8>,
 }
 
@@ -44,46 +45,49 @@ pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<ProgramCopy>
         .map_err(|error| HandlerError::call("readlink", own, error))?;
     let sources = [own.with_file_name(HOOK), own];
     let planned = sources.iter().zip(PROGRAMS);
-    let planned = planned.map(|(source, name)| plan(node, source, &directory.join(name)));
+    let planned = planned.map(|(source, name)| plan_copy(node, source, &directory.join(name)));
     planned.collect()
 }
 
-fn plan(node: &NodeRoot, source: &Path, path: &Path) -> Result<ProgramCopy> {
+fn plan_copy(node: &NodeRoot, source: &Path, path: &Path) -> Result<ProgramCopy> {
     let bytes = bounded::read(source, MAX_FOREIGN_SIZE);
     let bytes = bytes.map_err(|error| HandlerError::call("read", source, error))?;
-    // A link of that name is replaced, and not its target, which may be a package's file.
-    let place = node.find(path.parent().unwrap_or(path));
-    let place = place.join(path.file_name().unwrap_or_default());
-    let is_same = match place.symlink_metadata() {
+    // A symbolic link with that name is replaced, not its target, which may belong to a package.
+    let target = node.find(path.parent().unwrap_or(path));
+    let target = target.join(path.file_name().unwrap_or_default());
+    let is_same = match target.symlink_metadata() {
         Ok(there) if there.is_file() => {
-            let there = ForeignFile::read(&place)?;
+            let there = ForeignFile::read(&target)?;
             there.is_some_and(|there| there.bytes() == bytes) && node.check_program(path).is_ok()
         }
-        Ok(there) if there.is_dir() => return Err(HandlerError::ProgramPlace(path.to_owned())),
+        Ok(there) if there.is_dir() => {
+            return Err(HandlerError::ProgramIsDirectory(path.to_owned()));
+        }
         _ => false,
     };
     Ok(ProgramCopy {
         path: path.to_owned(),
         is_same,
-        place,
+        target,
         bytes,
     })
 }
 
 impl ProgramCopy {
-    /// Copies it under a temporary name, and renames it. Running pods keep the old program.
+    /// Copies the program under a temporary name and renames it. Running pods keep the old program.
     pub fn apply(&self, node: &NodeRoot) -> Result<()> {
         if self.is_same {
             return Ok(());
         }
-        node.create_directory(&self.place)?;
-        remove_leftovers(&self.place)?;
-        Ok(write_file(&self.place, &self.bytes, 0o755)?)
+        node.create_directory(&self.target)?;
+        remove_leftovers(&self.target)?;
+        Ok(write_file(&self.target, &self.bytes, 0o755)?)
     }
 }
 
-/// Fails if the hook or the delegate of the program's configuration isn't on the node: no container would start.
-/// `delegates` are the places where a delegate is looked for if none is configured. `copies` will be there in time.
+/// Fails if the hook or the delegate in the program's configuration isn't on the node, so that no container would start.
+/// `delegates` are the paths at which a delegate is looked for if none is configured. Programs in `copies` count as
+/// present.
 pub fn check_complete(
     node: &NodeRoot,
     program: &Path,
@@ -95,7 +99,7 @@ pub fn check_complete(
         HandlerError::Records(reason) => HandlerError::Incomplete(reason),
         error => incomplete(error),
     })?;
-    let is_there =
+    let is_present =
         |path: &Path| copies.iter().any(|copy| copy.path == path) || node.has_program(path);
     let beside = || {
         let is_copy = copies.iter().any(|copy| copy.path == program);
@@ -107,7 +111,7 @@ pub fn check_complete(
         real.with_file_name(HOOK)
     };
     let hook = config.hook.clone().unwrap_or_else(beside);
-    if !is_there(&hook) {
+    if !is_present(&hook) {
         return Err(HandlerError::Incomplete(format!(
             "{} isn't a program on the node; hint: install crust-mount-hook beside runcrust, or set \
              `hook` in its configuration",
@@ -115,7 +119,7 @@ pub fn check_complete(
         )));
     }
     let delegates = candidates(&config, delegates);
-    if delegates.iter().any(|delegate| is_there(delegate)) {
+    if delegates.iter().any(|delegate| is_present(delegate)) {
         return Ok(());
     }
     let delegates: Vec<_> = delegates
@@ -124,8 +128,8 @@ pub fn check_complete(
         .collect();
     let name = program.file_name().unwrap_or_default().display();
     Err(HandlerError::Incomplete(format!(
-        "no delegate: none of {} is a program on the node; hint: set `delegate` in \
-         /etc/runcrust/{name}.toml there, to where runc or crun is",
+        "no delegate: none of {} is a program on the node; hint: set `delegate` to the path of runc or crun, in \
+         /etc/runcrust/{name}.toml on the node",
         delegates.join(", ")
     )))
 }
@@ -135,7 +139,7 @@ pub fn check_complete(
 pub struct NodeDelegate {
     /// Its path on the node, as it was configured or found.
     pub path: PathBuf,
-    /// The kind in force.
+    /// The kind that is used, configured or derived from the name.
     pub kind: DelegateKind,
     /// The settings in the program's configuration.
     pub configured: DelegateSettings,
@@ -166,14 +170,15 @@ fn candidates<'a>(config: &'a Config, delegates: &[&'a Path]) -> Vec<&'a Path> {
     }
 }
 
-/// Returns the configuration that the program would read on the node. Its directories are the paths by which this
-/// process reaches them.
+/// Returns the configuration that the program would read on the node. Its directories are paths in this process's own
+/// root.
 pub(crate) fn configuration(node: &NodeRoot, program: &Path) -> Result<Config> {
     let name: OsString = program.into();
-    let there = Config::candidate_files(Some(&name)).find_map(|file| load(node, &file).transpose());
-    Ok(there
+    let loaded =
+        Config::candidate_files(Some(&name)).find_map(|file| load(node, &file).transpose());
+    Ok(loaded
         .transpose()?
-        .unwrap_or_else(|| found(node, Config::default())))
+        .unwrap_or_else(|| with_node_paths(node, Config::default())))
 }
 
 /// Returns the path on the node of the configuration file that the program reads. If no such file exists, it is the
@@ -181,17 +186,17 @@ pub(crate) fn configuration(node: &NodeRoot, program: &Path) -> Result<Config> {
 fn configuration_file(node: &NodeRoot, program: &Path) -> PathBuf {
     let name: OsString = program.into();
     let mut files: Vec<PathBuf> = Config::candidate_files(Some(&name)).collect();
-    let there = files.iter().position(|file| node.has_file(file));
-    files.swap_remove(there.unwrap_or(0))
+    let existing = files.iter().position(|file| node.has_file(file));
+    files.swap_remove(existing.unwrap_or(0))
 }
 
-/// Returns every configuration that a program could read on the node, whatever its name is.
+/// Returns every configuration that a program with any name could read on the node.
 pub(crate) fn configurations(node: &NodeRoot) -> Result<Vec<Config>> {
     let directory = Path::new(CONFIG_DIRECTORY);
     let mut names = node.names(directory)?;
     names.retain(|name| name.ends_with(b".toml") && name != DAEMON_CONFIGURATION);
     names.sort();
-    let mut configs = vec![found(node, Config::default())];
+    let mut configs = vec![with_node_paths(node, Config::default())];
     for name in &names {
         configs.extend(load(node, &directory.join(OsStr::from_bytes(name)))?);
     }
@@ -203,10 +208,10 @@ fn load(node: &NodeRoot, file: &Path) -> Result<Option<Config>> {
     if !file.exists() {
         return Ok(None);
     }
-    Ok(Some(found(node, Config::load_file(&file)?)))
+    Ok(Some(with_node_paths(node, Config::load_file(&file)?)))
 }
 
-fn found(node: &NodeRoot, config: Config) -> Config {
+fn with_node_paths(node: &NodeRoot, config: Config) -> Config {
     Config {
         crust_root: node.find(&config.crust_root),
         state_dir: node.find(&config.state_dir),

@@ -1,4 +1,4 @@
-//! The systemd unit of an engine, which reads its configuration when it starts or is reloaded.
+//! Restarts or reloads the systemd unit of an engine, so that the engine reads its configuration again.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::node_root::NodeRoot;
 /// The unit of an engine, which reads its configuration when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service<'a> {
-    /// Its name.
+    /// The name, such as `containerd.service`.
     pub unit: &'a str,
     /// Whether it also reads its configuration on a reload, which is then enough.
     pub reloads: bool,
@@ -30,52 +30,53 @@ const UNITS: [&str; 5] = [
 /// The outcome of a restart or reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartOutcome {
-    /// The engine reads its configuration again.
+    /// The engine was made to read its configuration again.
     Done,
-    /// It has read it since the last change.
-    Fresh,
-    /// It doesn't run, and will read it when it starts.
+    /// The engine has already read the last change.
+    UpToDate,
+    /// The engine isn't running, and will read its configuration when it starts.
     Stopped,
 }
 
 impl Service<'_> {
-    /// Returns what systemctl is asked to do with it.
+    /// Returns the systemctl command that makes the engine read its configuration.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         if self.reloads { "reload" } else { "restart" }
     }
 
     /// Returns whether the node has the unit.
-    pub(crate) fn is_on(self, node: &NodeRoot) -> bool {
+    pub(crate) fn is_installed(self, node: &NodeRoot) -> bool {
         let mut files = UNITS
             .iter()
             .map(|directory| Path::new(directory).join(self.unit));
         files.any(|file| node.has_file(&file))
     }
 
-    /// Restarts or reloads the unit if one of these files is newer than what the engine has read. Waits for systemd. If
-    /// the node's root isn't this process's own, this process changes its root directory to the node's.
+    /// Restarts or reloads the unit if one of these files has changed since the engine read its configuration. Waits for
+    /// systemd. If the node's root isn't this process's own, changes the root directory of this process to the node's.
     pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<RestartOutcome> {
         let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
-        if !node.is_here() {
+        if !node.is_own_root() {
             rustix::process::chroot(node.path())
                 .map_err(|errno| HandlerError::call("chroot", node.path(), errno))?;
             rustix::process::chdir("/").map_err(|errno| HandlerError::call("chdir", "/", errno))?;
         }
-        let Some(read) = self.read_at()? else {
+        let Some(read) = self.last_read()? else {
             return Ok(RestartOutcome::Stopped);
         };
         if changed.is_some_and(|changed| changed < read) {
-            return Ok(RestartOutcome::Fresh);
+            return Ok(RestartOutcome::UpToDate);
         }
         self.systemctl(&[self.verb(), self.unit])?;
         Ok(RestartOutcome::Done)
     }
 
-    /// Returns when the engine has read its configuration, in microseconds since the epoch. `None`: it doesn't run.
-    fn read_at(self) -> Result<Option<i128>> {
-        // On a clock that starts with the boot. A reload starts no process: the unit's state becomes `reloading` and
-        // then what it was.
+    /// Returns the time at which the engine read its configuration, in microseconds since the epoch; `None` if it isn't
+    /// running.
+    fn last_read(self) -> Result<Option<i128>> {
+        // Both are times since the boot. A reload starts no process, but changes the unit's state to `reloading` and
+        // back.
         let name = if self.reloads {
             "StateChangeTimestampMonotonic"
         } else {
@@ -95,7 +96,7 @@ impl Service<'_> {
         }
         let since_boot = value(name).and_then(|text| text.parse().ok());
         let since_boot: i128 = since_boot.ok_or_else(|| self.failed("show", &shown))?;
-        // systemd's clock stands still while the node sleeps: the engine seems to have started later by as much.
+        // systemd's clock stops while the node is suspended, so the engine seems to have started later by that time.
         let (now, uptime) = (now(ClockId::Realtime), now(ClockId::Monotonic));
         Ok(Some(now - uptime + since_boot))
     }
@@ -110,13 +111,13 @@ impl Service<'_> {
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         // This process's root directory is the node's, even if it was another one before.
         command.env("SYSTEMD_IGNORE_CHROOT", "1");
-        let asked = arguments.join(" ");
+        let command_line = arguments.join(" ");
         let output = command
             .output()
-            .map_err(|error| self.failed(&asked, &error.to_string()))?;
+            .map_err(|error| self.failed(&command_line, &error.to_string()))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(self.failed(&asked, said.trim()));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(self.failed(&command_line, stderr.trim()));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -130,7 +131,7 @@ impl Service<'_> {
     }
 }
 
-/// Returns when a file was written, renamed or removed, in microseconds since the epoch.
+/// Returns the time at which a file was last written, renamed or removed, in microseconds since the epoch.
 fn changed_at(path: &Path) -> i128 {
     let found = path.ancestors().find_map(|path| stat(path).ok());
     found.map_or(i128::MAX, |stat| {

@@ -1,7 +1,7 @@
-//! TOML that is edited in place.
+//! Edits TOML in place.
 //!
-//! A text is parsed for the places of its keys, and never written anew from what was parsed: an edit replaces a part of
-//! it. Everything else (comments, order, blanks, line ends, the form of each table) stays as it is, byte for byte.
+//! A text is parsed to find the positions of its keys. An edit replaces a part of the text, and the rest is never
+//! reformatted: comments, order, blanks, line ends and the form of each table stay the same byte for byte.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,13 +20,13 @@ pub(crate) struct Toml<'a> {
     document: Document<String>,
 }
 
-/// The place of a new key of a table.
-enum Place {
-    /// A line of its own, with the text that comes before the key.
+/// The position at which a new key of a table is inserted.
+enum InsertPosition {
+    /// At an offset, as a line of its own. The text comes before the key.
     Line(usize, String),
-    /// Between the braces of an inline table, perhaps behind another key.
+    /// At an offset between the braces of an inline table. The flag says whether it is the first key.
     Inline(usize, bool),
-    /// Below a header at the end of the file.
+    /// Below a new header at the end of the file.
     NewHeader,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Toml<'a> {
         })
     }
 
-    /// Parses a file's text. A file that doesn't exist is empty.
+    /// Parses the text of a file. A file that doesn't exist counts as empty.
     pub(crate) fn of(file: &'a ConfigFile) -> Result<Self> {
         Self::parse(&file.path, file.text())
     }
@@ -51,7 +51,7 @@ impl<'a> Toml<'a> {
         format!("{}{}", self.bom, self.raw())
     }
 
-    /// Returns whether the text sets nothing.
+    /// Returns whether the text sets no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.document.as_table().is_empty()
     }
@@ -61,13 +61,13 @@ impl<'a> Toml<'a> {
         keys.try_fold(self.document.as_item(), |item, key| item.get(key))
     }
 
-    /// Returns a table's members. There are none if it doesn't exist or isn't a table.
+    /// Returns the members of a table; none if it doesn't exist or isn't a table.
     pub(crate) fn members(&self, keys: &[&str]) -> impl Iterator<Item = (&str, &Item)> {
         let table = self.get(keys).and_then(Item::as_table_like);
         table.into_iter().flat_map(TableLike::iter)
     }
 
-    /// Returns whether the line above a table's header is a comment.
+    /// Returns whether the line above a table's header is this comment.
     pub(crate) fn is_below(&self, keys: &[&str], comment: &str) -> bool {
         let table = self.get(keys).and_then(Item::as_table);
         let header = table.and_then(Table::span).map_or(0, |span| span.start);
@@ -75,16 +75,17 @@ impl<'a> Toml<'a> {
         above.is_some_and(|line| line.trim() == comment.trim())
     }
 
-    /// Returns whether a list begins with a comment.
+    /// Returns whether a list begins with this comment.
     pub(crate) fn begins_with(&self, list: &[&str], comment: &str) -> bool {
         let list = self.get(list).and_then(Item::as_array);
         let range = list.and_then(|list| Some(list.span()?.start..list.get(0)?.span()?.start));
         self.raw()[range.unwrap_or_default()].contains(comment.trim())
     }
 
-    /// Sets a key. A comment behind its old value stays. A new key comes after the others of its table. A table that
-    /// doesn't exist becomes a part of the inline or dotted table that it belongs to, or else gets a header at the end
-    /// of the file, below the comment `above`.
+    /// Sets a key. A comment behind the old value is kept. A new key is added after the other keys of its table.
+    ///
+    /// If the table doesn't exist, it becomes a part of its parent if that is an inline or dotted table. Otherwise it
+    /// gets a header at the end of the file, below the comment `above`.
     pub(crate) fn set(
         &mut self,
         keys: &[&str],
@@ -105,19 +106,19 @@ impl<'a> Toml<'a> {
         }
     }
 
-    /// Adds a key with the text of its value.
+    /// Adds a key that doesn't exist yet. `value` is TOML, and `above` is as in [`Self::set`].
     pub(crate) fn add(&mut self, keys: &[&str], value: &str, above: &str) -> Result<()> {
         let depth = (0..keys.len())
             .rev()
             .find(|depth| self.get(&keys[..*depth]).is_some());
         let (parents, rest) = keys.split_at(depth.unwrap_or_default());
-        match self.place(parents, rest.len() == 1)? {
-            Place::Line(at, before) => {
+        match self.insert_position(parents, rest.len() == 1)? {
+            InsertPosition::Line(at, before) => {
                 let blanks = &before[..before.len() - before.trim_start().len()];
                 let value = value.replace('\n', &format!("\n{blanks}"));
                 self.insert_lines(at, &format!("{before}{} = {value}\n", dotted(rest)))
             }
-            Place::Inline(at, is_first) => {
+            InsertPosition::Inline(at, is_first) => {
                 let comma = if is_first { "" } else { ", " };
                 let (tables, key) = rest.split_at(rest.len() - 1);
                 let key = dotted(key);
@@ -125,7 +126,7 @@ impl<'a> Toml<'a> {
                 let close = " }".repeat(tables.len());
                 self.splice(at..at, &format!("{comma}{open}{key} = {value}{close}"))
             }
-            Place::NewHeader => {
+            InsertPosition::NewHeader => {
                 let (table, key) = keys.split_at(keys.len() - 1);
                 let (table, key, end) = (dotted(table), dotted(key), self.raw().len());
                 self.insert_lines(end, &format!("\n{above}[{table}]\n{key} = {value}\n"))
@@ -133,7 +134,7 @@ impl<'a> Toml<'a> {
         }
     }
 
-    /// Removes a key, or a table with what is in it and with the comments right above its header.
+    /// Removes a key, or a table with its members and the comments directly above its header.
     pub(crate) fn remove(&mut self, keys: &[&str]) -> Result<()> {
         let Some((key, parents)) = keys.split_last() else {
             return Ok(());
@@ -168,7 +169,7 @@ impl<'a> Toml<'a> {
         }
     }
 
-    /// Adds a name to a list.
+    /// Adds a name to the end of a list.
     pub(crate) fn push(&mut self, keys: &[&str], name: &str) -> Result<()> {
         let Some(list) = self.get(keys).and_then(Item::as_array) else {
             return Ok(());
@@ -181,7 +182,7 @@ impl<'a> Toml<'a> {
         self.splice(at..at, &format!("{comma}{}", Value::from(name)))
     }
 
-    /// Removes a name from a list.
+    /// Removes every occurrence of a name from a list.
     pub(crate) fn remove_from(&mut self, keys: &[&str], name: &str) -> Result<()> {
         while let Some(list) = self.get(keys).and_then(Item::as_array) {
             let Some(at) = list.iter().position(|value| value.as_str() == Some(name)) else {
@@ -194,7 +195,8 @@ impl<'a> Toml<'a> {
         Ok(())
     }
 
-    /// Removes an element of a list or an inline table, with one comma. `before` is the end of the element before it.
+    /// Removes an element of a list or of an inline table, together with one comma. `before` is the end of the previous
+    /// element.
     fn remove_element(&mut self, before: Option<usize>, element: Range<usize>) -> Result<()> {
         let text = self.raw();
         if let Some(before) = before.filter(|before| !text[*before..element.start].contains('#')) {
@@ -207,8 +209,8 @@ impl<'a> Toml<'a> {
         self.splice(element.start..element.end + length, "")
     }
 
-    /// Returns where a table's next key goes. `is_key`: else it is a table.
-    fn place(&self, keys: &[&str], is_key: bool) -> Result<Place> {
+    /// Returns the position at which the next member of a table is inserted. `is_key` is false if the member is a table.
+    fn insert_position(&self, keys: &[&str], is_key: bool) -> Result<InsertPosition> {
         let wrong = || wrong_type(self.path, keys, "a table");
         let item = self.get(keys).ok_or_else(wrong)?;
         let table = item.as_table_like().ok_or_else(wrong)?;
@@ -216,20 +218,20 @@ impl<'a> Toml<'a> {
         if item.is_inline_table() {
             let last = table.iter().last().map(|(_, item)| end_of(item));
             let at = last.unwrap_or(span.start + 1);
-            return Ok(Place::Inline(at, last.is_none()));
+            return Ok(InsertPosition::Inline(at, last.is_none()));
         }
         let is_dotted = table.is_dotted();
         if keys.is_empty() || !(is_dotted || (is_key && item.as_table().is_some_and(is_header))) {
-            return Ok(Place::NewHeader);
+            return Ok(InsertPosition::NewHeader);
         }
         let lines = table.iter().filter(|(_, item)| has_line(item)).last();
         Ok(match lines {
             Some((name, item)) => {
                 let key = start_of(table, name);
                 let before = self.raw()[self.line_start(key)..key].to_owned();
-                Place::Line(self.line_end(end_of(item)), before)
+                InsertPosition::Line(self.line_end(end_of(item)), before)
             }
-            None => Place::Line(self.line_end(span.end), String::new()),
+            None => InsertPosition::Line(self.line_end(span.end), String::new()),
         })
     }
 
@@ -247,7 +249,7 @@ impl<'a> Toml<'a> {
         newline.map_or(self.raw().len(), |newline| at + newline + 1)
     }
 
-    /// Inserts lines, with the line end of the line before.
+    /// Inserts lines, with the same kind of line end as the previous line.
     fn insert_lines(&mut self, at: usize, lines: &str) -> Result<()> {
         let before = &self.raw()[..at];
         let is_ended = before.is_empty() || before.ends_with('\n');
@@ -260,7 +262,7 @@ impl<'a> Toml<'a> {
         self.splice(at..at, &lines)
     }
 
-    /// Removes lines, for a header with the comments right above it.
+    /// Removes lines. With `is_header`, also removes the comments directly above them.
     fn cut_lines(&mut self, lines: Range<usize>, is_header: bool) -> Result<()> {
         let above = &self.raw()[..self.line_start(lines.start)];
         let kept = if is_header { kept_above(above) } else { above };
@@ -283,8 +285,8 @@ fn parse(path: &Path, text: &str) -> Result<Document<String>> {
     })
 }
 
-/// Lists the runtimes in tables of a file. `describe` returns an entry's programs, and why `install` can't have written
-/// it.
+/// Lists the runtimes in tables of a file. `describe` returns the programs of an entry, and the reason why `install`
+/// can't have written it.
 pub(crate) fn runtimes(
     file: &ConfigFile,
     tables: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
@@ -302,7 +304,7 @@ pub(crate) fn runtimes(
     Ok(found)
 }
 
-/// Lists those of a file's keys that are set, with the names that they have as values.
+/// Returns those of the keys that a file sets to a string, with their values.
 pub(crate) fn defaults(
     file: &ConfigFile,
     keys: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
@@ -315,12 +317,12 @@ pub(crate) fn defaults(
     Ok(found.collect())
 }
 
-/// Returns the error for a key whose value is of another type than the engine reads.
+/// Returns the error for a key whose value has the wrong type.
 pub(crate) fn wrong_type(path: &Path, keys: &[&str], expected: &'static str) -> HandlerError {
     HandlerError::Type(path.to_owned(), keys.join("."), expected)
 }
 
-/// Returns the byte order mark that some editors put before a text, and the rest.
+/// Splits off the byte order mark that some editors write at the beginning of a text.
 pub(crate) fn split_bom(text: &str) -> (&str, &str) {
     let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     text.split_at(text.len() - rest.len())
@@ -337,12 +339,12 @@ fn is_header(table: &Table) -> bool {
     !table.is_implicit() && !table.is_dotted()
 }
 
-/// Returns whether an item stands in lines of its table, and not below a header of its own.
+/// Returns whether an item is on lines of its table and has no header of its own.
 fn has_line(item: &Item) -> bool {
     item.is_value() || item.as_table().is_some_and(Table::is_dotted)
 }
 
-/// Returns where a value ends, or the last value of a dotted table.
+/// Returns the end of a value, or of the last value of a dotted table.
 fn end_of(item: &Item) -> usize {
     match item {
         Item::Table(table) => end_of_values(table).unwrap_or_default(),
@@ -355,13 +357,13 @@ fn end_of_values(table: &Table) -> Option<usize> {
     values.map(|(_, item)| end_of(item)).max()
 }
 
-/// Returns where a member's key begins.
+/// Returns the start of a member's key.
 fn start_of(table: &dyn TableLike, name: &str) -> usize {
     let key = table.key(name).and_then(Key::span);
     key.unwrap_or_default().start
 }
 
-/// Collects the lines of a member and of what is in it, with whether they begin with a header.
+/// Collects the lines of a member and of its own members. The flag says whether the lines begin with a header.
 fn collect_lines(parent: &dyn TableLike, name: &str, lines: &mut Vec<(Range<usize>, bool)>) {
     match parent.get(name) {
         Some(Item::Table(table)) => collect_lines_of(table, lines),
@@ -392,8 +394,8 @@ fn collect_lines_of(table: &Table, lines: &mut Vec<(Range<usize>, bool)>) {
     }
 }
 
-/// Returns what stays of the text above a header that is removed: not the comments right above it, and not the blank
-/// line before those.
+/// Returns the part of the text above a header that is kept when the header is removed. The comments directly above it,
+/// and the blank line before those, are removed as well.
 fn kept_above(above: &str) -> &str {
     let mut kept = above;
     let mut lines = above.split_inclusive('\n').rev().peekable();

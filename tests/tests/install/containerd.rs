@@ -266,7 +266,7 @@ fn imports_that_containerd_fails_on_are_refused_or_told() {
     write(&format!("[{missing:?}]"));
     for verb in ["install", "uninstall"] {
         let told = call(&node, verb, &file).success();
-        let sentence = format!("note: {} is imported, and isn't there", utf8(&missing));
+        let sentence = format!("note: {} is imported but doesn't exist", utf8(&missing));
         assert!(told.stdout.contains(&sentence), "{told}");
     }
 }

@@ -386,7 +386,7 @@ fn the_engines_other_files_are_read_too() {
         let scene = Scene::new();
         scene.write(path, text, 0o644);
         let refused = scene.installed(&format!("install {engine}")).failure();
-        let words = format!("/{path}: handler crust is there and isn't runcrust's");
+        let words = format!("/{path}: handler crust exists and isn't runcrust's");
         assert!(refused.stderr.contains(&words), "{refused}");
         fs::remove_file(scene.at(path)).unwrap();
         let _ = scene.installed(&format!("install {engine}")).success();
@@ -433,7 +433,9 @@ fn a_packages_file_is_not_edited_but_told() {
     let text = "[engine.runtimes]\ncrust = [\"/usr/bin/runcrust\"]\n";
     scene.write(path, text, 0o644);
     let done = scene.call("uninstall podman").success();
-    let note = format!("note: /{path} has handler crust, and stays: it is its package's\n");
+    let note = format!(
+        "note: /{path} still has handler crust: the file belongs to a package and is not changed\n"
+    );
     assert_eq!(done.stdout, format!("nothing to remove\n{note}"));
     assert_eq!(scene.read(path), text);
     let _ = scene

@@ -34,7 +34,7 @@ fn sandboxes_with_or_awaiting_volumes_stop_uninstall() {
     let empty = node.sandbox("pod-without");
     let refused = call(&["uninstall"]).failure();
     assert_eq!(refused.status.code(), Some(1));
-    let sentence = format!("sandbox {} of pod pod-without lives", empty.id());
+    let sentence = format!("sandbox {} of pod pod-without is alive", empty.id());
     assert!(refused.stderr.contains(&sentence), "{refused}");
     empty.end();
 

@@ -1,4 +1,4 @@
-//! The files that `imports` names, by the rules of Go's `filepath`.
+//! Finds the files that `imports` names, by the rules of Go's `filepath`.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -12,27 +12,27 @@ use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::toml::{Toml, wrong_type};
 
-/// A configuration has a handful of files.
+/// The largest number of files in a configuration. Real ones have a handful.
 const MAX_FILES: usize = 1000;
 
-/// An element of a file's `imports`.
+/// An element of `imports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     path: PathBuf,
-    /// Whether it has a `*`: containerd takes everything else for a name.
+    /// Whether it contains a `*`. containerd treats everything else as the name of a file.
     is_glob: bool,
-    /// Whether every containerd finds the same files. containerd 1.x looks for a relative pattern in the directory that
-    /// it was started in.
-    is_sure: bool,
+    /// Whether every version of containerd finds the same files. containerd 1.x resolves a relative pattern in the directory
+    /// that it was started in.
+    is_always_read: bool,
 }
 
 /// Reads a file, the files that it imports, and those that they import.
 pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
     let mut files: Vec<ConfigFile> = Vec::new();
     let mut pending = VecDeque::from([(first.to_owned(), true)]);
-    while let Some((path, is_sure)) = pending.pop_front() {
+    while let Some((path, is_always_read)) = pending.pop_front() {
         if let Some(known) = files.iter_mut().find(|file| file.path == path) {
-            known.is_sure |= is_sure;
+            known.is_always_read |= is_always_read;
             continue;
         }
         if files.len() == MAX_FILES {
@@ -43,16 +43,19 @@ pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
             let found = pattern
                 .files(|directory| node.names(directory))?
                 .into_iter();
-            pending.extend(found.map(|path| (path, is_sure && pattern.is_sure)));
+            pending.extend(found.map(|path| (path, is_always_read && pattern.is_always_read)));
         }
-        files.push(ConfigFile { is_sure, ..file });
+        files.push(ConfigFile {
+            is_always_read,
+            ..file
+        });
     }
     Ok(files)
 }
 
-/// Returns where a new file would be imported from.
+/// Returns a path at which a new file would be imported; `None` if there is no suitable pattern.
 pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>> {
-    for file in files.iter().filter(|file| file.is_sure) {
+    for file in files.iter().filter(|file| file.is_always_read) {
         if let Some(path) = patterns(file)?.iter().find_map(Pattern::drop_in) {
             return Ok(Some(path));
         }
@@ -73,14 +76,14 @@ fn patterns(file: &ConfigFile) -> Result<Vec<Pattern>> {
         Ok(Pattern {
             path: clean(&directory.join(name)),
             is_glob,
-            is_sure: !is_glob || name.starts_with('/'),
+            is_always_read: !is_glob || name.starts_with('/'),
         })
     };
     let imports = imports.as_array().ok_or_else(wrong)?;
     imports.iter().map(pattern).collect()
 }
 
-/// Cleans a path like Go's `filepath.Clean`, which doesn't resolve links. A file has one name then.
+/// Cleans a path like Go's `filepath.Clean`, without resolving links, so that a file isn't read under two names.
 fn clean(path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for part in path.components() {
@@ -94,7 +97,7 @@ fn clean(path: &Path) -> PathBuf {
 }
 
 impl Pattern {
-    /// Returns the files that it matches, in order. A name without a `*` matches, even if there is no such file. `list`
+    /// Returns the files that match, in order. A name without a `*` is returned even if there is no such file. `list`
     /// returns the names in a directory.
     fn files<E>(&self, list: impl Fn(&Path) -> Result<Vec<Vec<u8>>, E>) -> Result<Vec<PathBuf>, E> {
         let mut found = vec![PathBuf::from("/")];
@@ -123,12 +126,12 @@ impl Pattern {
         Ok(found)
     }
 
-    /// Returns the path of a file of ours that every containerd would import, if the pattern matches files of one
-    /// directory.
+    /// Returns the path of a new file that every version of containerd would import; `None` unless the pattern matches
+    /// files in a single directory.
     fn drop_in(&self) -> Option<PathBuf> {
         let (directory, last) = (self.path.parent()?, self.path.file_name()?);
         let is_one_directory = !directory.iter().any(has_wildcards);
-        if !(self.is_glob && self.is_sure && is_one_directory && has_wildcards(last)) {
+        if !(self.is_glob && self.is_always_read && is_one_directory && has_wildcards(last)) {
             return None;
         }
         let made = String::from_utf8_lossy(last.as_bytes()).replacen('*', "runcrust", 1);
@@ -139,12 +142,12 @@ impl Pattern {
     }
 }
 
-/// Returns whether Go's `filepath.Glob` takes a name for a pattern.
+/// Returns whether Go's `filepath.Glob` treats a name as a pattern.
 fn has_wildcards(name: &OsStr) -> bool {
     name.as_bytes().iter().any(|byte| b"*?[\\".contains(byte))
 }
 
-/// Returns whether a name matches a pattern of Go's `filepath.Match`. A dot is like any other letter.
+/// Returns whether a name matches a pattern, as Go's `filepath.Match` does. A leading dot isn't special.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern, name) {
         ([], _) => name.is_empty(),
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_as_gos_do() {
+    fn patterns_match_as_in_go() {
         for (pattern, name, expected) in [
             ("*.toml", "a.toml", true),
             ("*.toml", ".a.toml", true),
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_looked_for_in_each_directory_that_it_matches() {
+    fn a_pattern_matches_in_each_directory_that_matches() {
         let list = |directory: &Path| {
             let names: &[&str] = match directory.to_str().unwrap() {
                 "/etc/containerd" => &["b.d", "config.toml", "a.d"],
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_in_is_one_that_every_containerd_imports() {
+    fn a_drop_in_is_imported_by_every_version_of_containerd() {
         for (import, expected) in [
             ("/etc/conf.d/*.toml", Some("/etc/conf.d/runcrust.toml")),
             ("/x/*", Some("/x/runcrust.toml")),
@@ -254,7 +257,7 @@ mod tests {
             ("/x/*/*.toml", None),
             ("/x/[ab].d/*.toml", None),
             ("/x/?/*.toml", None),
-            // Relative: containerd 1.x looks for it elsewhere.
+            // containerd 1.x resolves a relative pattern in another directory.
             ("conf.d/*.toml", None),
         ] {
             let found = pattern(import).drop_in();

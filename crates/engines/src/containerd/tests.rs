@@ -121,7 +121,7 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
     );
     let once = try_install(&Containerd, None).unwrap();
     assert_eq!(once, expected);
-    // What else was written into it stays, and so does a `runc` that was changed.
+    // Other contents of the file are kept, and so is a `runc` that was changed.
     let more = format!("{once}\n[grpc]\naddress = \"/x\"\n");
     let left = try_uninstall(&Containerd, &more).unwrap();
     let expected = format!("{MARK}version = 2\n\n[grpc]\naddress = \"/x\"\n");
@@ -129,15 +129,15 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
     let changed = once.replacen("runc.v2\"\n", "runc.v2\"\npod_annotations = [\"a\"]\n", 1);
     let left = try_uninstall(&Containerd, &changed).unwrap().unwrap();
     assert!(left.contains("runtimes.runc]"), "{left}");
-    // What the operator has added to the handler goes with it.
+    // Settings that the operator added to the handler are removed with it.
     let nested =
         format!("{once}[[{SECTION}.runtimes.crust.x]]\na = 1\n[[{SECTION}.runtimes.crust.x]]\n");
     assert_eq!(try_uninstall(&Containerd, &nested).unwrap(), None);
-    // It also stays while another runtime needs it.
+    // `runc` is also kept while another runtime is left.
     let other = format!("{once}\n{}", runtime("nvidia", None));
     let left = try_uninstall(&Containerd, &other).unwrap().unwrap();
     assert!(left.contains("runtimes.runc]"), "{left}");
-    // A version stays where there was none: nobody knows whether it was ours.
+    // A version that was added is kept, because it might be the operator's.
     for text in ["", "# Comments alone.\n"] {
         let once = try_install(&Containerd, Some(text)).unwrap();
         let left = try_uninstall(&Containerd, &once).unwrap();
@@ -147,7 +147,7 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
 
 #[test]
 fn the_handler_is_added_at_the_end() {
-    // The others have no headers to add one to.
+    // The other tables have no headers to which a key could be added.
     for text in &SAMPLES.kept[..8] {
         let (_, once, _) = installed(vec![main_file(text)]);
         assert!(once.starts_with(text), "{once}");
@@ -169,9 +169,9 @@ fn the_handler_is_added_at_the_end() {
     assert!(changed.ends_with(&expected), "{changed}");
 }
 
-/// kubelet's cgroup driver is that of the runtime that most pods have.
+/// kubelet uses the cgroup driver of the runtime that most pods use.
 #[test]
-fn the_cgroup_driver_is_the_default_runtimes_or_runcs_or_any() {
+fn the_cgroup_driver_is_taken_from_the_default_runtime_or_runc_or_any() {
     let name = |name: &str| format!("[{SECTION}]\ndefault_runtime_name = {name:?}\n");
     let table = |runtime_type: &str| {
         format!(
@@ -187,7 +187,7 @@ fn the_cgroup_driver_is_the_default_runtimes_or_runcs_or_any() {
         (table("") + &runtime("runc", no), no),
         (runtime("nvidia", yes), yes),
         (runtime("nvidia", none), none),
-        // A section of another version, which containerd doesn't read.
+        // containerd doesn't read a section of another version.
         (
             runtime("runc", no).replace(SECTION, OTHER) + &runtime("runc", yes),
             yes,
@@ -212,7 +212,7 @@ fn the_cgroup_driver_is_the_default_runtimes_or_runcs_or_any() {
     assert!(text.contains("SystemdCgroup = true"), "{text}");
 }
 
-/// containerd 1.x takes the section whole from the last file that has it.
+/// containerd 1.x uses only the section in the last file that has one.
 #[test]
 fn the_last_file_that_has_the_section_gets_the_handler() {
     let section = "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"pause\"\n";
@@ -227,7 +227,7 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
         (&both, section, section, &two),
         (MAIN, "", section, &two),
         (MAIN, "oom_score = 1\n", "", DROP_IN),
-        // Only the newest 2.x reads the plugins of a file that is older than the main one.
+        // Only the newest 2.x releases read plugins from a file with an older version than the main file.
         (&newer, &old, "", DROP_IN),
     ] {
         let (first, second) = (("1.toml", first), ("2.toml", second));
@@ -251,18 +251,18 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
             assert!(text.contains("sandbox_image"), "{text}");
         }
     }
-    // A drop-in of that name that sets something else is kept.
+    // The other settings of an existing drop-in with that name are kept.
     let other = "version = 2\noom_score = 1\n";
     let (path, text, _) = installed(vec![main_file(MAIN), import("runcrust.toml", other)]);
     assert!(path == DROP_IN && text.starts_with(other), "{path}: {text}");
 }
 
 #[test]
-fn configurations_that_do_not_work_as_meant_are_noted() {
+fn notes_warn_about_configurations_that_do_not_work() {
     let v2 = "version = 2\n";
     let section = format!("{v2}{}", runtime("runc", Some(true)));
     let relative = |text| ConfigFile {
-        is_sure: false,
+        is_always_read: false,
         ..import("1.toml", text)
     };
     let missing = || ConfigFile::new("/etc/x.toml", None);
@@ -282,7 +282,7 @@ fn configurations_that_do_not_work_as_meant_are_noted() {
         assert_eq!(path, Containerd.info().file);
         assert!(notes[0].contains(words), "{notes:?}");
     }
-    // A handler is removed from a file that not every containerd reads.
+    // A handler is also removed from a file that not every version of containerd reads.
     let there = try_install(&Containerd, Some(&section)).unwrap();
     let files = vec![main_file(v2), relative(&there), missing()];
     let plan = plan_uninstall(&Containerd, files, "crust", None).unwrap();
@@ -306,7 +306,7 @@ fn a_handler_in_version_1_is_removed() {
 }
 
 #[test]
-fn comments_stay_with_what_they_are_about() {
+fn comments_of_other_tables_are_kept() {
     let runc = runtime("runc", None) + "# last comment in runc\n";
     for text in [
         format!("version = 2\n{runc}"),
@@ -319,7 +319,7 @@ fn comments_stay_with_what_they_are_about() {
         assert!(once.starts_with(&text), "{once}");
         let back = try_uninstall(&Containerd, &once).unwrap();
         assert_eq!(back, Some(format!("{text}{end}")));
-        // A comment right above the handler goes with it, and what is below it stays.
+        // A comment directly above the handler is removed with it. Comments below it are kept.
         let header = format!("\n[{SECTION}.runtimes.crust]");
         let noted = once.replace(&header, &format!("\n# mine\n\n# about crust{header}"));
         let noted = format!("{noted}# at the end\n\n[debug]\n");

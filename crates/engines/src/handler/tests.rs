@@ -1,4 +1,4 @@
-//! What every engine has to do, in tables of each engine's own texts.
+//! Tests that every engine has to pass, with the engine's own sample texts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use crate::config_file::MARK;
 use crate::fuzzing::{PROGRAM, WANTED, check, edits, file, try_install, try_uninstall};
 use crate::{ENGINES, find_engine};
 
-/// An older path of runcrust's, in the engines' samples.
+/// An older path of runcrust in the engines' samples.
 pub(crate) const OLD: &str = "/opt/runcrust";
 
 pub(crate) fn installed(engine: &dyn Engine, text: Option<&str>) -> String {
@@ -19,8 +19,8 @@ pub(crate) fn uninstalled(engine: &dyn Engine, text: &str) -> Option<String> {
     try_uninstall(engine, text).unwrap()
 }
 
-fn beside(text: &str) -> ConfigFile {
-    ConfigFile::new("/etc/beside", Some(text.to_owned()))
+fn second_file(text: &str) -> ConfigFile {
+    ConfigFile::new("/etc/second", Some(text.to_owned()))
 }
 
 fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<ChangePlan> {
@@ -38,7 +38,7 @@ fn engines_have_different_names_and_files() {
 }
 
 #[test]
-fn a_file_is_made_once_and_removed() {
+fn a_file_that_install_creates_is_removed_again() {
     for engine in ENGINES {
         let once = installed(*engine, None);
         let runtimes = engine.runtimes(&file(*engine, Some(&once))).unwrap();
@@ -52,7 +52,7 @@ fn a_file_is_made_once_and_removed() {
 }
 
 #[test]
-fn a_file_is_given_back_byte_for_byte() {
+fn a_file_is_restored_byte_for_byte() {
     for engine in ENGINES {
         for text in engine.samples().kept {
             check(*engine, text);
@@ -97,26 +97,26 @@ fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
 }
 
 #[test]
-fn a_handler_of_others_is_neither_changed_nor_removed() {
+fn a_handler_that_is_not_runcrusts_is_neither_changed_nor_removed() {
     for engine in ENGINES {
         let ours = installed(*engine, None);
         for (foreign, words) in engine.samples().foreign {
             let of = |text| file(*engine, text);
             let planned = [
                 plan_install(*engine, vec![of(Some(foreign))], &WANTED),
-                plan_install(*engine, vec![of(None), beside(foreign)], &WANTED),
+                plan_install(*engine, vec![of(None), second_file(foreign)], &WANTED),
                 removal(*engine, vec![of(Some(foreign))]),
-                removal(*engine, vec![of(None), beside(foreign)]),
+                removal(*engine, vec![of(None), second_file(foreign)]),
             ];
             for planned in planned {
                 let error = planned.unwrap_err().to_string();
                 let has_hint = error.contains("--handler");
                 assert!(error.contains(words) && has_hint, "{error}");
             }
-            let both = removal(*engine, vec![of(Some(foreign)), beside(&ours)]);
+            let both = removal(*engine, vec![of(Some(foreign)), second_file(&ours)]);
             assert_eq!(both.is_err(), engine.info().merges_entries);
             let changed = both.map(edits).unwrap_or_default();
-            let is_ours = |edit: &(PathBuf, _)| edit.0 == beside("").path;
+            let is_ours = |edit: &(PathBuf, _)| edit.0 == second_file("").path;
             assert!(changed.iter().all(is_ours), "{changed:?}");
         }
         let (foreign, _) = engine.samples().foreign[0];
@@ -127,36 +127,40 @@ fn a_handler_of_others_is_neither_changed_nor_removed() {
 }
 
 #[test]
-fn the_default_runtime_is_not_removed_whichever_file_names_it() {
+fn the_default_runtime_of_any_file_is_not_removed() {
     for engine in ENGINES {
         let (ours, default) = (installed(*engine, None), engine.samples().default);
-        let files = vec![file(*engine, Some(&ours)), beside(default)];
+        let files = vec![file(*engine, Some(&ours)), second_file(default)];
         let error = removal(*engine, files).unwrap_err().to_string();
-        let words = "/etc/beside: handler crust is the default runtime; hint: change `";
+        let words = "/etc/second: handler crust is the default runtime; hint: change `";
         assert!(error.starts_with(words), "{error}");
         let other = default.replace("\"crust\"", "\"runc\"");
-        let files = vec![file(*engine, Some(&ours)), beside(&other)];
+        let files = vec![file(*engine, Some(&ours)), second_file(&other)];
         assert_eq!(removal(*engine, files).unwrap().changes.len(), 1);
-        let alone = removal(*engine, vec![beside(default)]).unwrap();
+        let alone = removal(*engine, vec![second_file(default)]).unwrap();
         assert!(alone.changes.is_empty() && alone.programs.is_empty());
     }
 }
 
 #[test]
-fn a_handler_is_removed_from_every_file_but_a_packages() {
+fn a_handler_is_removed_from_every_file_except_those_of_packages() {
     for engine in ENGINES {
         let ours = installed(*engine, None);
         let packaged = || ConfigFile {
             is_packaged: true,
             ..ConfigFile::new("/usr/share/x", Some(ours.clone()))
         };
-        let files = vec![file(*engine, Some(&ours)), beside(&ours), packaged()];
+        let files = vec![file(*engine, Some(&ours)), second_file(&ours), packaged()];
         let plan = removal(*engine, files).unwrap();
-        let note = "/usr/share/x has handler crust, and stays: it is its package's";
+        let note = "/usr/share/x still has handler crust: the file belongs to a package and is not changed";
         assert_eq!(plan.notes[0], note);
         assert_eq!(plan.programs, [PROGRAM, PROGRAM].map(PathBuf::from));
         assert_eq!(plan.changes.len(), 2);
-        let plan = removal(*engine, vec![beside(engine.samples().default), packaged()]).unwrap();
+        let plan = removal(
+            *engine,
+            vec![second_file(engine.samples().default), packaged()],
+        )
+        .unwrap();
         assert_eq!((plan.changes.len(), plan.notes[0].as_str()), (0, note));
     }
 }
@@ -258,7 +262,7 @@ fn a_node_without_an_engine_has_no_handlers() {
     for engine in ENGINES {
         assert_eq!(handlers(&node, *engine).unwrap(), None);
         assert!(runcrust_handlers(&node, *engine).unwrap().is_empty());
-        // A file that can't be read may have some.
+        // A file that can't be parsed may contain handlers.
         let file = node.find(engine.info().file.as_ref());
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "[").unwrap();

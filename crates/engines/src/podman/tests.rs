@@ -18,7 +18,7 @@ fn with(files: &[(&str, &str)], wanted: &WantedHandler<'_>) -> (String, Vec<Stri
 }
 
 #[test]
-fn podman_is_told_what_the_delegate_supports() {
+fn the_lists_contain_the_features_of_the_delegate() {
     let list = |key: &str, names: &str| {
         format!("runtime_supports_{key} = [\n  {MARK}  {names}, \"crust\"\n]\n")
     };
@@ -31,7 +31,7 @@ fn podman_is_told_what_the_delegate_supports() {
     let crun = format!("{MARK}\n[engine]\n{json}{groups}{end}");
     let file = Podman.info().file;
     assert_eq!(try_install(&Podman, None).unwrap(), crun);
-    // A delegate can be exchanged for another one.
+    // The delegate is replaced by another one.
     assert_eq!(with(&[(file, &crun)], &RUNC).0, runc);
     assert_eq!(with(&[(file, &runc)], &WANTED).0, crun);
     assert_eq!(try_uninstall(&Podman, &runc).unwrap(), None);
@@ -50,7 +50,7 @@ fn a_new_list_has_the_names_of_earlier_files() {
     for (files, expected) in [
         (&[(operator, "")][..], Some(&*json)),
         (&[(operator, "[\"a\"]")], Some("\"a\", \"crust\"")),
-        // podman's order is another one.
+        // podman reads the package's file first.
         (
             &[(operator, "[\"a\"]"), (vendor, "[\"b\"]")],
             Some("\"a\", \"crust\""),
@@ -101,7 +101,7 @@ fn a_later_file_that_overrides_a_list_is_noted() {
 }
 
 #[test]
-fn an_entry_with_several_programs_of_ours_gets_one() {
+fn an_entry_with_several_runcrust_programs_gets_one() {
     let both = "[engine.runtimes]\ncrust = [\"/opt/runcrust\", \"/usr/bin/runcrust\"]\n";
     let once = try_install(&Podman, Some(both)).unwrap();
     let expected = format!("[engine.runtimes]\ncrust = [\"{PROGRAM}\"]\n");
