@@ -1,5 +1,5 @@
-//! Checks this node for problems, without changing anything. Each check reads some state of the node, and evaluates it in
-//! a separate function. Each check has its own thread, and a check that hangs is reported after a timeout.
+//! Checks this node for problems, without changing anything. Each check reads some state of the node, and evaluates it
+//! in a separate function. Each check has its own thread, and a check that hangs is reported after a timeout.
 
 mod cgroups;
 mod configuration;
@@ -22,8 +22,8 @@ use crust_state::check::{self, Finding};
 use crust_state::config::ConfigError;
 use crust_volume::host_features;
 
-/// Runs all checks. Without a valid configuration it runs only those that need none. `argv0` is the name that this program
-/// was called by, which selects the configuration. Blocks until all checks are done, or until the timeout.
+/// Runs all checks. Without a valid configuration it runs only those that need none. `argv0` is the name that this
+/// program was called by, which selects the configuration. Blocks until all checks are done, or until the timeout.
 pub(crate) fn examine(
     config: Result<Config, ConfigError>,
     argv0: Option<OsString>,

@@ -1,5 +1,5 @@
-//! Explains what a create of a bundle would do now: it runs the read-only part of a create, and serialises the plan with
-//! details about the mounts and volumes. It changes nothing.
+//! Explains what a create of a bundle would do now: it runs the read-only part of a create, and serialises the plan
+//! with details about the mounts and volumes. It changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ use crate::role::{self, Role, RoleError};
 use crate::start::{ConfigScan, CreateCall, original_config, running_sandbox, with_one_reading};
 use crate::users;
 
-/// The explanation of a create. `crust explain --json` prints it serialised. Its keys and those of the plan are a stable
-/// interface: docs/protocol.md, "explain".
+/// The explanation of a create. `crust explain --json` prints it serialised. Its keys and those of the plan are a
+/// stable interface: docs/protocol.md, "explain".
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Explanation {
     /// Path of the config that was read.
@@ -240,7 +240,8 @@ impl Explanation {
         let state = StateDirectory::open_lazily(&call.config.state_dir)?;
         let context = call.context(&state);
         for volume in &plan.volumes {
-            // A volume that the sandbox's hook can't mount doesn't refuse the sandbox. It refuses the container's create.
+            // A volume that the sandbox's hook can't mount doesn't refuse the sandbox. It refuses the container's
+            // create.
             let pod = PreviewPod {
                 uid: &plan.pod_uid,
                 sandbox: None,
@@ -347,8 +348,8 @@ fn explain_mounts<'m>(
     explained.collect()
 }
 
-/// Returns a note for a source that is named like a CSI volume's although nothing is staged for it; `None` for any other
-/// source.
+/// Returns a note for a source that is named like a CSI volume's although nothing is staged for it; `None` for any
+/// other source.
 fn unstaged_note(source: &str, call: &CreateCall<'_>) -> Option<String> {
     let path = TargetPath::new(source).ok()?;
     let bind = path.subpath_bind().map(|bind| bind.target());

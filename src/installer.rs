@@ -1,8 +1,8 @@
 //! `runcrust install` and `runcrust uninstall`: add runcrust to a container engine's configuration as a handler, and
 //! remove it.
 //!
-//! Both print the diffs of the files and the actions to standard output. Exit 0: done, or nothing to do. Exit 1: failed,
-//! with one sentence on standard error that says why. Exit 2: an invalid command line.
+//! Both print the diffs of the files and the actions to standard output. Exit 0: done, or nothing to do. Exit 1:
+//! failed, with one sentence on standard error that says why. Exit 2: an invalid command line.
 
 mod engine_args;
 mod install;

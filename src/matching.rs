@@ -302,8 +302,8 @@ fn staged(target: &TargetPath, node: &impl NodeLookup) -> Result<Option<TargetPa
     })
 }
 
-/// Returns a predicate for the parents of `path`: whether a volume staged at the parent matches `path`, with the rest of
-/// the path as its subPath.
+/// Returns a predicate for the parents of `path`: whether a volume staged at the parent matches `path`, with the rest
+/// of the path as its subPath.
 fn parents_that_match(path: &TargetPath, config: &Config) -> impl Fn(&TargetPath) -> bool {
     let floor = path.csi_volume();
     let floor = floor.map(|volume| volume.directory().to_owned());

@@ -112,8 +112,8 @@ impl Hooks {
         }
         let mut hook = HookBuilder::default().path(&self.program).args(arguments);
         // Each hook ends at its own deadline. The delegate's timeout only ends a hook that sleeps in a system call past
-        // its deadline. runc does that reliably. crun 1.21 and 1.28 don't: with any hook `timeout` they fail 4 to 6 % of
-        // parallel creates, and some creates sleep for the whole timeout although the hook has ended.
+        // its deadline. runc does that reliably. crun 1.21 and 1.28 don't: with any hook `timeout` they fail 4 to 6 %
+        // of parallel creates, and some creates sleep for the whole timeout although the hook has ended.
         if self.delegate == DelegateKind::Runc {
             hook = hook.timeout(i64::try_from(timeouts.delegate.as_secs())?);
         }

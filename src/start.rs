@@ -1,5 +1,5 @@
-//! `create`, `run` and `restore`: reads the bundle, plans the create, mounts the volumes and rewrites the config, before
-//! the delegate gets the bundle.
+//! `create`, `run` and `restore`: reads the bundle, plans the create, mounts the volumes and rewrites the config,
+//! before the delegate gets the bundle.
 
 mod attach;
 mod bundle;
@@ -66,8 +66,8 @@ fn as_text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 impl CreateCall<'_> {
-    /// Locks the bundle of a config that concerns a volume, and rewrites the config. Returns `None` if the delegate gets
-    /// the bundle unchanged after all.
+    /// Locks the bundle of a config that concerns a volume, and rewrites the config. Returns `None` if the delegate
+    /// gets the bundle unchanged after all.
     fn lock_and_rewrite(
         &self,
         file: &ForeignFile,

@@ -1,8 +1,8 @@
 //! `runcrust crust …`: the CLI that a volume's `runtime-cli` names (KEP-2857), and subcommands for operators.
 //!
 //! On success it exits with 0 and prints one JSON object to standard output. The subcommands for operators print text
-//! unless `--json` is given. On failure it exits with a non-zero code, prints nothing to standard output, and prints one
-//! line to standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
+//! unless `--json` is given. On failure it exits with a non-zero code, prints nothing to standard output, and prints
+//! one line to standard error: `{"error": {"code": "<gRPC code name>", "message": "…"}}`.
 
 mod doctor;
 mod driver;
@@ -169,7 +169,8 @@ pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigErr
 }
 
 /// Fast path for `stage`: parses only its arguments. Building clap's parser for all verbs takes as long as staging a
-/// volume. `None` for any other verb, and for anything that clap prints (an error, `--help`), which the full parser does.
+/// volume. `None` for any other verb, and for anything that clap prints (an error, `--help`), which the full parser
+/// does.
 fn parse_stage(arguments: &[OsString]) -> Option<VolumeVerb> {
     #[derive(Parser)]
     struct StageOnly {

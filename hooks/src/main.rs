@@ -26,8 +26,8 @@ use dlmalloc::GlobalDlmalloc;
 
 use input::{ContainerState, HookArgs, HookVerb};
 
-/// The same allocator as runcrust's. musl's allocator maps each large buffer separately, which takes 40 system calls in a
-/// sandbox's hook.
+/// The same allocator as runcrust's. musl's allocator maps each large buffer separately, which takes 40 system calls in
+/// a sandbox's hook.
 #[global_allocator]
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 

@@ -84,8 +84,8 @@ impl ContainerHook<'_> {
 
 /// Records the sandbox, and mounts the volumes that are staged for its pod below its `/.crust`.
 ///
-/// A volume that can't be mounted doesn't fail the hook, because crun would lose the message. The message is kept in the
-/// sandbox's record. The create of a container with the volume tries again, and reports the error.
+/// A volume that can't be mounted doesn't fail the hook, because crun would lose the message. The message is kept in
+/// the sandbox's record. The create of a container with the volume tries again, and reports the error.
 pub(crate) fn into_sandbox(
     context: &Context<'_>,
     container: &ContainerState,
@@ -104,13 +104,13 @@ pub(crate) fn into_sandbox(
     };
     context.state.write_sandbox(&record)?;
     for target in &arguments.volumes {
-        let host = SandboxRequest {
+        let request = SandboxRequest {
             sandbox: &sandbox,
             record: &record,
             cli: &arguments.cli,
             label: arguments.label.as_deref(),
         };
-        if let Err(message) = mount(context, target, host) {
+        if let Err(message) = mount(context, target, request) {
             tracing::warn!(sandbox = container.id, "{message}");
             record.failures.push(MountFailure {
                 volume: target.digest(),
@@ -127,8 +127,8 @@ pub(crate) fn into_sandbox(
 fn mount(
     context: &Context<'_>,
     target: &TargetPath,
-    host: SandboxRequest<'_>,
+    request: SandboxRequest<'_>,
 ) -> Result<(), String> {
     let locked = lock(context, target).map_err(|error| error.to_string())?;
-    ensure_mounted(context, &locked, host).map_err(|error| error.to_string())
+    ensure_mounted(context, &locked, request).map_err(|error| error.to_string())
 }

@@ -6,8 +6,8 @@ use crust_volume::{Context, check_host_mounts, propagated_mounts, sweep};
 
 use crate::input::ContainerState;
 
-/// Records the container as a user of its volumes. An error fails the container's create: the volume of a user without a
-/// record could be given to another pod.
+/// Records the container as a user of its volumes. An error fails the container's create: the volume of a user without
+/// a record could be given to another pod.
 pub(crate) fn publish(
     context: &Context<'_>,
     container: &ContainerState,
@@ -17,8 +17,8 @@ pub(crate) fn publish(
         let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
         format!("volume {}", names.join(", "))
     };
-    // The copies of all volumes are unmounted before an error of one volume can end the hook: nothing else would remove a
-    // copy on the host.
+    // The copies of all volumes are unmounted before an error of one volume can end the hook: nothing else would remove
+    // a copy on the host.
     let copies =
         propagated_mounts::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(subject)?;

@@ -1,4 +1,4 @@
-//! Checks crust_ops, the daemon that CSI drivers call.
+//! Checks `crust_ops`, the daemon that CSI drivers call.
 
 use std::path::Path;
 

@@ -28,7 +28,8 @@ pub(super) fn check() -> Vec<Finding> {
 
 /// A node with several engines needs the handler in only one of them.
 fn judge(found: Vec<(&dyn Engine, EngineHandlers)>) -> Vec<Finding> {
-    let (mut findings, mut own, mut others, mut engines) = (vec![], vec![], vec![], vec![]);
+    let (mut findings, mut own_handlers, mut other_handlers, mut engines) =
+        (vec![], vec![], vec![], vec![]);
     for (engine, found) in found {
         match found {
             Err(error) => findings.push(Finding::from_error(CHECK, &error).at_most_warning()),
@@ -40,9 +41,9 @@ fn judge(found: Vec<(&dyn Engine, EngineHandlers)>) -> Vec<Finding> {
                     let name = engine.info().name;
                     let text = format!("{name} ({file}): {} runs {program}", handler.name);
                     if is_own {
-                        own.push(text);
+                        own_handlers.push(text);
                     } else if handler.is_runcrust() {
-                        others.push(text);
+                        other_handlers.push(text);
                     }
                 }
             }
@@ -55,10 +56,10 @@ fn judge(found: Vec<(&dyn Engine, EngineHandlers)>) -> Vec<Finding> {
         all[0],
         all[1..].join(", ")
     );
-    findings.push(if !own.is_empty() {
-        Finding::pass(CHECK, own.join(", "))
-    } else if !others.is_empty() {
-        let others = others.join(", ");
+    findings.push(if !own_handlers.is_empty() {
+        Finding::pass(CHECK, own_handlers.join(", "))
+    } else if !other_handlers.is_empty() {
+        let others = other_handlers.join(", ");
         Finding::warn(CHECK, format!("{others}, which isn't this program"), fix)
     } else if engines.is_empty() {
         let titles: Vec<&str> = names(|engine| engine.info().title).collect();

@@ -1,5 +1,6 @@
 //! Checks the kernel: its version, the mount API and the file systems that it can mount. The mount API is tried in a
-//! mount namespace of its own. The file systems are looked up as a first mount would do, so that their modules are loaded.
+//! mount namespace of its own. The file systems are looked up as a first mount would do, so that their modules are
+//! loaded.
 
 use crust_blockfs::errno::Name;
 use crust_state::Config;
@@ -91,12 +92,15 @@ pub(super) fn check_file_systems(config: &Config) -> Finding {
     judge_file_systems(&config.fstypes, mountable_fstypes(&config.fstypes))
 }
 
-fn judge_file_systems(wanted: &[String], found: Result<Vec<String>, HostFeaturesError>) -> Finding {
+fn judge_file_systems(
+    configured: &[String],
+    found: Result<Vec<String>, HostFeaturesError>,
+) -> Finding {
     let found = match found {
         Ok(found) => found,
         Err(error) => return Finding::from_error(FILE_SYSTEMS, &error),
     };
-    let missing: Vec<&str> = wanted
+    let missing: Vec<&str> = configured
         .iter()
         .filter(|fstype| !found.contains(fstype))
         .map(String::as_str)
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn only_set_group_is_optional() {
-        for (failed, expected, words) in [
+        for (failed, expected, expected_text) in [
             (None, CheckVerdict::Pass, "unshare, fsopen"),
             (
                 Some((SET_GROUP_CALL, Errno::INVAL)),
@@ -163,7 +167,7 @@ mod tests {
             let worked = vec!["unshare", "fsopen"];
             let finding = judge_mount_api(&MountApiTrial { worked, failed });
             assert_eq!(finding.verdict, expected, "{finding}");
-            assert!(finding.to_string().contains(words), "{finding}");
+            assert!(finding.to_string().contains(expected_text), "{finding}");
         }
     }
 
@@ -171,19 +175,21 @@ mod tests {
     fn missing_file_systems_are_reported() {
         let list =
             |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
-        let wanted = list(&["ext4", "xfs"]);
+        let configured = list(&["ext4", "xfs"]);
         for (found, expected) in [
             (&["ext4", "xfs"][..], "pass  file systems: ext4, xfs"),
             (&["ext4"], "warn  file systems: ext4; not xfs; hint: "),
             (&[], "FAIL  file systems: this kernel has none of ext4, xfs"),
         ] {
-            let line = judge_file_systems(&wanted, Ok(list(found))).to_string();
+            let line = judge_file_systems(&configured, Ok(list(found))).to_string();
             assert!(line.starts_with(expected), "{line}");
         }
         let errno = rustix::io::Errno::PERM;
         let call = "fsopen(\"ext4\")".to_owned();
-        let finding =
-            judge_file_systems(&wanted, Err(HostFeaturesError::FileSystem { call, errno }));
+        let finding = judge_file_systems(
+            &configured,
+            Err(HostFeaturesError::FileSystem { call, errno }),
+        );
         assert_eq!(finding.verdict, CheckVerdict::Fail);
         assert!(finding.fix.contains("as root"), "{finding}");
     }

@@ -67,8 +67,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || real(one).is_some_and(|it| Some(it) == real(other))
 }
 
-/// A volume that isn't below one of `kubelet_dirs` isn't found, so that a kubelet with another root directory can't start
-/// a pod with it. A directory alone doesn't prove that a kubelet uses it.
+/// A volume that isn't below one of `kubelet_dirs` isn't found, so that a kubelet with another root directory can't
+/// start a pod with it. A directory alone doesn't prove that a kubelet uses it.
 fn judge(directories: &KubeletDirectories) -> Finding {
     let listed = |paths: &[PathBuf]| {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
@@ -129,8 +129,8 @@ fn judge(directories: &KubeletDirectories) -> Finding {
 /// Kubelet's default for `--root-dir`.
 const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
-/// Root directories that distributions use: the default (also k3s and RKE2), k0s's, and that of MicroK8s, where kubelet is
-/// not a process of its own.
+/// Root directories that distributions use: the default (also k3s and RKE2), k0s's, and that of microk8s, where kubelet
+/// is not a process of its own.
 const KNOWN_ROOTS: [&str; 3] = [
     DEFAULT_ROOT,
     "/var/lib/k0s/kubelet",
@@ -143,7 +143,7 @@ const MAX_CMDLINE_BYTES: u64 = 128 * 1024;
 /// Returns the root directories of the kubelets that run in this process's PID namespace, each once. A kubelet in a
 /// container (kind, minikube) is left out, because its paths are the container's.
 fn running_kubelet_roots() -> Vec<PathBuf> {
-    let own = fs::read_link("/proc/self/ns/pid").ok();
+    let own_namespace = fs::read_link("/proc/self/ns/pid").ok();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut roots: Vec<PathBuf> = processes
         .map(|entry| entry.path())
@@ -151,7 +151,7 @@ fn running_kubelet_roots() -> Vec<PathBuf> {
         .filter_map(|process| {
             let line = bounded::read(&process.join("cmdline"), MAX_CMDLINE_BYTES).ok()?;
             let root = root_of_command_line(&line)?;
-            let is_here = fs::read_link(process.join("ns/pid")).ok() == own;
+            let is_here = fs::read_link(process.join("ns/pid")).ok() == own_namespace;
             is_here.then_some(root)
         })
         .collect();

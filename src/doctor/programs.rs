@@ -41,8 +41,8 @@ pub(super) fn check_only(argv0: Option<&OsString>) -> Finding {
     }
 }
 
-/// Checks that the delegate is a trusted program, and that it is the kind of runtime that it is treated as. `file` is the
-/// configuration's path, if it is known.
+/// Checks that the delegate is a trusted program, and that it is the kind of runtime that it is treated as. `file` is
+/// the configuration's path, if it is known.
 fn check_delegate(
     delegate: &Delegate,
     configured: &DelegateSettings,
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_delegate_has_to_be_of_the_effective_kind() {
         let version = |program: &str| VersionReply::Version(program.into(), "1.2".into());
-        for (kind, said, expected) in [
+        for (kind, reply, expected) in [
             (
                 DelegateKind::Runc,
                 version("runc"),
@@ -167,7 +167,7 @@ mod tests {
                 configured: &DelegateSettings::default(),
                 config_file: "/etc/x.toml".to_owned(),
             };
-            let line = judge(&identity, &said).to_string();
+            let line = judge(&identity, &reply).to_string();
             assert!(line.starts_with(expected), "{line}");
         }
     }

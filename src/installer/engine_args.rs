@@ -19,7 +19,7 @@ pub(super) struct EngineArgs {
     /// File to edit [default: the engine's usual file, or a drop-in]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Name of the handler, as in a RuntimeClass
+    /// Name of the handler, as a `RuntimeClass` names it
     #[arg(long, value_name = "NAME", default_value = DEFAULT_HANDLER)]
     pub(super) handler: String,
     /// Show what would change, without changing anything
@@ -65,8 +65,8 @@ impl EngineArgs {
         })
     }
 
-    /// Returns the absolute path of `--config`. A relative path is relative to the working directory, so it is refused if
-    /// `--root` is another root directory.
+    /// Returns the absolute path of `--config`. A relative path is relative to the working directory, so it is refused
+    /// if `--root` is another root directory.
     fn config(&self, node: &NodeRoot) -> Result<Option<PathBuf>> {
         let Some(config) = &self.config else {
             return Ok(None);

@@ -97,8 +97,9 @@ fn copy_program(node: &NodeRoot, copy: &ProgramCopy, is_dry_run: bool) -> Result
     print(&format!("{}: {action}\n", copy.path.display()))
 }
 
-/// Returns the path of this program as the operator called it, or as the shell found it in `PATH`. Symbolic links aren't
-/// resolved, since the file name selects the configuration. The path comes from the kernel, not from today's `PATH`.
+/// Returns the path of this program as the operator called it, or as the shell found it in `PATH`. Symbolic links
+/// aren't resolved, since the file name selects the configuration. The path comes from the kernel, not from today's
+/// `PATH`.
 fn called_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let name = argv0.map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {
@@ -116,10 +117,10 @@ fn called_path(argv0: Option<&OsString>) -> Result<PathBuf> {
 /// command lines would be parsed wrongly. Returns a note if it can't be run, or if its reply isn't recognised.
 fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Option<String>> {
     let (path, kind) = (delegate.path.display(), delegate.kind.name());
-    let note = |reason: &str| Ok(Some(format!("{path} is treated as {kind}{reason}")));
+    let treated_as = |reason: &str| Ok(Some(format!("{path} is treated as {kind}{reason}")));
     // A program that users other than root can change isn't run as root.
     if let Err(error) = node.check_program(&delegate.path) {
-        return note(&format!(", and wasn't run to check that: {error}"));
+        return treated_as(&format!(", and wasn't run to check that: {error}"));
     }
     let there = if node.is_own_root() {
         ""
@@ -138,10 +139,10 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
     }
     match reply {
         VersionReply::Version(name, _) if name == kind => Ok(None),
-        VersionReply::Version(name, version) => note(&format!(
+        VersionReply::Version(name, version) => treated_as(&format!(
             ", and says that it is {name} {version}, which isn't tested with runcrust"
         )),
-        VersionReply::Unrecognized(why) | VersionReply::NotRun(why) => note(&format!(
+        VersionReply::Unrecognized(why) | VersionReply::NotRun(why) => treated_as(&format!(
             ", which can't be checked from here: --version: {why}; hint: run `runcrust crust doctor` \
              on the node"
         )),

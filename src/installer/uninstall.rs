@@ -75,8 +75,8 @@ impl Uninstall {
         self.remove(node, &request)
     }
 
-    /// Removes every handler that runs runcrust. Fails if a volume is in use, whatever handler mounted it: the operator is
-    /// about to remove the programs.
+    /// Removes every handler that runs runcrust. Fails if a volume is in use, whatever handler mounted it: the operator
+    /// is about to remove the programs.
     fn uninstall_all(&self, node: &NodeRoot) -> Result<()> {
         check_unused_by_any(node).context("runcrust stays")?;
         let mut found_any = false;

@@ -11,8 +11,8 @@
 //! | podman and buildah, `:O`; a named volume of type overlay | an overlay |
 //!
 //! The mount table shows the other paths by which such a directory can be reached. Each of them is matched as the
-//! source's own path is, and the nearest target path wins. Checks that don't read the mount table come first, since most
-//! sources aren't indirect.
+//! source's own path is, and the nearest target path wins. Checks that don't read the mount table come first, since
+//! most sources aren't indirect.
 
 use std::path::{Path, PathBuf};
 
@@ -127,10 +127,10 @@ pub(super) fn contains_kubelet_dir(path: &TargetPath, config: &Config) -> bool {
 /// lookup of an overlay over its own mount point would never end; systemd-sysext mounts one on `/usr`.
 pub(super) const MAX_OVERLAY_DEPTH: usize = 2;
 
-/// Returns the kind of the mount that a source is on. The kernel is asked only if the kind may matter. It doesn't matter
-/// on the mount of the root directory or of a kubelet's directory, where volumes are found by path, nor for a directory
-/// on a block device. An overlay has no block device, but a file on it can have the device number of a layer (the
-/// kernel's `Documentation/filesystems/overlayfs.rst`, "Inode properties").
+/// Returns the kind of the mount that a source is on. The kernel is asked only if the kind may matter. It doesn't
+/// matter on the mount of the root directory or of a kubelet's directory, where volumes are found by path, nor for a
+/// directory on a block device. An overlay has no block device, but a file on it can have the device number of a layer
+/// (the kernel's `Documentation/filesystems/overlayfs.rst`, "Inode properties").
 fn mount_kind(
     source: &FileIdentity,
     path: &TargetPath,
@@ -144,8 +144,8 @@ fn mount_kind(
     Ok(node.mount_kind(path.as_path(), source.mount)?)
 }
 
-/// Refuses an overlay that has a volume's directory among its layers. Follows at most `overlay_depth` overlays from each
-/// layer.
+/// Refuses an overlay that has a volume's directory among its layers. Follows at most `overlay_depth` overlays from
+/// each layer.
 pub(super) fn refuse_layers(
     path: &Path,
     layers: &[PathBuf],
@@ -239,8 +239,8 @@ fn find_directory(
     Ok(None)
 }
 
-/// Whether `path` leads to the directory that is above `location` by the names of `below`. The paths come from the mount
-/// table, and something may have been mounted over them since.
+/// Whether `path` leads to the directory that is above `location` by the names of `below`. The paths come from the
+/// mount table, and something may have been mounted over them since.
 fn is_at(
     path: &TargetPath,
     location: &FsLocation,
@@ -257,7 +257,8 @@ fn is_at(
     Ok(found.is_some_and(|it| it.device == location.device && Some(&*it.path) == expected))
 }
 
-/// Refuses a bind of a CSI volume's bare directory, or of a directory below it: the volume's metadata may have been lost.
+/// Refuses a bind of a CSI volume's bare directory, or of a directory below it: the volume's metadata may have been
+/// lost.
 fn refuse_bare(
     path: &TargetPath,
     location: &FsLocation,
@@ -273,8 +274,8 @@ fn refuse_bare(
 }
 
 /// Whether the source's path alone shows that it isn't a CSI volume's: the source is on the mount of the root directory
-/// or of a kubelet's directory, and not the root of that mount. A path of CSI form for which nothing is staged can still
-/// be a second path of a volume, since a kubelet's directory can be a bind mount.
+/// or of a kubelet's directory, and not the root of that mount. A path of CSI form for which nothing is staged can
+/// still be a second path of a volume, since a kubelet's directory can be a bind mount.
 fn is_decided_by_path(source: &IdentifiedSource<'_>, node: &impl NodeLookup) -> bool {
     let IdentifiedSource { path, identity } = source;
     !identity.is_mount_root

@@ -29,18 +29,18 @@ pub(crate) trait NodeLookup {
     /// Returns the location in its file system that a path leads to; `None` if nothing is there, or if the file system
     /// doesn't report locations.
     fn locate(&self, path: &Path) -> Result<Option<FsLocation>, LocationError>;
-    /// Returns the location that a target path leads to. The part of the path that doesn't exist is taken to be below the
-    /// location of the nearest parent that exists.
+    /// Returns the location that a target path leads to. The part of the path that doesn't exist is taken to be below
+    /// the location of the nearest parent that exists.
     fn locate_target(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
         self.locate(target.as_path())
     }
-    /// Returns the paths that lead to a location by the mounts of this mount namespace. Something else may be mounted over
-    /// them.
+    /// Returns the paths that lead to a location by the mounts of this mount namespace. Something else may be mounted
+    /// over them.
     fn paths_to(&self, _place: &FsLocation) -> Vec<TargetPath> {
         Vec::new()
     }
-    /// Returns the target paths that don't have the form of a CSI volume's; `None` if a source can lead to a volume only
-    /// by its path. The methods below are called only if this returns some.
+    /// Returns the target paths that don't have the form of a CSI volume's; `None` if a source can lead to a volume
+    /// only by its path. The methods below are called only if this returns some.
     fn non_csi_targets(&self) -> Option<&NonCsiTargets> {
         None
     }

@@ -69,8 +69,8 @@ pub(super) fn find(path: &TargetPath, node: &impl NodeLookup) -> Result<Option<M
 /// The target path of a staged volume, and the location of its directory.
 type StagedDirectory<'a> = (&'a TargetPath, Option<&'a FsLocation>);
 
-/// Decides by the locations of the bind and of the staged volumes' directories. Kubelet named the bind after a volume, but
-/// the name doesn't prove what is mounted there now. The bind is refused if name and location disagree.
+/// Decides by the locations of the bind and of the staged volumes' directories. Kubelet named the bind after a volume,
+/// but the name doesn't prove what is mounted there now. The bind is refused if name and location disagree.
 fn decide(
     path: &TargetPath,
     bind: &SubpathBind,
@@ -130,8 +130,8 @@ fn decide(
     }
 }
 
-/// Refuses a bind that leads into the bare directory of the CSI volume that it is named after: the volume's metadata may
-/// have been lost.
+/// Refuses a bind that leads into the bare directory of the CSI volume that it is named after: the volume's metadata
+/// may have been lost.
 pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Result<(), MatchError> {
     let Some(bind) = path.subpath_bind() else {
         return Ok(());

@@ -280,7 +280,8 @@ fn a_match_reports_how_its_source_led_to_the_volume() {
     );
 }
 
-/// The kernel refuses paths of `PATH_MAX` bytes and more. runc removes the dots of a relative source before it mounts it.
+/// The kernel refuses paths of `PATH_MAX` bytes and more. runc removes the dots of a relative source before it mounts
+/// it.
 #[test]
 fn a_source_too_long_to_mount_does_not_match() {
     let deep = |depth| format!("{MOUNT}{}", "/a".repeat(depth));

@@ -11,8 +11,8 @@ use super::error::PlanError;
 use super::types::PlannedMount;
 use crate::oci::{Mount, Namespace};
 
-/// Checks that a volume belongs to the sandbox's pod. Users can set annotations, so these must not give access to another
-/// pod's volume.
+/// Checks that a volume belongs to the sandbox's pod. Users can set annotations, so these must not give access to
+/// another pod's volume.
 pub(super) fn check_pod(
     volume: &TargetPath,
     sandbox: &str,

@@ -1,7 +1,7 @@
-//! Fast path: decides whether a config concerns a volume. It reads only the mounts' sources, so that the time, the system
-//! calls and the memory for a config without volumes are bounded by its size, whatever else it contains. A config that
-//! concerns a volume is then read in full, in a form that all delegates read alike. Sources that the fast path looked up
-//! aren't looked up again for the plan.
+//! Fast path: decides whether a config concerns a volume. It reads only the mounts' sources, so that the time, the
+//! system calls and the memory for a config without volumes are bounded by its size, whatever else it contains. A
+//! config that concerns a volume is then read in full, in a form that all delegates read alike. Sources that the fast
+//! path looked up aren't looked up again for the plan.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -28,8 +28,8 @@ pub(crate) struct ConfigReading<'a, 'd> {
 }
 
 impl<'d> ConfigReading<'_, 'd> {
-    /// Returns the volume, pod or bundle that the config concerns, as the subject of errors; `None` if the delegate gets
-    /// the bundle unchanged. Adds the sources that were looked up to `lookups`.
+    /// Returns the volume, pod or bundle that the config concerns, as the subject of errors; `None` if the delegate
+    /// gets the bundle unchanged. Adds the sources that were looked up to `lookups`.
     pub(crate) fn subject(
         self,
         config: &Config,

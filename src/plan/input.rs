@@ -134,8 +134,8 @@ impl PlanInput<'_> {
 }
 
 /// Returns the SELinux label that a config gives its volumes' files: the level of the pod, and the type of container
-/// files. CRI runtimes write the pod's label into the sandbox's config. A container that asks for no level of its own has
-/// its sandbox's. `None` if no policy is enforced.
+/// files. CRI runtimes write the pod's label into the sandbox's config. A container that asks for no level of its own
+/// has its sandbox's. `None` if no policy is enforced.
 pub(super) fn label(
     details: &dyn ConfigDetails,
     node: &impl PlanLookup,

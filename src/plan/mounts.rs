@@ -76,8 +76,8 @@ pub(crate) fn plan_mount<'m>(
     }))
 }
 
-/// Whether the delegate binds the mount. It does so for the type `bind`, and for the options `bind` and `rbind` with any
-/// type (runtime-spec, "Mounts").
+/// Whether the delegate binds the mount. It does so for the type `bind`, and for the options `bind` and `rbind` with
+/// any type (runtime-spec, "Mounts").
 pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
     mount.kind.as_deref() == Some("bind")
         || mount

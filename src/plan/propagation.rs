@@ -51,13 +51,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The propagation of a config's mounts, by their index. Each mount is visited once, however deep the mounts are stacked.
+/// The propagation of a config's mounts, by their index. Each mount is visited once, however deep the mounts are
+/// stacked.
 struct PropagationTree {
     /// The mount that each mount is made on: the deepest of the earlier ones, and the last of several with the same
     /// destination. `None` for the root file system, whose mount the delegate makes private.
     holders: Vec<Option<usize>>,
-    /// The mount through which each mount is shared with the host: the mount itself or one that it is made on. `None` if
-    /// it isn't shared.
+    /// The mount through which each mount is shared with the host: the mount itself or one that it is made on. `None`
+    /// if it isn't shared.
     shared: Vec<Option<usize>>,
 }
 
@@ -89,7 +90,8 @@ impl PropagationTree {
         Self { holders, shared }
     }
 
-    /// Returns the shared mount through which the mount with this index would appear on the host; `None` if it wouldn't.
+    /// Returns the shared mount through which the mount with this index would appear on the host; `None` if it
+    /// wouldn't.
     fn shared_holder(&self, index: usize) -> Option<usize> {
         self.shared[self.holders[index]?]
     }

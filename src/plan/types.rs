@@ -207,8 +207,8 @@ fn volumes_subject<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> Str
 }
 
 impl MountedIn {
-    /// Returns the UID of the pod that owns the volume while container `id` uses it. Without a pod that is the UID in the
-    /// target path, or else the container's id.
+    /// Returns the UID of the pod that owns the volume while container `id` uses it. Without a pod that is the UID in
+    /// the target path, or else the container's id.
     pub(crate) fn pod_uid(&self, volume: &TargetPath, id: &str) -> String {
         let known = match self {
             Self::Sandbox(record) => Some(&record.pod_uid),

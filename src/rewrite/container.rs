@@ -77,8 +77,8 @@ pub(crate) fn container(
     Ok(rewrite)
 }
 
-/// Returns the volumes whose raw device the container is to get. The device is read-only if all the container's mounts of
-/// the volume are.
+/// Returns the volumes whose raw device the container is to get. The device is read-only if all the container's mounts
+/// of the volume are.
 fn requested_devices(
     plan: &ContainerPlan,
     volumes: ContainerVolumes<'_>,
@@ -116,8 +116,8 @@ impl<'a> ContainerVolumes<'a> {
 /// Returns the options that are added to a mount of a volume: those that keep the volume's attributes, and `ro` if the
 /// pod may only read the volume.
 ///
-/// A bind with `rw` clears `ro` of its source (crun, and runc since 1.2). The last of `rw` and `ro` counts, and only `rro`
-/// overrides the recursive `rrw`.
+/// A bind with `rw` clears `ro` of its source (crun, and runc since 1.2). The last of `rw` and `ro` counts, and only
+/// `rro` overrides the recursive `rrw`.
 fn added_options(properties: &VolumeProperties, planned: &PlannedMount) -> Vec<&'static str> {
     let mut added = options::missing_bind_options(properties.attributes, &planned.options);
     if properties.read_only && !planned.read_only {

@@ -190,7 +190,8 @@ fn planned(document: &Document<'_>, every: usize) -> Option<Vec<PlannedMount>> {
     Some(with_path.step_by(every).collect())
 }
 
-/// Returns properties for each volume. Some volumes share a device, some are read-only, and some need their device node.
+/// Returns properties for each volume. Some volumes share a device, some are read-only, and some need their device
+/// node.
 fn test_properties(volumes: &[TargetPath]) -> Vec<(TargetPath, VolumeProperties)> {
     let numbered = (0_u32..).zip(volumes);
     let properties = numbered.map(|(number, volume)| {

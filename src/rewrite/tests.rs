@@ -185,8 +185,8 @@ fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_devices() {
     assert_eq!(undone(&text, &record), config, "byte for byte");
 }
 
-/// Rewrites `APP` with `given` in the place of the volume's mount options. Returns the rewritten text, after checking that
-/// an undo restores every byte.
+/// Rewrites `APP` with `given` in the place of the volume's mount options. Returns the rewritten text, after checking
+/// that an undo restores every byte.
 fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) -> String {
     let app = APP.replace(r#""options":["rbind","ro"]"#, given);
     let document = Document::parse(app.as_bytes()).unwrap();

@@ -20,8 +20,8 @@ pub(crate) fn is_rewritten(document: &Document<'_>, is_sandbox: bool, config: &C
     document.has_mount(SOURCE, is_attached) || is_marked(document, is_sandbox)
 }
 
-/// Whether a config has other marks of a rewrite than its mounts' sources: the hook that mounts volumes or, in a sandbox,
-/// the mount of `/.crust`.
+/// Whether a config has other marks of a rewrite than its mounts' sources: the hook that mounts volumes or, in a
+/// sandbox, the mount of `/.crust`.
 pub(crate) fn is_marked(document: &Document<'_>, is_sandbox: bool) -> bool {
     let hooks = document.array(ArrayPath::CreateContainerHooks);
     let hooks = hooks.unwrap_or_default();

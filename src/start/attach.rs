@@ -38,13 +38,13 @@ impl CreateCall<'_> {
             };
             let views = match (&plan.mounted_in, &sandbox) {
                 (MountedIn::Sandbox(record), Some(sandbox)) => {
-                    let host = SandboxRequest {
+                    let request = SandboxRequest {
                         sandbox,
                         record,
                         cli,
                         label: plan.label(),
                     };
-                    mount_in_sandbox(user, volume, host, &mut attach_directory)?
+                    mount_in_sandbox(user, volume, request, &mut attach_directory)?
                 }
                 _ => mount_for_container(user, volume, cli, &mut attach_directory)?,
             };
@@ -102,18 +102,18 @@ impl<'a> ContainerVolume<'a, '_> {
 fn mount_in_sandbox<'p>(
     user: &mut UserGuard<'_, 'p>,
     volume: ContainerVolume<'_, 'p>,
-    host: SandboxRequest<'_>,
+    request: SandboxRequest<'_>,
     attach_directory: &mut AttachDirectory,
 ) -> Result<Vec<DetachedMount>> {
     let ContainerVolume { target, mounts, .. } = volume;
     let locked = user.lock(target)?;
-    crust_volume::ensure_mounted(user.context, &locked, host)?;
-    let views = crust_volume::open_views(user.context, &locked, host.sandbox, volume.views())?;
+    crust_volume::ensure_mounted(user.context, &locked, request)?;
+    let views = crust_volume::open_views(user.context, &locked, request.sandbox, volume.views())?;
     let before = attach_directory
         .mounts_before_delegate()
         .with_context(|| volume_subject(target))?;
-    let (new, used) = user.announce(target, mounts, &host.record.pod_uid, Some(before));
-    crust_volume::announce(user.context, &locked, new, used)?;
+    let (new, user_mounts) = user.announce(target, mounts, &request.record.pod_uid, Some(before));
+    crust_volume::announce(user.context, &locked, new, user_mounts)?;
     Ok(views)
 }
 
@@ -130,8 +130,8 @@ fn mount_for_container<'p>(
     let before = attach_directory
         .mounts_before_delegate()
         .with_context(|| volume_subject(target))?;
-    let (new, used) = user.announce(target, mounts, &pod_uid, Some(before));
-    let mount = crust_volume::mount_for_container(user.context, &locked, new, used, cli)?;
+    let (new, user_mounts) = user.announce(target, mounts, &pod_uid, Some(before));
+    let mount = crust_volume::mount_for_container(user.context, &locked, new, user_mounts, cli)?;
     let views = attach_directory.take_views(&mount, volume.views(), user.context.deadline);
     views.with_context(|| volume_subject(target))
 }

@@ -85,8 +85,9 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Writes the original config back to the disk, and reads it again; `None` if no earlier create rewrote it. This comes
-    /// before the new record, so that the record on disk never belongs to another rewrite than the config beside it.
+    /// Writes the original config back to the disk, and reads it again; `None` if no earlier create rewrote it. This
+    /// comes before the new record, so that the record on disk never belongs to another rewrite than the config beside
+    /// it.
     fn write_original(&self) -> Result<Option<ForeignFile>> {
         let Some(original) = &self.original else {
             return Ok(None);

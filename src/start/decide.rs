@@ -22,8 +22,8 @@ use crate::programs;
 use crate::rewrite::{self, ContainerVolumes, Hooks, Rewrite, RewrittenBundle};
 use crate::role::Role;
 
-/// The size of the largest config that is rewritten, in bytes. Configs that come through the API server, kubelet and CRI
-/// are much smaller.
+/// The size of the largest config that is rewritten, in bytes. Configs that come through the API server, kubelet and
+/// CRI are much smaller.
 const MAX_CONFIG_BYTES: usize = 16 << 20;
 
 /// Calls `act` with a config in a form that all delegates read alike. `subject` is what the config concerns.

@@ -1,5 +1,5 @@
-//! The subcommands that a CSI driver calls: `stage`, `unstage`, `publish` (an earlier draft of KEP-2857), `stats`, `resize`
-//! and `capabilities`.
+//! The subcommands that a CSI driver calls: `stage`, `unstage`, `publish` (an earlier draft of KEP-2857), `stats`,
+//! `resize` and `capabilities`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -120,14 +120,14 @@ pub(super) fn publish(
         code: GrpcCode::FailedPrecondition,
         message: format!("volume {}: {error}", target.volume_name()),
     })?;
-    let host = SandboxRequest {
+    let request = SandboxRequest {
         sandbox: &sandbox,
         record: &record,
         cli,
         label: record.mount_label.as_deref(),
     };
     let info = arguments.volume.mount_info(&target);
-    crust_volume::stage_and_mount(context, &target, &info, host)?;
+    crust_volume::stage_and_mount(context, &target, &info, request)?;
     Ok(json!({}))
 }
 

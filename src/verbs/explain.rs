@@ -214,20 +214,20 @@ fn describe_match(planned: &PlannedMount) -> String {
         MatchedBy::SubpathBind => "kubelet's bind of a subPath".to_owned(),
         MatchedBy::Bind => "a bind mount of its directory".to_owned(),
     };
-    let mut words = vec![format!("{}, by {by}", found.volume.volume_name())];
+    let mut parts = vec![format!("{}, by {by}", found.volume.volume_name())];
     if let Some(resolved) = &found.resolved {
-        words.push(format!("through links: {resolved}"));
+        parts.push(format!("through links: {resolved}"));
     }
     if !found.subpath.as_os_str().is_empty() {
-        words.push(format!("subPath {}", found.subpath.display()));
+        parts.push(format!("subPath {}", found.subpath.display()));
     }
     if planned.read_only {
-        words.push("read-only".to_owned());
+        parts.push("read-only".to_owned());
     }
     if planned.maps_ids {
-        words.push("ids mapped by the delegate".to_owned());
+        parts.push("ids mapped by the delegate".to_owned());
     }
-    words.join("; ")
+    parts.join("; ")
 }
 
 fn volume_table(volumes: &[ExplainedVolume]) -> Table {
@@ -258,23 +258,23 @@ fn volume_table(volumes: &[ExplainedVolume]) -> Table {
 
 fn describe_use(preview: &MountPreview, users: &[User], problem: Option<&str>) -> String {
     let users: Vec<String> = users.iter().map(ToString::to_string).collect();
-    let mut words = vec![match &preview.access {
+    let mut parts = vec![match &preview.access {
         Ok(PodAccess::First) => "is mounted first".to_owned(),
         Ok(PodAccess::Joins) => format!("joins {}", users.join(", ")),
         Ok(PodAccess::Mounted) => "mounted already".to_owned(),
         Err(_) => problem.unwrap_or_default().to_owned(),
     }];
     if let (Some(group), Some(policy)) = (preview.fs_group, preview.fs_group_change_policy) {
-        words.push(format!("fsGroup {group}, {policy}"));
+        parts.push(format!("fsGroup {group}, {policy}"));
     }
     if let Some(mode) = preview.access_mode {
-        words.push(mode.to_owned());
+        parts.push(mode.to_owned());
     }
     if preview.device_node {
-        words.push("with the raw device".to_owned());
+        parts.push("with the raw device".to_owned());
     }
     if preview.layout == EntryLayout::Kata {
-        words.push("staged in Kata's layout".to_owned());
+        parts.push("staged in Kata's layout".to_owned());
     }
-    words.join("; ")
+    parts.join("; ")
 }

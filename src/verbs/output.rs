@@ -76,8 +76,8 @@ const COLUMN_GAP: usize = 2;
 pub(super) struct Table(Vec<Vec<String>>);
 
 impl Table {
-    /// Adds a row. Control characters in the cells are escaped, so that a name or a message can neither start a new line
-    /// nor control the terminal.
+    /// Adds a row. Control characters in the cells are escaped, so that a name or a message can neither start a new
+    /// line nor control the terminal.
     pub(super) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
         let cells = cells
             .into_iter()

@@ -1,4 +1,5 @@
-//! A node with some mounts, for tests. Kubelet's directory is `/k`. Every path exists, except those at and below one path.
+//! A node with some mounts, for tests. Kubelet's directory is `/k`. Every path exists, except those at and below one
+//! path.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -132,8 +133,8 @@ impl Host {
         Some((position, location))
     }
 
-    /// Whether all target paths are on the root directory's mount or have the form of a CSI volume's. Only then does the
-    /// node ask for the mount of a source.
+    /// Whether all target paths are on the root directory's mount or have the form of a CSI volume's. Only then does
+    /// the node ask for the mount of a source.
     fn are_all_on_root(&self) -> bool {
         let targets = self.non_csi_targets();
         targets.is_some_and(|it| it.is_empty() || it.are_on(MountId::Unique(0), self))
