@@ -248,10 +248,10 @@ fn match_path(
     config: &Config,
     node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
-    let may_be_parent = parents_that_match(path, config);
+    let may_be_parent = parent_predicate(path, config);
     let candidates = path.ancestors();
     let candidates = candidates.take_while(|(at, _)| at == path || may_be_parent(at));
-    let found = nearest_staged(path, candidates, |_, _| Ok(true), node)?;
+    let found = find_nearest_staged(path, candidates, |_, _| Ok(true), node)?;
     Ok(found.map(|found| Match {
         volume: found.volume,
         subpath: found.below.to_owned(),
@@ -277,7 +277,7 @@ struct StagedVolume<'a> {
 
 /// Returns the volume that is staged at the first of the `candidates` that `accepts` accepts. The candidates are `path`
 /// or its parents, each with the rest of the path below it.
-fn nearest_staged<'p>(
+fn find_nearest_staged<'p>(
     path: &TargetPath,
     candidates: impl Iterator<Item = (TargetPath, &'p Path)>,
     accepts: impl Fn(&TargetPath, &Path) -> Result<bool, MatchError>,
@@ -286,7 +286,7 @@ fn nearest_staged<'p>(
     let known = node.staged_lengths(path);
     let may_be = |at: &TargetPath| known.as_ref().is_none_or(|it| it.contains(&at.length()));
     for (at, below) in candidates.filter(|(at, _)| may_be(at)) {
-        let staged = staged(&at, node);
+        let staged = find_staged(&at, node);
         if matches!(staged, Ok(None)) || !accepts(&at, below)? {
             continue;
         }
@@ -295,7 +295,10 @@ fn nearest_staged<'p>(
     Ok(None)
 }
 
-fn staged(target: &TargetPath, node: &impl NodeLookup) -> Result<Option<TargetPath>, MatchError> {
+fn find_staged(
+    target: &TargetPath,
+    node: &impl NodeLookup,
+) -> Result<Option<TargetPath>, MatchError> {
     node.staged(target).map_err(|source| MatchError::Entry {
         volume: target.volume_name(),
         source,
@@ -304,7 +307,7 @@ fn staged(target: &TargetPath, node: &impl NodeLookup) -> Result<Option<TargetPa
 
 /// Returns a predicate for the parents of `path`: whether a volume staged at the parent matches `path`, with the rest
 /// of the path as its subPath.
-fn parents_that_match(path: &TargetPath, config: &Config) -> impl Fn(&TargetPath) -> bool {
+fn parent_predicate(path: &TargetPath, config: &Config) -> impl Fn(&TargetPath) -> bool {
     let floor = path.csi_volume();
     let floor = floor.map(|volume| volume.directory().to_owned());
     move |parent| {

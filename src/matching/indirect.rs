@@ -24,8 +24,8 @@ use crust_state::{Config, TargetPath};
 
 use super::node::NonCsiTargets;
 use super::{
-    Match, MatchError, MatchedBy, NodeLookup, StagedVolume, is_below_match_root, nearest_staged,
-    parents_that_match,
+    Match, MatchError, MatchedBy, NodeLookup, StagedVolume, find_nearest_staged,
+    is_below_match_root, parent_predicate,
 };
 
 /// The reason why an indirect source is refused.
@@ -155,7 +155,7 @@ pub(super) fn refuse_layers(
 ) -> Result<(), MatchError> {
     for layer in layers {
         if let Some(found) = super::match_through_overlays(layer, overlay_depth, config, node)? {
-            return Err(refused(
+            return Err(refusal(
                 &found.volume,
                 path,
                 IndirectRefusal::Overlay(layer.to_owned()),
@@ -177,7 +177,7 @@ pub(super) fn refuse_below(
     let parents = path.ancestors().skip(1);
     let parents = parents.take_while(|(parent, _)| !contains_kubelet_dir(parent, config));
     let parents = parents.filter(|(parent, _)| targets.may_contain(parent));
-    let Some(found) = nearest_staged(path, parents, |_, _| Ok(true), node)? else {
+    let Some(found) = find_nearest_staged(path, parents, |_, _| Ok(true), node)? else {
         return Ok(());
     };
     let target = found.at;
@@ -187,7 +187,7 @@ pub(super) fn refuse_below(
         (Some(below), Some(whole)) if below != whole => IndirectRefusal::OtherMount { target },
         _ => IndirectRefusal::Below { target },
     };
-    Err(refused(&found.volume, path.as_path(), why))
+    Err(refusal(&found.volume, path.as_path(), why))
 }
 
 /// Finds the volume whose directory, or a directory below it, the source leads to by another path.
@@ -199,8 +199,8 @@ fn find_directory(
 ) -> Result<Option<Match>, MatchError> {
     let IdentifiedSource { path, identity } = source;
     for target in targets.same_directory(identity, node) {
-        if let Some(volume) = super::staged(target, node)? {
-            return Ok(Some(found_at(volume, PathBuf::new(), path, node)?));
+        if let Some(volume) = super::find_staged(target, node)? {
+            return Ok(Some(indirect_match(volume, PathBuf::new(), path, node)?));
         }
     }
     let may_be_csi = node.is_indexed(identity.device) && !is_decided_by_path(source, node);
@@ -218,17 +218,17 @@ fn find_directory(
     let mut nearest: Option<StagedVolume<'_>> = None;
     for other in &paths {
         let is_at_location = |at: &TargetPath, below: &Path| is_at(at, &location, below, node);
-        let may_be_parent = parents_that_match(other, config);
+        let may_be_parent = parent_predicate(other, config);
         let candidates = other.ancestors().filter(|(at, _)| {
             let is_non_csi = || targets.may_contain(at) && !contains_kubelet_dir(at, config);
             may_be_parent(at) || is_non_csi()
         });
-        let found = nearest_staged(other, candidates, is_at_location, node)?;
+        let found = find_nearest_staged(other, candidates, is_at_location, node)?;
         let depth = |found: &StagedVolume<'_>| found.below.components().count();
         nearest = nearest.into_iter().chain(found).min_by_key(depth);
     }
     if let Some(found) = nearest {
-        return found_below(source, &found, &location, config, node);
+        return match_at_or_below(source, &found, &location, config, node);
     }
     if config.unstaged == Unstaged::Refuse {
         for other in &paths {
@@ -284,7 +284,7 @@ fn is_decided_by_path(source: &IdentifiedSource<'_>, node: &impl NodeLookup) -> 
 }
 
 /// Matches or refuses a source whose location is at or below the location of a staged target path.
-fn found_below(
+fn match_at_or_below(
     source: &IdentifiedSource<'_>,
     found: &StagedVolume<'_>,
     location: &FsLocation,
@@ -303,12 +303,12 @@ fn found_below(
         IndirectRefusal::Below { target }
     } else {
         let (volume, subpath) = (found.volume.clone(), found.below.to_owned());
-        return Ok(Some(found_at(volume, subpath, path, node)?));
+        return Ok(Some(indirect_match(volume, subpath, path, node)?));
     };
-    Err(refused(&found.volume, path.as_path(), why))
+    Err(refusal(&found.volume, path.as_path(), why))
 }
 
-fn found_at(
+fn indirect_match(
     volume: TargetPath,
     subpath: PathBuf,
     path: &TargetPath,
@@ -325,7 +325,7 @@ fn found_at(
     })
 }
 
-fn refused(volume: &TargetPath, path: &Path, why: IndirectRefusal) -> MatchError {
+fn refusal(volume: &TargetPath, path: &Path, why: IndirectRefusal) -> MatchError {
     MatchError::Indirect {
         volume: volume.volume_name(),
         path: path.display().to_string(),

@@ -32,7 +32,7 @@ pub(crate) enum SubpathRefusal {
         "is named as a subPath of the volume, but leads to {} on device {}, which isn't in its directory \
          {}; hint: is kubelet's bind mounted there?", .0.path.display(), .0.device, .1
     )]
-    Elsewhere(FsLocation, TargetPath),
+    OutsideDirectory(FsLocation, TargetPath),
     #[error(
         "leads into the volume's directory {0}, but is named after another one; hint: delete the pod, so \
          that kubelet binds it again"
@@ -77,7 +77,7 @@ fn decide(
     source: Option<&FsLocation>,
     staged: &[StagedDirectory<'_>],
 ) -> Result<Option<Match>, MatchError> {
-    let refused = |volume: &TargetPath, why| {
+    let refusal = |volume: &TargetPath, why| {
         Err(MatchError::Subpath {
             volume: volume.volume_name(),
             path: path.to_string(),
@@ -91,16 +91,16 @@ fn decide(
     let named = staged.iter().find(is_named).copied();
     let Some(location) = source else {
         return named.map_or(Ok(None), |(target, _)| {
-            refused(target, SubpathRefusal::Unknown)
+            refusal(target, SubpathRefusal::Unknown)
         });
     };
     if let Some((target, directory)) = named {
         let Some(directory) = directory else {
-            return refused(target, SubpathRefusal::NoDirectory(target.clone()));
+            return refusal(target, SubpathRefusal::NoDirectory(target.clone()));
         };
         match location.path_below(directory) {
             Some(_) if location.is_deleted => {
-                return refused(target, SubpathRefusal::Deleted(location.clone()));
+                return refusal(target, SubpathRefusal::Deleted(location.clone()));
             }
             Some(subpath) => {
                 return Ok(Some(Match {
@@ -118,13 +118,13 @@ fn decide(
         directory.is_some_and(|it| location.path_below(it).is_some())
     };
     match (staged.iter().find(holds), named) {
-        (Some((other, _)), _) => refused(other, SubpathRefusal::OtherName((*other).clone())),
+        (Some((other, _)), _) => refusal(other, SubpathRefusal::OtherName((*other).clone())),
         (None, Some((target, _))) if location.is_deleted => {
-            refused(target, SubpathRefusal::Deleted(location.clone()))
+            refusal(target, SubpathRefusal::Deleted(location.clone()))
         }
-        (None, Some((target, _))) => refused(
+        (None, Some((target, _))) => refusal(
             target,
-            SubpathRefusal::Elsewhere(location.clone(), target.clone()),
+            SubpathRefusal::OutsideDirectory(location.clone(), target.clone()),
         ),
         (None, None) => Ok(None),
     }
