@@ -1,4 +1,4 @@
-//! Compiles the CRI's messages and client; protox needs no protoc.
+//! Generates the CRI's messages and client from its proto file. protox needs no protoc.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=../crates/proto/kubernetes/cri.proto");

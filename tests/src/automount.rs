@@ -1,4 +1,4 @@
-//! A directory where something is mounted as soon as it is used, as systemd's automount units have it.
+//! A directory on which something is mounted when it is first used, as with systemd's automount units.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,22 +12,19 @@ use nix::unistd::getpgrp;
 
 use crate::mounts;
 
-/// `AUTOFS_IOC_READY` of `linux/auto_fs.h`, with the request's token. An ioctl takes `unsafe`, which tests do without.
+/// Sends `AUTOFS_IOC_READY` of `linux/auto_fs.h` with the request's token. It is Perl because an ioctl needs `unsafe`
+/// in Rust.
 const READY: &str = "ioctl(STDIN, 0x9360, int(shift)) or die $!";
 
-/// A direct autofs mount. Processes of this one's process group see the trigger and don't trigger it, as is the
-/// rule for an automount's daemon.
+/// A direct autofs mount. Processes in this process group see the trigger and do not trigger it, as autofs does for its
+/// daemon.
 #[derive(Debug)]
 pub struct Automount {
     place: PathBuf,
 }
 
 impl Automount {
-    /// Has `content` bound on `place` by the first process of another process group that uses it.
-    ///
-    /// # Panics
-    ///
-    /// When autofs can't be mounted.
+    /// Mounts a trigger on `place`. When a process of another process group first uses it, `content` is bound there.
     #[track_caller]
     pub fn new(content: &Path, place: &Path) -> Self {
         let (requests, theirs) = nix::unistd::pipe().expect("pipe");
@@ -41,7 +38,7 @@ impl Automount {
         mounted.unwrap_or_else(|error| panic!("mount {}: {error}", place.display()));
         let trigger = File::open(place).expect("the trigger");
         let (from, at) = (content.to_owned(), place.to_owned());
-        // Ends with the mount, which has the other end of the pipe.
+        // The mount holds the other end of the pipe, so the thread ends with the mount.
         drop(theirs);
         thread::spawn(move || serve(requests, &trigger, &from, &at));
         Self {
@@ -52,14 +49,14 @@ impl Automount {
 
 impl Drop for Automount {
     fn drop(&mut self) {
-        // What was mounted, and the trigger.
+        // The bind, and then the trigger.
         for _ in 0..2 {
             let _ = umount2(&self.place, MntFlags::MNT_DETACH);
         }
     }
 }
 
-/// Answers requests, each a `struct autofs_v5_packet` of `linux/auto_fs.h`.
+/// Handles requests, each a `struct autofs_v5_packet` of `linux/auto_fs.h`.
 fn serve(requests: OwnedFd, trigger: &File, from: &Path, at: &Path) {
     let mut requests = File::from(requests);
     let mut packet = [0; 304];

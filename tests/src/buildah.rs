@@ -1,4 +1,4 @@
-//! buildah, with storage of its own.
+//! buildah with its own storage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,22 @@ use crate::node::utf8;
 use crate::podman::PODMAN_CONFIGURATION;
 use crate::{Run, Runtime, TestDir};
 
-/// buildah with a runtime. Dropped, its working containers are removed.
+/// buildah with a runtime. Its working containers are removed on drop.
 #[derive(Debug)]
 pub struct Buildah {
     base: PathBuf,
-    /// A build's context: the directory `rootfs`.
+    /// The build context: it contains the directory `rootfs`.
     context: PathBuf,
     runtime: PathBuf,
     _cleanup: Cleanup,
 }
 
 impl Buildah {
-    /// buildah with its files below the test's directory.
     pub fn new(dir: &TestDir, runtime: &Runtime) -> Self {
         let base = dir.subdir(unique("buildah"));
         let context = base.join("context");
         rootfs::make(&context.join("rootfs"));
-        // buildah's own limits may be higher than the machine allows.
+        // buildah's default limits may be higher than the machine allows.
         fs::write(configuration(&base), PODMAN_CONFIGURATION).expect("buildah's configuration");
         let owned = base.clone();
         Self {
@@ -38,16 +37,11 @@ impl Buildah {
         }
     }
 
-    /// Runs buildah.
     pub fn run(&self, arguments: &[&str]) -> Run {
         Run::of(command(&self.base).args(arguments))
     }
 
-    /// Makes a working container of busybox, with these flags of `buildah from`; returns its name.
-    ///
-    /// # Panics
-    ///
-    /// When buildah can't.
+    /// Creates a working container of busybox with these flags for `buildah from`, and returns its name.
     #[track_caller]
     pub fn container(&self, flags: &[&str]) -> String {
         let from = [&["from", "--quiet"], flags, &["scratch"]].concat();
@@ -59,17 +53,13 @@ impl Buildah {
         container
     }
 
-    /// Runs a script in a working container, with these flags of `buildah run`.
+    /// Runs a script in a working container with these flags for `buildah run`.
     pub fn step(&self, container: &str, flags: &[&str], script: &str) -> Run {
         let step = [container, "--", "/bin/sh", "-ec", script];
         self.run(&[&["run"], &self.isolation()[..], flags, &step].concat())
     }
 
-    /// Builds an image of busybox in which each script is a step, with these flags of `buildah build`.
-    ///
-    /// # Panics
-    ///
-    /// When the Containerfile can't be written.
+    /// Builds an image of busybox with these flags for `buildah build`. Each script is one build step.
     pub fn build(&self, image: &str, flags: &[&str], scripts: &[&str]) -> Run {
         let mut lines = vec!["FROM scratch".to_owned(), "COPY rootfs /".to_owned()];
         lines.extend(
@@ -83,11 +73,7 @@ impl Buildah {
         self.run(&[&["bud"], &self.isolation()[..], flags, &build].concat())
     }
 
-    /// Mounts an image's root file system, and returns where.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such image.
+    /// Mounts an image's root file system and returns its mount point.
     #[track_caller]
     pub fn mount(&self, image: &str) -> PathBuf {
         let from = self.run(&["from", "--quiet", image]).success();
@@ -108,7 +94,6 @@ impl Buildah {
     }
 }
 
-/// `CONTAINERS_CONF`.
 fn configuration(base: &Path) -> PathBuf {
     base.join("containers.conf")
 }

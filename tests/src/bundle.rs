@@ -1,4 +1,4 @@
-//! OCI bundles as containerd 1.6.20's CRI writes them, with a busybox in their rootfs.
+//! OCI bundles as the CRI of containerd 1.6.20 writes them, with busybox in the root file system.
 
 pub(crate) mod rootfs;
 mod spec;
@@ -13,21 +13,18 @@ use serde_json::{Value, json};
 use crate::dir::unique;
 use crate::{Container, TestDir};
 
-/// What runs where nothing else is asked for: it does nothing until it is killed.
+/// The default command of containers: it sleeps until it is killed.
 pub const IDLE: [&str; 2] = ["/bin/sleep", "2147483647"];
 
-/// A pod, as the annotations of its containers name it.
+/// A pod as it is named in the annotations of its containers.
 #[derive(Debug, Clone)]
 pub struct Pod {
-    /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.name`.
     pub name: String,
-    /// `metadata.namespace`.
     pub namespace: String,
 }
 
-/// A bundle in the making. Nothing is on the disk before [`Bundle::write`].
+/// A bundle that is being built. Nothing is on disk before [`Bundle::write`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Bundle {
@@ -38,7 +35,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle as `podman` or a person writes it: no annotations, namespaces of its own.
+    /// Builds a bundle as podman or a user writes it: without annotations, and with new namespaces.
     pub fn plain(dir: &TestDir) -> Self {
         let id = unique("plain");
         Self {
@@ -49,7 +46,7 @@ impl Bundle {
         }
     }
 
-    /// The sandbox of a new pod with this uid.
+    /// Builds the sandbox of a new pod with this uid.
     pub fn sandbox(dir: &TestDir, uid: &str) -> Self {
         let id = unique("sandbox");
         let pod = Pod {
@@ -67,14 +64,14 @@ impl Bundle {
         }
     }
 
-    /// An app in the pod of a created sandbox: its network, IPC and UTS namespaces are the
-    /// sandbox's, its pid namespace is its own.
+    /// Builds an app in the pod of a created sandbox. It shares the sandbox's network, IPC and UTS namespaces, and has
+    /// its own pid namespace.
     pub fn app_in(dir: &TestDir, sandbox: &Container) -> Self {
         let pod = sandbox.pod().expect("the sandbox of a pod");
         Self::app_of(dir, pod, sandbox.id(), sandbox.pid())
     }
 
-    /// The same, of a sandbox by its id and the pid of its first process.
+    /// Builds an app for a sandbox that is given by its id and the pid of its first process.
     pub fn app_of(dir: &TestDir, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Self {
         let id = unique("app");
         let spec = spec::app(dir, &id, pod, sandbox, sandbox_pid);
@@ -86,7 +83,7 @@ impl Bundle {
         }
     }
 
-    /// Another id, and so another directory; for the strange ones (`create`).
+    /// Changes the id and the directory's name to `id`, for ids that look like something else (`create`).
     pub fn with_id(mut self, id: &str) -> Self {
         let annotation = "io.kubernetes.cri.sandbox-id";
         if self
@@ -102,13 +99,13 @@ impl Bundle {
         self
     }
 
-    /// Another name for the directory than the id.
+    /// Gives the directory a name other than the id.
     pub fn in_directory(mut self, name: impl AsRef<OsStr>) -> Self {
         self.path.set_file_name(name.as_ref());
         self
     }
 
-    /// Appends a bind mount, with `rbind,rprivate,rw` where no options are given.
+    /// Appends a bind mount. Without options it gets `rbind,rprivate,rw`.
     pub fn bind(mut self, source: impl AsRef<Path>, destination: &str, options: &[&str]) -> Self {
         let options: &[&str] = if options.is_empty() {
             &["rbind", "rprivate", "rw"]
@@ -124,44 +121,41 @@ impl Bundle {
         self
     }
 
-    /// Appends any mount.
     pub fn mount(mut self, mount: Value) -> Self {
         self.push_mount(mount);
         self
     }
 
-    /// What the container runs.
+    /// Sets the container's command.
     pub fn args<T: AsRef<str>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
         let args: Vec<Value> = args.into_iter().map(|arg| arg.as_ref().into()).collect();
         self.spec["process"]["args"] = args.into();
         self
     }
 
-    /// Runs a script with busybox's sh.
+    /// Sets a script for busybox's sh as the command.
     pub fn script(self, script: &str) -> Self {
         self.args(["/bin/sh", "-ec", script])
     }
 
-    /// Adds an annotation, or replaces one.
+    /// Sets an annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.spec["annotations"][key] = value.into();
         self
     }
 
-    /// The container sees its rootfs read-only.
     pub fn readonly_rootfs(mut self) -> Self {
         self.spec["root"]["readonly"] = true.into();
         self
     }
 
-    /// Runs as another user, with these supplementary groups.
     pub fn user(mut self, uid: u32, gid: u32, groups: &[u32]) -> Self {
         self.spec["process"]["user"] = json!({"uid": uid, "gid": gid, "additionalGids": groups});
         self
     }
 
-    /// Gives the container every capability that this machine can give, `CAP_MKNOD` and
-    /// `CAP_SYS_ADMIN` among them. Its device rules stay: this is not a privileged container.
+    /// Gives the container every capability that this machine can give, including `CAP_MKNOD` and `CAP_SYS_ADMIN`. Its
+    /// device rules stay: it is not a privileged container.
     pub fn all_capabilities(mut self) -> Self {
         let all = spec::all_capabilities();
         for set in ["bounding", "effective", "permitted", "inheritable"] {
@@ -170,7 +164,7 @@ impl Bundle {
         self
     }
 
-    /// Joins a namespace (`pid`, `network`, …) of another process, or makes a new one for `None`.
+    /// Joins the namespace of this kind (`pid`, `network`, …) of a process; `None` makes a new one.
     pub fn namespace(mut self, kind: &str, of: Option<i32>) -> Self {
         let namespaces = self.spec["linux"]["namespaces"]
             .as_array_mut()
@@ -183,8 +177,8 @@ impl Bundle {
         self
     }
 
-    /// Gives it a user namespace, a new one or that of a process, whose ids 0 to 65535 are the
-    /// host's from `first` on. Its rootfs is given to its root, as container managers do.
+    /// Puts the container into a user namespace, a new one or that of a process. Container ids 0 to 65535 are the
+    /// host's ids from `first` on. The root file system is given to the mapped root, as container managers do.
     pub fn user_namespace(self, first: u32, of: Option<i32>) -> Self {
         let mut bundle = self.namespace("user", of);
         let mappings = json!([{"containerID": 0, "hostID": first, "size": 65536}]);
@@ -193,47 +187,44 @@ impl Bundle {
         bundle
     }
 
-    /// The spec itself, for whatever has no method.
+    /// Returns the spec for changes that have no method here.
     pub fn spec_mut(&mut self) -> &mut Value {
         &mut self.spec
     }
 
-    /// The spec as built; the file may differ since.
+    /// Returns the spec as it was built; the file may have changed since.
     pub fn spec(&self) -> &Value {
         &self.spec
     }
 
-    /// The container's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The bundle's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `config.json`.
     pub fn config_path(&self) -> PathBuf {
         self.path.join("config.json")
     }
 
-    /// `config.json`'s bytes as they are now.
+    /// Reads `config.json` as it is now.
     pub fn config_bytes(&self) -> Vec<u8> {
         fs::read(self.config_path()).expect("a written bundle")
     }
 
-    /// `config.json` as it is now.
+    /// Parses `config.json` as it is now.
     pub fn config(&self) -> Value {
         serde_json::from_slice(&self.config_bytes()).expect("config.json is JSON")
     }
 
-    /// The container's root, on the host.
+    /// Returns the container's root file system on the host.
     pub fn rootfs(&self) -> PathBuf {
         self.path.join("rootfs")
     }
 
-    /// The runtimes' `--root` in this test.
+    /// Returns the `--root` of the runtimes in this test.
     pub fn runtime_root(&self) -> PathBuf {
         self.path
             .ancestors()
@@ -242,26 +233,24 @@ impl Bundle {
             .join("rt")
     }
 
-    /// The pod it belongs to.
     pub fn pod(&self) -> Option<&Pod> {
         self.pod.as_ref()
     }
 
-    /// The name of its cgroup.
+    /// Returns the name of the container's cgroup.
     pub fn cgroup(&self) -> &str {
         self.spec["linux"]["cgroupsPath"]
             .as_str()
             .unwrap_or_default()
     }
 
-    /// Writes the bundle: `config.json` as Go writes it (compact), and a rootfs where there is
-    /// none yet.
+    /// Writes the bundle: `config.json` compact, as Go writes it, and a root file system if there is none yet.
     pub fn write(self) -> Self {
         let bytes = serde_json::to_vec(&self.spec).expect("a Value is JSON");
         self.write_bytes(&bytes)
     }
 
-    /// Writes the bundle with another `config.json`, byte for byte.
+    /// Writes the bundle with these bytes as `config.json`.
     pub fn write_bytes(self, config: &[u8]) -> Self {
         if !self.rootfs().exists() {
             rootfs::make(&self.rootfs());
@@ -273,7 +262,7 @@ impl Bundle {
         if let (Some(user), Some(group)) = (roots("uidMappings"), roots("gidMappings")) {
             rootfs::give(&self.rootfs(), user, group);
         }
-        // As containerd has it: others may pass through, not list.
+        // Mode 0711 as in containerd: other users may traverse the directory, not list it.
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711)).expect("chmod 0711");
         fs::write(self.config_path(), config).expect("write config.json");
         self
@@ -287,12 +276,7 @@ impl Bundle {
     }
 }
 
-/// A config without arrays and objects that hold nothing: what an undone rewrite leaves of lists that it
-/// made.
-///
-/// # Panics
-///
-/// When it isn't JSON, or nothing else.
+/// Parses a config and removes empty arrays and objects, which remain where an undone rewrite had added lists.
 pub fn without_empty(config: &[u8]) -> Value {
     fn strip(value: Value) -> Option<Value> {
         match value {

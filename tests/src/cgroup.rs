@@ -1,4 +1,4 @@
-//! Control groups of tests, which are named uniquely: whatever still runs in one is the test's.
+//! Control groups. Tests use unique names, so every process in such a group belongs to the test.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,15 +12,15 @@ use crate::{Delegate, Run, process};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// What a runtime that is called with `--systemd-cgroup` reads as a group: a scope of this name in the
-/// slice `runcrust_tests.slice`, and the group that its processes are in.
+/// Returns the cgroup path for a runtime that is called with `--systemd-cgroup` (a scope in the slice
+/// `runcrust_tests.slice`), and the group that its processes are in.
 pub fn scope(name: &str, delegate: Delegate) -> (String, String) {
     let slice = "runcrust_tests.slice";
     let scope = format!("/{slice}/runcrust-{name}.scope");
     (format!("{slice}:runcrust:{name}"), within(&scope, delegate))
 }
 
-/// Where processes of a scope are: crun makes a group in it.
+/// Returns the group of a scope's processes: crun makes a child group.
 pub(crate) fn within(scope: &str, delegate: Delegate) -> String {
     match delegate {
         Delegate::Runc => scope.to_owned(),
@@ -28,44 +28,46 @@ pub(crate) fn within(scope: &str, delegate: Delegate) -> String {
     }
 }
 
-/// Whether v2 alone is mounted.
+/// Returns whether only cgroup v2 is mounted.
 pub(crate) fn is_unified() -> bool {
     Path::new(MOUNT).join("cgroup.controllers").exists()
 }
 
-/// Whether containerd is to leave control groups to systemd, where that is the init: `systemd` in
-/// `RUNCRUST_TEST_CGROUPS`.
+/// Returns whether containerd must let systemd manage control groups: `RUNCRUST_TEST_CGROUPS=systemd`, on a machine
+/// with systemd as init.
 pub fn are_systemds() -> bool {
     match std::env::var("RUNCRUST_TEST_CGROUPS") {
         Ok(driver) if driver == "systemd" => true,
-        Ok(driver) => panic!("RUNCRUST_TEST_CGROUPS={driver}: `systemd` is the only one to name"),
+        Ok(driver) => {
+            panic!("RUNCRUST_TEST_CGROUPS={driver}: the only supported value is `systemd`")
+        }
         Err(_) => false,
     }
 }
 
-/// A new name for the group that a kubelet would put pods in.
+/// Returns a new name for the parent cgroup of pods, which kubelet would create.
 pub(crate) fn parent() -> String {
     let name = unique("pods");
     if are_systemds() {
-        // A dash would be a level.
+        // In a slice's name a dash separates levels.
         format!("/{}.slice", name.replace('-', "_"))
     } else {
         format!("/{name}")
     }
 }
 
-/// The same as [`kill_and_remove`] for a group of [`parent`]'s.
+/// Removes a group whose name is from [`parent`], as [`kill_and_remove`] does.
 pub(crate) fn remove_parent(name: &str) -> Vec<String> {
     let errors = kill_and_remove(name);
     let unit = Path::new(name);
     if unit.extension().is_some_and(|kind| kind == "slice") {
-        // systemd made it of itself, and keeps it otherwise.
+        // systemd created the slice implicitly, and keeps it until it is stopped.
         let _ = Run::of(Command::new("systemctl").arg("stop").args(unit.file_name()));
     }
     errors
 }
 
-/// Where the group `/name` is in each hierarchy: every v1 controller's, or the one of v2.
+/// Returns the directories of the group `/name`: one for every v1 controller, or the one of v2.
 pub fn directories(name: &str) -> Vec<PathBuf> {
     let name = name.trim_start_matches('/');
     let mut hierarchies = vec![PathBuf::from(MOUNT)];
@@ -77,7 +79,7 @@ pub fn directories(name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The processes in the group `/name` and the groups below it.
+/// Returns the processes in the group `/name` and in its descendants.
 pub fn processes(name: &str) -> Vec<i32> {
     let mut pids = Vec::new();
     for directory in directories(name) {
@@ -91,11 +93,7 @@ pub fn processes(name: &str) -> Vec<i32> {
     pids
 }
 
-/// Whether the device rules of a process's group let another process of the group read a device.
-///
-/// # Panics
-///
-/// When the group can't be entered.
+/// Returns whether the device rules of a process's group let another process in that group read a device.
 #[track_caller]
 pub fn lets_read(pid: i32, device: &Path) -> bool {
     let group = with_device_rules(pid);
@@ -113,11 +111,11 @@ pub fn lets_read(pid: i32, device: &Path) -> bool {
     run.status.success()
 }
 
-/// The group of a process that has its device rules: v1's controller, or the one of v2.
+/// Returns the group that holds a process's device rules: that of v1's controller, or the v2 group.
 fn with_device_rules(pid: i32) -> PathBuf {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
     let group = groups.lines().find_map(|line| {
-        // cgroups(7): id:controllers:path
+        // cgroups(7): hierarchy-ID:controllers:path
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
         let at = match controllers {
@@ -127,32 +125,33 @@ fn with_device_rules(pid: i32) -> PathBuf {
         };
         Some(at.join(path))
     });
-    group.unwrap_or_else(|| panic!("no device rules are in force: {groups}"))
+    group.unwrap_or_else(|| panic!("the process has no group with device rules: {groups}"))
 }
 
-/// Whether all that runs in the group `/name` is frozen.
+/// Returns whether the group `/name` is frozen.
 pub fn is_frozen(name: &str) -> bool {
-    let says = |file: &Path, text: &str| {
+    let has_line = |file: &Path, text: &str| {
         fs::read_to_string(file).is_ok_and(|found| found.lines().any(|line| line == text))
     };
     directories(name).iter().any(|at| {
-        says(&at.join("freezer.state"), "FROZEN") || says(&at.join("cgroup.events"), "frozen 1")
+        has_line(&at.join("freezer.state"), "FROZEN")
+            || has_line(&at.join("cgroup.events"), "frozen 1")
     })
 }
 
-/// A frozen process doesn't die.
+/// Thaws a group, because a frozen process does not die.
 fn thaw(group: &Path) {
     for (file, text) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
-        // Never made: in a plain directory it would be in the way.
+        // Without O_CREAT: a file in a directory that is no cgroup would prevent its removal.
         let file = fs::File::options().write(true).open(group.join(file));
         let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
     }
 }
 
-/// Kills what runs in the group `/name` and removes it; returns what stays.
+/// Kills the processes in the group `/name` and removes the group. Returns what could not be removed.
 pub fn kill_and_remove(name: &str) -> Vec<String> {
     if name.trim_matches('/').is_empty() {
-        return vec!["the root of the cgroups is nobody's own".to_owned()];
+        return vec!["the root cgroup is not a test's own".to_owned()];
     }
     holds_within(Duration::from_secs(60), || {
         for pid in processes(name) {
@@ -161,7 +160,7 @@ pub fn kill_and_remove(name: &str) -> Vec<String> {
         for directory in directories(name) {
             for group in with_descendants(&directory) {
                 thaw(&group);
-                // Where there is no v2 mount, crun leaves a plain file in a plain directory.
+                // Without a v2 mount crun leaves an ordinary file in an ordinary directory.
                 let _ = fs::remove_dir(&group)
                     .or_else(|_| fs::remove_file(group.join("cgroup.procs")))
                     .and_then(|()| fs::remove_dir(&group));
@@ -171,11 +170,11 @@ pub fn kill_and_remove(name: &str) -> Vec<String> {
     });
     directories(name)
         .iter()
-        .map(|left| format!("cgroup {} stays", left.display()))
+        .map(|left| format!("cgroup {} can't be removed", left.display()))
         .collect()
 }
 
-/// A group and all below it, the deepest first.
+/// Returns a group and its descendants, deepest first.
 fn with_descendants(group: &Path) -> Vec<PathBuf> {
     let mut groups = Vec::new();
     for child in subdirectories(group) {

@@ -1,8 +1,8 @@
-//! Putting things away, once, whatever ends the process.
+//! Cleanup that runs exactly once, however the process ends.
 //!
-//! A guard holds a [`Cleanup`]: an action in a process-wide list. It runs when the guard is
-//! dropped; when SIGINT, SIGTERM or SIGHUP arrives, all those left run, newest first, before the
-//! process dies of the signal; and, where panics abort, from the panic hook.
+//! A guard holds a [`Cleanup`], which is an action in a process-wide list. The action runs when the guard is dropped.
+//! When SIGINT, SIGTERM or SIGHUP arrives, all remaining actions run, newest first, before the process dies of the
+//! signal. If panics abort, they run from the panic hook.
 
 use std::cell::Cell;
 use std::io::{Write as _, stderr};
@@ -17,7 +17,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::wait::holds_within;
 
-/// How long the end waits for what is under way: a create, not a `sleep` that a test executes.
+/// How long the end of the process waits for operations in progress: for a create, not for a `sleep` that a test runs.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Action = Box<dyn FnOnce() -> Vec<String> + Send>;
@@ -25,9 +25,9 @@ type Action = Box<dyn FnOnce() -> Vec<String> + Send>;
 struct Registry {
     next: u64,
     actions: Vec<(u64, Action)>,
-    /// How many run now.
+    /// The number of operations in progress.
     running: u32,
-    /// Set when the process is ending: the thread that runs what is left.
+    /// The thread that runs the remaining actions, once the process is ending.
     closing: Option<ThreadId>,
 }
 
@@ -39,21 +39,21 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 });
 
 thread_local! {
-    /// How many [`Working`] this thread holds.
+    /// The number of [`OperationGuard`] guards that this thread holds.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// An action that will run exactly once, at the latest when this is dropped.
-#[must_use = "dropped at once, it runs at once"]
+/// An action that runs exactly once, at the latest when this is dropped.
+#[must_use = "the action runs as soon as this is dropped"]
 #[derive(Debug)]
 pub struct Cleanup {
     key: u64,
 }
 
 impl Cleanup {
-    /// Registers an action. It goes on after an error, and returns one line for each.
+    /// Registers an action. It must continue after an error, and returns one line for each error.
     pub fn register(action: impl FnOnce() -> Vec<String> + Send + 'static) -> Self {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let mut registry = lock();
         registry.next += 1;
         let key = registry.next;
@@ -64,7 +64,7 @@ impl Cleanup {
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let mut registry = lock();
         let mut actions = registry.actions.iter();
         let Some(index) = actions.position(|(key, _)| *key == self.key) else {
@@ -72,45 +72,45 @@ impl Drop for Cleanup {
         };
         let (_, action) = registry.actions.remove(index);
         drop(registry);
-        perform(action);
+        run_action(action);
     }
 }
 
-/// Held while something is under way that a cleanup must not miss, such as a runtime's `create`, or making a thing and
-/// registering its cleanup: when the process is ending, nothing new begins, and what has begun is waited for.
+/// A guard for an operation that a cleanup must not miss, such as a runtime's `create`, or creating something and
+/// registering its cleanup. When the process is ending, no new operation begins, and the running ones are waited for.
 #[must_use]
-pub(crate) struct Working(());
+pub(crate) struct OperationGuard(());
 
-impl Working {
+impl OperationGuard {
     pub(crate) fn begin() -> Self {
-        watch_for_the_end();
-        enter().running += 1;
+        install_handlers();
+        lock_for_change().running += 1;
         DEPTH.set(DEPTH.get() + 1);
         Self(())
     }
 }
 
-impl Drop for Working {
+impl Drop for OperationGuard {
     fn drop(&mut self) {
         lock().running -= 1;
         DEPTH.set(DEPTH.get() - 1);
     }
 }
 
-/// Runs everything that is still registered, newest first, after what runs already. From then on
-/// every other thread that registers or drops a guard stops for good: the process is ending.
+/// Runs all registered actions, newest first, after the operations in progress have ended. From then on every other
+/// thread that registers or drops a guard blocks forever, because the process is ending.
 pub fn run_all() {
     lock().closing.get_or_insert(thread::current().id());
     holds_within(SHUTDOWN_TIMEOUT, || lock().running == DEPTH.get());
     loop {
-        let last = enter().actions.pop();
+        let last = lock_for_change().actions.pop();
         let Some((_, action)) = last else { return };
-        perform(action);
+        run_action(action);
     }
 }
 
-/// Reports what went wrong; a guard's `Drop` must neither panic nor stop.
-fn perform(action: Action) {
+/// Runs an action and reports its errors. A guard's `Drop` must neither panic nor stop at an error.
+fn run_action(action: Action) {
     let errors = catch_unwind(AssertUnwindSafe(action))
         .unwrap_or_else(|_| vec!["a cleanup panicked".to_owned()]);
     for error in errors {
@@ -122,9 +122,9 @@ fn lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The registry, for those that may still change it: once the process is ending, the thread that
-/// ends it, and others only until they are done with what they have begun.
-fn enter() -> MutexGuard<'static, Registry> {
+/// Locks the registry for a thread that may still change it. Once the process is ending, these are the thread that ends
+/// it and threads that hold a [`OperationGuard`].
+fn lock_for_change() -> MutexGuard<'static, Registry> {
     loop {
         let registry = lock();
         let ending = registry
@@ -138,7 +138,7 @@ fn enter() -> MutexGuard<'static, Registry> {
     }
 }
 
-fn watch_for_the_end() {
+fn install_handlers() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if cfg!(panic = "abort") {

@@ -1,4 +1,4 @@
-//! A console socket: where conmon and containerd's shim are sent the terminal of a container.
+//! A console socket, on which conmon and containerd's shim receive the terminal of a container.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
@@ -12,7 +12,6 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use crate::node::WAIT_TIMEOUT;
 use crate::wait::wait_until;
 
-/// A listening socket.
 #[derive(Debug)]
 pub struct ConsoleSocket {
     listener: UnixListener,
@@ -20,11 +19,7 @@ pub struct ConsoleSocket {
 }
 
 impl ConsoleSocket {
-    /// Listens at this path.
-    ///
-    /// # Panics
-    ///
-    /// When it is longer than a socket's path can be.
+    /// Binds a console socket. The path must fit into a Unix socket's address.
     pub fn bind(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let listener = UnixListener::bind(&path).expect("bind a console socket");
@@ -32,23 +27,18 @@ impl ConsoleSocket {
         Self { listener, path }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The terminal that was sent, with `SCM_RIGHTS`.
-    ///
-    /// # Panics
-    ///
-    /// When there is no connection in time, or not one descriptor in its message.
+    /// Waits for the terminal that a runtime sends with `SCM_RIGHTS`. The message must contain exactly one descriptor.
     pub fn receive(&self) -> Terminal {
         let mut stream = None;
         wait_until("a runtime at the console socket", WAIT_TIMEOUT, || {
             stream = self.listener.accept().ok();
             stream.is_some()
         });
-        let (stream, _) = stream.expect("it was waited for");
+        let (stream, _) = stream.expect("accepted a connection");
         stream.set_nonblocking(false).expect("fcntl");
         stream
             .set_read_timeout(Some(WAIT_TIMEOUT))
@@ -65,7 +55,11 @@ impl ConsoleSocket {
                 descriptors.extend(rights);
             }
         }
-        assert_eq!(descriptors.len(), 1, "a terminal, and nothing else");
+        assert_eq!(
+            descriptors.len(),
+            1,
+            "the message has exactly one descriptor"
+        );
         let master = File::from(descriptors.remove(0));
         fcntl(&master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("fcntl");
         Terminal {
@@ -76,43 +70,35 @@ impl ConsoleSocket {
     }
 }
 
-/// The master's end of a container's terminal.
+/// The master side of a container's terminal.
 #[derive(Debug)]
 pub struct Terminal {
     master: File,
-    /// What was sent with it.
+    /// The text that was sent along with the descriptor.
     pub name: String,
     read: Vec<u8>,
 }
 
 impl Terminal {
-    /// Whether it is one.
+    /// Returns whether the descriptor is a terminal.
     pub fn is_a_terminal(&self) -> bool {
         std::io::IsTerminal::is_terminal(&self.master)
     }
 
-    /// Types a line.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be written.
+    /// Writes a line to the terminal.
     pub fn type_line(&mut self, line: &str) {
         self.master
             .write_all(format!("{line}\n").as_bytes())
             .expect("write to a terminal");
     }
 
-    /// Everything read so far, once this stands there.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't come in time.
+    /// Waits until `text` has been read, and returns everything that was read so far.
     pub fn wait_for(&mut self, text: &str) -> String {
         wait_until(text, WAIT_TIMEOUT, || {
             let mut some = [0; 4096];
             match self.master.read(&mut some) {
                 Ok(count) => self.read.extend_from_slice(&some[..count]),
-                // EIO: nobody has the other end open, yet or any more.
+                // EIO: the other end is not open yet, or no longer.
                 Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => panic!("read a terminal: {error}"),

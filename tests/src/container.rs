@@ -1,4 +1,4 @@
-//! A container, driven through a runtime's command line as containerd's shim drives it.
+//! A container that is driven through a runtime's command line, as containerd's shim does it.
 
 mod log;
 mod observe;
@@ -13,13 +13,13 @@ use serde_json::Value;
 
 pub use self::log::{LogLine, parse_log};
 use crate::bundle::Pod;
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::node::WAIT_TIMEOUT;
 use crate::run::describe;
 use crate::{Bundle, Run, Runtime, cgroup, host, process, wait_until};
 
-/// A container of a written bundle. Dropped, it is killed and deleted through the bare delegate,
-/// and what is left in its cgroup is killed, whatever the runtime under test made of it.
+/// A container of a written bundle. On drop it is killed and deleted through the bare delegate, and all processes in
+/// its cgroup are killed, whatever the runtime under test did with it.
 #[derive(Debug)]
 pub struct Container {
     runtime: Runtime,
@@ -32,7 +32,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// A guard for the bundle's container. Nothing is run yet.
+    /// Makes a guard for the bundle's container without running anything.
     pub fn new(runtime: &Runtime, bundle: &Bundle) -> Self {
         let (id, root) = (bundle.id().to_owned(), bundle.runtime_root());
         let cgroup = bundle.cgroup().to_owned();
@@ -51,11 +51,7 @@ impl Container {
         }
     }
 
-    /// Creates the bundle's container and starts it.
-    ///
-    /// # Panics
-    ///
-    /// When either fails.
+    /// Creates and starts the bundle's container.
     #[track_caller]
     pub fn running(runtime: &Runtime, bundle: &Bundle) -> Self {
         let container = Self::new(runtime, bundle);
@@ -71,10 +67,6 @@ impl Container {
     }
 
     /// Creates the container, which must fail, and returns the last error in its log.
-    ///
-    /// # Panics
-    ///
-    /// When it is created, and when the log has no error.
     #[track_caller]
     pub fn expect_refusal(&self) -> String {
         let run = self.create().failure();
@@ -82,7 +74,7 @@ impl Container {
         error.unwrap_or_else(|| panic!("no error in the log: {run}"))
     }
 
-    /// The runtime's command with the global flags that containerd gives, and its directory.
+    /// Returns a command of the runtime with the working directory and the global flags of containerd.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.runtime.command();
         command
@@ -97,7 +89,7 @@ impl Container {
         command
     }
 
-    /// The command that creates it, without stdio.
+    /// Returns the command that creates the container, without its standard streams.
     pub fn create_command(&self) -> Command {
         let mut command = self.command(&["create", "--bundle"]);
         command
@@ -108,18 +100,17 @@ impl Container {
         command
     }
 
-    /// Creates it. Its standard streams are containerd's: for a sandbox all three are
-    /// `/dev/null`, read-only; else the input is empty and the output goes to the files `stdout`
-    /// and `stderr` in the bundle.
+    /// Creates the container with the standard streams that containerd gives it. All three of a sandbox are a read-only
+    /// `/dev/null`. Of an app, the input is empty and the output goes to the files `stdout` and `stderr` in the bundle.
     pub fn create(&self) -> Run {
         self.create_with(self.create_command())
     }
 
-    /// Creates it with a command of the test's own, such as [`Self::create_command`] under strace.
+    /// Creates the container with another command, such as [`Self::create_command`] under strace.
     pub fn create_with(&self, mut command: Command) -> Run {
-        self.give_streams(&mut command);
+        self.set_streams(&mut command);
         let line = describe(&command);
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let status = command
             .status()
             .unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -131,20 +122,16 @@ impl Container {
         }
     }
 
-    /// Begins to create it, with [`Self::create_command`] or that command made into another.
-    ///
-    /// # Panics
-    ///
-    /// When the command can't be started.
+    /// Starts a command that creates the container, and does not wait for it.
     #[track_caller]
     pub fn spawn(&self, mut command: Command) -> Child {
-        self.give_streams(&mut command);
+        self.set_streams(&mut command);
         let spawned = command.spawn();
         spawned.unwrap_or_else(|error| panic!("{}: {error}", describe(&command)))
     }
 
-    /// Gives a command that creates it the streams that containerd would.
-    fn give_streams(&self, command: &mut Command) {
+    /// Sets the standard streams that containerd sets.
+    fn set_streams(&self, command: &mut Command) {
         let null = || Stdio::from(File::open("/dev/null").expect("/dev/null"));
         let output = |name: &str| {
             let file = File::options()
@@ -161,31 +148,27 @@ impl Container {
         }
     }
 
-    /// Starts what was created. Once that has worked its own program runs, or has ended: a delegate's `start`
-    /// returns a little earlier, and then crun's `exec` can't enter a user namespace yet.
+    /// Starts the created container and waits until its own program runs or has ended. A delegate's `start` returns a
+    /// little earlier, and then crun's `exec` can't enter a user namespace yet.
     pub fn start(&self) -> Run {
         let pid = fs::read_to_string(self.pid_file()).unwrap_or_default();
         let program = || fs::read(format!("/proc/{}/cmdline", pid.trim())).ok();
-        let delegates = program();
+        let before = program();
         let started = Run::of(&mut self.command(&["start", &self.id]));
         if started.status.success() {
             wait_until("a container's program to run", WAIT_TIMEOUT, || {
-                delegates.is_none() || program() != delegates
+                before.is_none() || program() != before
             });
         }
         started
     }
 
-    /// Runs a program in the container, as its own process would run.
+    /// Runs a program in the container.
     pub fn exec(&self, arguments: &[&str]) -> Run {
         Run::of(self.command(&["exec", &self.id]).args(arguments))
     }
 
-    /// The trimmed output of a shell script in the container.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
+    /// Runs a shell script in the container, which must succeed, and returns its trimmed output.
     #[track_caller]
     pub fn sh(&self, script: &str) -> String {
         self.exec(&["/bin/sh", "-ec", script])
@@ -195,12 +178,12 @@ impl Container {
             .to_owned()
     }
 
-    /// Sends a signal to its first process.
+    /// Sends a signal to the container's first process.
     pub fn kill(&self, signal: &str) -> Run {
         Run::of(&mut self.command(&["kill", &self.id, signal]))
     }
 
-    /// Kills it and waits until the runtime calls it stopped.
+    /// Kills the container and waits until the runtime reports it as stopped.
     pub fn stop(&self) {
         let _ = self.kill("KILL");
         wait_until(
@@ -210,25 +193,24 @@ impl Container {
         );
     }
 
-    /// Deletes it.
     pub fn delete(&self) -> Run {
         Run::of(&mut self.command(&["delete", &self.id]))
     }
 
-    /// Deletes it with `--force`, as containerd's shim does, even after a delete.
+    /// Deletes the container with `--force`, as containerd's shim does even after a successful delete.
     pub fn delete_force(&self) -> Run {
         Run::of(&mut self.command(&["delete", "--force", &self.id]))
     }
 
-    /// Puts away what there is of it after its delegate was killed: as containerd's shim does; and what the
-    /// delegate doesn't know of any more kubelet ends with the pod's group. runc leaves two things that no
-    /// create goes on after in the same place, and containerd makes that anew: the bind of its own program
-    /// that it starts from, `runc.XXXXXX` in the container's directory, and half of a pid file.
+    /// Cleans up after the delegate was killed, as containerd's shim does. Processes that the delegate does not know
+    /// any more are killed with the cgroup, as kubelet does. runc leaves two things that would make a further create in
+    /// the same directory fail; containerd would use a new directory. They are the bind of runc's own program,
+    /// `runc.XXXXXX` in the container's directory, and a temporary pid file.
     pub fn clean_up_after_kill(&self) {
         for mount in host::mounts_below(&self.root.join(&self.id)) {
             let name = mount.file_name().unwrap_or_default();
             if name.as_encoded_bytes().starts_with(b"runc.") {
-                // Another try may have put it away.
+                // Another process may have unmounted it.
                 let _ = umount2(&mount, MntFlags::MNT_DETACH);
             }
         }
@@ -237,38 +219,31 @@ impl Container {
         let _ = fs::remove_file(self.bundle.join(".init.pid"));
     }
 
-    /// Stops and deletes it. Its bundle stays.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be deleted.
+    /// Stops and deletes the container. Its bundle stays.
     #[track_caller]
     pub fn end(&self) {
         self.stop();
         let _ = self.delete().success();
     }
 
-    /// Its id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Its bundle's directory.
     pub fn bundle(&self) -> &Path {
         &self.bundle
     }
 
-    /// The runtimes' `--root`.
+    /// Returns the `--root` of the runtimes.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The name of its cgroup.
+    /// Returns the name of the container's cgroup.
     pub fn cgroup(&self) -> &str {
         &self.cgroup
     }
 
-    /// Its pod.
     pub fn pod(&self) -> Option<&Pod> {
         self.pod.as_ref()
     }
@@ -279,17 +254,13 @@ impl Container {
 
     fn is_sandbox(&self) -> bool {
         let config = fs::read(self.bundle.join("config.json")).unwrap_or_default();
-        // Not JSON or no bundle is the runtime's to complain about.
+        // Invalid JSON or a missing bundle is for the runtime to report.
         let config: Value = serde_json::from_slice(&config).unwrap_or_default();
         config["annotations"]["io.kubernetes.cri.container-type"] == "sandbox"
     }
 }
 
-/// Ends containers as containerd does: the bundle goes with them.
-///
-/// # Panics
-///
-/// When one can't be deleted.
+/// Stops and deletes containers with their bundles, as containerd does.
 #[track_caller]
 pub fn end(containers: impl IntoIterator<Item = Container>) {
     for container in containers {
@@ -298,12 +269,8 @@ pub fn end(containers: impl IntoIterator<Item = Container>) {
     }
 }
 
-/// Kills all processes of containers at once, as a machine's out-of-memory killer might, and waits until
-/// they have ended: nobody runs a hook or a `delete`. The kernel lets go of their mounts after that.
-///
-/// # Panics
-///
-/// When one doesn't end.
+/// Kills all processes of containers at once, as the kernel's OOM killer may, and waits until they have ended. No hook
+/// and no `delete` is run. The kernel releases their mounts later.
 #[track_caller]
 pub fn kill_everything(containers: &[&Container]) {
     let processes = containers.iter().flat_map(|container| {
@@ -320,11 +287,7 @@ pub fn kill_everything(containers: &[&Container]) {
     });
 }
 
-/// The same, and removes their bundles, as a node that boots does.
-///
-/// # Panics
-///
-/// When one doesn't end.
+/// Kills containers as [`kill_everything`] does, and removes their bundles: the state after a reboot.
 #[track_caller]
 pub fn kill_and_remove_bundles(containers: &[&Container]) {
     kill_everything(containers);
@@ -351,7 +314,7 @@ fn remove(delegate: &Runtime, root: &Path, id: &str, cgroup: &str) -> Vec<String
             Ok(_) => {}
         }
     }
-    // A runtime that was killed has left no state, but processes.
+    // A runtime that was killed may have left processes without any state.
     errors.extend(cgroup::kill_and_remove(cgroup));
     errors
 }

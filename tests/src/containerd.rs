@@ -1,4 +1,4 @@
-//! A containerd of the test's own, with its CRI.
+//! A private containerd with its CRI.
 
 mod cni;
 mod config;
@@ -26,10 +26,10 @@ use crate::daemon::Daemon;
 use crate::wait::holds_within;
 use crate::{Runtime, TestDir, cgroup, mounts, process};
 
-/// How long the daemon may take until its CRI answers.
+/// How long it may take until the daemon's CRI answers.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A configuration, and no daemon yet.
+/// The configuration of a containerd that has not been started.
 #[derive(Debug)]
 pub struct ContainerdConfig {
     base: PathBuf,
@@ -37,9 +37,9 @@ pub struct ContainerdConfig {
 }
 
 impl ContainerdConfig {
-    /// One with these handlers, by name.
+    /// Writes a configuration with these handlers by name.
     pub fn new(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
-        // A socket's path is short.
+        // The path is short because a socket's path is limited.
         let base = dir.subdir("c");
         let handler = |&(name, runtime): &(&str, &Runtime)| config::Handler {
             name: name.to_owned(),
@@ -52,11 +52,7 @@ impl ContainerdConfig {
         Self { base, handlers }
     }
 
-    /// With the state of containerd and of the runtimes in memory, as `/run` is on a node.
-    ///
-    /// # Panics
-    ///
-    /// When nothing can be mounted.
+    /// Puts the state of containerd and of the runtimes on a tmpfs, as `/run` is on a node.
     #[must_use]
     pub fn in_memory(self) -> Self {
         for name in ["state", "rt"] {
@@ -67,13 +63,13 @@ impl ContainerdConfig {
         self
     }
 
-    /// Its file.
+    /// Returns the path of the configuration file.
     pub fn file(&self) -> PathBuf {
         self.base.join("config.toml")
     }
 
-    /// Says that this runtime has been added to it as one more handler, with containerd's own
-    /// `Root`: so that what it leaves is put away.
+    /// Registers a handler that a test has added to the file. It has containerd's default `Root`, and its containers
+    /// are removed with the others.
     pub fn added(&mut self, name: &str, runtime: &Runtime) {
         self.handlers.push(config::Handler {
             name: name.to_owned(),
@@ -84,8 +80,8 @@ impl ContainerdConfig {
     }
 }
 
-/// The daemon and all that it runs. Dropped, its pods are removed through the CRI, and what
-/// doesn't go that way is ended by name: the daemon, its shims, its containers, their cgroups.
+/// A running containerd. On drop its pods are removed through the CRI. What remains is killed or removed: the daemon,
+/// its shims, its containers and their cgroups.
 #[derive(Debug)]
 pub struct Containerd {
     base: PathBuf,
@@ -97,21 +93,13 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts a containerd with these handlers, by name, and imports the images [`APP_IMAGE`] and
-    /// [`PAUSE_IMAGE`].
-    ///
-    /// # Panics
-    ///
-    /// With the end of its log when it doesn't come up.
+    /// Starts a containerd with these handlers by name, and imports the images [`APP_IMAGE`] and [`PAUSE_IMAGE`].
+    /// Panics with the end of its log if it does not start.
     pub fn start(dir: &TestDir, handlers: &[(&str, &Runtime)]) -> Self {
         Self::start_from(ContainerdConfig::new(dir, handlers))
     }
 
-    /// Starts one from a configuration that is there, whoever edited it since.
-    ///
-    /// # Panics
-    ///
-    /// With the end of its log when it doesn't come up.
+    /// Starts a containerd from a configuration that may have been edited, as [`Self::start`] does.
     pub fn start_from(configured: ContainerdConfig) -> Self {
         let ContainerdConfig { base, handlers } = configured;
         let socket = base.join("s");
@@ -139,12 +127,11 @@ impl Containerd {
         containerd
     }
 
-    /// Its CRI.
     pub fn cri(&self) -> &Cri {
         &self.cri
     }
 
-    /// A pod with this uid, to be run; its cgroup and logs are this test's own.
+    /// Returns the config of a pod with this uid. Its cgroup and logs belong to this test.
     pub fn pod(&self, uid: &str) -> PodSandboxConfig {
         PodSandboxConfig::new(
             "pod-1",
@@ -154,50 +141,45 @@ impl Containerd {
         )
     }
 
-    /// A container of the app image, which sleeps, to be created.
+    /// Returns the config of a container of the app image, which sleeps.
     pub fn app(&self, name: &str) -> ContainerConfig {
         ContainerConfig::new(name, APP_IMAGE)
     }
 
-    /// Kills the daemon and starts it anew. Shims and containers go on meanwhile.
+    /// Kills the daemon and starts it again. Shims and containers keep running.
     pub fn restart(&self) {
         self.daemon.kill();
         self.daemon.spawn(command(&self.base));
         self.wait_until_ready();
     }
 
-    /// Kills the daemon; shims and containers go on without it.
+    /// Kills the daemon. Shims and containers keep running.
     pub fn kill_daemon(&self) {
         self.daemon.kill();
     }
 
-    /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.base.join("s")
     }
 
-    /// The bundle of a started container or sandbox.
+    /// Returns the bundle of a started container or sandbox.
     pub fn bundle(&self, id: &str) -> PathBuf {
         self.base
             .join("state/io.containerd.runtime.v2.task/k8s.io")
             .join(id)
     }
 
-    /// The `--root` that a handler's runtime is called with.
+    /// Returns the `--root` of a handler's runtime.
     pub fn runtime_root(&self, handler: &str) -> PathBuf {
         self.base.join("rt").join(handler).join("k8s.io")
     }
 
-    /// The shims that run, of all pods: one a pod, which has the pod's id in its command line.
+    /// Returns the pids of all running shims. Each pod has one, which has the pod's id in its command line.
     pub fn shims(&self) -> Vec<i32> {
         self.shims.running()
     }
 
-    /// The shim of a pod.
-    ///
-    /// # Panics
-    ///
-    /// When there isn't exactly one.
+    /// Returns the pid of a pod's only shim.
     #[track_caller]
     pub fn shim(&self, pod: &str) -> i32 {
         let of_the_pod =
@@ -210,12 +192,11 @@ impl Containerd {
         shim
     }
 
-    /// The cgroup that all its pods are in.
+    /// Returns the parent cgroup of all pods.
     pub fn cgroup(&self) -> &str {
         &self.cgroup
     }
 
-    /// The daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.base.join("containerd.log")).unwrap_or_default()
     }
@@ -228,15 +209,15 @@ impl Containerd {
         });
         assert!(
             ready && ended.is_none(),
-            "containerd didn't come up ({ended:?}): {}",
+            "containerd did not start ({ended:?}): {}",
             self.tail()
         );
     }
 
     fn import_images(&self) {
-        let there = import_images(&self.socket(), &self.cri, &self.base.join("images.tar"));
+        let is_imported = import_images(&self.socket(), &self.cri, &self.base.join("images.tar"));
         assert!(
-            there,
+            is_imported,
             "the CRI doesn't see the imported images: {}",
             self.tail()
         );
@@ -244,8 +225,9 @@ impl Containerd {
 
     fn tail(&self) -> String {
         let log = self.log();
-        let told = |line: &&str| !line.contains("loading plugin") && !line.contains("with config");
-        let lines: Vec<&str> = log.lines().filter(told).collect();
+        let is_of_interest =
+            |line: &&str| !line.contains("loading plugin") && !line.contains("with config");
+        let lines: Vec<&str> = log.lines().filter(is_of_interest).collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 }

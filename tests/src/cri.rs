@@ -1,4 +1,4 @@
-//! A small blocking client for the Container Runtime Interface.
+//! A small blocking client of the Container Runtime Interface.
 
 mod calls;
 mod relay;
@@ -16,26 +16,24 @@ pub use self::relay::CriRelay;
 use self::runtime_v1::runtime_service_client::RuntimeServiceClient;
 use crate::grpc;
 
-/// The generated messages, under the interface's own names.
+/// The generated messages with the names of the interface.
 #[allow(
     missing_docs,
     unreachable_pub,
     clippy::pedantic,
-    reason = "generated; what a field means is the interface's documentation's to say"
+    reason = "generated code; the CRI's documentation describes the fields"
 )]
 pub mod runtime_v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-/// For one call. kubelet waits longer, up to four minutes for a sandbox: a test should fail first.
+/// The timeout of one call. kubelet waits longer, up to four minutes for a sandbox, but a test should fail earlier.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a call failed with, as kubelet would see it.
+/// The error of a call as kubelet sees it.
 #[derive(Debug, Clone)]
 pub struct CriError {
-    /// gRPC's code.
     pub code: Code,
-    /// The message.
     pub message: String,
 }
 
@@ -56,18 +54,15 @@ impl From<Status> for CriError {
     }
 }
 
-/// What a command in a container came to.
+/// The result of a command in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecResult {
-    /// Its exit code.
     pub exit_code: i32,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 
-/// A connection to a runtime's socket. Calls block; several threads may call at once.
+/// A client of a container runtime's socket. Calls block; several threads may call at once.
 #[derive(Debug)]
 pub struct Cri {
     runtime: Runtime,
@@ -75,7 +70,7 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Connects to a socket when first used, and again after the runtime was restarted.
+    /// Makes a client. It connects when it is first used, and again after the runtime was restarted.
     pub fn new(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_all()

@@ -1,4 +1,4 @@
-//! A `crustlet` of the test's own: kubelet's part, on a [`Node`] and in front of a [`Containerd`].
+//! A private `crustlet`, which does kubelet's part on a [`Node`] with a [`Containerd`].
 
 mod metrics;
 mod objects;
@@ -16,16 +16,16 @@ use std::time::Duration;
 
 pub use self::metrics::Metrics;
 pub use self::objects::Event;
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::csi::{DRIVER, NODE};
 use crate::daemon::Daemon;
 use crate::{Containerd, Node, Run, binary, http, mounts, wait_until};
 
-/// How long it may take to start, to end, or to do what a test waits for.
+/// How long the agent may take to start, to end, or to do what a test waits for.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The agent, with the handler's kubelet directory as its root directory. Dropped, it is killed, and what is mounted
-/// below that goes; its pods go with their [`Containerd`], which is dropped after it.
+/// The agent. Its root directory is the kubelet directory of the node's handler. On drop it is killed and everything
+/// below its root directory is unmounted. Its pods are removed with the [`Containerd`], which is dropped later.
 #[derive(Debug)]
 pub struct Crustlet {
     daemon: Daemon,
@@ -38,13 +38,13 @@ pub struct Crustlet {
 }
 
 impl Crustlet {
-    /// Started, with a driver that answers at a socket.
+    /// Starts an agent with a driver at this socket.
     #[track_caller]
     pub fn start(node: &Node, containerd: &Containerd, driver: &Path) -> Self {
         Self::with(node, containerd, driver, &[])
     }
 
-    /// With further arguments, as `--name=value`, each time that it is started.
+    /// Starts an agent with further arguments of the form `--name=value`. They also apply after a restart.
     #[track_caller]
     pub fn with(node: &Node, containerd: &Containerd, driver: &Path, arguments: &[&str]) -> Self {
         let mut crustlet = Self::stopped(node, containerd, driver);
@@ -53,10 +53,10 @@ impl Crustlet {
         crustlet
     }
 
-    /// Not started yet.
+    /// Configures an agent without starting it.
     pub fn stopped(node: &Node, containerd: &Containerd, driver: &Path) -> Self {
-        let _working = Working::begin();
-        // Where only root can change anything.
+        let _operation = OperationGuard::begin();
+        // In a directory that only root can change.
         let home = node.handler().path();
         let root = node.handler().kubelet_dir();
         let manifests = home.with_file_name("manifests");
@@ -94,15 +94,11 @@ impl Crustlet {
         }
     }
 
-    /// Another one of the same container runtime, with all else its own, started.
-    ///
-    /// # Panics
-    ///
-    /// When its directories can't be made, or it doesn't start.
+    /// Starts a second agent on the same container runtime, with its own directories and addresses.
     #[track_caller]
     #[must_use]
     pub fn start_another(&self, name: &str) -> Self {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let place = self.manifests.with_file_name(name);
         let (root, manifests, socket) =
             (place.join("root"), place.join("manifests"), place.join("n"));
@@ -136,7 +132,7 @@ impl Crustlet {
         other
     }
 
-    /// The agent's command line, with arguments that stand for what it would be given by those names.
+    /// Returns the agent's command line. An argument replaces the setting of the same name.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("crustlet"));
         command
@@ -145,114 +141,94 @@ impl Crustlet {
         command
     }
 
-    /// Starts it by this command and waits until it answers.
+    /// Starts the agent with this command and waits until it listens.
     #[track_caller]
     pub fn spawn(&self, command: Command) {
         let _ = fs::remove_file(&self.socket);
         self.daemon.spawn(command);
         wait_until("crustlet to listen", AGENT_TIMEOUT, || {
-            assert!(self.is_running(), "it has ended: {}", self.log());
+            assert!(self.is_running(), "crustlet has ended: {}", self.log());
             UnixStream::connect(&self.socket).is_ok()
         });
     }
 
-    /// SIGKILL.
+    /// Kills the agent with SIGKILL.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// SIGKILL, and another one, with these arguments besides.
+    /// Kills the agent with SIGKILL and starts it again with these additional arguments.
     #[track_caller]
     pub fn restart(&self, arguments: &[&str]) {
         self.kill();
         self.spawn(self.command(arguments));
     }
 
-    /// SIGTERM; how it has ended.
+    /// Stops the agent with SIGTERM and returns its exit status.
     #[track_caller]
     pub fn stop(&self) -> ExitStatus {
         self.daemon.stop("crustlet", AGENT_TIMEOUT)
     }
 
-    /// Whether it hasn't ended.
     pub fn is_running(&self) -> bool {
         self.daemon.is_running()
     }
 
-    /// Its pid.
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// What it logged.
     pub fn log(&self) -> String {
         self.daemon.log()
     }
 
-    /// Writes a file of manifests, or replaces it: at once, as a rename does.
+    /// Writes or replaces a file of manifests atomically.
     pub fn write(&self, name: &str, yaml: &str) {
-        // Several threads may write at a time.
+        // Several threads may write at the same time.
         let beside = self.manifests.with_file_name(format!("{name}.new"));
         fs::write(&beside, yaml).expect("a manifest");
         fs::rename(&beside, self.manifest(name)).expect("a manifest in its place");
     }
 
-    /// Removes a file of manifests.
-    ///
-    /// # Panics
-    ///
-    /// When there is none by the name.
     #[track_caller]
     pub fn remove(&self, name: &str) {
         let file = self.manifest(name);
         fs::remove_file(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
-    /// `crustlet run` of a manifest: by the agent, which writes the file itself.
+    /// Runs `crustlet run` with a manifest. The agent writes the file itself.
     pub fn run(&self, yaml: &str) -> Run {
         let file = self.manifests.with_extension("yaml");
         fs::write(&file, yaml).expect("a manifest");
         self.cli(&["run", crate::node::utf8(&file)])
     }
 
-    /// A command of the agent's client: `["get", "pods"]`.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end for long.
+    /// Runs a command of the agent's client, such as `["get", "pods"]`.
     #[track_caller]
     pub fn cli(&self, arguments: &[&str]) -> Run {
         let ended = Run::within(&mut self.client(arguments), AGENT_TIMEOUT);
-        ended.unwrap_or_else(|| panic!("{arguments:?} doesn't end: {}", self.diagnostics()))
+        ended.unwrap_or_else(|| panic!("{arguments:?} does not end: {}", self.diagnostics()))
     }
 
-    /// The same, not run yet.
+    /// Returns the command of [`Self::cli`] without running it.
     pub fn client(&self, arguments: &[&str]) -> Command {
         let (verb, rest) = arguments.split_first().expect("a command");
         let mut command = Command::new(binary("crustlet"));
-        // Before whatever follows a `--`.
+        // Before the arguments, because a `--` may be among them.
         command.arg(verb).arg("--socket").arg(&self.socket);
         command.args(rest);
         command
     }
 
-    /// What it tells Prometheus.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't answer, or not as Prometheus would have it.
+    /// Reads the agent's metrics, which must be valid Prometheus text.
     #[track_caller]
     pub fn metrics(&self) -> Metrics {
         let (head, body) = self.get_page("/metrics");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        Metrics::parse(&body).unwrap_or_else(|line| panic!("no metric's line: {line}\n{body}"))
+        Metrics::parse(&body).unwrap_or_else(|line| panic!("not a line of metrics: {line}\n{body}"))
     }
 
-    /// A page of its metrics' address: its head and body.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't answer.
+    /// Gets a page from the metrics address, and returns its head and body.
     #[track_caller]
     pub fn get_page(&self, path: &str) -> (String, String) {
         let stream = TcpStream::connect(self.metrics);
@@ -272,7 +248,7 @@ impl Drop for Crustlet {
     }
 }
 
-/// Settings, but for those that are given anew by their names: `--name=value`.
+/// Returns the settings with those replaced that `anew` has under the same name (`--name=value`).
 fn overridden(settings: &[String], anew: &[&str]) -> Vec<String> {
     let name = |argument: &str| argument.split('=').next().map(str::to_owned);
     let said: Vec<Option<String>> = anew.iter().map(|it| name(it)).collect();
@@ -281,8 +257,7 @@ fn overridden(settings: &[String], anew: &[&str]) -> Vec<String> {
     kept.cloned().chain(anew).collect()
 }
 
-/// An address that no other process's tests have, and by which nothing but this host is reached: so nobody takes it
-/// while the agent is restarted.
+/// Returns a loopback address that no other process's tests use, so that it stays free while the agent is restarted.
 fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_248);
     let [_, high, middle, low] = process::id().to_be_bytes();
@@ -296,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_stands_for_the_one_by_its_name() {
+    fn an_argument_replaces_the_setting_of_its_name() {
         let settings = ["--csi=a=unix:///a", "--period=1"].map(str::to_owned);
         let anew = ["--period=5", "--feature-gates=A=false,B=true"];
         let expected = [
@@ -309,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_asked_for_at_an_address_of_the_process_own() {
+    fn metrics_addresses_are_unique_and_local() {
         let addresses = [own_address(), own_address()];
         assert!(addresses.iter().all(|it| it.ip().is_loopback()));
         assert_ne!(addresses[0], addresses[1]);

@@ -1,4 +1,4 @@
-//! A `crust-csi` of the test's own, and what an orchestrator asks of it.
+//! A private `crust-csi`, and the requests of an orchestrator.
 
 mod calls;
 mod leftovers;
@@ -19,7 +19,7 @@ pub use self::calls::{Call, CsiClient};
 use self::leftovers::put_away;
 pub use self::relay::CsiRelay;
 pub use self::volume::{CsiVolume, block, capability, create_request, filesystem, mount_of};
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::daemon::Daemon;
 pub use crate::relay::Moment;
 use crate::{Node, Ops, Run, binary, wait_until};
@@ -27,14 +27,14 @@ use crate::{Node, Ops, Run, binary, wait_until};
 /// How long the driver may take to start or end.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the driver is called in tests, but where one says otherwise.
+/// The driver's default name in tests.
 pub const DRIVER: &str = "csi.tests.crust.dev";
 
-/// The node that it is on.
+/// The name of the driver's node.
 pub const NODE: &str = "node-of-a-test";
 
-/// The driver, with a data directory of its own on a [`Node::trusted`], by whose crust directory and
-/// `crust_ops` it defers. Dropped, it is killed, and what it has mounted and attached goes.
+/// The driver on a [`Node::trusted`], with its own data directory. It defers to the node's crust directory and
+/// `crust_ops`. On drop it is killed, and its mounts and loop devices are removed.
 #[derive(Debug)]
 pub struct Csi {
     daemon: Daemon,
@@ -46,13 +46,13 @@ pub struct Csi {
 }
 
 impl Csi {
-    /// Started with its defaults, but for where things are.
+    /// Starts a driver with the default settings, except for paths.
     #[track_caller]
     pub fn start(node: &Node) -> Self {
         Self::with(node, &[])
     }
 
-    /// With further arguments: `["--capacity", "1000000"]`.
+    /// Starts a driver with further arguments, such as `["--capacity", "1000000"]`.
     #[track_caller]
     pub fn with(node: &Node, arguments: &[&str]) -> Self {
         let csi = Self::stopped(node);
@@ -60,9 +60,9 @@ impl Csi {
         csi
     }
 
-    /// Not started yet.
+    /// Configures a driver without starting it.
     pub fn stopped(node: &Node) -> Self {
-        // Where only root can change anything.
+        // In a directory that only root can change.
         let home = node.handler().path();
         let data = home.with_file_name("csi");
         let kubelet = node.handler().kubelet_dir();
@@ -97,7 +97,7 @@ impl Csi {
         }
     }
 
-    /// The driver's command line; of an argument that is given twice the last counts.
+    /// Returns the driver's command line. An argument replaces the setting of the same name, except for `--without`.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut settings = self.settings.clone();
         for argument in arguments.chunks(2) {
@@ -111,7 +111,7 @@ impl Csi {
         command
     }
 
-    /// Starts it by this command and waits until it listens.
+    /// Starts the driver with this command and waits until it listens.
     #[track_caller]
     pub fn spawn(&self, command: Command) {
         let _ = fs::remove_file(self.socket());
@@ -119,9 +119,9 @@ impl Csi {
         self.wait_until_listening(|| self.daemon.is_running());
     }
 
-    /// Starts it as a child of somebody else's, who has to reap it.
+    /// Starts the driver as a child of the caller, who has to reap it.
     pub fn spawn_unmanaged(&self, mut command: Command) -> Child {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let _ = fs::remove_file(self.socket());
         let log = fs::File::options()
             .create(true)
@@ -134,93 +134,80 @@ impl Csi {
             .unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// Waits until it listens, as long as it is there.
+    /// Waits until the driver listens. Fails at once if `is_running` returns false.
     #[track_caller]
     pub fn wait_until_listening(&self, is_running: impl Fn() -> bool) {
         wait_until("crust-csi to listen", DRIVER_TIMEOUT, || {
-            assert!(is_running(), "it has ended: {}", self.log());
+            assert!(is_running(), "crust-csi has ended: {}", self.log());
             UnixStream::connect(self.socket()).is_ok()
         });
     }
 
-    /// SIGKILL, and another one with these arguments on the same data directory.
+    /// Kills the driver with SIGKILL and starts it again with these arguments on the same data directory.
     #[track_caller]
     pub fn restart(&self, arguments: &[&str]) {
         self.kill();
         self.spawn(self.command(arguments));
     }
 
-    /// SIGKILL.
+    /// Kills the driver with SIGKILL.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// SIGKILL, and the machine as a boot leaves it: nothing is mounted, and nothing attached.
-    ///
-    /// # Panics
-    ///
-    /// When something is still in use.
+    /// Kills the driver with SIGKILL and removes its mounts and loop devices, as a reboot does.
     #[track_caller]
     pub fn simulate_reboot(&self) {
         self.kill();
         assert_eq!(put_away(&self.kubelet, &self.data), Vec::<String>::new());
     }
 
-    /// SIGTERM; how it has ended.
+    /// Stops the driver with SIGTERM and returns its exit status.
     #[track_caller]
     pub fn stop(&self) -> ExitStatus {
         self.daemon.stop("crust-csi", DRIVER_TIMEOUT)
     }
 
-    /// Runs it with further arguments beside this one; it has to end by itself.
+    /// Runs a second driver with these arguments, which has to end by itself.
     #[track_caller]
     pub fn run_another(&self, arguments: &[&str]) -> Run {
         let ended = Run::within(&mut self.command(arguments), DRIVER_TIMEOUT);
-        ended.expect("it serves, and should have refused to")
+        ended.expect("the second driver serves, but should have refused to start")
     }
 
-    /// Its pid.
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// What it logged.
     pub fn log(&self) -> String {
         self.daemon.log()
     }
 
-    /// Its socket.
     pub fn socket(&self) -> &Path {
         self.client.socket()
     }
 
-    /// Its data directory.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// What it is called by: from several threads, too.
+    /// Returns a client, which several threads may use.
     pub fn client(&self) -> &CsiClient {
         &self.client
     }
 
-    /// Calls it.
     pub fn call<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
         self.client.call(call)
     }
 
-    /// Calls it, and returns the answer.
-    ///
-    /// # Panics
-    ///
-    /// When the call fails.
+    /// Makes a call that must succeed, and returns the response.
     #[track_caller]
     pub fn call_ok<C: Call>(&self, call: C) -> C::Answer {
         self.call(call)
             .unwrap_or_else(|status| panic!("{}: {status}", C::NAME))
     }
 
-    /// Calls it twice at a time.
+    /// Makes two calls at the same time.
     pub fn call_both<A: Call, B: Call>(
         &self,
         one: A,
@@ -229,21 +216,13 @@ impl Csi {
         self.client.call_both(one, other)
     }
 
-    /// Makes a volume, no larger than its file system needs.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't made.
+    /// Creates a volume of the smallest size for its file system, and its staging directory.
     #[track_caller]
     pub fn volume(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
         self.create_volume(create_request(name, capability))
     }
 
-    /// The same by a request of the test's.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't made.
+    /// Creates a volume with this request, and its staging directory, as kubelet does.
     #[track_caller]
     pub fn create_volume(&self, request: CreateVolumeRequest) -> CsiVolume {
         let volume = self.provision_volume(request);
@@ -251,11 +230,7 @@ impl Csi {
         volume
     }
 
-    /// The same, without a staging directory: whoever stages it makes one.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't made.
+    /// Creates a volume with this request, without a staging directory.
     #[track_caller]
     pub fn provision_volume(&self, request: CreateVolumeRequest) -> CsiVolume {
         let capability = request.volume_capabilities[0].clone();

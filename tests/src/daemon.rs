@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::cleanup::Working;
+use crate::cleanup::OperationGuard;
 use crate::wait_until;
 
 /// A daemon's process, shared by a guard and its cleanup.
@@ -31,7 +31,7 @@ impl Daemon {
 
     /// Starts it.
     pub(crate) fn spawn(&self, mut command: Command) {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.unwrap_or_else(|error| panic!("{}: {error}", self.log.display()));
         command

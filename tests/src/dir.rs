@@ -7,7 +7,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::wait::holds_within;
 use crate::{host, mounts};
 
@@ -24,39 +24,26 @@ pub struct TestDir {
 
 impl TestDir {
     /// Makes the directory, after a check that tests can run at all on this machine.
-    ///
-    /// # Panics
-    ///
-    /// Says what is missing when this process isn't root, or isn't in a mount namespace where
-    /// both runtimes work.
     #[expect(
         clippy::new_without_default,
         reason = "a directory on the disk is no default value"
     )]
     pub fn new() -> Self {
         host::check();
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         Self::guard(&new_directory("rc"))
     }
 
     /// The same where only root can change anything, which isn't so below `/tmp`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Self::new`].
     pub fn root_only() -> Self {
         host::check();
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         Self::guard(&new_directory_in(Path::new("/var/lib"), "rc"))
     }
 
     /// A directory of the test's own at another place, where there is none yet.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be made.
     pub fn at(path: &Path) -> Self {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let parent = path.parent().expect("a directory's parent");
         fs::create_dir_all(parent)
             .and_then(|()| fs::create_dir(path))

@@ -31,10 +31,6 @@ pub struct Disk {
 impl Disk {
     /// The next disk that no other test has. A test takes one: two that each wait for a second one
     /// would wait for ever.
-    ///
-    /// # Panics
-    ///
-    /// When the machine lends none, and when all are taken for too long.
     pub fn take() -> Self {
         let disks = std::env::var_os(DISKS)
             .unwrap_or_else(|| panic!("{DISKS} names no disks; the guest has some: make vm-test"));

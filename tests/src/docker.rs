@@ -48,10 +48,6 @@ impl Docker {
     /// Starts a daemon with these runtimes, by name, all of which have this delegate, and imports
     /// the image [`DOCKER_IMAGE`]. Containers get the first runtime; where there is none, docker's
     /// default. `settings` are added to its `daemon.json`.
-    ///
-    /// # Panics
-    ///
-    /// With the end of its log when it doesn't come up.
     #[track_caller]
     pub fn start(
         dir: &TestDir,
@@ -89,10 +85,6 @@ impl Docker {
     }
 
     /// Starts a daemon that was stopped or killed.
-    ///
-    /// # Panics
-    ///
-    /// With the end of its log when it doesn't come up.
     #[track_caller]
     pub fn start_daemon(&self) {
         self.daemon.spawn(self.files.daemon());
@@ -109,10 +101,6 @@ impl Docker {
     }
 
     /// Stops the daemon in good order, and waits until it and its containerd have ended.
-    ///
-    /// # Panics
-    ///
-    /// When they don't end.
     #[track_caller]
     pub fn stop(&self) {
         let _ = self.daemon.stop("dockerd", STOP_TIMEOUT);
@@ -120,10 +108,6 @@ impl Docker {
     }
 
     /// Kills the daemon, and waits until its containerd has died of that.
-    ///
-    /// # Panics
-    ///
-    /// When that doesn't.
     #[track_caller]
     pub fn kill(&self) {
         self.daemon.kill();

@@ -15,10 +15,6 @@ pub trait Engine {
     fn run(&self, arguments: &[&str]) -> Run;
 
     /// Runs a shell script in a running container, and returns its trimmed standard output.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
     #[track_caller]
     fn sh(&self, name: &str, script: &str) -> String {
         let run = self.run(&["exec", name, "/bin/sh", "-ec", script]);
@@ -26,10 +22,6 @@ pub trait Engine {
     }
 
     /// Returns what the engine says of a container, by a Go template.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such container.
     #[track_caller]
     fn inspect(&self, name: &str, format: &str) -> String {
         let run = self.run(&["inspect", "--format", format, name]);
@@ -37,10 +29,6 @@ pub trait Engine {
     }
 
     /// Waits until the engine says this of a container, by a Go template.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't come to that.
     #[track_caller]
     fn wait_until(&self, name: &str, format: &str, expected: &str) {
         let mut found = String::new();
@@ -52,10 +40,6 @@ pub trait Engine {
     }
 
     /// Waits until a file in a container that may start meanwhile has this content.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't come to that.
     #[track_caller]
     fn wait_for_content(&self, name: &str, path: &str, expected: &str) {
         let mut look = None;

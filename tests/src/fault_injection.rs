@@ -47,10 +47,6 @@ fn under_strace(command: &Command, options: &[&str]) -> Command {
 
 /// Creates a container, with `error` for the `nth` `call` of each of its processes. Whether it came
 /// to be.
-///
-/// # Panics
-///
-/// When neither happens for long.
 pub fn create_with_error(container: &Container, call: &str, error: &str, nth: usize) -> bool {
     let fault = format!("error={error}:when={nth}");
     let create = container.create_command();
@@ -58,19 +54,11 @@ pub fn create_with_error(container: &Container, call: &str, error: &str, nth: us
 }
 
 /// Creates a container; the calls of all its processes, a line each that begins with the pid.
-///
-/// # Panics
-///
-/// When it isn't created.
 pub fn create_traced(container: &Container, call: &str) -> String {
     traced_with(container, &["-e", &format!("trace={call}")])
 }
 
 /// The same, where each of its processes waits after each `held`, of which the calls are told as well.
-///
-/// # Panics
-///
-/// When it isn't created.
 pub fn create_traced_delayed(
     container: &Container,
     call: &str,

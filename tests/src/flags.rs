@@ -6,19 +6,11 @@ use std::process::Command;
 use crate::{Run, binary};
 
 /// Its long options, without the `--`, with their defaults.
-///
-/// # Panics
-///
-/// When it hasn't been built, or `--help` fails.
 pub fn long_options(program: &str) -> BTreeMap<String, Option<String>> {
     long_options_of(program, &[])
 }
 
 /// The same of one of its commands.
-///
-/// # Panics
-///
-/// When it hasn't been built, or `--help` fails.
 pub fn long_options_of(program: &str, command: &[&str]) -> BTreeMap<String, Option<String>> {
     let mut help = Command::new(binary(program));
     let help = Run::of(help.args(command).arg("--help")).success();

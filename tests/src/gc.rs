@@ -15,10 +15,6 @@ pub struct GcReport {
 }
 
 /// One form of `gc`, as one object.
-///
-/// # Panics
-///
-/// When it fails.
 #[track_caller]
 pub fn gc(node: &Node, flags: &[&str]) -> GcReport {
     let arguments = [&["gc", "--json"], flags].concat();
@@ -46,10 +42,6 @@ pub fn snapshots(node: &Node) -> Vec<Snapshot> {
 
 /// What `gc` does. Before, it says the same and changes nothing; afterwards there is nothing to be
 /// removed, and left is what was.
-///
-/// # Panics
-///
-/// When that isn't so.
 #[track_caller]
 pub fn collect(node: &Node) -> GcReport {
     let before = snapshots(node);
@@ -65,10 +57,6 @@ pub fn collect(node: &Node) -> GcReport {
 }
 
 /// `gc` would leave nothing, because it is sure of everything. Nothing is removed.
-///
-/// # Panics
-///
-/// When it isn't.
 #[track_caller]
 pub fn assert_nothing_unknown(node: &Node) {
     let said = gc(node, &["--dry-run"]);

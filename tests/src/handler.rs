@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::dir::unique;
 use crate::{Delegate, Run, Runtime, TestDir};
 
@@ -78,10 +78,6 @@ impl Handler {
     }
 
     /// Replaces each program of [`Self::installed`] as packages do: by a new file under its name.
-    ///
-    /// # Panics
-    ///
-    /// When that version hasn't all of them.
     pub fn install(&self, version: Version) {
         for (program, at) in [("runcrust", &self.path), ("crust-mount-hook", &self.hook)] {
             replace(&version.program(program), at);
@@ -216,10 +212,6 @@ fn replace(program: &Path, at: &Path) {
 }
 
 /// A built program: from `RUNCRUST_BIN_DIR`, or else from the workspace's last release build.
-///
-/// # Panics
-///
-/// When it hasn't been built.
 pub fn binary(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let directories = match std::env::var_os("RUNCRUST_BIN_DIR") {
@@ -239,7 +231,7 @@ pub fn binary(name: &str) -> PathBuf {
 
 /// Another test may just have removed the directory, as the last one to leave.
 fn write(file: &Path, text: &str) {
-    let _working = Working::begin();
+    let _operation = OperationGuard::begin();
     for _ in 0..100 {
         fs::create_dir_all(CONFIGURATIONS).expect("mkdir /etc/runcrust");
         match fs::write(file, text) {

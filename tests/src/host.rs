@@ -195,10 +195,6 @@ fn unescape(field: &str) -> PathBuf {
 }
 
 /// The running kernel's version.
-///
-/// # Panics
-///
-/// When its release doesn't begin with one.
 pub fn kernel() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release.split(['.', '-']).map(str::parse);

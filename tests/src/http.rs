@@ -3,10 +3,6 @@
 use std::io::{Read, Write};
 
 /// The answer to `GET <path>`: its head and body.
-///
-/// # Panics
-///
-/// When there is none.
 #[track_caller]
 pub fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

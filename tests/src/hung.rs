@@ -26,10 +26,6 @@ pub struct HungFilesystem {
 
 impl HungFilesystem {
     /// Hides a directory with one that is silent from the beginning.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be mounted.
     #[track_caller]
     pub fn over(place: &Path) -> Self {
         let hung = Self::answering_over(place);
@@ -38,10 +34,6 @@ impl HungFilesystem {
     }
 
     /// The same, but it answers until it is told not to.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be mounted.
     #[track_caller]
     pub fn answering_over(place: &Path) -> Self {
         let requests = File::options().read(true).write(true).open("/dev/fuse");

@@ -37,10 +37,6 @@ pub struct InstalledPod {
 
 impl InstalledPod {
     /// A pod of the handler that has this delegate.
-    ///
-    /// # Panics
-    ///
-    /// When containerd doesn't take the images of pods.
     #[track_caller]
     pub fn new(delegate: Delegate) -> Self {
         let dir = TestDir::new();
@@ -80,10 +76,6 @@ impl InstalledPod {
     }
 
     /// Has containerd take an image from an archive.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't.
     #[track_caller]
     pub fn import(&self, archive: &Path, image: &str) {
         let there = import_archive(Path::new(CONTAINERD), &self.cri, archive, &[image]);

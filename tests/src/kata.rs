@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::node::utf8;
 
 /// Kata's constant. The directory is the machine's: entries are told apart by their tests' paths.
@@ -24,10 +24,6 @@ pub struct KataEntry {
 
 impl KataEntry {
     /// Adds a volume as Kata's Go code does (`direct-volume add`, and CSI drivers).
-    ///
-    /// # Panics
-    ///
-    /// When the entry can't be made.
     pub fn add(volume_path: &Path, info: &Value) -> Self {
         let entry = Self::at(volume_path);
         entry.write(&info.to_string());
@@ -55,12 +51,8 @@ impl KataEntry {
     }
 
     /// Writes `mountInfo.json` over what is there.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be written.
     pub fn write(&self, info: &str) {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         // Another test may just have removed the directory, as the last one to leave.
         for _ in 0..100 {
             let made = DirBuilder::new()
@@ -76,10 +68,6 @@ impl KataEntry {
     }
 
     /// Removes it as the driver does (`os.RemoveAll`).
-    ///
-    /// # Panics
-    ///
-    /// When it isn't there.
     pub fn remove(&self) {
         fs::remove_dir_all(&self.path).expect("an entry");
     }

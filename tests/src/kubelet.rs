@@ -35,10 +35,6 @@ impl SubPath<'_> {
     /// Makes the directory in the volume's on the host where nothing is there (`SafeMakeDir`) and
     /// binds it (`doBindSubPath`): the place that the container's config will name. The bind goes
     /// with the test's directory.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be made.
     #[track_caller]
     pub fn bind(&self, kubelet_dir: &Path) -> PathBuf {
         let source = self.directory.join(self.path);

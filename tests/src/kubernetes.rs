@@ -22,10 +22,6 @@ pub fn manifests() -> PathBuf {
 }
 
 /// A file's one document.
-///
-/// # Panics
-///
-/// Where it isn't one YAML document.
 #[track_caller]
 pub fn document(path: &Path) -> Value {
     let text =
@@ -34,20 +30,12 @@ pub fn document(path: &Path) -> Value {
 }
 
 /// A text's one document.
-///
-/// # Panics
-///
-/// Where it isn't one YAML document.
 #[track_caller]
 pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// A document with what a component's JSON patches (RFC 6902) make of it.
-///
-/// # Panics
-///
-/// Where the component has other patches, or one that doesn't fit.
 #[track_caller]
 pub fn with_component(mut document: Value, component: &str) -> Value {
     let file = format!("components/{component}/kustomization.yaml");

@@ -1,9 +1,11 @@
-//! The harness of the black-box suites: everything that a test needs around the built
-//! `runcrust`, on real runc and crun, real loop devices and a private containerd.
+//! The harness of the black-box suites: fixtures around the built `runcrust`, with real runc and crun, real loop
+//! devices and a private containerd.
 //!
-//! Each test has one [`TestDir`]; all that it makes stands below, under names of its own, so that
-//! tests run in parallel. Each resource is owned by a guard that puts it away in `Drop`, and also
-//! when the process is interrupted (see [`cleanup`]).
+//! A test has one [`TestDir`]. Everything that it creates is in there, under names that no other test uses, so tests
+//! run in parallel. Every resource is owned by a guard that removes it in `Drop`, and also when the process is
+//! interrupted (see [`cleanup`]).
+//!
+//! Helpers panic when something fails, unless they return a `Result` or a [`Run`]: a test's panic is its report.
 //!
 //! Run the suites in a mount namespace that looks like a systemd host's:
 //!

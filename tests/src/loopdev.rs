@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::cleanup::{Cleanup, Working};
+use crate::cleanup::{Cleanup, OperationGuard};
 use crate::dir::unique;
 use crate::host::Device;
 use crate::node::WAIT_TIMEOUT;
@@ -65,13 +65,13 @@ impl LoopDevice {
         let mut losetup = Command::new("unshare");
         losetup.args(["--mount", "sh", "-ec", script, "sh"]);
         losetup.args([above, directory, &directory.join(name)]);
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let run = Run::of(&mut losetup).success();
         Self::adopted(PathBuf::from(run.stdout.trim()), file)
     }
 
     fn attached(file: &Path, arguments: &[&str]) -> Self {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         Self::adopted(attach(file, arguments), file)
     }
 
@@ -99,17 +99,13 @@ impl LoopDevice {
     /// Attaches a file to a number; `None` where that has one.
     #[must_use]
     pub fn at(path: &Path, file: &Path) -> Option<Self> {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let run = Run::of(Command::new("losetup").arg(path).arg(file));
         let path = path.to_owned();
         run.status.success().then(|| Self::adopted(path, file))
     }
 
     /// Whether a loop device shows nothing.
-    ///
-    /// # Panics
-    ///
-    /// When the path is none of one's.
     pub fn is_idle(device: &Path) -> bool {
         let name = device.file_name().expect("/dev/loopN");
         let shown = Path::new("/sys/block").join(name).join("loop/backing_file");
@@ -124,10 +120,6 @@ impl LoopDevice {
     }
 
     /// Gives the file and the device another size, as expanding a volume on the storage side does.
-    ///
-    /// # Panics
-    ///
-    /// When that fails.
     #[track_caller]
     pub fn set_size(&self, bytes: u64) {
         let image = File::options().write(true).open(&self.file);
@@ -139,10 +131,6 @@ impl LoopDevice {
     }
 
     /// Has the mounted ext4 find an error in itself.
-    ///
-    /// # Panics
-    ///
-    /// When none is mounted.
     pub fn fail_ext4(&self) {
         fail_ext4(&self.path);
     }
@@ -192,10 +180,6 @@ impl LoopDevice {
     }
 
     /// Waits until nothing holds the device, and says how long that took.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't free within `limit`.
     #[track_caller]
     pub fn wait_until_free(&self, limit: Duration) -> Duration {
         let start = Instant::now();
@@ -209,10 +193,6 @@ impl LoopDevice {
 }
 
 /// Tries until no other test takes a device's number between two files.
-///
-/// # Panics
-///
-/// When one always does.
 #[track_caller]
 pub fn retry_lost_race<T>(attempt: impl Fn() -> Option<T>) -> T {
     let mut attempts = (0..20).filter_map(|_| attempt());
@@ -242,10 +222,6 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
 }
 
 /// Detaches a device, as an administrator does by hand. One that is in use goes with its last user.
-///
-/// # Panics
-///
-/// When losetup can't.
 #[track_caller]
 pub fn detach(device: &Path) {
     let _ = losetup_detach(device).success();
@@ -290,10 +266,6 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
 
 /// Has the ext4 that is mounted from a loop device find an error in itself, and waits until the kernel has counted it:
 /// since Linux 5.11 a work queue does that (`update_super_work`).
-///
-/// # Panics
-///
-/// When none is mounted.
 pub fn fail_ext4(device: &Path) {
     let name = device.file_name().expect("/dev/loopN");
     let directory = Path::new("/sys/fs/ext4").join(name);

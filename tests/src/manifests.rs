@@ -20,10 +20,6 @@ pub fn documents(objects: &[&dyn Display]) -> String {
 }
 
 /// Bytes as Kubernetes writes those of a volume of crust-csi's, which are whole mebibytes: `32Mi`.
-///
-/// # Panics
-///
-/// When they aren't whole.
 #[track_caller]
 pub fn quantity(bytes: i64) -> String {
     assert_eq!(bytes % (1 << 20), 0, "{bytes} bytes");

@@ -12,10 +12,6 @@ use crate::host;
 const NOTHING: Option<&str> = None;
 
 /// Mounts a file system of a type.
-///
-/// # Panics
-///
-/// When it can't be.
 #[track_caller]
 pub fn mount(source: &Path, at: &Path, fstype: &str) {
     let mounted = nix::mount::mount(Some(source), at, Some(fstype), MsFlags::empty(), NOTHING);
@@ -23,20 +19,12 @@ pub fn mount(source: &Path, at: &Path, fstype: &str) {
 }
 
 /// Mounts an empty tmpfs.
-///
-/// # Panics
-///
-/// When it can't be.
 #[track_caller]
 pub fn tmpfs(at: &Path) {
     mount(Path::new("none"), at, "tmpfs");
 }
 
 /// Mounts a file or directory at another place.
-///
-/// # Panics
-///
-/// When it can't be.
 #[track_caller]
 pub fn bind(from: &Path, to: &Path) {
     let mounted = nix::mount::mount(Some(from), to, NOTHING, MsFlags::MS_BIND, NOTHING);
@@ -44,10 +32,6 @@ pub fn bind(from: &Path, to: &Path) {
 }
 
 /// Takes off what is mounted at a place, which nobody uses.
-///
-/// # Panics
-///
-/// When it can't be.
 #[track_caller]
 pub fn unmount(at: &Path) {
     let off = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
@@ -74,10 +58,6 @@ pub(crate) fn unmount_below(root: &Path) -> Vec<String> {
 
 /// Gives this thread a mount namespace of its own: what is mounted in it from here on, no one else
 /// sees.
-///
-/// # Panics
-///
-/// When there is none to be had.
 pub fn unshare_mounts() {
     unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -85,10 +65,6 @@ pub fn unshare_mounts() {
 }
 
 /// Does `work`, and all that it starts, in such a namespace.
-///
-/// # Panics
-///
-/// When `work` does.
 pub fn in_private_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = || {
         unshare_mounts();

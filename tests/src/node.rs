@@ -277,10 +277,6 @@ impl Node {
     }
 
     /// There is no record, nothing staged, and no volume's lock.
-    ///
-    /// # Panics
-    ///
-    /// When there is.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
         let left = (self.records(), self.volume_locks());
@@ -289,10 +285,6 @@ impl Node {
 
     /// Waits until no record says that a volume is used or a sandbox lives: hooks take them away as
     /// containers end. An unstage sweeps up what they have missed, so this is asked before it.
-    ///
-    /// # Panics
-    ///
-    /// When one stays.
     #[track_caller]
     pub fn assert_released(&self) {
         let mut left = Vec::new();
@@ -305,10 +297,6 @@ impl Node {
     }
 
     /// Unstages volumes that were used: nothing is left, and their hooks have left nothing to it.
-    ///
-    /// # Panics
-    ///
-    /// When something is.
     #[track_caller]
     pub fn unstage_all(&self, volumes: &[&Path]) {
         self.assert_released();
@@ -351,10 +339,6 @@ pub(crate) fn digest(text: &str) -> String {
 }
 
 /// A path as an argument.
-///
-/// # Panics
-///
-/// When it isn't UTF-8; paths in tests are.
 pub fn utf8(path: &Path) -> &str {
     path.to_str().expect("paths in tests are UTF-8")
 }

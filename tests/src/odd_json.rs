@@ -62,10 +62,6 @@ impl Template {
     }
 
     /// What became of the places in a later form of the text, by their names.
-    ///
-    /// # Panics
-    ///
-    /// Shows where it differs when that is anywhere else, be it by one byte.
     #[track_caller]
     pub fn changes(&self, later: &str) -> BTreeMap<&str, Change> {
         let (first, others) = self.fixed.split_first().expect("never empty");
@@ -103,10 +99,6 @@ impl Change {
     }
 
     /// What was inserted, when what stood there still stands around it.
-    ///
-    /// # Panics
-    ///
-    /// When more than an insertion happened.
     #[track_caller]
     pub fn inserted(&self) -> &str {
         let (before, after) = (&self.before, &self.after);

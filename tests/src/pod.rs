@@ -83,10 +83,6 @@ impl<'a> Pod<'a> {
     }
 
     /// The attributes of the device's mount in the sandbox.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't mounted there.
     #[track_caller]
     pub fn attributes(&self, device: &LoopDevice) -> String {
         let mounts = device.mounts_of(self.sandbox.pid());

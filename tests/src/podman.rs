@@ -83,10 +83,6 @@ impl Podman {
     }
 
     /// Makes a volume `name` whose directory podman binds from elsewhere while it is used.
-    ///
-    /// # Panics
-    ///
-    /// When podman doesn't make it.
     #[track_caller]
     pub fn create_bind_volume(&self, name: &str, device: &Path) {
         let device = format!("device={}", device.display());
@@ -105,10 +101,6 @@ impl Podman {
 
     /// Makes the image [`PODMAN_IMAGE`], which sleeps: of pods' own containers, and for
     /// `play kube`.
-    ///
-    /// # Panics
-    ///
-    /// When podman doesn't take it.
     pub fn import_image(&self) {
         let archive = self.called.base.join("image.tar");
         fs::write(&archive, app_layer()).expect("an image's layer");

@@ -27,10 +27,6 @@ pub fn status(pid: impl std::fmt::Display, name: &str) -> String {
 }
 
 /// How many descriptors a process has.
-///
-/// # Panics
-///
-/// When there is none (more).
 pub fn descriptors(pid: i32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));
     open.expect("it runs").count()

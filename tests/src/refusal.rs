@@ -40,10 +40,6 @@ impl Refusal {
     }
 
     /// The sentence.
-    ///
-    /// # Panics
-    ///
-    /// With all complaints, if there are any.
     #[track_caller]
     pub fn message(self) -> String {
         assert!(
@@ -57,10 +53,6 @@ impl Refusal {
 }
 
 /// Checks that a sentence has each of these words.
-///
-/// # Panics
-///
-/// With the first one that it hasn't.
 #[track_caller]
 pub fn assert_contains(message: &str, words: &[&str]) {
     for word in words {

@@ -40,10 +40,6 @@ pub(crate) struct RelayServer {
 
 impl RelayServer {
     /// Listens at a socket, and serves it with what `serve` makes of the listener.
-    ///
-    /// # Panics
-    ///
-    /// When it can't listen.
     pub(crate) fn start<F>(socket: &Path, serve: impl FnOnce(UnixListenerStream) -> F) -> Self
     where
         F: Future<Output: Send> + Send + 'static,
@@ -126,10 +122,6 @@ impl Faults {
     }
 
     /// Waits until a call is held up, at that moment if one is given.
-    ///
-    /// # Panics
-    ///
-    /// When none is for long.
     #[track_caller]
     pub(crate) fn wait_held(&self, moment: Option<Moment>) {
         wait_until("a call to be held up", WAIT_TIMEOUT, || {

@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use self::started::Started;
-use crate::cleanup::Working;
+use crate::cleanup::OperationGuard;
 use crate::node::WAIT_TIMEOUT;
 use crate::wait::holds_within;
 
@@ -27,13 +27,9 @@ pub struct Run {
 
 impl Run {
     /// Runs a command with standard input empty and its output captured.
-    ///
-    /// # Panics
-    ///
-    /// When the program can't be started.
     pub fn of(command: &mut Command) -> Self {
         let line = describe(command);
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let output = command
             .stdin(std::process::Stdio::null())
             .output()
@@ -49,10 +45,6 @@ impl Run {
     /// Runs a command that has to end within a limit (longer on a slow machine), with standard
     /// input empty; `None` where it was killed, with its process group, because it didn't. What
     /// outlives it, such as a container that it creates, may keep its output.
-    ///
-    /// # Panics
-    ///
-    /// When the program can't be started.
     pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
         let mut started = Started::of(command);
         let status = started.end_within(limit);
@@ -67,10 +59,6 @@ impl Run {
 
     /// Runs a command with standard input empty. Once it has written `stdout` and `stderr`, or hasn't for long, calls
     /// `end`, which is to end it; not where it has ended before.
-    ///
-    /// # Panics
-    ///
-    /// When the program can't be started, or doesn't end.
     #[track_caller]
     pub fn ended_after(
         command: &mut Command,
@@ -100,10 +88,6 @@ impl Run {
     }
 
     /// The run, which must have ended with 0.
-    ///
-    /// # Panics
-    ///
-    /// Shows everything about one that didn't.
     #[track_caller]
     pub fn success(self) -> Self {
         assert!(self.status.success(), "should have worked: {self}");
@@ -111,10 +95,6 @@ impl Run {
     }
 
     /// Checks that standard error has each of these words.
-    ///
-    /// # Panics
-    ///
-    /// With the first one that it hasn't.
     #[track_caller]
     pub fn assert_contains(&self, words: &[&str]) {
         for word in words {
@@ -123,10 +103,6 @@ impl Run {
     }
 
     /// The run, which must have failed.
-    ///
-    /// # Panics
-    ///
-    /// Shows everything about one that ended with 0.
     #[track_caller]
     pub fn failure(self) -> Self {
         assert!(!self.status.success(), "should have failed: {self}");

@@ -30,10 +30,6 @@ impl StagedPair {
         then rm /data/file; echo written; else echo refused; fi";
 
     /// Makes the file systems and stages both volumes.
-    ///
-    /// # Panics
-    ///
-    /// When one of the two can't be staged.
     pub fn new(delegate: Delegate) -> Self {
         let node = Node::new(delegate);
         let devices = [node.ext4(), node.ext4()];
@@ -71,10 +67,6 @@ impl StagedPair {
     }
 
     /// Runs a container with `source` at `/data`, which must have this mark and be writable.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't, and when the host has files of the container.
     #[track_caller]
     pub fn assert_serves(&self, source: &Path, mark: &str) {
         let app = self.node.run(&self.bundle(source, &[]).write());
@@ -85,10 +77,6 @@ impl StagedPair {
     }
 
     /// Creates a container that must be refused because of `plain`, by a sentence that has each of `wanted`.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't, or is otherwise than refusals are.
     #[track_caller]
     pub fn assert_refuses(&self, bundle: Bundle, wanted: &[&str]) {
         let volume = utf8(&self.plain);
@@ -100,10 +88,6 @@ impl StagedPair {
     }
 
     /// Checks that nothing but `sub` stands in the volumes' directories on the host.
-    ///
-    /// # Panics
-    ///
-    /// When there is something else.
     #[track_caller]
     pub fn assert_nothing_on_the_host(&self) {
         for target in [&self.csi, &self.plain] {
@@ -115,10 +99,6 @@ impl StagedPair {
         }
     }
     /// Unstages both volumes after the last container.
-    ///
-    /// # Panics
-    ///
-    /// When one is still in use, or something is left: a record, or files on the host.
     #[track_caller]
     pub fn end(&self) {
         self.assert_nothing_on_the_host();

@@ -35,10 +35,6 @@ impl Deref for StagedVolume {
 
 impl StagedVolume {
     /// Stages an empty ext4 on a node with the default configuration.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be staged; so do the other constructors.
     #[track_caller]
     pub fn new(delegate: Delegate) -> Self {
         Self::with(delegate, &[])
@@ -119,10 +115,6 @@ impl StagedVolume {
     }
 
     /// Unstages the volume after its last container, and checks that neither this nor a hook has left anything.
-    ///
-    /// # Panics
-    ///
-    /// When something is left.
     #[track_caller]
     pub fn unstage_all(&self) {
         self.node.unstage_all(&[&self.target]);

@@ -72,10 +72,6 @@ pub struct TraceOutcome {
 }
 
 /// The steps of a command and of what it runs, in their order, and how it ended.
-///
-/// # Panics
-///
-/// When the command can't be run, or doesn't end for long.
 #[track_caller]
 pub fn trace(
     command: &Command,
@@ -91,10 +87,6 @@ pub fn trace(
 }
 
 /// The command, one of whose programs gets SIGKILL right after a step.
-///
-/// # Panics
-///
-/// As [`trace`].
 #[track_caller]
 pub fn kill_after(
     command: &Command,
@@ -105,10 +97,6 @@ pub fn kill_after(
 }
 
 /// The command, one of whose programs gets SIGKILL right after the first step that `wanted` accepts.
-///
-/// # Panics
-///
-/// As [`trace`].
 #[track_caller]
 pub fn kill_when(
     command: &Command,
@@ -120,10 +108,6 @@ pub fn kill_when(
 
 /// The command, which makes a container: `seen` is shown each step right after it was made, but for those of the hooks
 /// that run in the container.
-///
-/// # Panics
-///
-/// As [`trace`].
 #[track_caller]
 pub fn trace_create(
     command: &Command,
@@ -163,10 +147,6 @@ pub struct ServerOutcome<T> {
 /// accepts, and at the latest when `work` is done. After a step of its own the programs that it runs live
 /// on, as on a host; after a step of one of these it goes with it, as their container does. `wanted` is
 /// shown the steps of its start too.
-///
-/// # Panics
-///
-/// As [`trace`], and when `work` does.
 #[track_caller]
 pub fn trace_server<T>(
     command: &Command,

@@ -110,10 +110,6 @@ impl Testbed {
     }
 
     /// The same, and waits until it runs.
-    ///
-    /// # Panics
-    ///
-    /// When it never does.
     #[track_caller]
     pub fn run(&self, pod: &Pod) {
         self.apply_pod(pod);
@@ -121,10 +117,6 @@ impl Testbed {
     }
 
     /// Removes a pod's manifest, and waits until nothing is known of it.
-    ///
-    /// # Panics
-    ///
-    /// When it never ends.
     #[track_caller]
     pub fn end(&self, pod: &Pod) {
         self.crustlet.remove(pod.name());
@@ -143,10 +135,6 @@ impl Testbed {
     }
 
     /// A pod's container that runs, by its id.
-    ///
-    /// # Panics
-    ///
-    /// When none does.
     #[track_caller]
     pub fn container(&self, pod: &Pod) -> String {
         let found = self.running(pod).into_iter().next();
@@ -154,10 +142,6 @@ impl Testbed {
     }
 
     /// The same, by its name in the pod.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't run.
     #[track_caller]
     pub fn container_named(&self, pod: &Pod, name: &str) -> String {
         let is_it = |it: &Container| it.metadata.as_ref().is_some_and(|it| it.name == name);
@@ -182,10 +166,6 @@ impl Testbed {
     }
 
     /// The trimmed output of a script in a pod's container.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
     #[track_caller]
     pub fn sh(&self, pod: &Pod, script: &str) -> String {
         self.cri().sh(&self.container(pod), script)
@@ -216,10 +196,6 @@ impl Testbed {
 
     /// A pod's volume is left to the runtime by the driver, and on record as such: on the host there is nothing of it
     /// but what is staged.
-    ///
-    /// # Panics
-    ///
-    /// When there is.
     #[track_caller]
     pub fn assert_deferred(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         self.assert_not_on_the_host(pod, name, volume);
@@ -228,10 +204,6 @@ impl Testbed {
     }
 
     /// The same, whoever has told the runtime.
-    ///
-    /// # Panics
-    ///
-    /// When there is.
     #[track_caller]
     pub fn assert_not_on_the_host(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         let info = self.mount_info(pod, name);
@@ -244,10 +216,6 @@ impl Testbed {
     }
 
     /// A pod's volume is mounted by the driver, in the ordinary way; nothing is staged.
-    ///
-    /// # Panics
-    ///
-    /// When it isn't.
     #[track_caller]
     pub fn assert_plain(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         assert_eq!(self.mount_info(pod, name), None);
@@ -260,10 +228,6 @@ impl Testbed {
     }
 
     /// All pods have ended: no mount, no loop device, no directory, no sandbox and no record is left.
-    ///
-    /// # Panics
-    ///
-    /// When something is.
     #[track_caller]
     pub fn assert_nothing_left(&self, volumes: &[&CsiVolume]) {
         self.crustlet.wait_no_volumes();

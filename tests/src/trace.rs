@@ -14,10 +14,6 @@ pub fn traced(command: &Command, options: &[&str], file: &Path) -> Command {
 }
 
 /// A line for each call. (One during which another thread made one has a second line, with its end.)
-///
-/// # Panics
-///
-/// When there is no trace.
 pub fn calls(file: &Path) -> Vec<String> {
     let text = fs::read(file).expect("strace has written");
     let text = String::from_utf8_lossy(&text);

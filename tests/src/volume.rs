@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::cleanup::Working;
+use crate::cleanup::OperationGuard;
 use crate::dir::new_directory;
 use crate::wait::holds_within;
 use crate::{Run, mounts};
@@ -28,20 +28,12 @@ pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
 }
 
 /// Checks an unmounted ext4, changing nothing.
-///
-/// # Panics
-///
-/// When it isn't clean and sound.
 #[track_caller]
 pub fn fsck_ext4(device: &Path) {
     fsck("ext4", device);
 }
 
 /// Checks an unmounted file system, changing nothing.
-///
-/// # Panics
-///
-/// When it isn't clean and sound.
 #[track_caller]
 pub fn fsck(fstype: &str, device: &Path) {
     let (program, arguments): (_, &[&str]) = match fstype {
@@ -54,14 +46,10 @@ pub fn fsck(fstype: &str, device: &Path) {
 
 /// Mounts the device's file system for the time of `work`, which gets the path of its root, in a
 /// mount namespace of a thread's own: neither the host nor another test sees it.
-///
-/// # Panics
-///
-/// When it can't be mounted or unmounted, and when `work` panics.
 #[track_caller]
 pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send) -> T {
     mounts::in_private_namespace(|| {
-        let _working = Working::begin();
+        let _operation = OperationGuard::begin();
         let at = new_directory("volume");
         let fstype = type_on(device);
         let nothing: Option<&str> = None;

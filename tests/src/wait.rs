@@ -8,10 +8,6 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds.
-///
-/// # Panics
-///
-/// Says `what` it waited for when `limit` has passed; on a slow machine later.
 pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) {
     assert!(
         holds_within(limit, condition),
@@ -21,10 +17,6 @@ pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) 
 }
 
 /// The same for a client's future, which others go on beside.
-///
-/// # Panics
-///
-/// As [`wait_until`].
 pub async fn wait_until_async(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let limit = scaled_timeout(limit);
     let wait = async {

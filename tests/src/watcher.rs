@@ -67,10 +67,6 @@ impl MountWatcher {
     }
 
     /// Stops after a last look.
-    ///
-    /// # Panics
-    ///
-    /// When the device was ever mounted.
     #[track_caller]
     pub fn assert_never_mounted(self) {
         let seen = self.finish();

@@ -1,13 +1,13 @@
-//! A root file system: a static busybox and the directories that every container has.
+//! The root file system of bundles: a static busybox, and the directories that every container has.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 
-/// Debian's busybox-static.
+/// busybox from Debian's package busybox-static.
 pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
-/// The names it is called by.
+/// The commands of busybox that get a link.
 pub(crate) const APPLETS: [&str; 48] = [
     "awk", "cat", "chgrp", "chmod", "chown", "cmp", "cp", "cut", "date", "dd", "df", "echo", "env",
     "false", "find", "grep", "head", "hostname", "id", "kill", "ln", "ls", "mkdir", "mkfifo",
@@ -16,18 +16,18 @@ pub(crate) const APPLETS: [&str; 48] = [
     "hexdump",
 ];
 
-/// Directories below the root.
+/// The directories below the root.
 pub(crate) const DIRECTORIES: [&str; 10] = [
     "bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "var",
 ];
 
-/// Small files, with their content.
+/// Small files and their content.
 pub(crate) const FILES: [(&str, &str); 2] = [
     ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
     ("etc/group", "root:x:0:\n"),
 ];
 
-/// Makes a rootfs; each container has its own, so that none sees another's traces.
+/// Creates a root file system. Every container has its own, so that none sees files of another.
 pub(crate) fn make(root: &Path) {
     for directory in DIRECTORIES {
         fs::create_dir_all(root.join(directory)).expect("mkdir in a rootfs");
@@ -42,8 +42,7 @@ pub(crate) fn make(root: &Path) {
     }
 }
 
-/// Gives a rootfs's directories to a user and group, so that a runtime can make mountpoints in it as
-/// root of a user namespace.
+/// Gives the directories to a user and group, so that a runtime can create mount points as root of a user namespace.
 pub(crate) fn give(root: &Path, user: u32, group: u32) {
     lchown(root, Some(user), Some(group)).expect("chown a rootfs");
     for directory in DIRECTORIES {

@@ -1,5 +1,5 @@
-//! `config.json` as containerd 1.6.20 writes it; `harness::bundles_look_like_containerds`
-//! compares with the real thing.
+//! `config.json` as containerd 1.6.20 writes it. The test `harness::bundles_look_like_containerds` compares it with the
+//! original.
 
 mod capabilities;
 mod files;
@@ -16,7 +16,7 @@ pub(super) use self::files::SandboxFiles;
 use super::{IDLE, Pod};
 use crate::{TestDir, cgroup};
 
-/// A namespace that is another process's.
+/// Returns an entry that joins the namespace of a process.
 pub(super) fn namespace_of(kind: &str, pid: i32) -> Value {
     let file = match kind {
         "network" => "net",
@@ -41,7 +41,7 @@ pub(super) fn plain(id: &str) -> Value {
 
 pub(super) fn sandbox(id: &str, pod: &Pod, files: &SandboxFiles) -> Value {
     let mut mounts = basic_mounts("ro");
-    // The tmpfs on /dev/shm, and then the bind on the same place: containerd writes both.
+    // containerd writes both: the tmpfs on /dev/shm, and the bind on top of it.
     mounts.insert(
         3,
         json!({
@@ -87,7 +87,8 @@ pub(super) fn sandbox(id: &str, pod: &Pod, files: &SandboxFiles) -> Value {
     })
 }
 
-/// Returns the config of an app in a sandbox with this first process, and makes the files that it mounts.
+/// Returns the config of an app in a sandbox, and creates the files that it mounts. `sandbox_pid` is the sandbox's
+/// first process.
 pub(super) fn app(dir: &TestDir, id: &str, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Value {
     let files = SandboxFiles::make(dir, sandbox);
     let kubelet = KubeletFiles::make(dir, pod, id);
@@ -143,7 +144,7 @@ pub(super) fn app(dir: &TestDir, id: &str, pod: &Pod, sandbox: &str, sandbox_pid
 }
 
 fn process() -> Value {
-    // Without CAP_SYS_RESOURCE nobody can go below his own, and containerd doesn't try.
+    // Lowering the score below this process's needs CAP_SYS_RESOURCE, and containerd does not try.
     let score = fs::read_to_string("/proc/self/oom_score_adj").expect("/proc");
     let score: i32 = score.trim().parse().expect("oom_score_adj is a number");
     json!({
@@ -158,7 +159,7 @@ fn process() -> Value {
     })
 }
 
-/// proc, dev, pts, mqueue and sys, in containerd's order; `sys` read-only or not.
+/// Returns proc, dev, pts, mqueue and sys in containerd's order. `sys` is `ro` or `rw`.
 fn basic_mounts(sys: &str) -> Vec<Value> {
     let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({"destination": destination, "type": kind, "source": source, "options": options});
     let strict = ["nosuid", "noexec", "nodev"];
@@ -197,8 +198,8 @@ fn bind(source: &PathBuf, destination: &str, options: &[&str]) -> Value {
     json!({"destination": destination, "type": "bind", "source": source, "options": options})
 }
 
-/// The cgroup's name is the container's id: unique, and at the top, so that nothing else is left
-/// when it is removed.
+/// The cgroup is named after the container's id and is at the top level: the name is unique, and no parent is left
+/// after its removal.
 fn linux(id: &str, namespaces: &Value) -> Value {
     json!({
         "resources": {"devices": [{"allow": false, "access": "rwm"}]},

@@ -1,24 +1,17 @@
-//! A runtime's JSON log, read as strictly as containerd's shim reads it.
+//! A runtime's JSON log, parsed as strictly as containerd's shim parses it.
 
 use serde_json::Value;
 
-/// One entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// `error`, `warning`, `info`, …
     pub level: String,
-    /// The message.
     pub msg: String,
-    /// RFC 3339.
+    /// The time as RFC 3339.
     pub time: String,
 }
 
-/// Parses a log: JSON objects one after the other, which crun 1.28 writes over several lines each. The shim
-/// gives up on the whole of it at the first that isn't JSON or has a bad time, so such a one is an error here too.
-///
-/// # Panics
-///
-/// Shows the log.
+/// Parses a log: a sequence of JSON objects, which crun 1.28 writes over several lines each. The shim discards the
+/// whole log if one entry isn't JSON or has an invalid time, so that is an error here as well.
 #[track_caller]
 pub fn parse_log(text: &str) -> Vec<LogLine> {
     let mut lines = Vec::new();
@@ -51,7 +44,7 @@ fn parse_entry(entry: &Value) -> LogLine {
     parsed
 }
 
-/// `2006-01-02T15:04:05[.fraction](Z|±07:00)`, as Go's `time.Time` reads it.
+/// Returns whether a time has the form `2006-01-02T15:04:05[.fraction](Z|±07:00)`, which Go's `time.Time` accepts.
 fn is_rfc3339(time: &str) -> bool {
     let Some((moment, rest)) = time.split_at_checked(19) else {
         return false;
@@ -83,7 +76,7 @@ fn is_rfc3339(time: &str) -> bool {
         && in_range(&moment[17..19], 0, 59)
 }
 
-/// Whether `text` has a digit where `shape` has `0`, and else the same.
+/// Returns whether `text` has a digit wherever `shape` has a `0`, and is the same elsewhere.
 fn matches_shape(text: &str, shape: &str) -> bool {
     let same = |(c, s): (char, char)| if s == '0' { c.is_ascii_digit() } else { c == s };
     text.len() == shape.len() && text.chars().zip(shape.chars()).all(same)
@@ -133,7 +126,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not JSON")]
-    fn a_line_that_is_not_json_spoils_the_log() {
+    fn an_entry_that_is_not_json_makes_the_log_invalid() {
         parse_log("{\"level\":\"error\",\"msg\":\"a\",\"time\":\"2026-11-21T08:14:00Z\"}\nhello\n");
     }
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a container from outside.
+//! What can be observed of a container from outside.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use super::{Container, LogLine, parse_log};
 use crate::{Run, process};
 
 impl Container {
-    /// What `state` says; `None` where the runtime knows no such container. It is asked as CRI-O
-    /// asks, without a log, so that asking leaves no error there.
+    /// Returns the output of `state`; `None` if the runtime does not know the container. It is called without a log, as
+    /// CRI-O does, so that it leaves no error there.
     pub fn state(&self) -> Option<Value> {
         let mut command = self.runtime.command();
         let run = Run::of(
@@ -24,16 +24,12 @@ impl Container {
         })
     }
 
-    /// The state's `status`: `created`, `running`, `stopped`.
+    /// Returns the state's `status`: `created`, `running` or `stopped`.
     pub fn status(&self) -> Option<String> {
         Some(self.state()?["status"].as_str()?.to_owned())
     }
 
-    /// Its first process on the host, as in the pid file.
-    ///
-    /// # Panics
-    ///
-    /// When it wasn't created.
+    /// Returns the pid of the first process on the host, from the pid file.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         let file = self.pid_file();
@@ -43,29 +39,25 @@ impl Container {
             .unwrap_or_else(|error| panic!("{text:?} in the pid file: {error}"))
     }
 
-    /// Whether its first process lives.
+    /// Returns whether the first process is alive.
     pub fn is_alive(&self) -> bool {
-        // Just being written it is empty.
+        // The file is empty while it is being written.
         let text = fs::read_to_string(self.pid_file()).unwrap_or_default();
         text.trim().parse().is_ok_and(process::is_alive)
     }
 
-    /// The runtime's log, `--log`.
+    /// Returns the path of the runtime's log (`--log`).
     pub fn log_path(&self) -> PathBuf {
         self.bundle.join("log.json")
     }
 
-    /// All lines of the runtime's log so far.
-    ///
-    /// # Panics
-    ///
-    /// When one would spoil the log for containerd (see [`parse_log`]).
+    /// Parses the runtime's log, which must be valid for containerd (see [`parse_log`]).
     #[track_caller]
     pub fn log_lines(&self) -> Vec<LogLine> {
         parse_log(&fs::read_to_string(self.log_path()).unwrap_or_default())
     }
 
-    /// What containerd would report of a failed command: the last line with level `error`.
+    /// Returns the error that containerd would report for a failed command: the last entry with level `error`.
     #[track_caller]
     pub fn last_log_error(&self) -> Option<String> {
         let last = self
@@ -75,12 +67,12 @@ impl Container {
         last.map(|line| line.msg.trim().to_owned())
     }
 
-    /// What it, and the commands that created it, wrote to standard output.
+    /// Returns the standard output of the container and of the commands that created it.
     pub fn stdout(&self) -> String {
         fs::read_to_string(self.bundle.join("stdout")).unwrap_or_default()
     }
 
-    /// What it, and the commands that created it, wrote to standard error.
+    /// Returns the standard error of the container and of the commands that created it.
     pub fn stderr(&self) -> String {
         fs::read_to_string(self.bundle.join("stderr")).unwrap_or_default()
     }

@@ -1,11 +1,11 @@
-//! The network of pods that don't use the node's: two CNI plugins that leave a pod's namespace as it is, so that the
-//! CNI's own needn't be installed.
+//! The network of pods without `hostNetwork`: two CNI plugins that do not change a pod's network namespace, so that the
+//! standard plugins need not be installed.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A CNI plugin. It has nothing to do, and answers ADD with the address that its pods are said to have.
+/// A CNI plugin that does nothing. It answers ADD with a fixed address for its pods.
 const PLUGIN: &str = r#"#!/bin/sh
 set -eu
 cat >/dev/null # its configuration
@@ -30,13 +30,13 @@ const NETWORK: &str = r#"{
 }
 "#;
 
-/// Writes plugins and a network's configuration below a directory.
+/// Writes the plugins and a network configuration below a directory.
 pub(super) fn write(base: &Path) {
     let (programs, networks) = (base.join("bin"), base.join("net.d"));
     for directory in [&programs, &networks] {
         fs::create_dir_all(directory).expect("a directory for the CNI");
     }
-    // containerd calls `loopback` itself, with a configuration of its own.
+    // containerd calls `loopback` itself, with its own configuration.
     for (plugin, address) in [("loopback", "127.0.0.1/8"), ("pods", "10.88.0.2/16")] {
         let path = programs.join(plugin);
         fs::write(&path, PLUGIN.replace("@ADDRESS", address)).expect("write a CNI plugin");

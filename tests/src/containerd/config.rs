@@ -1,4 +1,4 @@
-//! The daemon's configuration: everything below one directory, nothing from a network.
+//! The daemon's configuration: all files are below one directory, and nothing is fetched from a network.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ pub(super) struct Handler {
     pub(super) name: String,
     pub(super) runtime: Runtime,
     pub(super) root: PathBuf,
-    /// The root is other daemons' too.
+    /// Whether other daemons use the same root.
     pub(super) is_shared: bool,
 }
 
@@ -37,7 +37,7 @@ address = {socket:?}
 [plugins."io.containerd.internal.v1.opt"]
 path = {opt:?}
 
-# Its socket is the same for each containerd of the machine, and on by default in containerd 2.
+# All containerds of a machine share this socket, and containerd 2 enables it by default.
 [plugins."io.containerd.nri.v1.nri"]
 disable = true
 
@@ -85,7 +85,7 @@ default_runtime_name = {first:?}
     fs::write(base.join("config.toml"), text).expect("write containerd's configuration");
 }
 
-/// overlayfs doesn't stack on overlayfs.
+/// Returns `native` on overlayfs, because overlayfs can't be stacked on itself.
 fn snapshotter(base: &Path) -> &'static str {
     let mounts = host::mounts();
     let holding = mounts

@@ -1,4 +1,4 @@
-//! The images that pods are made of: an OCI layout in a tar archive, made from busybox.
+//! The images of pods: an OCI layout in a tar archive, with busybox as its only layer.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,37 +14,36 @@ use crate::bundle::{IDLE, rootfs};
 use crate::cri::Cri;
 use crate::wait::holds_within;
 
-/// The image of apps: busybox; its program sleeps.
+/// The image of apps: busybox with a program that sleeps.
 pub const APP_IMAGE: &str = "runcrust.test/app:1";
 
-/// The image of sandboxes: the same.
+/// The image of sandboxes, with the same content.
 pub const PAUSE_IMAGE: &str = "runcrust.test/pause:1";
 
-/// How long the CRI may take to see them.
+/// How long it may take until the CRI lists imported images.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Imports both images into the containerd that listens there; false, its CRI doesn't see them. The
-/// archive is only there meanwhile.
+/// Imports both images into the containerd at `socket` from a temporary archive. Returns whether its CRI lists them.
 pub(crate) fn import(socket: &Path, cri: &Cri, archive: &Path) -> bool {
     write_archive(archive);
-    let there = import_archive(socket, cri, archive, &[APP_IMAGE, PAUSE_IMAGE]);
+    let is_imported = import_archive(socket, cri, archive, &[APP_IMAGE, PAUSE_IMAGE]);
     let _ = fs::remove_file(archive);
-    there
+    is_imported
 }
 
-/// Imports an archive with these images; false, the CRI doesn't see them.
+/// Imports an archive with these images. Returns whether the CRI lists them.
 pub(crate) fn import_archive(socket: &Path, cri: &Cri, archive: &Path, images: &[&str]) -> bool {
     let mut import = Command::new("ctr");
     import.arg("--address").arg(socket);
     import.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"]);
     let _ = Run::of(import.arg(archive)).success();
-    // The CRI's own list follows containerd's by events.
+    // The CRI updates its own list from containerd's events.
     holds_within(IMPORT_TIMEOUT, || {
         images.iter().all(|image| cri.has_image(image))
     })
 }
 
-/// Writes an archive of both images, which share their layer.
+/// Writes an archive of both images, which share one layer.
 fn write_archive(path: &Path) {
     let mut archive = Builder::new(File::create(path).expect("create the images' archive"));
     let layer = app_layer();
@@ -83,7 +82,7 @@ fn write_archive(path: &Path) {
     archive.finish().expect("finish the images' archive");
 }
 
-/// The same tree as a bundle's rootfs.
+/// Returns a layer with the same files as a bundle's root file system.
 pub(crate) fn app_layer() -> Vec<u8> {
     let mut layer = Builder::new(Vec::new());
     for directory in rootfs::DIRECTORIES {

@@ -1,4 +1,4 @@
-//! What a containerd leaves, and its end.
+//! Stops a containerd and removes what it has started.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::cgroup;
 use crate::cri::Cri;
 use crate::daemon::Daemon;
 
-/// All that a private containerd has started, by name.
+/// Everything that a private containerd has started.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     pub(super) socket: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Ends it all: in good order where the daemon still answers, then whatever is left.
+    /// Stops everything: in order if the daemon still answers, and then whatever remains.
     pub(super) fn remove(self) -> Vec<String> {
         let mut errors = Vec::new();
         if self.daemon.is_running() {
@@ -31,12 +31,12 @@ impl Leftovers {
         let bundles = self.shims.bundles();
         errors.extend(self.shims.kill());
         for handler in &self.handlers {
-            let own = |container: &PathBuf| {
+            let is_own = |container: &PathBuf| {
                 let mut bundles = bundles.iter();
                 bundles.any(|bundle| bundle.file_name() == container.file_name())
             };
             for container in children(&handler.root.join("k8s.io")) {
-                if !handler.is_shared || own(&container) {
+                if !handler.is_shared || is_own(&container) {
                     errors.extend(delete(handler.runtime.delegate(), &container));
                 }
             }
@@ -49,7 +49,7 @@ impl Leftovers {
     }
 }
 
-/// Through the CRI, as kubelet ends pods. Errors matter only where something stays.
+/// Removes all pods through the CRI, as kubelet does.
 fn remove_pods(cri: &Cri) -> Vec<String> {
     let pods = match cri.pods() {
         Ok(pods) => pods,

@@ -1,4 +1,4 @@
-//! A pod in it, by the calls that kubelet makes.
+//! Pods of a private containerd, created with the calls that kubelet makes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::cri::runtime_v1::{ContainerConfig, PodSandboxConfig};
 use crate::node::WAIT_TIMEOUT;
 use crate::{CriError, Node, wait_until};
 
-/// A pod whose sandbox runs. It goes with its containerd.
+/// A pod with a running sandbox. It is removed with its containerd.
 #[derive(Debug)]
 pub struct CriPod<'a> {
     containerd: &'a Containerd,
@@ -17,31 +17,19 @@ pub struct CriPod<'a> {
 }
 
 impl<'a> CriPod<'a> {
-    /// Runs one with this uid, and the handler `crust`.
-    ///
-    /// # Panics
-    ///
-    /// When its sandbox doesn't come to be.
+    /// Runs a pod with this uid under the handler `crust`.
     #[track_caller]
     pub fn run(containerd: &'a Containerd, uid: &str) -> Self {
         Self::of(containerd, containerd.pod(uid))
     }
 
-    /// Runs another one, with the handler `crust`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Self::run`].
+    /// Runs a pod with this config under the handler `crust`.
     #[track_caller]
     pub fn of(containerd: &'a Containerd, config: PodSandboxConfig) -> Self {
         Self::with_handler(containerd, config, "crust")
     }
 
-    /// Runs one with another handler.
-    ///
-    /// # Panics
-    ///
-    /// As [`Self::run`].
+    /// Runs a pod under another handler.
     #[track_caller]
     pub fn with_handler(
         containerd: &'a Containerd,
@@ -56,42 +44,34 @@ impl<'a> CriPod<'a> {
         }
     }
 
-    /// Its sandbox's id.
+    /// Returns the sandbox's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Its sandbox's first process, on the host.
-    ///
-    /// # Panics
-    ///
-    /// When it has none.
+    /// Returns the pid of the sandbox's first process on the host.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.cri().pod_pid(&self.id).expect("PodSandboxStatus")
     }
 
-    /// A container's log.
+    /// Returns the path of a container's log.
     pub fn log_of(&self, container: &ContainerConfig) -> PathBuf {
         Path::new(&self.config.log_directory).join(&container.log_path)
     }
 
-    /// A container that sleeps, with `source` at `/data`.
+    /// Returns the config of a container that sleeps and has `source` at `/data`.
     pub fn with(&self, name: &str, source: &Path) -> ContainerConfig {
         self.containerd.app(name).mount(source, "/data")
     }
 
-    /// The same, running; its id.
+    /// Starts a container that has `source` at `/data`, and returns its id.
     #[track_caller]
     pub fn app(&self, name: &str, source: &Path) -> String {
         self.start(&self.with(name, source))
     }
 
-    /// Creates a container and starts it; its id.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be.
+    /// Creates and starts a container, and returns its id.
     #[track_caller]
     pub fn start(&self, container: &ContainerConfig) -> String {
         let id = self.create(container);
@@ -99,36 +79,25 @@ impl<'a> CriPod<'a> {
         id
     }
 
-    /// Creates a container, which the runtime hears nothing of before it is started; its id.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be.
+    /// Creates a container and returns its id. The OCI runtime is not called before the start.
     #[track_caller]
     pub fn create(&self, container: &ContainerConfig) -> String {
         let created = self.cri().create(&self.id, container, &self.config);
         created.expect("CreateContainer")
     }
 
-    /// A container that can't be started, removed again as kubelet does: the error that kubelet has.
-    ///
-    /// # Panics
-    ///
-    /// When it can be started.
+    /// Tries to start a container, which must fail, removes it as kubelet does, and returns the error.
     #[track_caller]
     pub fn expect_refusal(&self, container: &ContainerConfig) -> CriError {
         let id = self.create(container);
-        let error = self.cri().start(&id).expect_err("it is refused");
+        let error = self.cri().start(&id).expect_err("StartContainer must fail");
         self.cri().remove(&id).expect("RemoveContainer");
         error
     }
 
-    /// Ends it as kubelet does, and waits until its bundles are gone: containerd 1.7 and 2.1 remove the bundle of a
-    /// sandbox that was killed a moment after `RemovePodSandbox`, and its record stays as long as it.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be.
+    /// Stops and removes the pod as kubelet does, and waits until its bundles are gone. containerd 1.7 and 2.1 remove
+    /// the bundle of a killed sandbox a moment after `RemovePodSandbox`, and the sandbox's record stays as long as the
+    /// bundle.
     #[track_caller]
     pub fn end(&self) {
         let containers = self.cri().containers(&self.id).expect("ListContainers");
@@ -143,18 +112,14 @@ impl<'a> CriPod<'a> {
         }
     }
 
-    /// Ends it, which was the node's last, and unstages its volumes: nothing is left.
-    ///
-    /// # Panics
-    ///
-    /// When something is.
+    /// Ends the node's last pod, unstages its volumes, and checks that nothing is left.
     #[track_caller]
     pub fn end_with(&self, node: &Node, volumes: &[&Path]) {
         self.end();
         node.unstage_all(volumes);
     }
 
-    /// The calls.
+    /// Returns the client of containerd's CRI.
     pub fn cri(&self) -> &'a Cri {
         self.containerd.cri()
     }

@@ -1,4 +1,4 @@
-//! The shims of a containerd, and what they leave when it doesn't end them itself.
+//! The shims of a containerd, and what they leave when containerd does not stop them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::wait::holds_within;
 use crate::{Delegate, Run, Runtime, process};
 
-/// The shims of one containerd.
+/// The running shims of one containerd.
 #[derive(Debug, Clone)]
 pub(crate) struct Shims {
     socket: PathBuf,
@@ -15,12 +15,12 @@ pub(crate) struct Shims {
 }
 
 impl Shims {
-    /// Those of the containerd that has this socket, and this directory for its state.
+    /// The shims of the containerd with this socket and state directory.
     pub(crate) fn new(socket: PathBuf, state: PathBuf) -> Self {
         Self { socket, state }
     }
 
-    /// The shims that run: they are told their containerd's socket, which no other test's are.
+    /// Returns the pids of the running shims. Their command lines name containerd's socket, which no other test has.
     pub(crate) fn running(&self) -> Vec<i32> {
         process::with_command_line(|line| {
             let mut words = line.split('\0');
@@ -28,14 +28,14 @@ impl Shims {
         })
     }
 
-    /// The bundles of its containers, of all namespaces.
+    /// Returns the bundles of all containers in all containerd namespaces.
     pub(crate) fn bundles(&self) -> Vec<PathBuf> {
         let namespaces = children(&self.state.join("io.containerd.runtime.v2.task"));
         let bundles = namespaces.iter().flat_map(|namespace| children(namespace));
         bundles.collect()
     }
 
-    /// Their sockets, in `/run/containerd/s`: a killed shim leaves its own there.
+    /// Returns the shims' sockets in `/run/containerd/s`, where a killed shim leaves its own.
     pub(crate) fn sockets(&self) -> Vec<PathBuf> {
         let addresses = self
             .bundles()
@@ -47,19 +47,19 @@ impl Shims {
             .collect()
     }
 
-    /// Kills them; the error where one stays.
+    /// Kills the shims. Returns an error if one does not end.
     pub(crate) fn kill(&self) -> Option<String> {
         let gone = holds_within(Duration::from_secs(10), || {
             let shims = self.running();
             shims.iter().copied().for_each(process::kill_now);
             shims.is_empty()
         });
-        (!gone).then(|| format!("shims {:?} don't end", self.running()))
+        (!gone).then(|| format!("shims {:?} did not end after SIGKILL", self.running()))
     }
 }
 
-/// Has the delegate delete a container, whose directory below the delegate's root this is; the
-/// error where it stays.
+/// Deletes a container with the delegate. `container` is its directory below the delegate's root. Returns the error if
+/// the directory remains.
 pub(crate) fn delete(delegate: Delegate, container: &Path) -> Option<String> {
     let (root, id) = (container.parent()?, container.file_name()?);
     let mut delete = Runtime::bare(delegate).command();
@@ -68,7 +68,7 @@ pub(crate) fn delete(delegate: Delegate, container: &Path) -> Option<String> {
     container.exists().then(|| run.to_string())
 }
 
-/// What a directory holds, if there is one.
+/// Lists a directory, which may be missing.
 pub(crate) fn children(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The calls, each by its short name.
+//! The calls, with short names.
 
 use super::runtime_v1::image_service_client::ImageServiceClient;
 use super::runtime_v1::{
@@ -15,12 +15,11 @@ use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
 impl Cri {
-    /// `Version`.
     pub fn version(&self) -> Result<VersionResponse, CriError> {
         self.call(|mut to| async move { to.version(VersionRequest::default()).await })
     }
 
-    /// Whether the runtime calls itself ready (`Status`); the network needn't be.
+    /// Returns whether the runtime reports itself as ready (`Status`). The network need not be ready.
     pub fn is_ready(&self) -> bool {
         let answer = self.call(|mut to| async move { to.status(StatusRequest::default()).await });
         let conditions = answer
@@ -33,11 +32,7 @@ impl Cri {
             .any(|condition| condition.r#type == "RuntimeReady" && condition.status)
     }
 
-    /// The features of a handler (`Status`); `None` where the runtime says nothing of its handlers.
-    ///
-    /// # Panics
-    ///
-    /// When there is no answer.
+    /// Returns the features of a handler (`Status`); `None` if the runtime reports nothing about its handlers.
     #[track_caller]
     pub fn features(&self, handler: &str) -> Option<RuntimeHandlerFeatures> {
         let answer = self.call(|mut to| async move { to.status(StatusRequest::default()).await });
@@ -46,7 +41,7 @@ impl Cri {
         of_the_name.map(|it| it.features.unwrap_or_default())
     }
 
-    /// `RunPodSandbox` under a handler; the sandbox's id.
+    /// Calls `RunPodSandbox` with a handler, and returns the sandbox's id.
     pub fn run_pod(&self, pod: &PodSandboxConfig, handler: &str) -> Result<String, CriError> {
         let request = RunPodSandboxRequest {
             config: Some(pod.clone()),
@@ -56,7 +51,6 @@ impl Cri {
         Ok(answer.pod_sandbox_id)
     }
 
-    /// `StopPodSandbox`.
     pub fn stop_pod(&self, id: &str) -> Result<(), CriError> {
         let request = StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
@@ -65,7 +59,6 @@ impl Cri {
             .map(drop)
     }
 
-    /// `RemovePodSandbox`.
     pub fn remove_pod(&self, id: &str) -> Result<(), CriError> {
         let request = RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
@@ -74,7 +67,7 @@ impl Cri {
             .map(drop)
     }
 
-    /// `ListPodSandbox`: all of them.
+    /// Lists all sandboxes.
     pub fn pods(&self) -> Result<Vec<PodSandbox>, CriError> {
         let request = ListPodSandboxRequest::default();
         Ok(self
@@ -82,7 +75,7 @@ impl Cri {
             .items)
     }
 
-    /// `CreateContainer` in a sandbox that was run with `pod`; the container's id.
+    /// Calls `CreateContainer` in a sandbox that was run with `pod`, and returns the container's id.
     pub fn create(
         &self,
         sandbox: &str,
@@ -98,7 +91,7 @@ impl Cri {
         Ok(answer.container_id)
     }
 
-    /// `StartContainer`, which is when containerd calls the runtime's `create` and `start`.
+    /// Calls `StartContainer`. Only then does containerd call the runtime's `create` and `start`.
     pub fn start(&self, id: &str) -> Result<(), CriError> {
         let request = StartContainerRequest {
             container_id: id.to_owned(),
@@ -107,7 +100,7 @@ impl Cri {
             .map(drop)
     }
 
-    /// `CreateContainer` and `StartContainer`.
+    /// Creates and starts a container, and returns its id.
     pub fn run(
         &self,
         sandbox: &str,
@@ -119,7 +112,7 @@ impl Cri {
         Ok(id)
     }
 
-    /// `StopContainer` with no grace: SIGKILL.
+    /// Stops a container without a grace period, by SIGKILL.
     pub fn stop(&self, id: &str) -> Result<(), CriError> {
         let request = StopContainerRequest {
             container_id: id.to_owned(),
@@ -129,7 +122,6 @@ impl Cri {
             .map(drop)
     }
 
-    /// `RemoveContainer`.
     pub fn remove(&self, id: &str) -> Result<(), CriError> {
         let request = RemoveContainerRequest {
             container_id: id.to_owned(),
@@ -138,18 +130,17 @@ impl Cri {
             .map(drop)
     }
 
-    /// `ContainerStatus`.
     pub fn status(&self, id: &str) -> Result<ContainerStatus, CriError> {
         Ok(self.verbose_status(id)?.0)
     }
 
-    /// The first process of a container or sandbox, on the host.
+    /// Returns the pid of a container's first process on the host.
     pub fn pid(&self, id: &str) -> Result<i32, CriError> {
         let info = self.verbose_status(id)?.1;
         Ok(pid_in(&info))
     }
 
-    /// The first process of a sandbox, on the host.
+    /// Returns the pid of a sandbox's first process on the host.
     pub fn pod_pid(&self, id: &str) -> Result<i32, CriError> {
         let request = PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
@@ -161,7 +152,7 @@ impl Cri {
         ))
     }
 
-    /// `ListContainers`: those of a sandbox, or all for an empty id.
+    /// Lists the containers of a sandbox, or all containers if the id is empty.
     pub fn containers(&self, sandbox: &str) -> Result<Vec<super::runtime_v1::Container>, CriError> {
         let filter = ContainerFilter {
             pod_sandbox_id: sandbox.to_owned(),
@@ -175,7 +166,6 @@ impl Cri {
             .containers)
     }
 
-    /// `UpdateContainerResources`.
     pub fn update(&self, id: &str, resources: &LinuxContainerResources) -> Result<(), CriError> {
         let request = UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
@@ -185,7 +175,6 @@ impl Cri {
             .map(drop)
     }
 
-    /// `ContainerStats`.
     pub fn stats(&self, id: &str) -> Result<ContainerStats, CriError> {
         let request = ContainerStatsRequest {
             container_id: id.to_owned(),
@@ -194,11 +183,7 @@ impl Cri {
         Ok(answer.stats.unwrap_or_default())
     }
 
-    /// Waits until a container has ended; what is known of it then.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end.
+    /// Waits until a container has ended, and returns its last status.
     #[track_caller]
     pub fn wait(&self, id: &str) -> ContainerStatus {
         let mut last = ContainerStatus::default();
@@ -209,7 +194,7 @@ impl Cri {
         last
     }
 
-    /// `ExecSync`.
+    /// Runs a command in a container (`ExecSync`).
     pub fn exec(&self, id: &str, command: &[&str]) -> Result<ExecResult, CriError> {
         let request = ExecSyncRequest {
             container_id: id.to_owned(),
@@ -224,11 +209,7 @@ impl Cri {
         })
     }
 
-    /// The trimmed output of a shell script in a container.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
+    /// Runs a shell script in a container, which must succeed, and returns its trimmed output.
     #[track_caller]
     pub fn sh(&self, id: &str, script: &str) -> String {
         let done = self
@@ -238,7 +219,7 @@ impl Cri {
         done.stdout.trim().to_owned()
     }
 
-    /// Whether the image is there (`ImageStatus`).
+    /// Returns whether an image exists (`ImageStatus`).
     pub fn has_image(&self, name: &str) -> bool {
         let image = ImageSpec {
             image: name.to_owned(),
@@ -263,7 +244,7 @@ impl Cri {
     }
 }
 
-/// containerd's verbose information is a JSON text with the pid.
+/// Returns the pid from containerd's verbose information, which is a JSON text.
 #[track_caller]
 fn pid_in(info: &str) -> i32 {
     let info: serde_json::Value = serde_json::from_str(info).unwrap_or_default();

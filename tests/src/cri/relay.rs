@@ -1,5 +1,5 @@
-//! A socket before a container runtime's: what is asked there is heard, and may be refused or held up. Of a call it
-//! knows the name alone.
+//! A relay in front of a container runtime's socket. It records the names of calls, and can refuse or hold them. It
+//! does not decode the requests.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -15,8 +15,8 @@ use tower::ServiceExt;
 
 use crate::relay::{Faults, Moment, RelayServer};
 
-/// It stands for a container runtime, and hands on what it is asked: to whoever listens at the runtime's socket by
-/// then.
+/// A relay to a container runtime. It forwards each call to the process that listens on the runtime's socket at that
+/// moment.
 #[derive(Debug)]
 pub struct CriRelay {
     server: RelayServer,
@@ -24,18 +24,14 @@ pub struct CriRelay {
 }
 
 impl CriRelay {
-    /// One that listens there, before a runtime that needn't be there yet.
-    ///
-    /// # Panics
-    ///
-    /// When it can't listen.
-    pub fn start(socket: &Path, before: &Path) -> Self {
+    /// Starts a relay that listens on `socket`. The runtime's socket need not exist yet.
+    pub fn start(socket: &Path, runtime: &Path) -> Self {
         let shared = Arc::new(Shared {
-            heard: Mutex::default(),
+            calls: Mutex::default(),
             faults: Faults::new(),
         });
         let server = RelayServer::start(socket, |listener| {
-            let endpoint = Endpoint::from_shared(format!("unix:{}", before.display()));
+            let endpoint = Endpoint::from_shared(format!("unix:{}", runtime.display()));
             let service = RelayService {
                 shared: Arc::clone(&shared),
                 channel: endpoint.expect("a socket's path").connect_lazy(),
@@ -48,59 +44,54 @@ impl CriRelay {
         Self { server, shared }
     }
 
-    /// Where it listens.
     pub fn socket(&self) -> &Path {
         &self.server.socket
     }
 
-    /// How often this was asked: `RunPodSandbox`.
+    /// Returns the number of calls with this name, such as `RunPodSandbox`.
     pub fn count(&self, call: &str) -> usize {
-        let heard = self.shared.heard();
-        heard.iter().filter(|it| *it == call).count()
+        let calls = self.shared.calls();
+        calls.iter().filter(|it| *it == call).count()
     }
 
-    /// What changes a pod and was asked, the last last.
+    /// Returns the names of all calls that change a pod or a container, oldest first.
     pub fn steps(&self) -> Vec<String> {
         const CHANGES: [&str; 4] = ["Run", "Create", "St", "Remove"];
         let is_change = |call: &&String| {
             let mut changes = CHANGES.iter();
             changes.any(|it| call.starts_with(it)) && *call != "Status"
         };
-        let heard = self.shared.heard();
-        heard.iter().filter(is_change).cloned().collect()
+        let calls = self.shared.calls();
+        calls.iter().filter(is_change).cloned().collect()
     }
 
-    /// Forgets what was asked.
+    /// Forgets the recorded calls.
     pub fn clear_requests(&self) {
-        self.shared.heard().clear();
+        self.shared.calls().clear();
     }
 
-    /// Answers each such call by an error, and the runtime hears nothing of it: until [`Self::clear_faults`].
+    /// Answers calls with this name with an error, without forwarding them, until [`Self::clear_faults`].
     pub fn refuse(&self, call: &'static str, status: Status) {
         self.shared.faults.refuse(Some(call), status);
     }
 
-    /// The same with all calls.
+    /// Answers all calls with an error, without forwarding them, until [`Self::clear_faults`].
     pub fn refuse_all(&self, status: Status) {
         self.shared.faults.refuse(None, status);
     }
 
-    /// Holds up each such call, until [`Self::clear_faults`].
+    /// Holds calls with this name until [`Self::clear_faults`].
     pub fn hold(&self, call: &'static str, moment: Moment) {
         self.shared.faults.hold(call, moment);
     }
 
-    /// Waits until a call is held up.
-    ///
-    /// # Panics
-    ///
-    /// When none is for long.
+    /// Waits until a call is held.
     #[track_caller]
     pub fn wait_held(&self) {
         self.shared.faults.wait_held(None);
     }
 
-    /// Lets all calls go on.
+    /// Removes all faults and releases the calls that are held.
     pub fn clear_faults(&self) {
         self.shared.faults.clear_faults();
     }
@@ -108,13 +99,13 @@ impl CriRelay {
 
 #[derive(Debug)]
 struct Shared {
-    heard: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     faults: Faults,
 }
 
 impl Shared {
-    fn heard(&self) -> MutexGuard<'_, Vec<String>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn calls(&self) -> MutexGuard<'_, Vec<String>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,13 +123,13 @@ impl RelayService {
         // /runtime.v1.RuntimeService/RunPodSandbox
         let path = request.uri().path().to_owned();
         let call = path.rsplit('/').next().unwrap_or_default();
-        self.shared.heard().push(call.to_owned());
+        self.shared.calls().push(call.to_owned());
         let faults = &self.shared.faults;
         if let Some(status) = faults.refusal(call) {
             return Ok(status.into_http());
         }
         faults.pass(call, Moment::Before).await;
-        // Of a call with one answer the head comes when it is done.
+        // The head of a unary call's response arrives when the call is done.
         let answer = self.channel.oneshot(request).await;
         faults.pass(call, Moment::After).await;
         Ok(answer.unwrap_or_else(|error| Status::unavailable(error.to_string()).into_http()))

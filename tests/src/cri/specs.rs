@@ -1,4 +1,4 @@
-//! Short ways to write the requests that tests make most; every field stays open to them.
+//! Short constructors for the requests that tests make most. All fields remain accessible.
 
 use std::path::Path;
 
@@ -9,8 +9,7 @@ use super::runtime_v1::{
     NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
 };
 
-/// As kubelet has it for a pod with `hostNetwork`, which needs no CNI: pid namespaces of the
-/// containers' own.
+/// Returns the namespaces of a pod with `hostNetwork`, which needs no CNI: each container has its own pid namespace.
 fn namespaces() -> NamespaceOption {
     NamespaceOption {
         network: NamespaceMode::Node.into(),
@@ -21,7 +20,7 @@ fn namespaces() -> NamespaceOption {
 }
 
 impl PodSandboxConfig {
-    /// A pod in the node's network.
+    /// Makes the config of a pod in the node's network.
     pub fn new(name: &str, uid: &str, cgroup_parent: &str, log_directory: &Path) -> Self {
         Self {
             metadata: Some(PodSandboxMetadata {
@@ -43,21 +42,21 @@ impl PodSandboxConfig {
         }
     }
 
-    /// The same pod, made anew: kubelet counts, and the runtime wants another name.
+    /// Sets the attempt, which kubelet increments for a new sandbox because the runtime needs a new name.
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.metadata.get_or_insert_default().attempt = attempt;
         self
     }
 
-    /// The same pod with other namespaces.
+    /// Changes the namespaces.
     #[must_use]
     pub fn namespaces(mut self, change: impl FnOnce(&mut NamespaceOption)) -> Self {
         change(self.security().namespace_options.get_or_insert_default());
         self
     }
 
-    /// Its security context, for whatever has no method.
+    /// Returns the security context for changes that have no method here.
     pub fn security(&mut self) -> &mut LinuxSandboxSecurityContext {
         self.linux
             .get_or_insert_default()
@@ -65,7 +64,6 @@ impl PodSandboxConfig {
             .get_or_insert_default()
     }
 
-    /// An annotation of the user's.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
@@ -74,7 +72,7 @@ impl PodSandboxConfig {
 }
 
 impl ContainerConfig {
-    /// A container that runs the image's own program.
+    /// Makes the config of a container that runs the image's program.
     pub fn new(name: &str, image: &str) -> Self {
         Self {
             metadata: Some(ContainerMetadata {
@@ -97,26 +95,26 @@ impl ContainerConfig {
         }
     }
 
-    /// The same container, started again: kubelet counts, and the runtime wants another name.
+    /// Sets the attempt, which kubelet increments for a restart because the runtime needs a new name.
     #[must_use]
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.metadata.get_or_insert_default().attempt = attempt;
         self
     }
 
-    /// Mounts a host's path, read-write.
+    /// Mounts a path of the host read-write.
     #[must_use]
     pub fn mount(self, host: impl AsRef<Path>, container: &str) -> Self {
         self.mount_as(host, container, false, MountPropagation::PropagationPrivate)
     }
 
-    /// Mounts a host's path, read-only.
+    /// Mounts a path of the host read-only.
     #[must_use]
     pub fn mount_readonly(self, host: impl AsRef<Path>, container: &str) -> Self {
         self.mount_as(host, container, true, MountPropagation::PropagationPrivate)
     }
 
-    /// Mounts a host's path.
+    /// Mounts a path of the host.
     #[must_use]
     pub fn mount_as(
         mut self,
@@ -135,7 +133,7 @@ impl ContainerConfig {
         self
     }
 
-    /// Maps the ids of all its mounts, as kubelet does in a pod with a user namespace.
+    /// Maps the ids of all mounts, as kubelet does for a pod with a user namespace.
     #[must_use]
     pub fn map_mounts(mut self, mappings: &[IdMapping]) -> Self {
         for mount in &mut self.mounts {
@@ -145,34 +143,33 @@ impl ContainerConfig {
         self
     }
 
-    /// Runs something else than the image's program.
+    /// Sets a command instead of the image's program.
     #[must_use]
     pub fn command(mut self, words: &[&str]) -> Self {
         self.command = words.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// Runs a shell's script.
+    /// Sets a shell script as the command.
     #[must_use]
     pub fn script(self, script: &str) -> Self {
         self.command(&["/bin/sh", "-ec", script])
     }
 
-    /// The same container with other namespaces.
+    /// Changes the namespaces.
     #[must_use]
     pub fn namespaces(mut self, change: impl FnOnce(&mut NamespaceOption)) -> Self {
         change(self.security().namespace_options.get_or_insert_default());
         self
     }
 
-    /// The container sees its rootfs read-only.
     #[must_use]
     pub fn readonly_rootfs(mut self) -> Self {
         self.security().readonly_rootfs = true;
         self
     }
 
-    /// Adds a capability, without `CAP_`.
+    /// Adds a capability, which is named without `CAP_`.
     #[must_use]
     pub fn capability(mut self, name: &str) -> Self {
         let capabilities: &mut Capability = self.security().capabilities.get_or_insert_default();
@@ -180,7 +177,7 @@ impl ContainerConfig {
         self
     }
 
-    /// Runs as this user, with these supplementary groups.
+    /// Sets the user and its supplementary groups.
     #[must_use]
     pub fn user(mut self, uid: i64, groups: &[i64]) -> Self {
         self.security().run_as_user = Some(Int64Value { value: uid });
@@ -188,7 +185,7 @@ impl ContainerConfig {
         self
     }
 
-    /// Its security context, for whatever has no method.
+    /// Returns the security context for changes that have no method here.
     pub fn security(&mut self) -> &mut LinuxContainerSecurityContext {
         self.linux
             .get_or_insert_default()

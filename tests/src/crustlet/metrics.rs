@@ -1,8 +1,8 @@
-//! Prometheus' text, read.
+//! A parser for Prometheus' text format.
 
 use std::collections::BTreeMap;
 
-/// What was told at one time.
+/// The samples of one scrape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metrics(Vec<Sample>);
 
@@ -14,15 +14,15 @@ struct Sample {
 }
 
 impl Metrics {
-    /// Of a text; or the first line that can't be read.
+    /// Parses a text. The error is the first line that can't be parsed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let told = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        let lines = text.lines().filter(told);
+        let is_sample = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let lines = text.lines().filter(is_sample);
         let samples = lines.map(|line| sample(line).ok_or_else(|| line.to_owned()));
         samples.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The sum of a metric's samples with these labels, and maybe others; `None` where there is none.
+    /// Returns the sum of a metric's samples that have at least these labels; `None` if there are none.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |sample: &&Sample| {
             let mut labels = labels.iter();
@@ -36,13 +36,13 @@ impl Metrics {
         Some(first + values.sum::<f64>())
     }
 
-    /// The same of a counter: 0 where nothing was counted yet.
+    /// Returns the value of a counter, which is 0 before the first increment.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.value(name, labels).unwrap_or_default()
     }
 }
 
-/// `name{key="value"} 1`, with a time after it, or an exemplar.
+/// Parses `name{key="value"} 1`, which a timestamp or an exemplar may follow.
 fn sample(line: &str) -> Option<Sample> {
     let end = line.find(['{', ' '])?;
     let (name, rest) = line.split_at(end);
@@ -58,7 +58,7 @@ fn sample(line: &str) -> Option<Sample> {
     })
 }
 
-/// Up to the `}`; and what comes after it.
+/// Parses labels up to the `}`, and returns them with the rest of the line.
 fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     let mut rest = text;
@@ -73,7 +73,7 @@ fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     }
 }
 
-/// Up to the quote that ends it.
+/// Parses a value up to the closing quote, and returns it with the rest of the line.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -126,7 +126,7 @@ csi_operations_seconds_bucket{le="0.5",method_name="/csi.v1.Node/NodeStageVolume
     }
 
     #[test]
-    fn what_is_no_metric_is_told() {
+    fn a_line_that_is_not_a_sample_is_returned_as_the_error() {
         for line in [
             "name",
             "name{a=\"b\" 1",

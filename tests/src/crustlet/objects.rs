@@ -1,30 +1,22 @@
-//! What the agent says of objects: `crustlet get … -o json`, which is as kubectl's.
+//! The objects of the agent, as `crustlet get … -o json` prints them, which is the format of kubectl.
 
 use serde_json::Value;
 
 use super::Crustlet;
 
-/// An event of an object's.
+/// An event about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// `pod/web`
+    /// The object, such as `pod/web`.
     pub object: String,
-    /// `Normal` or `Warning`.
     pub kind: String,
-    /// `FailedMount`
     pub reason: String,
-    /// A sentence.
     pub message: String,
-    /// How often.
     pub count: u64,
 }
 
 impl Crustlet {
-    /// All objects of a kind: `pods`, `pvc`, `volumes`, …
-    ///
-    /// # Panics
-    ///
-    /// When it can't be asked.
+    /// Returns all objects of a kind: `pods`, `pvc`, `volumes`, …
     #[track_caller]
     pub fn all(&self, kind: &str) -> Vec<Value> {
         let run = self.cli(&["get", kind, "-o", "json"]).success();
@@ -35,11 +27,7 @@ impl Crustlet {
         }
     }
 
-    /// An object, with its status.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
+    /// Returns an object with its status.
     #[track_caller]
     pub fn get(&self, kind: &str, name: &str) -> Value {
         json(
@@ -50,43 +38,27 @@ impl Crustlet {
         )
     }
 
-    /// A pod, with its status.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
+    /// Returns a pod with its status.
     #[track_caller]
     pub fn pod(&self, name: &str) -> Value {
         self.get("pod", name)
     }
 
-    /// Whether there is an object.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be asked.
+    /// Returns whether an object exists.
     #[track_caller]
     pub fn has(&self, kind: &str, name: &str) -> bool {
         let all = self.all(kind);
         all.iter().any(|object| object["metadata"]["name"] == name)
     }
 
-    /// A volume of the node's, by its handle.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be asked.
+    /// Returns the volume with this handle.
     #[track_caller]
     pub fn volume(&self, handle: &str) -> Option<Value> {
         let mut all = self.all("volumes").into_iter();
         all.find(|volume| volume["spec"]["volumeHandle"] == handle)
     }
 
-    /// What has happened, the last last.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be asked.
+    /// Returns all events, oldest first.
     #[track_caller]
     pub fn events(&self) -> Vec<Event> {
         self.all("events").iter().map(event).collect()

@@ -1,4 +1,4 @@
-//! Where the agent has things: where kubelet has them.
+//! The directories and files of the agent, which are where kubelet has them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,37 +10,32 @@ use crate::csi::DRIVER;
 use crate::node::digest;
 
 impl Crustlet {
-    /// A file of manifests.
+    /// Returns the path of a file of manifests.
     pub fn manifest(&self, name: &str) -> PathBuf {
         self.manifests.join(format!("{name}.yaml"))
     }
 
-    /// The agent's root directory.
+    /// Returns the agent's root directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The agent's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// A pod's directory.
+    /// Returns a pod's directory.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)
     }
 
-    /// A volume's target path in a pod, by its directory's name there.
+    /// Returns a volume's target path in a pod. `volume` is the name of the volume's directory there.
     pub fn target(&self, uid: &str, volume: &str) -> PathBuf {
         let volumes = self.pod_dir(uid).join("volumes/kubernetes.io~csi");
         volumes.join(volume).join("mount")
     }
 
-    /// A volume's `vol_data.json` in a pod.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
+    /// Reads a volume's `vol_data.json` in a pod.
     #[track_caller]
     pub fn vol_data(&self, uid: &str, volume: &str) -> Value {
         let file = self.target(uid, volume).with_file_name("vol_data.json");
@@ -49,12 +44,12 @@ impl Crustlet {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// A volume's staging path, by its handle.
+    /// Returns the staging path of the volume with this handle.
     pub fn staging(&self, handle: &str) -> PathBuf {
         self.staged().join(digest(handle)).join("globalmount")
     }
 
-    /// Directories of pods, and of staged volumes; none, when all has ended.
+    /// Returns the directories of pods and of staged volumes. After all pods have ended there must be none.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let directories = [self.root.join("pods"), self.staged()];
         let entries = directories.iter().filter_map(|it| fs::read_dir(it).ok());

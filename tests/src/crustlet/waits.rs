@@ -1,4 +1,4 @@
-//! Waiting for what the agent does. Who waits in vain is told what the agent has said.
+//! Waits for the agent. When a wait fails, the message shows the agent's events and objects.
 
 use std::time::Duration;
 
@@ -8,29 +8,21 @@ use super::objects::Event;
 use super::{AGENT_TIMEOUT, Crustlet};
 use crate::wait::holds_within_polling;
 
-/// Between two looks, each of which is a program's run.
+/// The interval between two checks, each of which runs a program.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 impl Crustlet {
-    /// Waits until something holds, as long as the agent runs.
-    ///
-    /// # Panics
-    ///
-    /// When it never does.
+    /// Waits until `holds` returns true. Fails at once if the agent ends.
     #[track_caller]
     pub fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let held = holds_within_polling(INTERVAL, AGENT_TIMEOUT, || {
             assert!(self.is_running(), "crustlet has ended");
             holds()
         });
-        assert!(held, "waited in vain: {what}\n{}", self.diagnostics());
+        assert!(held, "timed out: {what}\n{}", self.diagnostics());
     }
 
-    /// Waits until a pod is in a phase: `Running`.
-    ///
-    /// # Panics
-    ///
-    /// When it never is.
+    /// Waits until a pod is in a phase, such as `Running`.
     #[track_caller]
     pub fn wait_pod(&self, name: &str, phase: &str) {
         self.wait(&format!("pod {name} to be {phase}"), || {
@@ -41,11 +33,7 @@ impl Crustlet {
         });
     }
 
-    /// Waits until nothing is known of a pod, nor of its directory.
-    ///
-    /// # Panics
-    ///
-    /// When it stays.
+    /// Waits until the agent does not know a pod any more and its directory is gone.
     #[track_caller]
     pub fn wait_gone(&self, uid: &str) {
         let directory = self.pod_dir(uid);
@@ -56,21 +44,13 @@ impl Crustlet {
         });
     }
 
-    /// Waits for an event of an object's, `pod/web`; what it says, the last of them if there are several.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
+    /// Waits for an event about an object (`pod/web`), and returns the message of the last one.
     #[track_caller]
     pub fn wait_event(&self, object: &str, reason: &str) -> String {
         self.wait_event_containing(object, reason, "")
     }
 
-    /// The same, for one that says this besides.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
+    /// Waits for an event whose message contains `part`, and returns the message of the last one.
     #[track_caller]
     pub fn wait_event_containing(&self, object: &str, reason: &str, part: &str) -> String {
         let mut found = None;
@@ -78,14 +58,10 @@ impl Crustlet {
             found = self.last_event(object, reason, part);
             found.is_some()
         });
-        found.expect("it was waited for").message
+        found.expect("an event was found").message
     }
 
-    /// The last event of an object's that says this.
-    ///
-    /// # Panics
-    ///
-    /// When it can't be asked.
+    /// Returns the last event about an object whose message contains `part`.
     #[track_caller]
     pub fn last_event(&self, object: &str, reason: &str, part: &str) -> Option<Event> {
         let is_it = |event: &Event| {
@@ -94,11 +70,7 @@ impl Crustlet {
         self.events().into_iter().rfind(is_it)
     }
 
-    /// Waits until the agent says so of a volume, by its handle.
-    ///
-    /// # Panics
-    ///
-    /// When it never does.
+    /// Waits until `holds` returns true for the volume with this handle.
     #[track_caller]
     pub fn wait_volume(&self, handle: &str, what: &str, holds: impl Fn(&Value) -> bool) {
         self.wait(&format!("volume {handle} to be {what}"), || {
@@ -106,11 +78,7 @@ impl Crustlet {
         });
     }
 
-    /// Waits until no volume is staged or published any more, and nothing of one is on the disk.
-    ///
-    /// # Panics
-    ///
-    /// When one is.
+    /// Waits until no volume is staged or published, and no directory of a volume is left.
     #[track_caller]
     pub fn wait_no_volumes(&self) {
         self.wait("all volumes to be unstaged", || {
@@ -118,20 +86,20 @@ impl Crustlet {
         });
     }
 
-    /// For whoever reads why a test failed.
+    /// Returns the agent's events, pods and volumes for a message of a failed test.
     pub(super) fn diagnostics(&self) -> String {
-        let said = |arguments: &[&str]| {
+        let output_of = |arguments: &[&str]| {
             if self.is_running() {
                 let mut run = self.client(arguments);
                 crate::Run::within(&mut run, INTERVAL * 100)
-                    .map_or_else(|| "no answer".to_owned(), |run| run.to_string())
+                    .map_or_else(|| "no answer in time".to_owned(), |run| run.to_string())
             } else {
-                "it doesn't run".to_owned()
+                "crustlet is not running".to_owned()
             }
         };
-        let events = said(&["get", "events"]);
-        let pods = said(&["get", "pods", "-o", "wide"]);
-        let volumes = said(&["get", "volumes", "-o", "wide"]);
+        let events = output_of(&["get", "events"]);
+        let pods = output_of(&["get", "pods", "-o", "wide"]);
+        let volumes = output_of(&["get", "volumes", "-o", "wide"]);
         format!("{events}\n{pods}\n{volumes}")
     }
 }

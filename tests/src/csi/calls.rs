@@ -1,4 +1,4 @@
-//! Blocking calls of the three services, by their requests.
+//! Blocking calls of the three CSI services.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -30,18 +30,17 @@ use tonic::{Response, Status};
 
 use crate::grpc;
 
-/// For one call: as long as kubelet waits.
+/// The timeout of one call, which is kubelet's.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A request that a CSI plugin answers.
+/// A request to a CSI driver.
 pub trait Call: Clone + Debug + Send + Sync + 'static {
-    /// The request's own name.
+    /// The name of the request's message.
     const NAME: &'static str;
 
-    /// The answer.
     type Answer: Debug + Send + 'static;
 
-    /// Calls.
+    /// Sends the request over a channel.
     fn on(
         self,
         channel: Channel,
@@ -87,7 +86,7 @@ calls! {
     NodeClient node_get_info NodeGetInfoRequest NodeGetInfoResponse,
 }
 
-/// Who calls a driver by its socket; each call connects anew.
+/// A client of a driver's socket. Each call makes a new connection.
 #[derive(Debug)]
 pub struct CsiClient {
     socket: PathBuf,
@@ -95,7 +94,7 @@ pub struct CsiClient {
 }
 
 impl CsiClient {
-    /// Of whoever listens there.
+    /// Makes a client of the driver that listens on `socket`.
     pub fn of(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build();
         Self {
@@ -104,18 +103,17 @@ impl CsiClient {
         }
     }
 
-    /// The socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// One call.
+    /// Makes one call.
     pub fn call<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
         let channel = self.channel();
         grpc::answer(self.runtime.block_on(call.on(channel)))
     }
 
-    /// Two calls at a time, on connections of their own.
+    /// Makes two calls at the same time, on separate connections.
     pub fn call_both<A: Call, B: Call>(
         &self,
         one: A,
@@ -128,7 +126,7 @@ impl CsiClient {
         (grpc::answer(one), grpc::answer(other))
     }
 
-    /// The same call, so many times at a time.
+    /// Makes the same call `times` times concurrently, on one connection.
     pub fn call_concurrently<C: Call>(
         &self,
         call: &C,

@@ -1,4 +1,4 @@
-//! Where a driver's things are.
+//! The paths and devices of a driver.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,13 +7,14 @@ use super::{Csi, DRIVER};
 use crate::loopdev;
 
 impl Csi {
-    /// A volume's staging path, as kubelet names it.
+    /// Returns a volume's staging path, with the name that kubelet gives it.
     pub fn staging(&self, id: &str) -> PathBuf {
         let of_the_driver = self.kubelet.join("plugins/kubernetes.io/csi").join(DRIVER);
         of_the_driver.join(id).join("globalmount")
     }
 
-    /// A volume's target path in a pod, as kubelet names it; its parent is there, and it isn't.
+    /// Returns a volume's target path in a pod, with the name that kubelet gives it. Creates its parent, but not the
+    /// path.
     pub fn target(&self, pod: &str, volume: &str) -> PathBuf {
         let volumes = self
             .kubelet
@@ -25,12 +26,12 @@ impl Csi {
         parent.join("mount")
     }
 
-    /// A volume's image.
+    /// Returns a volume's image file.
     pub fn image(&self, id: &str) -> PathBuf {
         self.data.join("images").join(format!("{id}.img"))
     }
 
-    /// A volume's loop devices; one or none, as long as all is well.
+    /// Returns a volume's loop devices. There must be at most one.
     pub fn devices(&self, id: &str) -> Vec<PathBuf> {
         let image = self.image(id);
         let attached = loopdev::on_files_below(&self.data).into_iter();
@@ -38,11 +39,7 @@ impl Csi {
         of_it.map(|(device, _)| device).collect()
     }
 
-    /// A staged volume's loop device.
-    ///
-    /// # Panics
-    ///
-    /// When it has none, or several.
+    /// Returns the only loop device of a staged volume.
     #[track_caller]
     pub fn device(&self, id: &str) -> PathBuf {
         let devices = self.devices(id);
@@ -52,12 +49,12 @@ impl Csi {
         device.clone()
     }
 
-    /// A volume's record.
+    /// Returns a volume's record.
     pub fn record(&self, id: &str) -> PathBuf {
         self.data.join("volumes").join(format!("{id}.json"))
     }
 
-    /// All that is in its data directory but what is there without a volume.
+    /// Returns the images, records and loop devices in the data directory. Without volumes there must be none.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let mut left = Vec::new();
         for directory in ["images", "volumes"] {

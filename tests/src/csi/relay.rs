@@ -34,10 +34,6 @@ pub struct CsiRelay {
 
 impl CsiRelay {
     /// One that listens there, before a driver that needn't be there yet.
-    ///
-    /// # Panics
-    ///
-    /// When it can't listen.
     pub fn start(socket: &Path, driver: &Path) -> Self {
         let shared = Arc::new(Shared {
             driver: driver.to_owned(),
@@ -105,10 +101,6 @@ impl CsiRelay {
     }
 
     /// Waits until a call is held up at that moment.
-    ///
-    /// # Panics
-    ///
-    /// When none is for long.
     #[track_caller]
     pub fn wait_held(&self, moment: Moment) {
         self.shared.faults.wait_held(Some(moment));

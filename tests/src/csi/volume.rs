@@ -178,10 +178,6 @@ pub fn capability(access: AccessType, mode: Mode) -> VolumeCapability {
 }
 
 /// What a capability says of the file system.
-///
-/// # Panics
-///
-/// When it is a block volume's.
 #[track_caller]
 pub fn mount_of(capability: &mut VolumeCapability) -> &mut MountVolume {
     let Some(AccessType::Mount(mount)) = &mut capability.access_type else {

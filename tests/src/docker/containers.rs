@@ -26,10 +26,6 @@ impl Docker {
     ///
     /// The client stops writing when it hears that the container has ended, be there more to write or not (seen with
     /// docker 26.1 on a busy machine): of what a container writes at its end, some may be missing.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end.
     #[track_caller]
     pub fn run_attached(&self, flags: &[&str], script: &str, code: u8, texts: [&str; 2]) -> Run {
         let name = unique("attached");
@@ -42,20 +38,12 @@ impl Docker {
     }
 
     /// Runs a script in a container of its own, and returns its standard output, from the container's log.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
     #[track_caller]
     pub fn output_of(&self, flags: &[&str], script: &str) -> String {
         self.output_of_image(DOCKER_IMAGE, flags, script)
     }
 
     /// As [`Self::output_of`], of another image.
-    ///
-    /// # Panics
-    ///
-    /// When it doesn't end with 0.
     #[track_caller]
     pub fn output_of_image(&self, image: &str, flags: &[&str], script: &str) -> String {
         let name = unique("ends");
@@ -70,10 +58,6 @@ impl Docker {
     }
 
     /// Removes containers, whether they run or not.
-    ///
-    /// # Panics
-    ///
-    /// When one can't be.
     #[track_caller]
     pub fn remove(&self, names: &[&str]) {
         let remove = ["rm", "--force", "--volumes"];
@@ -81,10 +65,6 @@ impl Docker {
     }
 
     /// The `config.json` of a running container, as its runtime left it.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
     #[track_caller]
     pub fn config(&self, name: &str) -> Value {
         let id = self.inspect(name, "{{.Id}}");
@@ -96,10 +76,6 @@ impl Docker {
     }
 
     /// The control group of a container.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such container.
     #[track_caller]
     pub fn cgroup(&self, name: &str) -> String {
         format!("{}/{}", self.cgroup, self.inspect(name, "{{.Id}}"))

@@ -84,10 +84,6 @@ impl Lab {
     }
 
     /// Calls a runtime with these arguments, in which `@` is the laboratory's path.
-    ///
-    /// # Panics
-    ///
-    /// When it opens two configurations, or writes two logs.
     pub(super) fn run(&self, runtime: &Runtime, arguments: &[String]) -> Seen {
         let base = crate::node::utf8(&self.base);
         let mut command = runtime.command();

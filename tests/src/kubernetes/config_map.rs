@@ -10,10 +10,6 @@ const PRESENT: &str = "..2026_11_26_19_02_33.1234567890";
 
 /// Makes a volume's directory: everybody's to write, with a link for each key into the directory that has the present
 /// content (kubelet's `pkg/volume/util/atomic_writer.go`, in a volume like `emptyDir`'s). One that is there stays.
-///
-/// # Panics
-///
-/// When it can't be made.
 pub fn write_config_map(volume: &Path, files: &BTreeMap<String, String>) {
     let present = volume.join(PRESENT);
     if present.exists() {

@@ -51,10 +51,6 @@ impl<'a> Kubelet<'a> {
     }
 
     /// Runs a pod under the node's own runtime.
-    ///
-    /// # Panics
-    ///
-    /// Where the spec has what this doesn't know, or an init container fails: with its log.
     pub fn run(&self, name: &str, spec: &PodSpec) -> Result<RunningPod, CriError> {
         let pod = self.sandbox_config(name, spec);
         self.wait_for_the_runtime();
@@ -80,10 +76,6 @@ impl<'a> Kubelet<'a> {
     }
 
     /// Runs one of its containers again, as kubelet does where it has ended; its new id.
-    ///
-    /// # Panics
-    ///
-    /// Where the spec has none of this name.
     pub fn restart_container(
         &self,
         pod: &RunningPod,

@@ -33,10 +33,6 @@ pub struct Claim {
 
 impl Volume {
     /// `ReadWriteOnce`, of no class.
-    ///
-    /// # Panics
-    ///
-    /// When it was created as a block device.
     pub fn new(name: &str, volume: &CsiVolume) -> Self {
         let Some(AccessType::Mount(mount)) = &volume.capability.access_type else {
             panic!("a block volume");

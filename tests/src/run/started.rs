@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::describe;
-use crate::cleanup::Working;
+use crate::cleanup::OperationGuard;
 use crate::wait::holds_within;
 
 /// A command that runs in a process group of its own. Dropped, it is killed.
@@ -19,13 +19,13 @@ pub(super) struct Started {
     child: Child,
     stdout: Captured,
     stderr: Captured,
-    _working: Working,
+    _operation: OperationGuard,
 }
 
 impl Started {
     /// Starts a command with standard input empty.
     pub(super) fn of(command: &mut Command) -> Self {
-        let working = Working::begin();
+        let working = OperationGuard::begin();
         let (stdout, stderr) = (Captured::new(), Captured::new());
         let child = command
             .stdin(Stdio::null())
@@ -37,7 +37,7 @@ impl Started {
             child: child.unwrap_or_else(|error| panic!("{}: {error}", describe(command))),
             stdout,
             stderr,
-            _working: working,
+            _operation: working,
         }
     }
 

@@ -13,10 +13,6 @@ use super::tracer::stopped_before_exec;
 
 /// Of a command, from its start to its exec. (`ptrace(2)`: by itself, and not by a counter of the processor's, which
 /// virtual machines mostly lack.)
-///
-/// # Panics
-///
-/// When it ends without one.
 #[track_caller]
 pub fn instructions(command: &Command, spawn: impl Fn(Command) -> Child + Send + Sync) -> u64 {
     // Whoever is traced is the thread's.

@@ -48,10 +48,6 @@ impl Snapshot {
     }
 
     /// One of the entries.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such path.
     pub fn entry(&self, path: impl AsRef<Path>) -> &Entry {
         let path = path.as_ref();
         self.0.get(path).unwrap_or_else(|| panic!("no {path:?}"))
@@ -92,10 +88,6 @@ impl Snapshot {
     }
 
     /// Compares with what it should be.
-    ///
-    /// # Panics
-    ///
-    /// Shows what differs, entry by entry.
     #[track_caller]
     pub fn assert_is(&self, expected: &Self) {
         let differences = self.differences(expected);

@@ -1,8 +1,8 @@
-//! Capabilities of containers.
+//! The capabilities of containers.
 
 use std::fs;
 
-/// What an unprivileged container gets from containerd.
+/// The capabilities of an unprivileged container in containerd.
 pub(super) const DEFAULT: [&str; 14] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -20,7 +20,7 @@ pub(super) const DEFAULT: [&str; 14] = [
     "CAP_AUDIT_WRITE",
 ];
 
-/// All capabilities by number, as both runtimes know them.
+/// All capabilities that both runtimes know, ordered by number.
 const ALL: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -65,7 +65,7 @@ const ALL: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// The capabilities that this process could pass on: crun fails on one that it hasn't itself.
+/// Returns the capabilities in this process's bounding set. crun fails if a config has one that crun itself lacks.
 pub(in crate::bundle) fn all() -> Vec<String> {
     let status = fs::read_to_string("/proc/self/status").expect("/proc");
     let bounding = status

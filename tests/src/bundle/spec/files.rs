@@ -1,4 +1,4 @@
-//! The files that a pod's containers find bound into them.
+//! The files that are bound into the containers of a pod.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::TestDir;
 use crate::bundle::Pod;
 
-/// What containerd makes for a sandbox, and its apps use too.
+/// Files that containerd creates for a sandbox and that its apps use as well.
 pub(in crate::bundle) struct SandboxFiles {
     pub(super) hostname: PathBuf,
     pub(super) resolv_conf: PathBuf,
@@ -28,7 +28,7 @@ impl SandboxFiles {
     }
 }
 
-/// What kubelet makes for a container.
+/// Files that kubelet creates for a container.
 pub(in crate::bundle) struct KubeletFiles {
     pub(super) hosts: PathBuf,
     pub(super) termination_log: PathBuf,
