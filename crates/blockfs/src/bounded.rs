@@ -1,4 +1,4 @@
-//! Reads files with a size limit, so that whoever writes a file can't choose how much memory reading it takes.
+//! Reads files with a size limit, so that the writer of a file can't choose how much memory reading it takes.
 
 use std::fs::File;
 use std::io;

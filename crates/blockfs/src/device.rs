@@ -132,7 +132,8 @@ impl Device {
     /// Finds the device that `path` leads to, following symbolic links (`/dev/disk/by-id/…`). The path must be
     /// absolute. Reads nothing from the device and doesn't hold it.
     ///
-    /// Whoever staged the volume is trusted to name the right device: `crust_ops` checks the path, or root wrote it.
+    /// The path is trusted to lead to the right device: `crust_ops` has checked it when the volume was staged, or root has
+    /// written it.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         if !path.is_absolute() {
             return Err(DeviceError::NotAbsolute { path: path.into() });

@@ -1,4 +1,4 @@
-//! Kinds of mounts whose files are not, or not only, where the path of the mount says: overlays and automounts.
+//! Recognises overlays and automounts. A path into such a mount may lead to files of another directory or mount.
 
 use std::ffi::OsStr;
 

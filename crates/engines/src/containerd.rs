@@ -14,7 +14,7 @@ use toml_edit::{Item, Value};
 use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::service::Service;
@@ -80,7 +80,7 @@ impl Engine for Containerd {
         toml::defaults(file, PLUGINS.map(key))
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
         let version = check_version(&files[0])?;
         let plugin = plugin_of(version);
         let mut target = None;
@@ -104,9 +104,9 @@ impl Engine for Containerd {
         let mut toml = Toml::parse(&file.path, &text)?;
         add(&mut toml, plugin, wanted, inherited)?;
         let notes = notes(files, wanted, inherited)?;
-        Ok(Edit {
+        Ok(FileEdit {
             notes,
-            ..Edit::new(&file.path, toml.text())
+            ..FileEdit::new(&file.path, toml.text())
         })
     }
 

@@ -7,7 +7,7 @@ use toml_edit::Item;
 use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
 use crate::error::Result;
 use crate::node_root::{DropIns, NodeRoot};
 use crate::service::Service;
@@ -58,7 +58,7 @@ impl Engine for Crio {
         toml::defaults(file, [["crio", "runtime", "default_runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let keys = [&RUNTIMES[..], &[wanted.handler]].concat();
@@ -71,7 +71,7 @@ impl Engine for Crio {
             set("runtime_root", &root)?;
             set("runtime_type", "oci")?;
         }
-        Ok(Edit::new(&file.path, toml.text()))
+        Ok(FileEdit::new(&file.path, toml.text()))
     }
 
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::config_file::ConfigFile;
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
 use crate::error::{HandlerError, Result};
 use crate::json::Object;
 use crate::service::Service;
@@ -58,7 +58,7 @@ impl Engine for Docker {
         Ok(default.into_iter().collect())
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let text = &text_with_runtimes(file)?;
         let root = parse(file, text)?;
@@ -71,7 +71,7 @@ impl Engine for Docker {
             },
         };
         let (bom, _) = split_bom(file.text());
-        Ok(Edit::new(&file.path, format!("{bom}{new}")))
+        Ok(FileEdit::new(&file.path, format!("{bom}{new}")))
     }
 
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
@@ -218,26 +218,26 @@ mod tests {
 
     #[test]
     fn a_runtime_is_removed_at_any_position_among_others() {
-        let ours = format!("\"crust\": {{\"path\": \"{PROGRAM}\"}}");
+        let entry = format!("\"crust\": {{\"path\": \"{PROGRAM}\"}}");
         for (text, expected) in [
             (
-                format!("{{\"runtimes\": {{{ours}, \"b\": {{}}}}}}"),
+                format!("{{\"runtimes\": {{{entry}, \"b\": {{}}}}}}"),
                 "{\"runtimes\": {\"b\": {}}}",
             ),
             (
-                format!("{{\"runtimes\": {{\"a\": {{}}, {ours}, \"b\": {{}}}}}}"),
+                format!("{{\"runtimes\": {{\"a\": {{}}, {entry}, \"b\": {{}}}}}}"),
                 "{\"runtimes\": {\"a\": {}, \"b\": {}}}",
             ),
             (
-                format!("{{\"runtimes\": {{{ours}}}, \"x\": 1}}"),
+                format!("{{\"runtimes\": {{{entry}}}, \"x\": 1}}"),
                 "{\"x\": 1}",
             ),
             (
-                format!("\u{feff}{{\"runtimes\": {{{ours}}}}}"),
+                format!("\u{feff}{{\"runtimes\": {{{entry}}}}}"),
                 "\u{feff}{}",
             ),
             (
-                format!("{{\"runtimes\": {{{ours}}}, \"runtimes\": {{\"b\": {{}}}}}}"),
+                format!("{{\"runtimes\": {{{entry}}}, \"runtimes\": {{\"b\": {{}}}}}}"),
                 "{\"runtimes\": {}, \"runtimes\": {\"b\": {}}}",
             ),
         ] {

@@ -31,7 +31,7 @@ pub trait Engine: Debug + Sync {
 
     /// Adds a handler to one of the files or to a new one, or updates it. The caller has made sure that every runtime with
     /// the handler's name is runcrust's.
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit>;
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit>;
 
     /// Returns the text of a file without the handler, which is in the file; `None` if `install` created the file and it
     /// has to be removed.
@@ -103,14 +103,14 @@ pub struct WantedHandler<'a> {
 
 /// The new text of a file.
 #[derive(Debug)]
-pub struct Edit {
+pub struct FileEdit {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     /// Notes for the operator.
     pub(crate) notes: Vec<String>,
 }
 
-impl Edit {
+impl FileEdit {
     pub(crate) fn new(path: &Path, text: String) -> Self {
         Self {
             path: path.to_owned(),

@@ -16,7 +16,7 @@ use toml_edit::{Array, Item, Value};
 use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Edit, Engine, EngineInfo, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
 use crate::error::Result;
 use crate::node_root::{DropIns, NodeRoot};
 use crate::toml::{self, Toml, wrong_type};
@@ -67,7 +67,7 @@ impl Engine for Podman {
         toml::defaults(file, [["engine", "runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<Edit> {
+    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let mut notes = Vec::new();
@@ -80,9 +80,9 @@ impl Engine for Podman {
             let programs: Array = [wanted.program].into_iter().collect();
             toml.set(&entry, programs, file.mark())?;
         }
-        Ok(Edit {
+        Ok(FileEdit {
             notes,
-            ..Edit::new(&file.path, toml.text())
+            ..FileEdit::new(&file.path, toml.text())
         })
     }
 

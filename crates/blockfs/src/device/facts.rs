@@ -174,7 +174,7 @@ impl DeviceFacts {
     /// Returns the other loop devices that have the same data. The kernel's exclusive claims don't cover these, and two
     /// file systems on the same data destroy each other.
     ///
-    /// Devices that lie on one of these aren't returned: whoever claims such a device claims the loop device, too.
+    /// Devices that lie on one of these aren't returned, because a claim of such a device also claims the loop device.
     pub fn conflicting_loop_devices(
         &self,
         loop_devices: &LoopDeviceCache,

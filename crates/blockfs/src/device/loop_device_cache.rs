@@ -1,5 +1,5 @@
-//! Finds the devices that conflict with another one, and caches the status of loop devices for that. A loop device whose
-//! backing file is on a file system that hangs must not hold up the others.
+//! Finds the devices that conflict with a device. For that, caches the status of the node's loop devices. A loop device
+//! whose backing file is on a file system that hangs must not hold up the others.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -19,9 +19,10 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limit for devices that didn't respond a short time ago. A device that has recovered answers at once.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a status, or the fact that a device didn't respond, is used. Within this time the cache misses a loop device
-/// that is attached to another file without a change to an owner list. Such a device could also be attached right after
-/// a probe.
+/// How long a status, or the fact that a device didn't respond, is used.
+///
+/// Within this time the cache doesn't notice that a loop device is attached to another file, unless an owner list
+/// changes. Without a cache, that could still happen unnoticed right after the probe.
 const MAX_AGE: Duration = Duration::from_millis(100);
 
 /// A cache of the status of the node's loop devices. A node may have thousands of loop devices and a pod many volumes,

@@ -42,8 +42,8 @@ fn a_file_that_install_creates_is_removed_again() {
     for engine in ENGINES {
         let once = installed(*engine, None);
         let runtimes = engine.runtimes(&file(*engine, Some(&once))).unwrap();
-        let ours = runtimes.iter().find(|it| it.name == "crust").unwrap();
-        assert!(ours.programs == [PROGRAM] && ours.mismatch.is_none());
+        let runtime = runtimes.iter().find(|it| it.name == "crust").unwrap();
+        assert!(runtime.programs == [PROGRAM] && runtime.mismatch.is_none());
         assert_eq!(installed(*engine, Some(&once)), once);
         let back = uninstalled(*engine, &once);
         let expected = (!once.starts_with(MARK)).then_some("{}\n");
@@ -99,7 +99,7 @@ fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
 #[test]
 fn a_handler_that_is_not_runcrusts_is_neither_changed_nor_removed() {
     for engine in ENGINES {
-        let ours = installed(*engine, None);
+        let with_handler = installed(*engine, None);
         for (foreign, words) in engine.samples().foreign {
             let of = |text| file(*engine, text);
             let planned = [
@@ -113,7 +113,7 @@ fn a_handler_that_is_not_runcrusts_is_neither_changed_nor_removed() {
                 let has_hint = error.contains("--handler");
                 assert!(error.contains(words) && has_hint, "{error}");
             }
-            let both = removal(*engine, vec![of(Some(foreign)), second_file(&ours)]);
+            let both = removal(*engine, vec![of(Some(foreign)), second_file(&with_handler)]);
             assert_eq!(both.is_err(), engine.info().merges_entries);
             let changed = both.map(edits).unwrap_or_default();
             let is_ours = |edit: &(PathBuf, _)| edit.0 == second_file("").path;
@@ -129,13 +129,13 @@ fn a_handler_that_is_not_runcrusts_is_neither_changed_nor_removed() {
 #[test]
 fn the_default_runtime_of_any_file_is_not_removed() {
     for engine in ENGINES {
-        let (ours, default) = (installed(*engine, None), engine.samples().default);
-        let files = vec![file(*engine, Some(&ours)), second_file(default)];
+        let (with_handler, default) = (installed(*engine, None), engine.samples().default);
+        let files = vec![file(*engine, Some(&with_handler)), second_file(default)];
         let error = removal(*engine, files).unwrap_err().to_string();
         let words = "/etc/second: handler crust is the default runtime; hint: change `";
         assert!(error.starts_with(words), "{error}");
         let other = default.replace("\"crust\"", "\"runc\"");
-        let files = vec![file(*engine, Some(&ours)), second_file(&other)];
+        let files = vec![file(*engine, Some(&with_handler)), second_file(&other)];
         assert_eq!(removal(*engine, files).unwrap().changes.len(), 1);
         let alone = removal(*engine, vec![second_file(default)]).unwrap();
         assert!(alone.changes.is_empty() && alone.programs.is_empty());
@@ -145,12 +145,16 @@ fn the_default_runtime_of_any_file_is_not_removed() {
 #[test]
 fn a_handler_is_removed_from_every_file_except_those_of_packages() {
     for engine in ENGINES {
-        let ours = installed(*engine, None);
+        let with_handler = installed(*engine, None);
         let packaged = || ConfigFile {
             is_packaged: true,
-            ..ConfigFile::new("/usr/share/x", Some(ours.clone()))
+            ..ConfigFile::new("/usr/share/x", Some(with_handler.clone()))
         };
-        let files = vec![file(*engine, Some(&ours)), second_file(&ours), packaged()];
+        let files = vec![
+            file(*engine, Some(&with_handler)),
+            second_file(&with_handler),
+            packaged(),
+        ];
         let plan = removal(*engine, files).unwrap();
         let note = "/usr/share/x still has handler crust: the file belongs to a package and is not changed";
         assert_eq!(plan.notes[0], note);

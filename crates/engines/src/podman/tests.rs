@@ -44,7 +44,7 @@ fn the_lists_contain_the_features_of_the_delegate() {
 
 #[test]
 fn a_new_list_has_the_names_of_earlier_files() {
-    let (ours, vendor) = (Podman.info().file, FILES.files[0]);
+    let (default_file, vendor) = (Podman.info().file, FILES.files[0]);
     let (operator, later) = (FILES.files[1], "/etc/containers/containers.conf.d/z.conf");
     let json = format!("{JSON}, \"crust\"");
     for (files, expected) in [
@@ -67,7 +67,7 @@ fn a_new_list_has_the_names_of_earlier_files() {
             list => format!("[engine]\nruntime_supports_json = {list}"),
         };
         let texts: Vec<String> = files.iter().map(|(_, list)| text(list)).collect();
-        let mut all = vec![(ours, "")];
+        let mut all = vec![(default_file, "")];
         all.extend(
             files
                 .iter()
@@ -93,8 +93,8 @@ fn a_later_file_that_overrides_a_list_is_noted() {
         (earlier, "[\"crun\"]", false),
     ] {
         let text = format!("[engine]\nruntime_supports_json = {list}");
-        let ours = Podman.info().file;
-        let (_, notes) = with(&[(ours, ""), (path, &text)], &WANTED);
+        let default_file = Podman.info().file;
+        let (_, notes) = with(&[(default_file, ""), (path, &text)], &WANTED);
         assert_eq!(notes.len() == 1, is_noted, "{path} {list}: {notes:?}");
         assert!(notes.iter().all(|note| note.contains(path)), "{notes:?}");
     }
