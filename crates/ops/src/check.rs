@@ -14,74 +14,75 @@ use crust_state::socket::{SocketState, probe};
 use crust_volume::host_features;
 use rustix::fs::{Access, access};
 
-use crate::cli::{Capabilities, CliCall, Policy, Runs};
+use crate::cli::{Capabilities, CliCall, CliRuns, Policy};
 use crate::settings::{MetricsAddress, Settings};
 
-/// Prints a line for each check, and returns a failure if one of them failed. Makes nothing.
+/// Prints one line for each check. Returns a failure if one of them failed. Changes nothing on the node.
 pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
-    let mut all_right = true;
-    let mut tell = |finding: Finding| {
+    let mut passed = true;
+    let mut report = |finding: Finding| {
         println!("{finding}");
-        all_right &= finding.verdict != CheckVerdict::Fail;
+        passed &= finding.verdict != CheckVerdict::Fail;
     };
     let settings = Settings::load(file, named);
-    tell(told("configuration", &settings, |_| shown(file)));
+    report(finding("configuration", &settings, |_| path_text(file)));
     let settings = settings.unwrap_or_default();
-    tell(check::root_user());
-    tell(host_features::check_capabilities());
+    report(check::root_user());
+    report(host_features::check_capabilities());
     let policy = settings.policy();
     for program in &policy.allowed {
         let trusted = crate::cli::check(program, &policy.allowed);
-        tell(told("runtime-cli", &trusted, |()| shown(program)));
+        report(finding("runtime-cli", &trusted, |()| path_text(program)));
     }
-    let runtimes = settings.runtimes();
-    tell(told("runtime's configuration", &runtimes, source));
-    if let Ok(config) = &runtimes {
-        runtimes_own(&settings, config)
+    let config = settings.runtime_config();
+    report(finding("runtime's configuration", &config, config_source));
+    if let Ok(config) = &config {
+        check_runtime_config(&settings, config)
             .into_iter()
-            .for_each(&mut tell);
-        // With a wrong configuration every answer of the runtime is an error, which was printed above.
+            .for_each(&mut report);
+        // With an invalid configuration every call of the runtime would only repeat the error above.
         if crate::cli::check(&settings.runtime, &policy.allowed).is_ok() {
-            tell(runtime(&settings.runtime, &policy));
+            report(check_runtime(&settings.runtime, &policy));
         }
     }
     for path in [&settings.listen, &settings.crust_listen] {
         if !path.as_os_str().is_empty() {
-            tell(socket("socket", path));
+            report(check_socket("socket", path));
         }
     }
     if let Ok(Some(address)) = settings.metrics() {
-        tell(metrics_address(&address));
+        report(check_metrics_address(&address));
     }
-    if all_right {
+    if passed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
 }
 
-fn told<T, E: Error + 'static>(
-    what: &'static str,
-    outcome: &Result<T, E>,
+fn finding<T, E: Error + 'static>(
+    name: &'static str,
+    result: &Result<T, E>,
     found: impl FnOnce(&T) -> String,
 ) -> Finding {
-    match outcome {
-        Ok(value) => Finding::pass(what, found(value)),
-        Err(error) => Finding::from_error(what, error),
+    match result {
+        Ok(value) => Finding::pass(name, found(value)),
+        Err(error) => Finding::from_error(name, error),
     }
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn source(config: &Config) -> String {
+fn config_source(config: &Config) -> String {
     let source = config.source.as_deref();
-    source.map_or_else(|| "the defaults".to_owned(), shown)
+    source.map_or_else(|| "the defaults".to_owned(), path_text)
 }
 
-/// Checks what the runtime's configuration names. Where it names no delegate, the runtime looks for one.
-fn runtimes_own(settings: &Settings, config: &Config) -> Vec<Finding> {
+/// Checks the programs and directories in the runtime's configuration. If it names no delegate, the runtime searches for
+/// one, and nothing is checked.
+fn check_runtime_config(settings: &Settings, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(delegate) = &config.delegate {
         let hint = "set `delegate` in the runtime's configuration to where runc or crun is";
@@ -97,16 +98,16 @@ fn runtimes_own(settings: &Settings, config: &Config) -> Vec<Finding> {
     found.push(check::program("hook", &hook, hint));
     found.push(check::directory("crust directory", &config.crust_root));
     found.push(check::directory("state directory", &config.state_dir));
-    found.extend(config.match_roots.iter().map(|root| match_root(root)));
+    found.extend(config.match_roots.iter().map(|root| check_match_root(root)));
     found
 }
 
-/// Checks whether volumes can be staged below a match root. In a container of its own, `crust_ops` sees only what is
-/// mounted there.
-fn match_root(root: &Path) -> Finding {
-    const WHAT: &str = "match root";
+/// Checks whether `crust_ops` can see a match root. In a container of its own it only sees directories that are mounted
+/// there.
+fn check_match_root(root: &Path) -> Finding {
+    const NAME: &str = "match root";
     if root.is_dir() {
-        return Finding::pass(WHAT, shown(root));
+        return Finding::pass(NAME, path_text(root));
     }
     let found = format!(
         "{} isn't a directory in this mount namespace",
@@ -114,101 +115,101 @@ fn match_root(root: &Path) -> Finding {
     );
     let fix = "make the directory; if crust_ops runs in a pod, give its container a volumeMount of it with \
                mountPropagation: HostToContainer";
-    Finding::warn(WHAT, found, fix)
+    Finding::warn(NAME, found, fix)
 }
 
-/// Checks what the runtime itself finds on this host.
-fn runtime(program: &Path, policy: &Policy) -> Finding {
-    const WHAT: &str = "runtime";
-    let found = match ask(program, policy) {
+/// Checks whether the runtime can mount a file system on this host.
+fn check_runtime(program: &Path, policy: &Policy) -> Finding {
+    const NAME: &str = "runtime";
+    let found = match ask_capabilities(program, policy) {
         Ok(found) => found,
-        Err(error) => return Finding::from_error(WHAT, error.as_ref()),
+        Err(error) => return Finding::from_error(NAME, error.as_ref()),
     };
     if found.file_systems.is_empty() {
         let found = format!(
             "{}: this kernel has none of its `fstypes`",
             program.display()
         );
-        return Finding::fail(WHAT, found, "modprobe ext4");
+        return Finding::fail(NAME, found, "modprobe ext4");
     }
-    Finding::pass(WHAT, format!("mounts {}", found.file_systems.join(", ")))
+    Finding::pass(NAME, format!("mounts {}", found.file_systems.join(", ")))
 }
 
-fn ask(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> {
-    let mut threads = tokio::runtime::Builder::new_current_thread();
-    let threads = threads.enable_all().build()?;
-    let answer = threads.block_on(policy.ask(
-        &Runs::default(),
+fn ask_capabilities(program: &Path, policy: &Policy) -> Result<Capabilities, Box<dyn Error>> {
+    let mut executor = tokio::runtime::Builder::new_current_thread();
+    let executor = executor.enable_all().build()?;
+    let answer = executor.block_on(policy.ask(
+        &CliRuns::default(),
         CliCall {
             program,
             arguments: &["capabilities".into()],
-            is_left_alone: false,
+            runs_to_completion: false,
         },
         None,
     ));
     Ok(answer?)
 }
 
-/// Checks whether a socket can be made at a path.
-fn socket(what: &'static str, path: &Path) -> Finding {
+/// Checks whether the daemon can listen on a socket at a path.
+fn check_socket(name: &'static str, path: &Path) -> Finding {
     if let Err(error) = check_trusted_directory(path) {
-        return Finding::from_error(what, &error);
+        return Finding::from_error(name, &error);
     }
-    let place = path.display();
+    let socket = path.display();
     match probe(path) {
-        Err(error) => Finding::from_error(what, &error),
+        Err(error) => Finding::from_error(name, &error),
         Ok(SocketState::NotAStreamSocket) => Finding::fail(
-            what,
-            format!("{place} isn't a socket of that kind"),
-            "name another place or remove it",
+            name,
+            format!("{socket} isn't a stream socket"),
+            "configure another path, or remove the file",
         ),
         Ok(SocketState::Listening) => Finding::pass(
-            what,
-            format!("{place}, where somebody listens already: systemd, or a crust_ops"),
+            name,
+            format!("{socket}, on which systemd or a crust_ops already listens"),
         ),
         Ok(SocketState::Missing | SocketState::Stale) => {
             let directory = path.ancestors().skip(1).find(|part| part.exists());
             let directory = directory.unwrap_or(Path::new("/"));
             match access(directory, Access::WRITE_OK) {
-                Ok(()) => Finding::pass(what, place.to_string()),
+                Ok(()) => Finding::pass(name, socket.to_string()),
                 Err(errno) => Finding::fail(
-                    what,
+                    name,
                     format!("{}: {errno}", directory.display()),
-                    "a socket is made there, so it has to be writable for root",
+                    "make the directory writable for root, because the socket is created there",
                 ),
             }
         }
     }
 }
 
-/// How long another process may take to answer at the port of the metrics.
+/// The timeout for another process to answer at the metrics port.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Checks whether metrics can be shown at an address.
-fn metrics_address(address: &MetricsAddress) -> Finding {
-    const WHAT: &str = "metrics";
+/// Checks whether the daemon can serve metrics at an address.
+fn check_metrics_address(address: &MetricsAddress) -> Finding {
+    const NAME: &str = "metrics";
     let address = match address {
-        MetricsAddress::Unix(path) => return socket(WHAT, path),
+        MetricsAddress::Unix(path) => return check_socket(NAME, path),
         MetricsAddress::Tcp(address) => address,
     };
     match TcpListener::bind(address) {
-        Ok(_) => Finding::pass(WHAT, address.to_string()),
-        Err(error) if error.kind() == ErrorKind::AddrInUse && is_ours(address) => {
+        Ok(_) => Finding::pass(NAME, address.to_string()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_crust_ops(address) => {
             let found = format!("{address}, where a crust_ops answers already");
-            Finding::pass(WHAT, found)
+            Finding::pass(NAME, found)
         }
         Err(error) => Finding::fail(
-            WHAT,
+            NAME,
             format!("bind {address}: {error}"),
-            "another port in `metrics_listen`; `ss -lntp` tells whose it is",
+            "set another port in `metrics_listen`; `ss -lntp` shows which process uses this one",
         ),
     }
 }
 
-/// Returns whether a `crust_ops` answers at a port. A check beside a daemon that runs finds the port taken, and all is
-/// well.
-fn is_ours(address: &SocketAddr) -> bool {
-    let asked = || {
+/// Returns true if a `crust_ops` answers at a port. If the daemon is running during the check, the port is expected to be
+/// in use.
+fn is_crust_ops(address: &SocketAddr) -> bool {
+    let request = || {
         let mut stream = TcpStream::connect_timeout(address, ANSWER_TIMEOUT)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
@@ -217,6 +218,6 @@ fn is_ours(address: &SocketAddr) -> bool {
         stream.take(1024 * 1024).read_to_end(&mut answer)?;
         Ok::<_, std::io::Error>(answer)
     };
-    let answer = asked().unwrap_or_default();
+    let answer = request().unwrap_or_default();
     String::from_utf8_lossy(&answer).contains("\ncrust_ops_staged_volumes ")
 }

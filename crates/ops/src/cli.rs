@@ -1,4 +1,4 @@
-//! The runtime's CLI (KEP-2857: `runtime-cli`), which answers for volumes in use.
+//! Calls the runtime's CLI (KEP-2857: `runtime-cli`), which reports on volumes in use and changes them.
 
 mod answer;
 pub(crate) mod attendant;
@@ -11,16 +11,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use answer::{Capabilities, Capacity, Stats, Unit};
+pub(crate) use answer::{Capabilities, Capacity, Unit, VolumeStats};
 use crust_serve::KeyedLockGuard;
 use crust_state::Digest;
-pub(crate) use run::Runs;
+pub(crate) use run::CliRuns;
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 pub(crate) use trust::{Untrusted, check};
 
-/// The programs that may be run, and for how long.
+/// The programs that may be run as `runtime-cli`, and their timeout.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     /// The paths of the programs.
@@ -29,53 +29,39 @@ pub(crate) struct Policy {
     pub(crate) timeout: Duration,
 }
 
-/// An error of the CLI.
+/// An error of a call of the CLI.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// Whoever could change it could have root run anything.
+    /// The program isn't trusted, because another user could have root execute any code through it.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// It can't be run.
+    /// The program can't be executed.
     #[error(
-        "exec {}: {source}; hint: `runtime` in the configuration of crust_ops, or `runtime-cli` in \
-         the volume's entry, names it", program.display()
+        "exec {}: {source}; hint: check `runtime` in the configuration of crust_ops, or `runtime-cli` in \
+         the volume's entry", program.display()
     )]
     Start {
         program: PathBuf,
-        /// The kernel's answer.
         source: std::io::Error,
     },
-    /// It took too long, and was killed.
+    /// The program exceeded its timeout and was killed.
     #[error(
-        "{} gave no answer within {} s and was killed; hint: a device that hangs shows processes in \
-         state D", program.display(), after.as_secs()
+        "{} gave no answer within {} s and was killed; hint: look for processes in state D, which wait for a device \
+         that hangs", program.display(), after.as_secs()
     )]
-    Timeout {
-        program: PathBuf,
-        /// The limit.
-        after: Duration,
-    },
-    /// The daemon ends before the program does.
+    Timeout { program: PathBuf, after: Duration },
+    /// The daemon is ending.
     #[error("crust_ops is about to end; hint: try again, once it has been started again")]
     Ending,
     /// The program answered with an error.
     #[error("{message}")]
-    Refused {
-        /// A gRPC code.
-        code: tonic::Code,
-        /// Its sentence.
-        message: String,
-    },
-    /// It answered in no known form.
+    Refused { code: tonic::Code, message: String },
+    /// The program's output isn't a valid answer.
     #[error(
-        "{}: {what}; hint: is it runcrust? `runtime-cli` in the volume's entry names it",
+        "{}: {problem}; hint: is it runcrust? check `runtime-cli` in the volume's entry",
         program.display()
     )]
-    Answer {
-        program: PathBuf,
-        /// The flaw of the answer.
-        what: String,
-    },
+    InvalidAnswer { program: PathBuf, problem: String },
 }
 
 /// A call of the CLI.
@@ -84,33 +70,36 @@ pub(crate) struct CliCall<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [OsString],
     /// Whether the call changes something: it then comes to its end also when its caller hangs up.
-    pub(crate) is_left_alone: bool,
+    pub(crate) runs_to_completion: bool,
 }
 
 impl Policy {
     /// Runs `<program> crust <arguments>` in a volume's turn, and reads its answer.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
-        runs: &Runs,
+        runs: &CliRuns,
         call: CliCall<'_>,
-        turn: Option<KeyedLockGuard<Digest>>,
+        volume_lock: Option<KeyedLockGuard<Digest>>,
     ) -> Result<T, CliError> {
-        let late = || CliError::Timeout {
+        let timed_out = || CliError::Timeout {
             program: call.program.to_owned(),
             after: self.timeout,
         };
         let began = Instant::now();
-        // On a thread of its own, and with the turn: a file system that hangs holds up this one thread.
+        // The program may be on a file system that hangs. The turn goes with the thread, so that at most one thread hangs
+        // for a volume.
         let trusted = {
             let (program, allowed) = (call.program.to_owned(), self.allowed.clone());
-            spawn_blocking(move || (trust::check(&program, &allowed), turn))
+            spawn_blocking(move || (trust::check(&program, &allowed), volume_lock))
         };
-        let trusted = timeout(self.timeout, trusted).await.map_err(|_| late())?;
-        let (trusted, turn) = trusted.map_err(|_| CliError::Ending)?;
+        let trusted = timeout(self.timeout, trusted)
+            .await
+            .map_err(|_| timed_out())?;
+        let (trusted, volume_lock) = trusted.map_err(|_| CliError::Ending)?;
         trusted?;
         let deadline = began + self.timeout;
-        let output = run::run(runs, call, deadline, turn).await?;
-        let output = output.ok_or_else(late)?;
+        let output = run::run(runs, call, deadline, volume_lock).await?;
+        let output = output.ok_or_else(timed_out)?;
         answer::read(call.program, &output)
     }
 }

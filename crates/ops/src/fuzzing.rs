@@ -1,6 +1,6 @@
-//! Properties of private modules, for the bytes that `fuzz/` makes up. No release has this.
+//! Property checks of private modules for `fuzz/`. They aren't in releases.
 
-/// The output of a runtime's CLI.
+/// Checks the parser of CLI answers with arbitrary output.
 pub fn answer(bytes: &[u8]) {
     crate::cli::properties::check(bytes);
 }

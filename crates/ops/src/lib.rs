@@ -1,9 +1,10 @@
-//! `crust_ops`: the gRPC proxy by which CSI node plugins defer mounts to the container runtime
-//! (KEP-2857), and the CRUST interface of its earlier draft.
+//! `crust_ops`: the gRPC proxy through which CSI node plugins defer mounts to the container runtime (KEP-2857), with the
+//! CRUST interface of the KEP's earlier draft.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod call_error;
 mod check;
 mod cli;
 #[cfg(feature = "fuzzing")]
@@ -11,7 +12,7 @@ mod cli;
 pub mod fuzzing;
 mod metrics;
 mod node;
-mod refusal;
+
 mod server;
 mod services;
 mod settings;
@@ -27,10 +28,10 @@ use crust_serve::{Daemon, KnownSockets, log, process};
 
 use cli::attendant::ATTEND;
 use node::StagingNode;
-use server::Configured;
+use server::DaemonConfig;
 use settings::Settings;
 
-/// The names and texts of this daemon.
+/// This daemon's names and the texts that appear in its messages.
 static DAEMON: Daemon = Daemon {
     name: "crust_ops",
     method_prefix: "crust.",
@@ -45,14 +46,14 @@ static DAEMON: Daemon = Daemon {
     },
 };
 
-/// The gRPC proxy by which CSI node plugins defer mounts to the container runtime (KEP-2857)
+/// gRPC proxy through which CSI node plugins defer mounts to the container runtime (KEP-2857)
 #[derive(Debug, Parser)]
 #[command(name = "crust_ops", version)]
 struct Cli {
-    /// The configuration; without it, that in /etc/runcrust if there is one
+    /// Configuration file [default: /etc/runcrust/crust_ops.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Look at the configuration and the node, say what is wrong, and end
+    /// Check the configuration and the node, print the results, and exit
     #[arg(long)]
     check: bool,
 }
@@ -84,16 +85,16 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, for manuals and completions.
+/// Returns the command line, for manuals and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-fn configure(file: PathBuf, named: bool) -> Result<Configured> {
+fn configure(file: PathBuf, named: bool) -> Result<DaemonConfig> {
     let settings = Settings::load(&file, named)?;
-    let node = StagingNode::new(settings.runtimes()?);
-    Ok(Configured {
+    let node = StagingNode::new(settings.runtime_config()?);
+    Ok(DaemonConfig {
         file,
         named,
         settings: Arc::new(settings),

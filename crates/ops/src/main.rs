@@ -1,4 +1,4 @@
-//! The program; what it does is the library's, so that its manual can be made from the same.
+//! The program `crust_ops`. Its code is in the library, so that the manual can be generated from the same command line.
 
 #![forbid(unsafe_code)]
 

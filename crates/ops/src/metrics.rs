@@ -23,34 +23,34 @@ use crate::node::{Counts, StagingNode};
 use crate::settings::MetricsAddress;
 use volume_counts::VolumeCounts;
 
-/// A call's method and how it ended.
+/// The labels of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
+struct CallLabels {
     method: &'static str,
     code: &'static str,
 }
 
-/// A method: `crust.v1.Runtime/RuntimeStageVolume`.
+/// The label of a method, such as `crust.v1.Runtime/RuntimeStageVolume`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Method {
+struct MethodLabel {
     method: &'static str,
 }
 
-/// The reason for which a call was refused unread.
+/// The reason why a call was refused before its request was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
+struct RefusalLabel {
     reason: &'static str,
 }
 
-/// The outcome of a reconciliation.
+/// The result of a reconciliation: `ok` or `error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct ResultLabel {
     result: &'static str,
 }
 
-/// The kind of what a reconciliation has removed or left.
+/// The kind of an item that a reconciliation removed or left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FindingKind {
+struct ItemLabel {
     kind: &'static str,
 }
 
@@ -58,18 +58,19 @@ struct FindingKind {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    calls: Family<Call, Counter>,
-    seconds: Family<Method, Histogram>,
-    refused: Family<Reason, Counter>,
+    calls: Family<CallLabels, Counter>,
+    seconds: Family<MethodLabel, Histogram>,
+    refused: Family<RefusalLabel, Counter>,
     timeouts: Counter,
-    reconciliations: Family<Outcome, Counter>,
-    removed: Family<FindingKind, Counter>,
-    left: Family<FindingKind, Gauge>,
+    reconciliations: Family<ResultLabel, Counter>,
+    removed: Family<ItemLabel, Counter>,
+    left: Family<ItemLabel, Gauge>,
     staged: Gauge,
     in_use: Gauge,
 }
 
-/// The methods with a label of their own. A caller can make up names, and a label stays as long as the process.
+/// The methods with a label of their own. All others are counted as `other`, because a caller can use any name and labels
+/// are kept until the process ends.
 const METHODS: [&str; 13] = [
     "crust.v1.Runtime/RuntimeStageVolume",
     "crust.v1.Runtime/RuntimeUnstageVolume",
@@ -86,8 +87,8 @@ const METHODS: [&str; 13] = [
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// The histogram's buckets in seconds: from a stage on a tmpfs to a publish that applies fsGroup to many files. 35 is
-/// above the calls that were ended after 30.
+/// The histogram's buckets in seconds. The range is from a stage on a tmpfs to a publish that applies fsGroup to many
+/// files. Calls that were ended after the timeout of 30 s are below 35.
 const BUCKETS: [f64; 14] = [
     0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 35.0, 60.0, 120.0,
 ];
@@ -100,7 +101,7 @@ impl Metrics {
         let calls = registered(&mut all, "calls", "Calls by method and gRPC code");
         all.register_with_unit(
             "call_duration",
-            "How long calls took",
+            "Duration of calls",
             Unit::Seconds,
             seconds.clone(),
         );
@@ -110,25 +111,25 @@ impl Metrics {
             refused: registered(
                 &mut all,
                 "refused_calls",
-                "Calls that weren't looked at, by reason",
+                "Calls that were refused before their request was read, by reason",
             ),
             timeouts: registered(
                 &mut all,
                 "runtime_cli_timeouts",
-                "Runs of a runtime-cli that were killed for their time",
+                "Runs of a runtime-cli that were killed after their timeout",
             ),
-            reconciliations: registered(&mut all, "reconciliations", "Reconciliations by outcome"),
+            reconciliations: registered(&mut all, "reconciliations", "Reconciliations by result"),
             removed: registered(
                 &mut all,
                 "reconciliation_removed",
-                "What reconciliations have removed, by kind",
+                "Items that reconciliations removed, by kind",
             ),
             left: registered(
                 &mut all,
                 "reconciliation_left",
-                "What the last reconciliation wasn't sure of, or couldn't remove, by kind",
+                "Items that the last reconciliation left because they may be in use or couldn't be removed, by kind",
             ),
-            staged: registered(&mut all, "staged_volumes", "Volumes that are staged"),
+            staged: registered(&mut all, "staged_volumes", "Staged volumes"),
             in_use: registered(
                 &mut all,
                 "volumes_in_use",
@@ -138,34 +139,34 @@ impl Metrics {
         }
     }
 
-    /// Counts a runtime-cli that was killed for its time.
-    pub(crate) fn timeout(&self) {
+    /// Counts a runtime-cli that was killed after its timeout.
+    pub(crate) fn count_timeout(&self) {
         self.timeouts.inc();
     }
 
-    /// Counts a reconciliation. `None` is one that didn't come to its end: what is left is as it was.
-    pub(crate) fn reconciled(&self, report: Option<&ReconcileReport>) {
+    /// Counts a reconciliation. `None` stands for one that failed; it doesn't change the number of items left.
+    pub(crate) fn count_reconciliation(&self, report: Option<&ReconcileReport>) {
         let is_ok = report.is_some_and(|report| report.failed.is_empty());
         let result = if is_ok { "ok" } else { "error" };
         self.reconciliations
-            .get_or_create(&Outcome { result })
+            .get_or_create(&ResultLabel { result })
             .inc();
         let Some(report) = report else {
             return;
         };
-        let kind_of = |it: &ItemReport| FindingKind {
+        let label = |it: &ItemReport| ItemLabel {
             kind: it.item.kind(),
         };
-        for finding in &report.removed {
-            self.removed.get_or_create(&kind_of(finding)).inc();
+        for item in &report.removed {
+            self.removed.get_or_create(&label(item)).inc();
         }
         self.left.clear();
-        for finding in report.left.iter().chain(&report.failed) {
-            self.left.get_or_create(&kind_of(finding)).inc();
+        for item in report.left.iter().chain(&report.failed) {
+            self.left.get_or_create(&label(item)).inc();
         }
     }
 
-    /// Returns the page of `/metrics`, with these numbers of volumes, or those last known.
+    /// Returns the page `/metrics`. Without `counts`, it has the last known numbers of volumes.
     fn page(&self, counts: Option<Counts>) -> Page {
         if let Some(counts) = counts {
             self.staged.set(counts.staged.cast_signed());
@@ -175,7 +176,7 @@ impl Metrics {
     }
 }
 
-/// Listens where metrics are shown. At a port, requests may name these hosts too.
+/// Listens at the address of the metrics. Requests to a port may also have one of `hosts` in their `Host` header.
 pub(crate) async fn listen(
     address: &MetricsAddress,
     hosts: &[String],
@@ -186,7 +187,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// Answers `GET /metrics` until the process ends, with the volumes of that moment.
+/// Answers `GET /metrics` until the process ends. The volumes are counted for each request.
 pub(crate) async fn serve(
     listener: Listener,
     metrics: Arc<Metrics>,
@@ -194,7 +195,11 @@ pub(crate) async fn serve(
 ) {
     let volumes = VolumeCounts::new(move || {
         let node = node.borrow().clone();
-        tokio::spawn(async move { node.counts().await.map_err(|error| error.to_string()) })
+        tokio::spawn(async move {
+            node.count_volumes()
+                .await
+                .map_err(|error| error.to_string())
+        })
     });
     crust_serve::http::serve("metrics", listener, MetricsPage { metrics, volumes }).await;
 }
@@ -218,15 +223,15 @@ impl CallObserver for Metrics {
         let known = METHODS.into_iter().find(|known| *known == method);
         let method = known.unwrap_or("other");
         let code = proto_code(code);
-        let call = Call { method, code };
-        self.calls.get_or_create(&call).inc();
+        let labels = CallLabels { method, code };
+        self.calls.get_or_create(&labels).inc();
         self.seconds
-            .get_or_create(&Method { method })
+            .get_or_create(&MethodLabel { method })
             .observe(took.as_secs_f64());
     }
 
     fn call_refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Reason { reason }).inc();
+        self.refused.get_or_create(&RefusalLabel { reason }).inc();
     }
 }
 
@@ -235,14 +240,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_of_ours_is_known() {
+    fn all_methods_of_this_daemon_have_a_label() {
         let api = include_str!("../../proto/api.txt");
         let mut package = "";
         for line in api.lines() {
             if let Some(name) = line.strip_prefix("package ") {
                 package = name;
             }
-            // Other daemons'.
+            // Services of other daemons.
             if ["csi.", "crustlet."]
                 .iter()
                 .any(|it| package.starts_with(it))
@@ -260,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cleaned_up_and_what_is_left_is_told() {
+    fn removed_items_and_items_left_are_counted() {
         use crust_volume::StateItem;
-        let finding = |path: &str| ItemReport {
+        let leftover = |path: &str| ItemReport {
             item: StateItem::Leftover(path.into()),
             reason: String::new(),
         };
@@ -271,30 +276,30 @@ mod tests {
             reason: String::new(),
         };
         let metrics = Metrics::new();
-        let assert_told = |lines: &[&str]| {
+        let assert_lines = |lines: &[&str]| {
             let text = metrics.page(None).body;
             for line in lines {
                 assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
             }
         };
         let first = ReconcileReport {
-            removed: vec![finding("/a"), finding("/b")],
+            removed: vec![leftover("/a"), leftover("/b")],
             left: vec![bundle],
-            failed: vec![finding("/c"), finding("/d")],
+            failed: vec![leftover("/c"), leftover("/d")],
         };
-        metrics.reconciled(Some(&first));
-        assert_told(&[
+        metrics.count_reconciliation(Some(&first));
+        assert_lines(&[
             "crust_ops_reconciliations_total{result=\"error\"} 1",
             "crust_ops_reconciliation_removed_total{kind=\"leftover\"} 2",
             "crust_ops_reconciliation_left{kind=\"bundle\"} 1",
             "crust_ops_reconciliation_left{kind=\"leftover\"} 2",
         ]);
-        metrics.reconciled(Some(&ReconcileReport {
-            removed: vec![finding("/c")],
+        metrics.count_reconciliation(Some(&ReconcileReport {
+            removed: vec![leftover("/c")],
             ..ReconcileReport::default()
         }));
-        metrics.reconciled(None);
-        assert_told(&[
+        metrics.count_reconciliation(None);
+        assert_lines(&[
             "crust_ops_reconciliations_total{result=\"error\"} 2",
             "crust_ops_reconciliations_total{result=\"ok\"} 1",
             "crust_ops_reconciliation_removed_total{kind=\"leftover\"} 3",
@@ -304,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_told() {
+    fn the_page_has_all_counters() {
         let metrics = Metrics::new();
         let method = "crust.v1.Runtime/RuntimeStageVolume";
         metrics.call_ended(method, tonic::Code::Ok, Duration::from_micros(200));
         metrics.call_ended(method, tonic::Code::NotFound, Duration::from_secs(2));
         metrics.call_ended("made/up", tonic::Code::Unimplemented, Duration::ZERO);
         metrics.call_refused("caller");
-        metrics.timeout();
+        metrics.count_timeout();
         let text = metrics.page(Some(Counts {
             staged: 3,
             in_use: 1,

@@ -1,5 +1,5 @@
-//! The volumes staged on this node, and the work on them: on threads of its own where it waits for locks and
-//! disks, and where its call is when it waits for nothing.
+//! Operations on the volumes that are staged on this node. They run in threads that may block on locks and disks, except
+//! for a stage that needn't wait.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,43 +14,43 @@ use crust_state::{Config, CrustDirectory, Digest, MountInfo, StateDirectory, Tar
 use crust_volume::{Context, ReconcileMode, ReconcileReport};
 use tokio::sync::Semaphore;
 
-use crate::refusal::{NodeError, Refusal};
-use crate::staging_limits::{StagedTotals, StagingLimits, TakenRoom};
+use crate::call_error::{CallError, NodeError};
+use crate::staging_limits::{Reservation, StagedTotals, StagingLimits};
 
-/// The number of threads that wait for locks and disks. A volume has one at a time, so volumes whose devices hang hold
-/// up no others before there are this many.
-const THREADS: usize = 64;
+/// The number of threads for operations that wait for locks and disks. A volume uses one at a time, so that other volumes
+/// are only blocked once this many volumes have devices that hang.
+const WORK_THREADS: usize = 64;
 
-/// The number of threads for reads, which take a moment.
-const LOOKS: usize = 16;
+/// The number of threads for reads, which are short.
+const READ_THREADS: usize = 16;
 
-/// Below kubelet's two minutes for `NodePublishVolume`.
-pub(crate) const STAGE: Duration = Duration::from_secs(30);
+/// The timeout of a stage, which is below kubelet's two minutes for `NodePublishVolume`.
+pub(crate) const STAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much later than its limit a call may end. A call that hangs in the kernel takes longer.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time that a thread gets to end after its deadline. One that takes longer hangs in the kernel.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Numbers of volumes, for the metrics.
+/// The numbers of volumes for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) staged: u64,
     pub(crate) in_use: u64,
 }
 
-/// This node.
+/// The staged volumes of this node.
 #[derive(Debug, Clone)]
 pub(crate) struct StagingNode {
     config: Arc<Config>,
-    threads: Arc<Semaphore>,
-    looks: Arc<Semaphore>,
-    /// One reconciliation at a time: one that a device holds up must not be joined by the next ones.
-    reconciling: Arc<Semaphore>,
+    work_threads: Arc<Semaphore>,
+    read_threads: Arc<Semaphore>,
+    /// Has one permit, so that a reconciliation that hangs isn't joined by later ones.
+    reconcile_thread: Arc<Semaphore>,
     totals: Arc<StagedTotals>,
-    /// Opened by a worker thread, since that may wait for a disk.
+    /// Opened by a worker thread, because that may wait for a disk.
     directories: Arc<Mutex<Option<Arc<NodeDirectories>>>>,
 }
 
-/// The crust and state directories, opened once and kept for as long as their paths lead to them.
+/// The crust and state directories. They are kept open as long as their paths lead to them.
 #[derive(Debug)]
 struct NodeDirectories {
     crust: CrustDirectory,
@@ -58,14 +58,14 @@ struct NodeDirectories {
 }
 
 impl NodeDirectories {
-    fn open(config: &Config) -> Result<Self, Refusal> {
+    fn open(config: &Config) -> Result<Self, CallError> {
         Ok(Self {
             crust: CrustDirectory::new(config),
             state: StateDirectory::create(&config.state_dir).map_err(NodeError::from)?,
         })
     }
 
-    fn are_still_there(&self) -> bool {
+    fn are_current(&self) -> bool {
         self.crust.is_current() && self.state.is_current()
     }
 
@@ -89,16 +89,16 @@ impl StagingNode {
     pub(crate) fn new(config: Config) -> Self {
         Self {
             config: Arc::new(config),
-            threads: Arc::new(Semaphore::new(THREADS)),
-            looks: Arc::new(Semaphore::new(LOOKS)),
-            reconciling: Arc::new(Semaphore::new(1)),
+            work_threads: Arc::new(Semaphore::new(WORK_THREADS)),
+            read_threads: Arc::new(Semaphore::new(READ_THREADS)),
+            reconcile_thread: Arc::new(Semaphore::new(1)),
             totals: Arc::default(),
             directories: Arc::default(),
         }
     }
 
-    /// With another configuration of the runtime's; the threads under way are under way.
-    pub(crate) fn with(&self, config: Config) -> Self {
+    /// Returns the node with another configuration of the runtime. Running threads still count.
+    pub(crate) fn with_config(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),
             totals: Arc::default(),
@@ -110,97 +110,108 @@ impl StagingNode {
     /// Stages a volume for a caller of a socket.
     pub(crate) async fn stage(
         &self,
-        turn: KeyedLockGuard<Digest>,
+        volume_lock: KeyedLockGuard<Digest>,
         target: TargetPath,
         info: MountInfo,
         limits: StagingLimits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         if let Some(staged) = self.stage_without_waiting(&target, &info, limits) {
             return staged;
         }
-        let taken = TakenRoom::new(&self.totals, limits);
-        self.work(&self.threads, STAGE, move |context| {
-            let _turn = turn;
-            let room = |growth, crust: Option<&_>| taken.take(growth, crust);
-            // Most are new, and that is the short way.
-            match crust_volume::stage_without_waiting(context, &target, &info, &room, true) {
+        let reservation = Reservation::new(&self.totals, limits);
+        self.work(&self.work_threads, STAGE_TIMEOUT, move |context| {
+            let _volume_lock = volume_lock;
+            let limiter = |growth, crust: Option<&_>| reservation.reserve(growth, crust);
+            // The fast path for new volumes, which most are.
+            match crust_volume::stage_without_waiting(context, &target, &info, &limiter, true) {
                 Some(staged) => Ok(staged?),
-                None => Ok(crust_volume::stage(context, &target, &info, Some(&room))?),
+                None => Ok(crust_volume::stage(
+                    context,
+                    &target,
+                    &info,
+                    Some(&limiter),
+                )?),
             }
         })
         .await
     }
 
-    /// Most are a handful of calls on a tmpfs: to hand them to another thread takes longer than they do.
+    /// Stages a volume in the calling task, if that needn't wait. A stage takes only a few calls on a tmpfs, which is less
+    /// time than passing it to another thread.
     fn stage_without_waiting(
         &self,
         target: &TargetPath,
         info: &MountInfo,
         limits: StagingLimits,
-    ) -> Option<Result<(), Refusal>> {
-        let directories = held(&self.directories)?;
+    ) -> Option<Result<(), CallError>> {
+        let directories = open_directories(&self.directories)?;
         let loop_devices = LoopDeviceCache::default();
-        let context = directories.context(&self.config, STAGE, &loop_devices);
-        let taken = TakenRoom::new(&self.totals, limits);
-        let room = |growth, crust: Option<&_>| taken.take(growth, crust);
-        let staged = crust_volume::stage_without_waiting(&context, target, info, &room, false)?;
-        Some(staged.map_err(Refusal::from))
+        let context = directories.context(&self.config, STAGE_TIMEOUT, &loop_devices);
+        let reservation = Reservation::new(&self.totals, limits);
+        let limiter = |growth, crust: Option<&_>| reservation.reserve(growth, crust);
+        let staged = crust_volume::stage_without_waiting(&context, target, info, &limiter, false)?;
+        Some(staged.map_err(CallError::from))
     }
 
-    /// Checks whether the runtime may stage a volume for a caller of a socket. The room that it takes is to be held
-    /// until the runtime has done so.
-    pub(crate) async fn admit(
+    /// Checks whether the runtime may stage a volume for a caller of a socket. The returned reservation must be kept until
+    /// the runtime has staged it.
+    pub(crate) async fn check_admission(
         &self,
         target: TargetPath,
         info: MountInfo,
         limits: StagingLimits,
-    ) -> Result<TakenRoom, Refusal> {
-        let taken = TakenRoom::new(&self.totals, limits);
-        self.work(&self.looks, STAGE, move |context| {
-            let room = |growth, crust: Option<&_>| taken.take(growth, crust);
-            crust_volume::check_admission(context, &target, &info, &room)?;
-            Ok(taken)
+    ) -> Result<Reservation, CallError> {
+        let reservation = Reservation::new(&self.totals, limits);
+        self.work(&self.read_threads, STAGE_TIMEOUT, move |context| {
+            let limiter = |growth, crust: Option<&_>| reservation.reserve(growth, crust);
+            crust_volume::check_admission(context, &target, &info, &limiter)?;
+            Ok(reservation)
         })
         .await
     }
 
-    /// Waits for the device no longer than `limit`.
+    /// Unstages a volume. Waits for its device no longer than `limit`.
     pub(crate) async fn unstage(
         &self,
-        turn: KeyedLockGuard<Digest>,
+        volume_lock: KeyedLockGuard<Digest>,
         target: TargetPath,
         limit: Duration,
-    ) -> Result<(), Refusal> {
-        self.work(&self.threads, limit, move |context| {
-            let _turn = turn;
+    ) -> Result<(), CallError> {
+        self.work(&self.work_threads, limit, move |context| {
+            let _volume_lock = volume_lock;
             Ok(crust_volume::unstage(context, &target)?)
         })
         .await
     }
 
-    /// The program that answers for a volume; `None` as long as no runtime has it mounted.
-    pub(crate) async fn runtime_cli(&self, target: TargetPath) -> Result<Option<PathBuf>, Refusal> {
-        self.work(&self.looks, STAGE, move |context| {
+    /// Returns the program that reports on a volume and resizes it; `None` if no runtime has the volume mounted.
+    pub(crate) async fn runtime_cli(
+        &self,
+        target: TargetPath,
+    ) -> Result<Option<PathBuf>, CallError> {
+        self.work(&self.read_threads, STAGE_TIMEOUT, move |context| {
             let staged = context.crust.target_of(&target);
             let volume = context.crust.volume(&staged).map_err(NodeError::from)?;
-            let volume = volume.ok_or_else(|| Refusal::NotStaged(target.volume_name()))?;
+            let volume = volume.ok_or_else(|| CallError::NotStaged(target.volume_name()))?;
             Ok(volume.runtime_cli().map_err(NodeError::from)?)
         })
         .await
     }
 
-    /// Returns the volume that a sandbox has from a device, by the path that it was staged with, or by the
-    /// device that the path leads to now. A volume in use needs no path to its device any more.
-    pub(crate) async fn volume_of(
+    /// Finds the volume that a sandbox uses from a device.
+    ///
+    /// The path is compared with the staged paths first, because the path of a device in use may be gone. Then the device
+    /// that it leads to is looked up.
+    pub(crate) async fn find_volume(
         &self,
         sandbox: String,
         device: PathBuf,
-    ) -> Result<TargetPath, Refusal> {
-        self.work(&self.looks, STAGE, move |context| {
+    ) -> Result<TargetPath, CallError> {
+        self.work(&self.read_threads, STAGE_TIMEOUT, move |context| {
             let crust = context.crust;
             let found = crust.survey().map_err(NodeError::from)?;
             for target in found.iter().filter_map(SurveyedVolume::target) {
-                // One that can't be read is nobody's who could ask for it.
+                // An unreadable volume isn't mounted in a sandbox by this call's runtime.
                 let Ok(Some(volume)) = crust.volume(target) else {
                     continue;
                 };
@@ -209,7 +220,7 @@ impl StagingNode {
                 }
             }
             let opened = Device::open(&device);
-            let opened = opened.map_err(|error| Refusal::field("host_volume_id", error))?;
+            let opened = opened.map_err(|error| CallError::field("host_volume_id", error))?;
             let volumes = context.state.volumes_on_device(opened.number());
             for target in volumes.map_err(NodeError::from)? {
                 if is_used_by(context, &target, &sandbox)? {
@@ -217,14 +228,14 @@ impl StagingNode {
                 }
             }
             let device = device.display().to_string();
-            Err(Refusal::NoSuchVolume { sandbox, device })
+            Err(CallError::NoSuchVolume { sandbox, device })
         })
         .await
     }
 
     /// Removes stale state of the volumes of `runtime`.
-    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<ReconcileReport, Refusal> {
-        self.work(&self.reconciling, STAGE, move |context| {
+    pub(crate) async fn reconcile(&self, runtime: PathBuf) -> Result<ReconcileReport, CallError> {
+        self.work(&self.reconcile_thread, STAGE_TIMEOUT, move |context| {
             Ok(crust_volume::reconcile(
                 context,
                 ReconcileMode::Remove,
@@ -234,9 +245,8 @@ impl StagingNode {
         .await
     }
 
-    /// Counts the volumes.
-    pub(crate) async fn counts(&self) -> Result<Counts, Refusal> {
-        self.work(&self.looks, STAGE, |context| {
+    pub(crate) async fn count_volumes(&self) -> Result<Counts, CallError> {
+        self.work(&self.read_threads, STAGE_TIMEOUT, |context| {
             let mut counts = Counts::default();
             for found in context.crust.survey().map_err(NodeError::from)? {
                 if found.info.is_ok()
@@ -253,52 +263,59 @@ impl StagingNode {
         .await
     }
 
+    /// Runs `work` in a blocking thread, if one of `threads` is free before `limit`.
     async fn work<T: Send + 'static>(
         &self,
         threads: &Arc<Semaphore>,
         limit: Duration,
-        work: impl FnOnce(&Context<'_>) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        work: impl FnOnce(&Context<'_>) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
         let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
-        let thread = thread.map_err(|_| Refusal::Hangs { after: limit })?;
+        let thread = thread.map_err(|_| CallError::Hangs { after: limit })?;
         let (config, known) = (Arc::clone(&self.config), Arc::clone(&self.directories));
-        // What is logged there is of this call as well.
-        let call = tracing::Span::current();
-        let worked = tokio::task::spawn_blocking(move || {
-            let _call = call.enter();
-            // It goes on when nobody waits for it any more, and counts as long as that.
+        // The thread's log events belong to this call.
+        let span = tracing::Span::current();
+        let result = tokio::task::spawn_blocking(move || {
+            let _span = span.enter();
+            // The thread continues after a timeout, and keeps its permit until it ends.
             let _thread = thread;
-            let directories = match held(&known) {
+            let directories = match open_directories(&known) {
                 Some(directories) => directories,
                 None => Arc::new(NodeDirectories::open(&config)?),
             };
-            let worked = work(&directories.context(&config, limit, &LoopDeviceCache::default()));
+            let result = work(&directories.context(&config, limit, &LoopDeviceCache::default()));
             *lock(&known) = Some(directories);
-            worked
+            result
         });
-        let worked = tokio::time::timeout(limit + GRACE, worked).await;
-        let worked = worked.map_err(|_| Refusal::Hangs { after: limit })?;
-        worked.map_err(NodeError::from)?
+        let result = tokio::time::timeout(limit + GRACE_PERIOD, result).await;
+        let result = result.map_err(|_| CallError::Hangs { after: limit })?;
+        result.map_err(NodeError::from)?
     }
 }
 
-/// Whether a sandbox, or a container of its pod, uses a volume. The draft knows sandboxes alone; its
-/// containers stand for one that has ended.
-fn is_used_by(context: &Context<'_>, target: &TargetPath, sandbox: &str) -> Result<bool, Refusal> {
+/// Returns true if a sandbox, or a container of its pod, uses a volume. The draft's interface only names sandboxes, but a
+/// container may still run after its sandbox has ended.
+fn is_used_by(
+    context: &Context<'_>,
+    target: &TargetPath,
+    sandbox: &str,
+) -> Result<bool, CallError> {
     let record = context.crust.record(target).map_err(NodeError::from)?;
     let users = record.iter().flat_map(|record| &record.users);
     let mut users = users.filter(|user| user.kind != UserKind::Pending);
     Ok(users.any(|user| user.sandbox == sandbox))
 }
 
-/// Returns the directories that were opened before, unless they have moved.
-fn held(directories: &Mutex<Option<Arc<NodeDirectories>>>) -> Option<Arc<NodeDirectories>> {
+/// Returns the directories that were opened before, unless their paths lead elsewhere now.
+fn open_directories(
+    directories: &Mutex<Option<Arc<NodeDirectories>>>,
+) -> Option<Arc<NodeDirectories>> {
     let known = lock(directories).clone();
-    known.filter(|directories| directories.are_still_there())
+    known.filter(|directories| directories.are_current())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it is held.
+    // No code panics while the lock is held, so that it can't be poisoned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -309,10 +326,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hung_reconciliation_is_not_joined_and_blocks_no_call() {
         let node = StagingNode::new(Config::default());
-        let _hangs = Arc::clone(&node.reconciling).acquire_owned().await.unwrap();
+        let _hanging = Arc::clone(&node.reconcile_thread)
+            .acquire_owned()
+            .await
+            .unwrap();
         let refused = node.reconcile("/runtime".into()).await;
-        assert!(matches!(refused, Err(Refusal::Hangs { .. })), "{refused:?}");
-        let free = [&node.looks, &node.threads].map(|it| it.available_permits());
-        assert_eq!(free, [LOOKS, THREADS]);
+        assert!(
+            matches!(refused, Err(CallError::Hangs { .. })),
+            "{refused:?}"
+        );
+        let free = [&node.read_threads, &node.work_threads].map(|it| it.available_permits());
+        assert_eq!(free, [READ_THREADS, WORK_THREADS]);
     }
 }

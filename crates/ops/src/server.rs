@@ -1,4 +1,4 @@
-//! The daemon, from its sockets to its end.
+//! Runs the daemon: opens its sockets, serves, reloads, reconciles, and ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::DAEMON;
-use crate::cli::Runs;
+use crate::call_error::CallError;
+use crate::cli::CliRuns;
 use crate::metrics::{self, Metrics};
 use crate::node::StagingNode;
-use crate::refusal::Refusal;
-use crate::services::{RuntimeService, Shared, StorageService};
+use crate::services::{RuntimeService, ServiceState, StorageService};
 use crate::settings::Settings;
 
-/// The settings, and where they come from.
+/// The settings with their file, and the node that they configure.
 #[derive(Debug)]
-pub(crate) struct Configured {
+pub(crate) struct DaemonConfig {
     pub(crate) file: PathBuf,
     pub(crate) named: bool,
     pub(crate) settings: Arc<Settings>,
@@ -36,20 +36,20 @@ pub(crate) struct Configured {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub(crate) async fn serve(configured: Configured) -> Result<()> {
-    // Before anybody can call: whoever is answered may send one.
+pub(crate) async fn serve(configured: DaemonConfig) -> Result<()> {
+    // Set up before the sockets, because a client may send a signal once it has been answered.
     let mut signals = Signals::new()?;
     let settings = Arc::clone(&configured.settings);
     let sockets = Sockets::open(&settings).await?;
-    let runs = Runs::default();
+    let runs = CliRuns::default();
     let metrics = Arc::new(Metrics::new());
     let (nodes, node) = watch::channel(configured.node.clone());
     let (loaded, current) = watch::channel(Arc::clone(&settings));
-    let shared = Shared {
+    let shared = ServiceState {
         node: node.clone(),
         settings: current,
-        volumes: KeyedLocks::default(),
-        asked: KeyedLocks::default(),
+        change_locks: KeyedLocks::default(),
+        query_locks: KeyedLocks::default(),
         runs: runs.clone(),
         metrics: Arc::clone(&metrics),
     };
@@ -94,12 +94,12 @@ pub(crate) async fn serve(configured: Configured) -> Result<()> {
     notify_stopping();
     let drain = Duration::from_secs(loaded.borrow().drain_timeout);
     let drained = servers.shut_down(drain).await;
-    // Whose answers nobody waits for any more; the runtime's end would come before theirs.
+    // After all calls have ended: no caller waits for the answers of these programs any more.
     runs.end().await;
     Ok(drained?)
 }
 
-/// The sockets of the daemon. It doesn't start without one of them.
+/// The sockets of the daemon. It fails to start if it can't open one of them.
 struct Sockets {
     runtime: UnixListener,
     storage: Option<UnixListener>,
@@ -129,7 +129,7 @@ impl Sockets {
     }
 }
 
-/// Removes on a timer what was missed by those who should have.
+/// Reconciles at regular intervals, which removes stale state that hooks and callers left behind.
 async fn reconcile(
     mut settings: watch::Receiver<Arc<Settings>>,
     node: watch::Receiver<StagingNode>,
@@ -152,13 +152,13 @@ async fn reconcile(
         }
         let (node, runtime) = (node.borrow().clone(), settings.borrow().runtime.clone());
         let reconciled = node.reconcile(runtime).await;
-        metrics.reconciled(reconciled.as_ref().ok());
-        tell(reconciled);
+        metrics.count_reconciliation(reconciled.as_ref().ok());
+        log_report(reconciled);
     }
 }
 
-/// Each thing that is removed is told by whoever does so.
-fn tell(reconciled: Result<ReconcileReport, Refusal>) {
+/// Logs the numbers of a reconciliation. The removed items have been logged one by one.
+fn log_report(reconciled: Result<ReconcileReport, CallError>) {
     let report = match reconciled {
         Ok(report) => report,
         Err(error) => return tracing::warn!("reconciliation: {error}"),
@@ -176,23 +176,24 @@ fn tell(reconciled: Result<ReconcileReport, Refusal>) {
     }
 }
 
-/// SIGHUP: what can change while it serves does; a mistake changes nothing.
+/// Reloads the settings on SIGHUP. Those that can change while the daemon serves are applied; an invalid file changes
+/// nothing.
 fn reload(
-    configured: &Configured,
+    configured: &DaemonConfig,
     settings: &watch::Sender<Arc<Settings>>,
     nodes: &watch::Sender<StagingNode>,
 ) {
     let loaded = Settings::load(&configured.file, configured.named)
-        .and_then(|settings| Ok((settings.runtimes()?, settings)));
+        .and_then(|settings| Ok((settings.runtime_config()?, settings)));
     match loaded {
         Err(error) => tracing::error!("not reloaded: {error}"),
-        Ok((runtimes, loaded)) => {
-            for (key, changed) in configured.settings.fixed_changes(&loaded) {
+        Ok((config, loaded)) => {
+            for (key, changed) in configured.settings.restart_changes(&loaded) {
                 if changed {
-                    tracing::warn!("{key} changes with a restart only");
+                    tracing::warn!("{key} only changes with a restart");
                 }
             }
-            nodes.send_replace(configured.node.with(runtimes));
+            nodes.send_replace(configured.node.with_config(config));
             settings.send_replace(Arc::new(loaded));
             tracing::info!("reloaded");
         }

@@ -1,10 +1,11 @@
-//! The gRPC services.
+//! The gRPC services, and what they share.
 
-/// The answer to stats, of which both packages have their own, with the same fields.
-macro_rules! answer_to_stats {
+/// Defines `stats_response`, which builds the response of `RuntimeGetVolumeStats`. Both packages have a message of their
+/// own with the same fields.
+macro_rules! stats_response {
     ($($package:ident)::+) => {
-        fn answer_to_stats(
-            stats: $crate::cli::Stats,
+        fn stats_response(
+            stats: $crate::cli::VolumeStats,
         ) -> $($package)::+::RuntimeGetVolumeStatsResponse {
             use $($package)::+::volume_usage::Unit;
             use $($package)::+::{RuntimeGetVolumeStatsResponse, VolumeCondition, VolumeUsage};
@@ -41,59 +42,60 @@ use crust_state::{Digest, TargetPath};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use crate::cli::{CliCall, CliError, Runs};
+use crate::call_error::CallError;
+use crate::cli::{CliCall, CliError, CliRuns};
 use crate::metrics::Metrics;
-use crate::node::{STAGE, StagingNode};
-use crate::refusal::Refusal;
+use crate::node::{STAGE_TIMEOUT, StagingNode};
 use crate::settings::Settings;
 use crate::staging_limits::StagingLimits;
 
 pub(crate) use runtime::RuntimeService;
 pub(crate) use storage::StorageService;
 
-/// The state that the services share, all of which is the node's.
+/// The state that all services share.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared {
+pub(crate) struct ServiceState {
     pub(crate) node: watch::Receiver<StagingNode>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    /// The turns of calls that change a volume.
-    pub(crate) volumes: KeyedLocks<Digest>,
-    /// The turns of calls that ask about a volume: a runtime that hangs is one process, however often it is asked.
-    pub(crate) asked: KeyedLocks<Digest>,
-    pub(crate) runs: Runs,
+    /// The locks of calls that change a volume.
+    pub(crate) change_locks: KeyedLocks<Digest>,
+    /// The locks of calls that only read a volume. With them, a runtime that hangs is one process, however many calls ask
+    /// it.
+    pub(crate) query_locks: KeyedLocks<Digest>,
+    pub(crate) runs: CliRuns,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-impl Shared {
+impl ServiceState {
     fn node(&self) -> StagingNode {
         self.node.borrow().clone()
     }
 
-    /// Asks a program, and counts those that don't answer.
+    /// Calls the CLI, and counts timeouts.
     async fn ask<T: DeserializeOwned>(
         &self,
         call: CliCall<'_>,
         limit: Option<Duration>,
-        turn: Option<KeyedLockGuard<Digest>>,
+        volume_lock: Option<KeyedLockGuard<Digest>>,
     ) -> Result<T, CliError> {
         let mut policy = self.settings.borrow().policy();
         policy.timeout = limit.unwrap_or(policy.timeout);
-        let answer = policy.ask(&self.runs, call, turn).await;
+        let answer = policy.ask(&self.runs, call, volume_lock).await;
         if matches!(answer, Err(CliError::Timeout { .. })) {
-            self.metrics.timeout();
+            self.metrics.count_timeout();
         }
         answer
     }
 
-    /// A volume's turn, waited for as long as a call of it may take.
-    async fn turn(
+    /// Takes the lock of a volume. Waits for earlier calls no longer than `limit`.
+    async fn lock_volume(
         &self,
-        volumes: &KeyedLocks<Digest>,
+        locks: &KeyedLocks<Digest>,
         target: &TargetPath,
         limit: Duration,
-    ) -> Result<KeyedLockGuard<Digest>, Refusal> {
-        let turn = tokio::time::timeout(limit, volumes.lock(target.digest())).await;
-        turn.map_err(|_| Refusal::Held {
+    ) -> Result<KeyedLockGuard<Digest>, CallError> {
+        let volume_lock = tokio::time::timeout(limit, locks.lock(target.digest())).await;
+        volume_lock.map_err(|_| CallError::Held {
             volume: target.volume_name(),
             after: limit,
         })
@@ -116,36 +118,36 @@ impl Shared {
     }
 }
 
-/// A target path of a request.
-fn target_path(field: &'static str, path: &str) -> Result<TargetPath, Refusal> {
-    let target = TargetPath::new(a_path(field, path)?);
+/// Parses the target path of a request, and adds it to the call's log events.
+fn target_path(field: &'static str, path: &str) -> Result<TargetPath, CallError> {
+    let target = TargetPath::new(required_path(field, path)?);
     target
-        .inspect(is_about)
-        .map_err(|error| Refusal::field(field, error))
+        .inspect(log_volume)
+        .map_err(|error| CallError::field(field, error))
 }
 
-/// Has the call's lines in the log name the volume.
-fn is_about(target: &TargetPath) {
+/// Makes the call's log events name the volume.
+fn log_volume(target: &TargetPath) {
     crust_serve::record_volume(&target.as_path());
 }
 
-/// A path of a request, which may still be no good one.
-fn a_path<T: AsRef<str>>(field: &'static str, path: T) -> Result<T, Refusal> {
+/// Checks that a path of a request isn't empty or too long.
+fn required_path<T: AsRef<str>>(field: &'static str, path: T) -> Result<T, CallError> {
     let path = required(field, path)?;
     match crust_serve::check_path_length(path.as_ref()) {
         Ok(()) => Ok(path),
-        Err(error) => Err(Refusal::field(field, error)),
+        Err(error) => Err(CallError::field(field, error)),
     }
 }
 
-fn required<T: AsRef<str>>(field: &'static str, value: T) -> Result<T, Refusal> {
+fn required<T: AsRef<str>>(field: &'static str, value: T) -> Result<T, CallError> {
     if value.as_ref().is_empty() {
-        return Err(Refusal::field(field, "it is required"));
+        return Err(CallError::field(field, "it is required"));
     }
     Ok(value)
 }
 
-/// A size of a request: CSI's are signed and never negative.
-fn bytes(field: &'static str, value: i64) -> Result<u64, Refusal> {
-    u64::try_from(value).map_err(|_| Refusal::field(field, format!("{value} is negative")))
+/// Converts a size of a request. Sizes in CSI are signed, but must not be negative.
+fn bytes(field: &'static str, value: i64) -> Result<u64, CallError> {
+    u64::try_from(value).map_err(|_| CallError::field(field, format!("{value} is negative")))
 }

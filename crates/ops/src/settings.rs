@@ -1,4 +1,4 @@
-//! The configuration.
+//! The settings in `crust_ops.toml`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use crust_state::config::ConfigError;
 use crust_state::{Config, config, ops};
 use serde::Deserialize;
 
-/// The numbers, and what each can be: (key, least, most). More would be a mistake, and some of it
-/// more than a clock or a counter takes.
+/// The ranges of the numeric settings: (key, minimum, maximum). Larger numbers are mistakes, and some would overflow a
+/// clock or counter.
 const RANGES: [(&str, i64, i64); 10] = [
     ("cli_timeout", 1, 3600),
     ("unstage_timeout", 1, 3600),
@@ -20,48 +20,48 @@ const RANGES: [(&str, i64, i64); 10] = [
     ("max_streams", 1, 10_000),
     ("max_calls", 1, 10_000),
     ("max_connections", 1, 100_000),
-    // A count is a listing of at most 100,000 entries, of which a volume behind a symbolic link has two.
+    // The crust directory is counted by listing at most 100,000 entries, and a volume behind a symbolic link has two.
     ("max_staged", 1, 50_000),
     ("max_staged_bytes", 65_536, 1024 * 1024 * 1024),
     ("reconcile_interval", 0, 86_400),
 ];
 
-/// The file. An unknown key is an error.
+/// The settings. An unknown key in the file is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
     /// The socket of `crust.v1.Runtime`.
     pub(crate) listen: PathBuf,
-    /// The socket of `crust.runtime.v1alpha1`. Empty means none.
+    /// The socket of `crust.runtime.v1alpha1`. Empty for none.
     pub(crate) crust_listen: PathBuf,
-    /// The address of the metrics: of the loopback, or a socket's path. Empty means none.
+    /// The address of the metrics: a loopback address with a port, or the path of a socket. Empty for none.
     pub(crate) metrics_listen: String,
-    /// Host names that requests for metrics to a port may give, beside its address and the loopback.
+    /// Host names that requests to the metrics port may use, in addition to its address and the loopback names.
     pub(crate) metrics_hosts: Vec<String>,
-    /// The runtime, whose configuration says where volumes are staged; unset, `runcrust` beside the
-    /// real path of `crust_ops`.
+    /// The runtime, whose configuration sets the crust directory. The default is `runcrust` in the directory of the real
+    /// path of `crust_ops`.
     pub(crate) runtime: PathBuf,
-    /// Further programs that a `runtime-cli` may name: runtimes by other names.
+    /// Further programs that a `runtime-cli` may name, such as runtimes under other names.
     pub(crate) allowed_clis: Vec<PathBuf>,
-    /// The seconds that a run of a `runtime-cli` may take.
+    /// The timeout of a `runtime-cli`, in seconds.
     pub(crate) cli_timeout: u64,
-    /// How long an unstage waits for the device, in seconds.
+    /// The time that an unstage waits for the device, in seconds.
     pub(crate) unstage_timeout: u64,
-    /// The seconds that calls under way have at the end of the daemon.
+    /// The time that running calls get when the daemon ends, in seconds.
     pub(crate) drain_timeout: u64,
-    /// The largest request, in bytes.
+    /// The maximum size of a request, in bytes.
     pub(crate) max_message: usize,
-    /// Calls under way on a connection.
+    /// The maximum number of concurrent calls on a connection.
     pub(crate) max_streams: u32,
-    /// Calls under way in all; more are told to try again.
+    /// The maximum number of concurrent calls. Further calls are refused.
     pub(crate) max_calls: usize,
-    /// Connections in all; more are closed.
+    /// The maximum number of connections. Further connections are closed.
     pub(crate) max_connections: usize,
-    /// Volumes staged at a time; more are refused.
+    /// The maximum number of volumes staged over the sockets.
     pub(crate) max_staged: u64,
-    /// Bytes of their `mountInfo.json` files together.
+    /// The maximum total size of the volumes' `mountInfo.json` files, in bytes.
     pub(crate) max_staged_bytes: u64,
-    /// Between two reconciliations, in seconds; 0 is never.
+    /// The time between two reconciliations, in seconds; 0 for none.
     pub(crate) reconcile_interval: u64,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub(crate) log_level: LogLevel,
@@ -74,7 +74,7 @@ impl Default for Settings {
             crust_listen: "/run/runcrust/crust.sock".into(),
             metrics_listen: String::new(),
             metrics_hosts: Vec::new(),
-            runtime: beside(std::env::current_exe().ok()),
+            runtime: runtime_beside(std::env::current_exe().ok()),
             allowed_clis: Vec::new(),
             cli_timeout: 30,
             unstage_timeout: 30,
@@ -91,9 +91,9 @@ impl Default for Settings {
     }
 }
 
-/// Returns the path of the runtime in the directory of this program, whose real path `/proc` has. The path ends with
-/// ` (deleted)` after an upgrade has replaced the program, in the same directory.
-fn beside(program: Option<PathBuf>) -> PathBuf {
+/// Returns the path of the runtime in the directory of this program. `program` is the real path of the program as `/proc`
+/// shows it, which has the suffix ` (deleted)` after an upgrade has replaced the program.
+fn runtime_beside(program: Option<PathBuf>) -> PathBuf {
     program
         .unwrap_or_else(|| "/usr/bin/crust_ops".into())
         .with_file_name("runcrust")
@@ -102,14 +102,14 @@ fn beside(program: Option<PathBuf>) -> PathBuf {
 /// The address of the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MetricsAddress {
-    /// An address of the loopback.
+    /// A loopback address.
     Tcp(SocketAddr),
-    /// A socket, mode 0600.
+    /// A socket with mode 0600.
     Unix(PathBuf),
 }
 
 impl Settings {
-    /// Reads the file, which must be there if it was `named`.
+    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless the command line `named` it.
     pub(crate) fn load(path: &Path, named: bool) -> Result<Self, ConfigError> {
         let settings = match config::read(path)? {
             Some(text) => Self::parse(path, &text)?,
@@ -120,7 +120,7 @@ impl Settings {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        // Before a number is made one that it may not fit into.
+        // The ranges are checked first, because an out-of-range number may not fit into its field's type.
         check_numbers(path, &config::parse(path, text)?)?;
         let settings: Self = config::parse(path, text)?;
         settings.check(path)?;
@@ -152,7 +152,7 @@ impl Settings {
         }
     }
 
-    /// Returns the address of the metrics, if there is one.
+    /// Returns the address of the metrics; `None` if they aren't served.
     pub(crate) fn metrics(&self) -> Result<Option<MetricsAddress>, String> {
         let text = self.metrics_listen.as_str();
         if text.is_empty() {
@@ -164,15 +164,15 @@ impl Settings {
         let address: SocketAddr = text.parse().map_err(|_| {
             format!("{text:?} is neither address:port nor a socket's absolute path")
         })?;
-        // Nobody is asked who he is there.
+        // Clients aren't authenticated.
         if !address.ip().is_loopback() {
-            return Err(format!("{address} isn't an address of the loopback"));
+            return Err(format!("{address} isn't a loopback address"));
         }
         Ok(Some(MetricsAddress::Tcp(address)))
     }
 
-    /// The keys that only count at the start, and whether they differ from others'.
-    pub(crate) fn fixed_changes(&self, other: &Self) -> [(&'static str, bool); 9] {
+    /// Returns the settings that need a restart, each with whether it differs in `other`.
+    pub(crate) fn restart_changes(&self, other: &Self) -> [(&'static str, bool); 9] {
         [
             ("listen", self.listen != other.listen),
             ("crust_listen", self.crust_listen != other.crust_listen),
@@ -192,12 +192,12 @@ impl Settings {
         ]
     }
 
-    /// The runtime's own configuration.
-    pub(crate) fn runtimes(&self) -> Result<Config, ConfigError> {
+    /// Loads the runtime's configuration.
+    pub(crate) fn runtime_config(&self) -> Result<Config, ConfigError> {
         Config::load(Some(&self.runtime.clone().into_os_string()))
     }
 
-    /// How much may be staged over the sockets.
+    /// Returns the limits on staging over the sockets.
     pub(crate) fn staging_limits(&self) -> crate::staging_limits::StagingLimits {
         crate::staging_limits::StagingLimits {
             volumes: self.max_staged,
@@ -205,7 +205,7 @@ impl Settings {
         }
     }
 
-    /// Returns the programs that may be run as `runtime-cli`, and for how long.
+    /// Returns the programs that may be run as `runtime-cli`, and their timeout.
     pub(crate) fn policy(&self) -> crate::cli::Policy {
         let mut allowed = vec![self.runtime.clone()];
         allowed.extend(self.allowed_clis.iter().cloned());
@@ -217,12 +217,12 @@ impl Settings {
 }
 
 fn check_numbers(path: &Path, table: &toml::Table) -> Result<(), ConfigError> {
-    for (key, least, most) in RANGES {
+    for (key, min, max) in RANGES {
         let value = table.get(key).and_then(toml::Value::as_integer);
         if let Some(value) = value
-            && !(least..=most).contains(&value)
+            && !(min..=max).contains(&value)
         {
-            let reason = format!("{value} isn't one of {least} to {most}");
+            let reason = format!("{value} isn't in the range {min} to {max}");
             return Err(wrong(path, key, reason));
         }
     }
@@ -241,28 +241,28 @@ fn wrong(path: &Path, key: &'static str, reason: String) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn checked(text: &str) -> Result<Settings, String> {
+    fn parse(text: &str) -> Result<Settings, String> {
         Settings::parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn an_empty_file_is_the_defaults_of_the_documentation() {
-        let settings = checked("").unwrap();
+    fn an_empty_file_means_the_documented_defaults() {
+        let settings = parse("").unwrap();
         assert_eq!(settings, Settings::default());
         let documented = include_str!("../../../docs/crust_ops.md");
         let rows = documented_defaults(documented);
         assert_eq!(rows.lines().count(), 16, "{rows}");
-        assert_eq!(checked(&rows).unwrap(), settings);
+        assert_eq!(parse(&rows).unwrap(), settings);
     }
 
-    /// The documentation's defaults, as a configuration.
+    /// Returns the documented defaults as the text of a configuration file.
     fn documented_defaults(documented: &str) -> String {
         let rows = documented.lines().filter_map(|line| {
             let (key, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
             let (default, _) = rest.split_once("` | ")?;
             Some(format!("{key} = {default}\n"))
         });
-        // Only a key has a value that is TOML.
+        // Only rows of settings have a TOML value.
         let rows = rows.filter(|row| toml::from_str::<toml::Table>(row).is_ok());
         rows.collect()
     }
@@ -271,15 +271,15 @@ mod tests {
     fn the_installed_file_shows_the_defaults() {
         let installed = include_str!("../../../deploy/etc/crust_ops.toml");
         let settings = Settings::default();
-        assert_eq!(checked(installed).unwrap(), settings);
-        // Prose has a space after its `#`.
-        let shown = installed.lines().filter_map(|line| line.strip_prefix('#'));
-        let shown: Vec<&str> = shown.filter(|line| !line.starts_with(' ')).collect();
-        let shown = shown.join("\n");
-        assert_eq!(checked(&shown).unwrap(), settings);
+        assert_eq!(parse(installed).unwrap(), settings);
+        // Text has a space after the `#`, and settings don't.
+        let commented = installed.lines().filter_map(|line| line.strip_prefix('#'));
+        let commented: Vec<&str> = commented.filter(|line| !line.starts_with(' ')).collect();
+        let commented = commented.join("\n");
+        assert_eq!(parse(&commented).unwrap(), settings);
         let documented = documented_defaults(include_str!("../../../docs/crust_ops.md"));
         let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
-        assert_eq!(table(&shown), table(&documented));
+        assert_eq!(table(&commented), table(&documented));
     }
 
     #[test]
@@ -288,13 +288,13 @@ mod tests {
             ("listn = '/x'", "unknown field `listn`"),
             ("listen = 'x'", "listen: x isn't an absolute path"),
             ("allowed_clis = ['runcrust']", "allowed_clis: "),
-            ("cli_timeout = 0", "cli_timeout: 0 isn't one of 1 to 3600"),
+            (
+                "cli_timeout = 0",
+                "cli_timeout: 0 isn't in the range 1 to 3600",
+            ),
             ("cli_timeout = '1'", "line 1: invalid type: string"),
             ("cli_timeout = 9223372036854775808", "line 1: "),
-            (
-                "metrics_listen = '0.0.0.0:9'",
-                "isn't an address of the loopback",
-            ),
+            ("metrics_listen = '0.0.0.0:9'", "isn't a loopback address"),
             ("metrics_listen = 'here'", "is neither"),
             (
                 "metrics_hosts = ['a', 'b:9742']",
@@ -310,7 +310,7 @@ mod tests {
             ),
             ("log_level = 'loud'", "loud"),
         ] {
-            let error = checked(text).unwrap_err();
+            let error = parse(text).unwrap_err();
             assert!(
                 error.starts_with("/etc/x.toml: ") && error.contains(expected),
                 "{error}"
@@ -319,35 +319,35 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_what_its_key_can_be() {
+    fn numbers_are_limited_to_the_documented_ranges() {
         let documented = include_str!("../../../docs/crust_ops.md");
         let defaults = toml::from_str::<toml::Table>(documented_defaults(documented).as_str());
         let defaults = defaults.unwrap();
         let numbers = defaults.values().filter(|value| value.is_integer());
         assert_eq!(numbers.count(), RANGES.len(), "each number has a range");
-        for (key, least, most) in RANGES {
+        for (key, min, max) in RANGES {
             let row = format!(
-                "| `{key}` | `{}` | {least} to {most} | ",
+                "| `{key}` | `{}` | {min} to {max} | ",
                 defaults[key].as_integer().unwrap()
             );
             assert!(documented.contains(&row), "{row}");
-            for value in [least, most] {
-                let settings = checked(&format!("{key} = {value}"));
+            for value in [min, max] {
+                let settings = parse(&format!("{key} = {value}"));
                 settings.unwrap_or_else(|error| panic!("{error}"));
             }
-            for value in [least - 1, most + 1, i64::MIN, i64::MAX] {
-                let error = checked(&format!("{key} = {value}")).unwrap_err();
+            for value in [min - 1, max + 1, i64::MIN, i64::MAX] {
+                let error = parse(&format!("{key} = {value}")).unwrap_err();
                 let expected =
-                    format!("/etc/x.toml: {key}: {value} isn't one of {least} to {most}");
+                    format!("/etc/x.toml: {key}: {value} isn't in the range {min} to {max}");
                 assert_eq!(error, expected);
             }
         }
     }
 
     #[test]
-    fn metrics_are_told_on_the_loopback_or_a_socket() {
+    fn metrics_are_served_on_the_loopback_or_a_socket() {
         let metrics = |text: &str| {
-            checked(&format!("metrics_listen = '{text}'"))
+            parse(&format!("metrics_listen = '{text}'"))
                 .unwrap()
                 .metrics()
         };
@@ -359,16 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_is_beside_the_daemon_also_after_an_upgrade() {
+    fn the_runtime_is_beside_the_daemon_even_after_an_upgrade() {
         for program in ["/opt/bin/crust_ops", "/opt/bin/crust_ops (deleted)"] {
-            assert_eq!(beside(Some(program.into())), Path::new("/opt/bin/runcrust"));
+            assert_eq!(
+                runtime_beside(Some(program.into())),
+                Path::new("/opt/bin/runcrust")
+            );
         }
         let own = std::env::current_exe().unwrap();
-        assert_eq!(checked("").unwrap().runtime, own.with_file_name("runcrust"));
+        assert_eq!(parse("").unwrap().runtime, own.with_file_name("runcrust"));
     }
 
     #[test]
-    fn no_second_crust_socket_is_fine() {
-        assert!(checked("crust_listen = ''").is_ok());
+    fn the_crust_socket_can_be_off() {
+        assert!(parse("crust_listen = ''").is_ok());
     }
 }

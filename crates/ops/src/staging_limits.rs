@@ -1,4 +1,4 @@
-//! Limits on what is staged over the sockets. The totals are kept from call to call: a listing for each stage would
+//! Limits on staging over the sockets. The totals are kept between calls, because listing the entries for each stage would
 //! cost more than the stage.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,11 @@ use crust_state::CrustDirectory;
 use crust_state::crust::EntryUsage;
 use crust_volume::AdmissionError;
 
-/// Stages between two counts. Entries that others add or remove meanwhile aren't seen.
-const BETWEEN: u32 = 256;
+/// The number of stages after which the entries are counted again. Entries that other programs add or remove in between
+/// aren't noticed.
+const STAGES_PER_COUNT: u32 = 256;
 
-/// Limits on what is staged over the sockets.
+/// Limits on staging over the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StagingLimits {
     /// The setting `max_staged`, in volumes.
@@ -19,120 +20,122 @@ pub(crate) struct StagingLimits {
     pub(crate) bytes: u64,
 }
 
-/// An estimate of the number and size of the entries: the last count, plus what calls have taken since. Unstages aren't
-/// subtracted, so before a volume is refused the entries are counted anew.
+/// An estimate of the number and size of the entries: the last count plus the reservations since then. Unstages aren't
+/// subtracted, so the entries are counted again before a volume is refused.
 #[derive(Debug, Default)]
-pub(crate) struct StagedTotals(Mutex<State>);
+pub(crate) struct StagedTotals(Mutex<TotalsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct TotalsState {
     /// `None` before the first count.
-    known: Option<EntryUsage>,
-    since: u32,
-    /// The sum of all room taken since the daemon started.
-    taken: EntryUsage,
-    /// The part of that whose calls have ended.
+    estimate: Option<EntryUsage>,
+    /// The number of reservations since the last count.
+    since_count: u32,
+    /// The sum of all reservations since the daemon started.
+    reserved: EntryUsage,
+    /// The part of `reserved` whose calls have ended.
     ended: EntryUsage,
 }
 
-/// The room taken by one call. A count of the entries misses those that calls under way have yet to write, so the room
-/// counts as taken until this is dropped at the end of the call.
+/// The reservation of one call. A count misses the entries that running calls haven't written yet. So the reservation
+/// counts until it is dropped at the end of the call.
 #[derive(Debug)]
-pub(crate) struct TakenRoom {
+pub(crate) struct Reservation {
     totals: Arc<StagedTotals>,
     limits: StagingLimits,
-    taken: Mutex<EntryUsage>,
+    reserved: Mutex<EntryUsage>,
 }
 
-impl TakenRoom {
+impl Reservation {
     pub(crate) fn new(totals: &Arc<StagedTotals>, limits: StagingLimits) -> Self {
         Self {
             totals: Arc::clone(totals),
             limits,
-            taken: Mutex::default(),
+            reserved: Mutex::default(),
         }
     }
 
-    /// Takes room for what a stage adds: see [`StagedTotals::take`].
-    pub(crate) fn take(
+    /// Reserves the growth of a stage: see [`StagedTotals::reserve`].
+    pub(crate) fn reserve(
         &self,
         growth: EntryUsage,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), AdmissionError> {
-        self.totals.take(self.limits, growth, crust)?;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken = sum(*taken, growth);
+        self.totals.reserve(self.limits, growth, crust)?;
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        *reserved = sum(*reserved, growth);
         Ok(())
     }
 }
 
-impl Drop for TakenRoom {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let reserved = *self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.totals.state();
-        state.ended = sum(state.ended, taken);
+        state.ended = sum(state.ended, reserved);
     }
 }
 
 impl StagedTotals {
-    /// Takes room for what a stage adds. Fails with [`AdmissionError::WouldWait`] where `crust` would have to be
-    /// counted for that and isn't given, and with [`AdmissionError::CountFailed`] where it can't be counted: no limit
-    /// would hold otherwise.
-    fn take(
+    /// Reserves the growth of a stage.
+    ///
+    /// Fails with [`AdmissionError::WouldWait`] if the entries must be counted and `crust` is `None`, and with
+    /// [`AdmissionError::CountFailed`] if they can't be counted, because no limit could be enforced then.
+    fn reserve(
         &self,
         limits: StagingLimits,
         growth: EntryUsage,
         crust: Option<&CrustDirectory>,
     ) -> Result<(), AdmissionError> {
         if self
-            .try_take(limits, growth)
-            .is_some_and(|taken| taken.is_ok())
+            .try_reserve(limits, growth)
+            .is_some_and(|reserved| reserved.is_ok())
         {
             return Ok(());
         }
         let crust = crust.ok_or(AdmissionError::WouldWait)?;
         let ended = self.state().ended;
-        self.counted(
+        self.set_count(
             crust.entry_usage().map_err(AdmissionError::CountFailed)?,
             ended,
         );
-        self.try_take(limits, growth).unwrap_or(Ok(()))
+        self.try_reserve(limits, growth).unwrap_or(Ok(()))
     }
 
-    /// Takes room by the estimate; `None` where that is too old.
-    fn try_take(
+    /// Reserves growth by the estimate; `None` if there is no estimate or it is too old.
+    fn try_reserve(
         &self,
         limits: StagingLimits,
         growth: EntryUsage,
     ) -> Option<Result<(), AdmissionError>> {
         let mut state = self.state();
-        if state.since >= BETWEEN {
+        if state.since_count >= STAGES_PER_COUNT {
             return None;
         }
-        let with = sum(state.known?, growth);
-        if let Err(full) = limits.allow(growth, with) {
-            return Some(Err(full));
+        let total = sum(state.estimate?, growth);
+        if let Err(error) = limits.check(growth, total) {
+            return Some(Err(error));
         }
-        state.known = Some(with);
-        state.taken = sum(state.taken, growth);
-        state.since += 1;
+        state.estimate = Some(total);
+        state.reserved = sum(state.reserved, growth);
+        state.since_count += 1;
         Some(Ok(()))
     }
 
-    /// Notes the amount of a count. `ended` is what had ended before the count began: what has been taken beyond that
-    /// may not be in it.
-    fn counted(&self, amount: EntryUsage, ended: EntryUsage) {
+    /// Sets the estimate from a count. `ended` are the reservations that had ended before the count began: the entries of
+    /// all others may be missing in it.
+    fn set_count(&self, count: EntryUsage, ended: EntryUsage) {
         let mut state = self.state();
-        let under_way = EntryUsage {
-            entries: state.taken.entries.saturating_sub(ended.entries),
-            bytes: state.taken.bytes.saturating_sub(ended.bytes),
+        let missing = EntryUsage {
+            entries: state.reserved.entries.saturating_sub(ended.entries),
+            bytes: state.reserved.bytes.saturating_sub(ended.bytes),
         };
-        state.known = Some(sum(amount, under_way));
-        state.since = 0;
+        state.estimate = Some(sum(count, missing));
+        state.since_count = 0;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+    fn state(&self) -> MutexGuard<'_, TotalsState> {
+        // No code panics while the lock is held, so that it can't be poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,28 +148,28 @@ fn sum(one: EntryUsage, other: EntryUsage) -> EntryUsage {
 }
 
 impl StagingLimits {
-    /// Checks the amount that there is with a stage's growth. What root staged by hand may exceed a limit, which
-    /// then refuses only what grows in its unit.
-    fn allow(self, growth: EntryUsage, with: EntryUsage) -> Result<(), AdmissionError> {
-        let full = |unit, used, limit, setting| AdmissionError::LimitReached {
+    /// Checks the total after a stage's growth. Volumes that root staged may exceed a limit already; then only growth in
+    /// the limit's unit is refused.
+    fn check(self, growth: EntryUsage, total: EntryUsage) -> Result<(), AdmissionError> {
+        let limit_reached = |unit, used, limit, setting| AdmissionError::LimitReached {
             unit,
             used,
             limit,
             setting,
         };
-        if growth.entries > 0 && with.entries > self.volumes {
-            return Err(full(
+        if growth.entries > 0 && total.entries > self.volumes {
+            return Err(limit_reached(
                 "volumes",
-                with.entries - growth.entries,
+                total.entries - growth.entries,
                 self.volumes,
                 "max_staged",
             ));
         }
-        if growth.bytes > 0 && with.bytes > self.bytes {
+        if growth.bytes > 0 && total.bytes > self.bytes {
             let setting = "max_staged_bytes";
-            return Err(full(
+            return Err(limit_reached(
                 "bytes, with this volume's,",
-                with.bytes,
+                total.bytes,
                 self.bytes,
                 setting,
             ));
@@ -191,39 +194,39 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_taken_from_until_it_is_old_or_exhausted() {
+    fn an_estimate_is_used_until_it_is_old_or_exhausted() {
         let totals = StagedTotals::default();
-        let take = |limits, bytes| totals.take(limits, amount(1, bytes), None);
-        let unknown = take(LIMITS, 1);
+        let reserve = |limits, bytes| totals.reserve(limits, amount(1, bytes), None);
+        let unknown = reserve(LIMITS, 1);
         assert!(
             matches!(unknown, Err(AdmissionError::WouldWait)),
-            "it was never counted"
+            "there was no count"
         );
         let nothing = EntryUsage::default();
-        totals.counted(amount(1, 0), nothing);
-        assert!(take(LIMITS, 999).is_ok());
-        let full = take(LIMITS, 2);
+        totals.set_count(amount(1, 0), nothing);
+        assert!(reserve(LIMITS, 999).is_ok());
+        let exhausted = reserve(LIMITS, 2);
         assert!(
-            matches!(full, Err(AdmissionError::WouldWait)),
-            "not without a count"
+            matches!(exhausted, Err(AdmissionError::WouldWait)),
+            "a refusal needs a count"
         );
-        assert!(take(LIMITS, 1).is_ok());
-        let all = totals.state().taken;
-        totals.counted(nothing, all);
+        assert!(reserve(LIMITS, 1).is_ok());
+        let all = totals.state().reserved;
+        totals.set_count(nothing, all);
         let limits = StagingLimits {
             volumes: u64::MAX,
             ..LIMITS
         };
-        for _ in 0..BETWEEN {
-            assert!(take(limits, 1).is_ok());
+        for _ in 0..STAGES_PER_COUNT {
+            assert!(reserve(limits, 1).is_ok());
         }
-        let old = take(limits, 1);
+        let old = reserve(limits, 1);
         assert!(matches!(old, Err(AdmissionError::WouldWait)));
     }
 
-    /// None of the calls has written its entry when the next one counts the entries.
+    /// No call has written its entry when the next one counts the entries.
     #[test]
-    fn calls_side_by_side_share_the_room() {
+    fn concurrent_calls_share_the_limit() {
         let temporary = tempfile::tempdir().unwrap();
         let config = Config {
             crust_root: temporary.path().join("crust"),
@@ -232,23 +235,24 @@ mod tests {
         let crust = CrustDirectory::new(&config);
         let totals = Arc::new(StagedTotals::default());
         let call = || {
-            let taker = TakenRoom::new(&totals, LIMITS);
-            taker.take(amount(1, 1), Some(&crust)).map(|()| taker)
+            let reservation = Reservation::new(&totals, LIMITS);
+            let reserved = reservation.reserve(amount(1, 1), Some(&crust));
+            reserved.map(|()| reservation)
         };
-        let mut under_way: Vec<TakenRoom> = (0..LIMITS.volumes).map(|_| call().unwrap()).collect();
-        let full = call().map(drop);
+        let mut running: Vec<Reservation> = (0..LIMITS.volumes).map(|_| call().unwrap()).collect();
+        let refused = call().map(drop);
         assert!(
-            matches!(full, Err(AdmissionError::LimitReached { .. })),
-            "{full:?}"
+            matches!(refused, Err(AdmissionError::LimitReached { .. })),
+            "{refused:?}"
         );
-        // One that ends without having written anything gives its room back.
-        under_way.pop();
-        under_way.push(call().unwrap());
+        // A call that ends without an entry releases its reservation.
+        running.pop();
+        running.push(call().unwrap());
         assert!(call().is_err());
     }
 
     #[test]
-    fn what_cannot_be_counted_takes_no_room() {
+    fn a_failed_count_refuses_the_stage() {
         let temporary = tempfile::tempdir().unwrap();
         let config = Config {
             crust_root: temporary.path().join("crust"),
@@ -256,21 +260,21 @@ mod tests {
         };
         let crust = CrustDirectory::new(&config);
         let totals = StagedTotals::default();
-        let take = || totals.take(LIMITS, amount(1, 1), Some(&crust));
+        let reserve = || totals.reserve(LIMITS, amount(1, 1), Some(&crust));
         std::fs::write(&config.crust_root, "no directory").unwrap();
-        let refused = take();
+        let refused = reserve();
         assert!(
             matches!(refused, Err(AdmissionError::CountFailed(_))),
             "{refused:?}"
         );
         std::fs::remove_file(&config.crust_root).unwrap();
-        take().unwrap();
+        reserve().unwrap();
     }
 
     #[test]
-    fn each_cap_is_named_with_what_is_there() {
+    fn an_exceeded_limit_is_named_with_the_present_usage() {
         let (entry, bytes) = (amount(1, 0), amount(0, 1));
-        for (growth, with, expected) in [
+        for (growth, total, expected) in [
             (amount(1, 1), amount(3, 1000), None),
             (entry, amount(3, 1001), None),
             (bytes, amount(4, 1000), None),
@@ -279,7 +283,7 @@ mod tests {
                 amount(4, 1),
                 Some("3 volumes are staged, and `max_staged` allows 3"),
             ),
-            // With its second entry.
+            // A volume with two entries.
             (
                 amount(2, 1),
                 amount(4, 1),
@@ -293,12 +297,12 @@ mod tests {
                 ),
             ),
         ] {
-            let told = LIMITS
-                .allow(growth, with)
-                .err()
-                .map(|error| error.to_string());
-            let start = told.as_deref().and_then(|told| told.split(';').next());
-            assert_eq!(start, expected, "{with:?}");
+            let error = LIMITS.check(growth, total).err();
+            let message = error.map(|error| error.to_string());
+            let start = message
+                .as_deref()
+                .and_then(|message| message.split(';').next());
+            assert_eq!(start, expected, "{total:?}");
         }
     }
 }

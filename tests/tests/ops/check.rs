@@ -112,7 +112,7 @@ fn a_mistake_in_a_configuration_is_told_as_at_the_start() {
     ops.reconfigure(&node, "cli_timeot = 5");
     fails(check(), "configuration", "unknown field `cli_timeot`");
     ops.reconfigure(&node, "max_calls = 9223372036854775807");
-    let range = "max_calls: 9223372036854775807 isn't one of 1 to 10000";
+    let range = "max_calls: 9223372036854775807 isn't in the range 1 to 10000";
     fails(check(), "configuration", range);
     let error = Run::of(&mut ops.command()).failure();
     assert!(error.stderr.contains(range), "{error}");
@@ -212,7 +212,7 @@ fn a_place_that_another_has_is_told() {
         &format!("bind {port}: "),
     );
     let datagram = UnixDatagram::bind(ops.crust_socket()).unwrap();
-    fails(check(&ops), "socket", "isn't a socket of that kind");
+    fails(check(&ops), "socket", "isn't a stream socket");
     drop((other, datagram));
     fs::remove_file(ops.crust_socket()).unwrap();
 
@@ -225,7 +225,7 @@ fn a_place_that_another_has_is_told() {
     for line in [
         format!("pass  metrics: {port}, where a crust_ops answers already"),
         format!(
-            "pass  socket: {}, where somebody listens already: systemd, or a crust_ops",
+            "pass  socket: {}, on which systemd or a crust_ops already listens",
             ops.socket().display()
         ),
     ] {

@@ -93,7 +93,7 @@ const FIELDS: [(Change, &str, &str); 16] = [
                 Some(VolumeGroupChangePolicy { policy: 7 });
         },
         "volume_supplemental_group_change_policy.policy",
-        "7 is none that is known",
+        "7 isn't a known policy",
     ),
     (
         |it| it.access_mode = "RWX".into(),

@@ -214,7 +214,7 @@ fn a_place_that_anybody_could_reach_is_refused() {
     let run = runcrust_tests::Run::of(&mut ops.command()).failure();
     assert!(
         run.stderr
-            .contains("metrics_listen: 0.0.0.0:9 isn't an address of the loopback"),
+            .contains("metrics_listen: 0.0.0.0:9 isn't a loopback address"),
         "{run}"
     );
 }

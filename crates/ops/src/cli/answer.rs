@@ -1,5 +1,5 @@
-//! Parses the answers of the CLI: one JSON object on standard output, or one line with an error on standard
-//! error (docs/protocol.md, "Command line").
+//! Parses the answers of the CLI: a JSON object on standard output, or a line with an error on standard error
+//! (docs/protocol.md, "Command line").
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use super::run::Output;
 
 /// The answer of `stats`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Stats {
+pub(crate) struct VolumeStats {
     #[serde(default)]
-    pub(crate) usage: Vec<Usage>,
-    pub(crate) volume_condition: Condition,
+    pub(crate) usage: Vec<UnitUsage>,
+    pub(crate) volume_condition: VolumeCondition,
 }
 
-/// How full a volume is, in one unit.
+/// The usage of a volume in one unit.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Usage {
+pub(crate) struct UnitUsage {
     pub(crate) unit: Unit,
     #[serde(deserialize_with = "amount")]
     pub(crate) total: i64,
@@ -29,7 +29,7 @@ pub(crate) struct Usage {
     pub(crate) available: i64,
 }
 
-/// The interfaces have signed numbers, and none is ever negative.
+/// Parses an amount. The gRPC interfaces have signed numbers, but an amount is never negative.
 fn amount<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     let amount = u64::deserialize(from)?;
     i64::try_from(amount).map_err(D::Error::custom)
@@ -43,9 +43,9 @@ pub(crate) enum Unit {
     Inodes,
 }
 
-/// How a volume fares.
+/// The condition of a volume, as in CSI.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Condition {
+pub(crate) struct VolumeCondition {
     pub(crate) abnormal: bool,
     #[serde(default)]
     pub(crate) message: String,
@@ -77,18 +77,18 @@ struct Error {
 }
 
 pub(super) fn read<T: DeserializeOwned>(program: &Path, output: &Output) -> Result<T, CliError> {
-    let wrong = |what| CliError::Answer {
+    let invalid = |problem| CliError::InvalidAnswer {
         program: program.to_owned(),
-        what,
+        problem,
     };
-    if output.too_long {
-        return Err(wrong("its answer is too long".to_owned()));
+    if output.is_too_long {
+        return Err(invalid("its answer is too long".to_owned()));
     }
     if output.success {
         return serde_json::from_slice(&output.stdout).map_err(|error| {
-            // It repeats what it doesn't know.
-            let error = start_of(&error.to_string());
-            wrong(format!("its answer can't be read: {error}"))
+            // The parser's error may quote any text of the output.
+            let error = excerpt(&error.to_string());
+            invalid(format!("its answer can't be read: {error}"))
         });
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -99,15 +99,15 @@ pub(super) fn read<T: DeserializeOwned>(program: &Path, output: &Output) -> Resu
             code: code(&error.code),
             message: error.message,
         }),
-        Err(_) => Err(wrong(format!(
+        Err(_) => Err(invalid(format!(
             "it failed ({}): {}",
             output.status,
-            start_of(last)
+            excerpt(last)
         ))),
     }
 }
 
-/// Returns a code of the CLI (docs/protocol.md). An unknown one is an internal error.
+/// Parses an error code of the CLI (docs/protocol.md). An unknown code is an internal error.
 fn code(name: &str) -> tonic::Code {
     match name {
         "NOT_FOUND" => tonic::Code::NotFound,
@@ -120,8 +120,8 @@ fn code(name: &str) -> tonic::Code {
     }
 }
 
-/// Returns the first 200 characters of a line, escaped: an answer in another form may have any content and length.
-fn start_of(line: &str) -> String {
+/// Returns the first 200 characters of a text, escaped, because an invalid answer may have any content and length.
+fn excerpt(line: &str) -> String {
     let start: String = line.chars().take(200).collect();
     start.escape_debug().to_string()
 }
@@ -138,7 +138,7 @@ mod tests {
             status: "exit status: 3".to_owned(),
             stdout: stdout.into(),
             stderr: stderr.into(),
-            too_long: false,
+            is_too_long: false,
         }
     }
 
@@ -173,11 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn of_an_answer_that_is_none_little_is_told() {
+    fn the_error_of_an_invalid_answer_is_short() {
         let unit = "x\n".repeat(1000);
         let usage = json!({"unit": unit, "total": 1, "used": 1, "available": 1});
         let stats = json!({"usage": [usage], "volume_condition": {"abnormal": false}});
-        let answer: Result<Stats, _> = read(Path::new("/c"), &output(true, &stats.to_string(), ""));
+        let answer: Result<VolumeStats, _> =
+            read(Path::new("/c"), &output(true, &stats.to_string(), ""));
         let error = answer.unwrap_err().to_string();
         assert!(error.len() < 400 && !error.contains('\n'), "{error:?}");
     }
@@ -191,20 +192,20 @@ mod tests {
             matches!(&answer, Err(CliError::Refused { code: tonic::Code::OutOfRange, message }) if message == "too small"),
             "{answer:?}"
         );
-        for (stderr, said) in [
+        for (stderr, expected) in [
             ("", "nothing on standard error"),
             ("panicked\u{7}", "panicked\\u{7}"),
         ] {
             let error = capacity(&output(false, "{\"capacity_bytes\":7}", stderr)).unwrap_err();
             assert!(
-                error.contains(&format!("it failed (exit status: 3): {said};")),
+                error.contains(&format!("it failed (exit status: 3): {expected};")),
                 "{error}"
             );
         }
     }
 
     #[test]
-    fn a_code_that_is_none_is_the_nodes_fault() {
+    fn an_unknown_code_is_internal() {
         assert_eq!(code("NO_SUCH_CODE"), tonic::Code::Internal);
         assert_eq!(code("INTERNAL"), tonic::Code::Internal);
     }

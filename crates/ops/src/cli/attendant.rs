@@ -1,9 +1,9 @@
-//! The attendant, a process between the daemon and a program of the runtime. It starts the program, and is the parent
-//! of every process that the program leaves (`PR_SET_CHILD_SUBREAPER`). It ends when they have ended, and kills them
-//! when the daemon says so or is gone. Processes that hang in the kernel hold up only their attendant.
+//! The attendant, a process between the daemon and a `runtime-cli`. It starts the program, and becomes the parent of all
+//! processes that the program leaves behind (`PR_SET_CHILD_SUBREAPER`). When the program has ended, or the daemon closes
+//! the socket or is gone, it kills them and ends after the last one. Processes that hang in the kernel block only their
+//! attendant.
 //!
-//! Its standard input is a socket to the daemon: it writes the program's end to it, once. Closed by the daemon, it
-//! means that the attendant has to end.
+//! The attendant's standard input is a socket to the daemon, to which it writes the program's exit once.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,48 +23,49 @@ use rustix::process::{
     set_child_subreaper, waitpid,
 };
 
-/// The first argument of an attendant. It isn't among the documented flags.
+/// The first argument of an attendant, which isn't a documented flag.
 pub(crate) const ATTEND: &str = "--attend";
 
-/// The first and the longest pause between two looks at the processes that are left, which end soon after they were
-/// killed.
-const MOMENT: Duration = Duration::from_millis(2);
-const LONG_MOMENT: Duration = Duration::from_millis(100);
+/// The first and the longest pause between two checks for remaining processes. Killed processes usually end soon.
+const MIN_PAUSE: Duration = Duration::from_millis(2);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// The end of the program, as the attendant reports it.
+/// The exit of the program, as the attendant reports it.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum ProgramExit {
     /// The program has ended.
     Ended(ExitStatus),
     /// The program couldn't be started.
-    Failed(io::Error),
+    StartFailed(io::Error),
 }
 
-impl Word {
+impl ProgramExit {
     pub(super) const LENGTH: usize = 5;
 
     fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let (kind, number) = match self {
             Self::Ended(status) => (0, status.into_raw()),
-            Self::Failed(error) => (1, error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())),
+            Self::StartFailed(error) => {
+                (1, error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))
+            }
         };
         let [a, b, c, d] = number.to_ne_bytes();
         [kind, a, b, c, d]
     }
 
-    pub(super) fn of_bytes([kind, a, b, c, d]: [u8; Self::LENGTH]) -> Self {
+    pub(super) fn from_bytes([kind, a, b, c, d]: [u8; Self::LENGTH]) -> Self {
         let number = i32::from_ne_bytes([a, b, c, d]);
         match kind {
             0 => Self::Ended(ExitStatus::from_raw(number)),
-            _ => Self::Failed(io::Error::from_raw_os_error(number)),
+            _ => Self::StartFailed(io::Error::from_raw_os_error(number)),
         }
     }
 }
 
-/// Runs the attendant. `arguments` are the program and the program's arguments.
+/// Runs the attendant. `arguments` are the program and its arguments.
 #[expect(
     clippy::disallowed_methods,
-    reason = "that one never forks is the runtime's rule: here a parent is what is wanted"
+    reason = "only the runtime must not fork: the attendant has to be the program's parent"
 )]
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(program) = arguments.next() else {
@@ -72,8 +73,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let attended = || -> io::Result<()> {
         set_child_subreaper(Some(getpid()))?;
-        // The program gets none of it.
-        let us = fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
+        // The program doesn't inherit the socket.
+        let daemon = fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
         let started = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
@@ -81,14 +82,14 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             .spawn();
         let mut child = match started {
             Ok(child) => child,
-            Err(error) => return tell(us, &Word::Failed(error)),
+            Err(error) => return report(daemon, &ProgramExit::StartFailed(error)),
         };
-        // What it says is read to its end, which is not ours.
-        let nothing = fs::File::open("/dev/null")?;
-        rustix::stdio::dup2_stdout(&nothing)?;
-        rustix::stdio::dup2_stderr(&nothing)?;
-        attend(&mut child, us).inspect_err(|_| {
-            // Nobody else would.
+        // The daemon reads the program's output until end of file, so the attendant must not hold the pipes open.
+        let null = fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        attend(&mut child, daemon).inspect_err(|_| {
+            // No other process would kill them.
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         })
     };
@@ -98,49 +99,54 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn attend(child: &mut Child, us: OwnedFd) -> io::Result<()> {
+/// Waits until the program ends or the daemon closes the socket. Then kills the program and its descendants, reports the
+/// exit, and waits for all of them.
+fn attend(child: &mut Child, daemon: OwnedFd) -> io::Result<()> {
     let pid = Pid::from_child(child);
-    let end = pidfd_open(pid, PidfdFlags::empty())?;
-    let mut both = [
-        PollFd::new(&us, PollFlags::IN),
-        PollFd::new(&end, PollFlags::IN),
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut events = [
+        PollFd::new(&daemon, PollFlags::IN),
+        PollFd::new(&pidfd, PollFlags::IN),
     ];
-    while let Err(error) = poll(&mut both, None) {
+    while let Err(error) = poll(&mut events, None) {
         if error != Errno::INTR {
             return Err(error.into());
         }
     }
     let _ = kill_process_group(pid, Signal::KILL);
-    // It may have left its group.
+    // The program may have left its process group.
     let _ = child.kill();
-    let mut us = Some(us);
-    let mut pause = MOMENT;
+    let mut daemon = Some(daemon);
+    let mut pause = MIN_PAUSE;
     loop {
-        // The program is waited for by its own name: it has something to tell.
+        // The program is waited for separately, because its exit status is reported.
         if let Some(status) = child.try_wait()?
-            && let Some(us) = us.take()
+            && let Some(daemon) = daemon.take()
         {
-            // Whoever asked may be gone.
-            let _ = tell(us, &Word::Ended(status));
+            // Fails if the daemon has closed the socket.
+            let _ = report(daemon, &ProgramExit::Ended(status));
         }
-        let left = children();
-        for one in left.iter().filter(|one| **one != pid || us.is_none()) {
-            let _ = kill_process(*one, Signal::KILL);
-            let _ = waitpid(Some(*one), WaitOptions::NOHANG);
+        let remaining = children();
+        for child in remaining
+            .iter()
+            .filter(|child| **child != pid || daemon.is_none())
+        {
+            let _ = kill_process(*child, Signal::KILL);
+            let _ = waitpid(Some(*child), WaitOptions::NOHANG);
         }
-        if left.is_empty() {
+        if remaining.is_empty() {
             return Ok(());
         }
         sleep(pause);
-        pause = (pause * 2).min(LONG_MOMENT);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-fn tell(us: OwnedFd, word: &Word) -> io::Result<()> {
-    fs::File::from(us).write_all(&word.to_bytes())
+fn report(daemon: OwnedFd, exit: &ProgramExit) -> io::Result<()> {
+    fs::File::from(daemon).write_all(&exit.to_bytes())
 }
 
-/// Returns the children of this process, which has one thread.
+/// Returns the children of this process, which has a single thread.
 fn children() -> Vec<Pid> {
     let list = bounded::read_to_string(Path::new("/proc/thread-self/children"), MAX_KERNEL_VALUE);
     let list = list.unwrap_or_default();

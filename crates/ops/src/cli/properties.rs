@@ -1,23 +1,23 @@
-//! Properties of the parser of answers, for any bytes that a CLI may print.
+//! Property checks of the answer parser, for arbitrary output of a CLI.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::CliError;
-use super::answer::{Capabilities, Capacity, Stats, read};
+use super::answer::{Capabilities, Capacity, VolumeStats, read};
 use super::run::Output;
 
-/// More bytes than any sentence has, with the start of the output that it quotes.
-const LONGEST: usize = 4096;
+/// A limit that no error message exceeds, including the excerpt of the output in it.
+const MAX_MESSAGE_LENGTH: usize = 4096;
 
-/// Panics where a property doesn't hold of `said`, as an answer or as an error.
-pub(crate) fn check(said: &[u8]) {
-    let answered = output(true, said);
-    let value: Option<Value> = serde_json::from_slice(said).ok();
+/// Parses `bytes` as the output of a successful and of a failed CLI. Panics if a property is violated.
+pub(crate) fn check(bytes: &[u8]) {
+    let answered = output(true, bytes);
+    let value: Option<Value> = serde_json::from_slice(bytes).ok();
     let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_i64);
-    if let Some(stats) = read_one::<Stats>(&answered) {
-        let value = value.as_ref().expect("what was read is JSON");
+    if let Some(stats) = read_one::<VolumeStats>(&answered) {
+        let value = value.as_ref().expect("a parsed answer is JSON");
         let usage = value.get("usage").and_then(Value::as_array);
         let usage: Vec<&Value> = usage.into_iter().flatten().collect();
         assert_eq!(stats.usage.len(), usage.len());
@@ -45,13 +45,13 @@ pub(crate) fn check(said: &[u8]) {
         assert_eq!(value, Some(capacity.capacity_bytes));
     }
     if let Some(all) = read_one::<Capabilities>(&answered) {
-        let value = value.as_ref().expect("what was read is JSON");
+        let value = value.as_ref().expect("a parsed answer is JSON");
         assert_eq!(value["capabilities"], Value::from(all.capabilities));
         assert_eq!(value["file_systems"], Value::from(all.file_systems));
     }
     assert!(
-        read_one::<Capacity>(&output(false, said)).is_none(),
-        "it failed"
+        read_one::<Capacity>(&output(false, bytes)).is_none(),
+        "a failed call has no answer"
     );
 }
 
@@ -62,22 +62,26 @@ fn read_one<T: serde::de::DeserializeOwned>(output: &Output) -> Option<T> {
             assert!(!output.success && code != tonic::Code::Ok);
             None
         }
-        Err(error @ CliError::Answer { .. }) => {
-            let sentence = error.to_string();
-            assert!(sentence.len() < LONGEST, "{} bytes", sentence.len());
-            assert!(!sentence.contains(char::is_control), "{sentence:?}");
+        Err(error @ CliError::InvalidAnswer { .. }) => {
+            let message = error.to_string();
+            assert!(
+                message.len() < MAX_MESSAGE_LENGTH,
+                "{} bytes",
+                message.len()
+            );
+            assert!(!message.contains(char::is_control), "{message:?}");
             None
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-fn output(success: bool, said: &[u8]) -> Output {
+fn output(success: bool, bytes: &[u8]) -> Output {
     Output {
         success,
         status: "exit status: 1".to_owned(),
-        stdout: said.to_vec(),
-        stderr: said.to_vec(),
-        too_long: false,
+        stdout: bytes.to_vec(),
+        stderr: bytes.to_vec(),
+        is_too_long: false,
     }
 }

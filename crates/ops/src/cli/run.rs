@@ -1,4 +1,4 @@
-//! Runs the CLI: without a shell, in an environment of its own, bounded in time and output.
+//! Runs the CLI without a shell, with a fixed environment, and with limits on time and output.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,15 +16,15 @@ use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::attendant::{ATTEND, Word};
+use super::attendant::{ATTEND, ProgramExit};
 use super::{CliCall, CliError};
 
-/// The most bytes that are read of each stream. An answer has some hundred.
-const LONGEST: u64 = 64 * 1024;
+/// The limit on the bytes that are read from each stream. An answer usually has some hundred.
+const MAX_OUTPUT: u64 = 64 * 1024;
 
-/// How long is waited after the program has ended for the rest of its output, which is in the pipes already, and for
-/// killed processes, which are gone unless they hang in the kernel.
-const AFTERWARDS: Duration = Duration::from_secs(2);
+/// The timeout, after the program has ended, for the rest of its output, which is in the pipes already, and for its killed
+/// descendants, which end soon unless they hang in the kernel.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The output of a program.
 #[derive(Debug)]
@@ -34,17 +34,19 @@ pub(super) struct Output {
     pub(super) status: String,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
-    /// Whether there was more than is read.
-    pub(super) too_long: bool,
+    /// Whether a stream had more than [`MAX_OUTPUT`] bytes.
+    pub(super) is_too_long: bool,
 }
 
-/// Runs a program until it has ended, or its caller has hung up. Returns `None` after the deadline. The volume's turn
-/// is held until the program and all that it has left are gone: only one can hang in the kernel for a volume.
+/// Runs a program until it has ended or its caller has hung up. Returns `None` after the deadline.
+///
+/// `turn` is held until the program and all its descendants are gone, so that only one call can hang in the kernel for
+/// each volume.
 pub(super) async fn run(
-    runs: &Runs,
+    runs: &CliRuns,
     call: CliCall<'_>,
     deadline: Instant,
-    turn: Option<KeyedLockGuard<Digest>>,
+    volume_lock: Option<KeyedLockGuard<Digest>>,
 ) -> Result<Option<Output>, CliError> {
     let program = call.program.to_owned();
     let failed = |source| CliError::Start {
@@ -52,61 +54,62 @@ pub(super) async fn run(
         source,
     };
     let mut run = runs.begin().ok_or(CliError::Ending)?;
-    let mut running = Running::start(call.program, call.arguments).map_err(failed)?;
-    let is_left = call.is_left_alone;
-    let (mut answer, told) = oneshot::channel();
+    let mut running = CliProcess::start(call.program, call.arguments).map_err(failed)?;
+    let runs_to_completion = call.runs_to_completion;
+    let (mut sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
-        let _turn = turn;
-        let ended = tokio::select! {
-            ended = running.hear(deadline) => ended,
-            () = answer.closed(), if !is_left => Ended::Late,
-            () = run.ending() => Ended::Cut,
+        let _volume_lock = volume_lock;
+        let outcome = tokio::select! {
+            outcome = running.wait(deadline) => outcome,
+            () = sender.closed(), if !runs_to_completion => RunOutcome::TimedOut,
+            () = run.ending() => RunOutcome::DaemonEnding,
         };
         let is_gone = running.end().await;
-        // Whoever asked may be gone.
-        let _ = answer.send(ended);
+        // Fails if the caller has hung up.
+        let _ = sender.send(outcome);
         if !is_gone {
             tracing::warn!(
-                "a runtime-cli, or what it has left, can't be killed: see who is in state D"
+                "a runtime-cli, or a process that it left behind, can't be killed: look for processes in state D"
             );
             let _ = running.attendant.wait().await;
         }
     });
-    match told.await {
-        Ok(Ended::Said(output)) => Ok(Some(output)),
-        Ok(Ended::Failed(error)) => Err(failed(error)),
-        Ok(Ended::Cut) | Err(_) => Err(CliError::Ending),
-        Ok(Ended::Late) => Ok(None),
+    match receiver.await {
+        Ok(RunOutcome::Exited(output)) => Ok(Some(output)),
+        Ok(RunOutcome::StartFailed(error)) => Err(failed(error)),
+        Ok(RunOutcome::DaemonEnding) | Err(_) => Err(CliError::Ending),
+        Ok(RunOutcome::TimedOut) => Ok(None),
     }
 }
 
-/// How a run has ended.
-enum Ended {
-    Said(Output),
-    Failed(io::Error),
-    Late,
-    /// The daemon ends.
-    Cut,
+/// The outcome of running a program.
+enum RunOutcome {
+    Exited(Output),
+    StartFailed(io::Error),
+    /// The deadline has passed, or the caller has hung up.
+    TimedOut,
+    DaemonEnding,
 }
 
-/// A program that runs.
-struct Running {
+/// A running program and its attendant.
+struct CliProcess {
     attendant: Child,
-    /// The socket to the attendant. Closed, it ends the program.
-    word: Option<UnixStream>,
+    /// The socket to the attendant. Closing it makes the attendant kill the program.
+    socket: Option<UnixStream>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-/// A program that said more than is read.
-struct TooLong;
+/// The error of a stream with more than [`MAX_OUTPUT`] bytes.
+struct OutputTooLong;
 
-impl Running {
-    /// Starts the attendant, which is this program: the other may be on a file system that hangs.
+impl CliProcess {
+    /// Starts the attendant, which executes the program. This process doesn't execute the program itself, because it may
+    /// be on a file system that hangs.
     fn start(program: &Path, arguments: &[OsString]) -> io::Result<Self> {
-        let (word, theirs) = UnixStream::pair()?;
-        let theirs = OwnedFd::from(theirs.into_std()?);
-        rustix::io::ioctl_fionbio(&theirs, false)?;
+        let (socket, attendants_end) = UnixStream::pair()?;
+        let attendants_end = OwnedFd::from(attendants_end.into_std()?);
+        rustix::io::ioctl_fionbio(&attendants_end, false)?;
         let attendant = Command::new("/proc/self/exe")
             .arg0("crust_ops")
             .arg(ATTEND)
@@ -116,107 +119,112 @@ impl Running {
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .current_dir("/")
-            .stdin(Stdio::from(theirs))
+            .stdin(Stdio::from(attendants_end))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;
         Ok(Self {
             attendant,
-            word: Some(word),
+            socket: Some(socket),
             stdout: Vec::new(),
             stderr: Vec::new(),
         })
     }
 
-    /// Reads what the program says until it has ended.
-    async fn hear(&mut self, deadline: Instant) -> Ended {
-        let read = both(
+    /// Reads the program's output until the program has ended.
+    async fn wait(&mut self, deadline: Instant) -> RunOutcome {
+        let output = read_both(
             self.attendant.stdout.take(),
             self.attendant.stderr.take(),
             &mut self.stdout,
             &mut self.stderr,
         );
-        let word = word(self.word.as_mut());
-        let heard = async move {
-            tokio::pin!(read, word);
+        let exit = read_exit(self.socket.as_mut());
+        let both = async move {
+            tokio::pin!(output, exit);
             tokio::select! {
-                // It has closed them, or said more than is read.
-                read = &mut read => match read {
-                    Ok(()) => (Ok(()), Some(word.await)),
-                    Err(TooLong) => (Err(TooLong), None),
+                // The program has closed its streams, or the output is too long.
+                output = &mut output => match output {
+                    Ok(()) => (Ok(()), Some(exit.await)),
+                    Err(OutputTooLong) => (Err(OutputTooLong), None),
                 },
-                // What it said is in the pipes, which nobody holds any more.
-                word = &mut word => {
-                    (timeout(AFTERWARDS, read).await.unwrap_or(Ok(())), Some(word))
+                // The rest of the output is in the pipes, which no process has open any more.
+                exit = &mut exit => {
+                    (timeout(EXIT_TIMEOUT, output).await.unwrap_or(Ok(())), Some(exit))
                 }
             }
         };
-        let Ok((read, word)) = timeout_at(deadline, heard).await else {
-            return Ended::Late;
+        let Ok((output, exit)) = timeout_at(deadline, both).await else {
+            return RunOutcome::TimedOut;
         };
-        let status = match word {
-            Some(Ok(Word::Ended(status))) => Some(status),
-            Some(Ok(Word::Failed(error)) | Err(error)) => return Ended::Failed(error),
+        let status = match exit {
+            Some(Ok(ProgramExit::Ended(status))) => Some(status),
+            Some(Ok(ProgramExit::StartFailed(error)) | Err(error)) => {
+                return RunOutcome::StartFailed(error);
+            }
             None => None,
         };
-        Ended::Said(Output {
+        RunOutcome::Exited(Output {
             success: status.is_some_and(|status| status.success()),
             status: status
                 .as_ref()
                 .map_or_else(String::new, ExitStatus::to_string),
             stdout: std::mem::take(&mut self.stdout),
             stderr: std::mem::take(&mut self.stderr),
-            too_long: read.is_err(),
+            is_too_long: output.is_err(),
         })
     }
 
-    /// Has the attendant kill the program and its descendants. Returns whether they ended in time.
+    /// Makes the attendant kill the program and its descendants. Returns true if they have ended in time.
     async fn end(&mut self) -> bool {
-        self.word = None;
-        timeout(AFTERWARDS, self.attendant.wait()).await.is_ok()
+        self.socket = None;
+        timeout(EXIT_TIMEOUT, self.attendant.wait()).await.is_ok()
     }
 }
 
-async fn word(from: Option<&mut UnixStream>) -> io::Result<Word> {
-    let mut bytes = [0; Word::LENGTH];
-    let from = from.ok_or(io::ErrorKind::BrokenPipe)?;
-    from.read_exact(&mut bytes).await?;
-    Ok(Word::of_bytes(bytes))
+async fn read_exit(socket: Option<&mut UnixStream>) -> io::Result<ProgramExit> {
+    let mut bytes = [0; ProgramExit::LENGTH];
+    let socket = socket.ok_or(io::ErrorKind::BrokenPipe)?;
+    socket.read_exact(&mut bytes).await?;
+    Ok(ProgramExit::from_bytes(bytes))
 }
 
-async fn both(
+async fn read_both(
     stdout: Option<impl AsyncRead + Unpin>,
     stderr: Option<impl AsyncRead + Unpin>,
     out: &mut Vec<u8>,
     err: &mut Vec<u8>,
-) -> Result<(), TooLong> {
-    tokio::try_join!(all_of(stdout, out), all_of(stderr, err)).map(drop)
+) -> Result<(), OutputTooLong> {
+    tokio::try_join!(read_stream(stdout, out), read_stream(stderr, err)).map(drop)
 }
 
-async fn all_of(stream: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> Result<(), TooLong> {
+async fn read_stream(
+    stream: Option<impl AsyncRead + Unpin>,
+    buffer: &mut Vec<u8>,
+) -> Result<(), OutputTooLong> {
     if let Some(stream) = stream {
-        let _ = stream.take(LONGEST + 1).read_to_end(into).await;
+        let _ = stream.take(MAX_OUTPUT + 1).read_to_end(buffer).await;
     }
-    if into.len() as u64 > LONGEST {
-        return Err(TooLong);
+    if buffer.len() as u64 > MAX_OUTPUT {
+        return Err(OutputTooLong);
     }
     Ok(())
 }
 
-/// How long killed programs are waited for. Later they are gone, unless they hang in the kernel.
+/// The timeout for killed programs at the end of the daemon. Programs that are still alive then hang in the kernel.
 const KILLED_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The programs that run, which are all ended with the daemon.
+/// All running programs. They are ended with the daemon.
 #[derive(Debug, Clone)]
-pub(crate) struct Runs {
+pub(crate) struct CliRuns {
     ending: Arc<watch::Sender<bool>>,
 }
 
-/// A program that runs, among [`Runs`].
-pub(super) struct Run(watch::Receiver<bool>);
+/// One of the running programs in [`CliRuns`].
+pub(super) struct CliRun(watch::Receiver<bool>);
 
-impl Default for Runs {
+impl Default for CliRuns {
     fn default() -> Self {
         Self {
             ending: Arc::new(watch::Sender::new(false)),
@@ -224,26 +232,26 @@ impl Default for Runs {
     }
 }
 
-impl Runs {
-    /// Notes that a program begins. `None` once the daemon is ending.
-    pub(super) fn begin(&self) -> Option<Run> {
-        let run = Run(self.ending.subscribe());
-        // Subscribed before the check, so that an end that comes between is seen.
+impl CliRuns {
+    /// Registers a program that is about to be started; `None` if the daemon is ending.
+    pub(super) fn begin(&self) -> Option<CliRun> {
+        let run = CliRun(self.ending.subscribe());
+        // Subscribed before the check, so that no end of the daemon is missed.
         let is_ending = *run.0.borrow();
         (!is_ending).then_some(run)
     }
 
-    /// Ends all programs, and lets none begin.
+    /// Ends all programs, and prevents new ones from being started.
     pub(crate) async fn end(&self) {
         self.ending.send_replace(true);
         let _ = tokio::time::timeout(KILLED_TIMEOUT, self.ending.closed()).await;
     }
 }
 
-impl Run {
-    /// Returns when the program has to end.
+impl CliRun {
+    /// Waits until the daemon is ending.
     pub(super) async fn ending(&mut self) {
-        // Fails once the daemon has dropped `Runs`.
+        // Fails if all `CliRuns` were dropped.
         let _ = self.0.wait_for(|ending| *ending).await;
     }
 }

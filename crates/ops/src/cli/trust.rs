@@ -1,37 +1,32 @@
-//! Whether a program may be run as root because a file says so.
+//! Decides whether a program that a file names may be run as root.
 
 use std::path::{Component, Path, PathBuf};
 
 use crust_state::trust::{self, PathKind, TrustError};
 
-/// A program that isn't run.
+/// The reason why a program isn't run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Untrusted {
-    /// Its path is relative or has `..` in it.
+    /// The path is relative or contains `..`.
     #[error("runtime-cli {0:?} isn't an absolute path without `..`")]
     NotAbsolute(PathBuf),
-    /// Nobody said that it is the runtime's.
+    /// The configuration doesn't name the program.
     #[error(
-        "runtime-cli {program:?} isn't one of those that may be run ({allowed}); hint: `runtime` and \
-         `allowed_clis` in crust_ops' configuration name them"
+        "runtime-cli {program:?} isn't one of those that may be run ({allowed}); hint: add it to `allowed_clis` in \
+         crust_ops' configuration if it is a runtime of this node"
     )]
     NotAllowed {
         program: PathBuf,
-        /// Those that may.
+        /// The paths of the allowed programs, separated by commas.
         allowed: String,
     },
-    /// Others than root can change it, or nobody can tell.
+    /// A user other than root can change the program, or that can't be determined.
     #[error("runtime-cli {program:?}: {flaw}")]
-    Flawed {
-        program: PathBuf,
-        /// The flaw of a directory or of the program.
-        flaw: TrustError,
-    },
+    Flawed { program: PathBuf, flaw: TrustError },
 }
 
-/// Checks that a program is one of those allowed, by its path or by what that leads to, and that
-/// root alone can change what is run: the file, each directory and each link on the way. Then nobody
-/// else can change it between this look and the exec.
+/// Checks that a program is allowed, by its path or by the path that it resolves to, and that only root can change the
+/// file and each directory and link of the path. Then no other user can replace it between this check and the exec.
 pub(crate) fn check(program: &Path, allowed: &[PathBuf]) -> Result<(), Untrusted> {
     let mut parts = program.components();
     let is_absolute = parts.next() == Some(Component::RootDir);
@@ -61,30 +56,30 @@ mod tests {
 
     use super::*;
 
-    /// Below `/`, for `/tmp` can be written by everybody.
-    fn lab() -> tempfile::TempDir {
-        let lab = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        fs::write(lab.path().join("cli"), "").unwrap();
-        lab
+    /// Creates a directory with a program `cli`. It is in `/run`, because all users can write to `/tmp`.
+    fn program_directory() -> tempfile::TempDir {
+        let directory = tempfile::Builder::new().tempdir_in("/run").unwrap();
+        fs::write(directory.path().join("cli"), "").unwrap();
+        directory
     }
 
-    fn verdict(program: &Path, allowed: &Path) -> Result<(), String> {
+    fn check_allowed(program: &Path, allowed: &Path) -> Result<(), String> {
         check(program, &[allowed.to_owned()]).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_program_of_roots_on_the_list_may_be_run_by_a_link_too() {
-        let lab = lab();
-        let (program, link) = (lab.path().join("cli"), lab.path().join("link"));
+    fn an_allowed_program_may_be_named_by_a_link() {
+        let directory = program_directory();
+        let (program, link) = (directory.path().join("cli"), directory.path().join("link"));
         symlink(
-            "./../".to_owned() + lab.path().file_name().unwrap().to_str().unwrap() + "/cli",
+            "./../".to_owned() + directory.path().file_name().unwrap().to_str().unwrap() + "/cli",
             &link,
         )
         .unwrap();
-        assert_eq!(verdict(&program, &program), Ok(()));
-        assert_eq!(verdict(&link, &program), Ok(()));
-        assert_eq!(verdict(&link, &link), Ok(()));
-        let other = verdict(&program, &link).unwrap_err();
+        assert_eq!(check_allowed(&program, &program), Ok(()));
+        assert_eq!(check_allowed(&link, &program), Ok(()));
+        assert_eq!(check_allowed(&link, &link), Ok(()));
+        let other = check_allowed(&program, &link).unwrap_err();
         assert!(
             other.contains("isn't one of those that may be run"),
             "{other}"
@@ -92,36 +87,36 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_change_is_not_run() {
-        let lab = lab();
-        let program = lab.path().join("cli");
+    fn a_program_that_others_can_change_is_untrusted() {
+        let directory = program_directory();
+        let program = directory.path().join("cli");
         let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
         for mode in [0o775, 0o757] {
             set(&program, mode).unwrap();
-            let error = verdict(&program, &program).unwrap_err();
+            let error = check_allowed(&program, &program).unwrap_err();
             assert!(error.contains("can be written by others"), "{error}");
         }
         set(&program, 0o755).unwrap();
-        set(lab.path(), 0o1777).unwrap();
-        let error = verdict(&program, &program).unwrap_err();
+        set(directory.path(), 0o1777).unwrap();
+        let error = check_allowed(&program, &program).unwrap_err();
         assert!(
             error.contains("can be written by others"),
-            "the sticky bit is no help: {error}"
+            "the sticky bit doesn't matter: {error}"
         );
-        set(lab.path(), 0o755).unwrap();
+        set(directory.path(), 0o755).unwrap();
         chown(&program, Some(1), None).unwrap();
-        let error = verdict(&program, &program).unwrap_err();
+        let error = check_allowed(&program, &program).unwrap_err();
         assert!(error.contains("isn't owned by root"), "{error}");
     }
 
     #[test]
-    fn a_link_to_a_writable_place_is_not_followed() {
-        let (lab, elsewhere) = (lab(), lab());
+    fn a_link_into_a_writable_directory_is_untrusted() {
+        let (directory, elsewhere) = (program_directory(), program_directory());
         let target = elsewhere.path().join("cli");
         fs::set_permissions(elsewhere.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let link = lab.path().join("link");
+        let link = directory.path().join("link");
         symlink(&target, &link).unwrap();
-        let error = verdict(&link, &link).unwrap_err();
+        let error = check_allowed(&link, &link).unwrap_err();
         assert!(
             error.contains(&format!("{} can be written", elsewhere.path().display())),
             "{error}"
@@ -129,19 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_told() {
-        let lab = lab();
-        let at = |name: &str| lab.path().join(name);
+    fn a_path_that_is_no_program_is_an_error() {
+        let directory = program_directory();
+        let at = |name: &str| directory.path().join(name);
         symlink("b", at("a")).unwrap();
         symlink("a", at("b")).unwrap();
         for (program, expected) in [
             (PathBuf::from("cli"), "isn't an absolute path"),
             (PathBuf::from("/usr/../cli"), "isn't an absolute path"),
             (at("missing"), "No such file"),
-            (lab.path().to_owned(), "isn't a file"),
+            (directory.path().to_owned(), "isn't a file"),
             (at("a"), "too many symbolic links"),
         ] {
-            let error = verdict(&program, &program).unwrap_err();
+            let error = check_allowed(&program, &program).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! The numbers of volumes for the metrics. A thread reads the node's files for them, and may wait for long.
+//! Counts the volumes for the metrics. The count reads the node's files in a thread, which may block for long.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,54 +9,54 @@ use tokio::time::timeout;
 
 use crate::node::Counts;
 
-/// How long an answer waits for a count. After that it has the numbers last known.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// The timeout of a count. After it, a page has the last known numbers.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
 
 type CountResult = Result<Counts, String>;
 
-/// Counts the volumes, once at a time however many ask.
+/// Counts the volumes. Concurrent requests share one count.
 pub(super) struct VolumeCounts {
     start: Box<dyn Fn() -> JoinHandle<CountResult> + Send + Sync>,
-    /// A count that was too slow for the one who began it. The next one waits for it too.
-    under_way: Mutex<Option<JoinHandle<CountResult>>>,
-    /// Whether the last count failed, which is logged once.
-    failing: AtomicBool,
+    /// A count that is still running after the request that started it timed out. The next request waits for it.
+    running: Mutex<Option<JoinHandle<CountResult>>>,
+    /// Whether the last count failed. Only the first failure is logged.
+    is_failing: AtomicBool,
 }
 
 impl VolumeCounts {
     pub(super) fn new(start: impl Fn() -> JoinHandle<CountResult> + Send + Sync + 'static) -> Self {
         Self {
             start: Box::new(start),
-            under_way: Mutex::default(),
-            failing: AtomicBool::default(),
+            running: Mutex::default(),
+            is_failing: AtomicBool::default(),
         }
     }
 
-    /// Counts, and returns the numbers if they come in time.
+    /// Counts the volumes; `None` if that fails or times out.
     pub(super) async fn latest(&self) -> Option<Counts> {
-        let counted = timeout(TIMEOUT, self.counted()).await;
-        let late = || Err(format!("not counted within {} s", TIMEOUT.as_secs()));
-        match counted.unwrap_or_else(|_| late()) {
+        let result = timeout(COUNT_TIMEOUT, self.count()).await;
+        let timed_out = || Err(format!("not counted within {} s", COUNT_TIMEOUT.as_secs()));
+        match result.unwrap_or_else(|_| timed_out()) {
             Ok(counts) => {
-                self.failing.store(false, Ordering::Relaxed);
+                self.is_failing.store(false, Ordering::Relaxed);
                 Some(counts)
             }
-            Err(why) => {
-                if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("metrics: volumes: {why}; the numbers last known are told");
+            Err(error) => {
+                if !self.is_failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("metrics: volumes: {error}; the last known numbers are shown");
                 }
                 None
             }
         }
     }
 
-    async fn counted(&self) -> CountResult {
-        let mut under_way = self.under_way.lock().await;
-        // One that nobody has waited for is of an earlier time.
-        under_way.take_if(|task| task.is_finished());
-        let counted = under_way.get_or_insert_with(&self.start).await;
-        *under_way = None;
-        counted.unwrap_or_else(|error| Err(error.to_string()))
+    async fn count(&self) -> CountResult {
+        let mut running = self.running.lock().await;
+        // A finished count that no request has waited for is outdated.
+        running.take_if(|task| task.is_finished());
+        let result = running.get_or_insert_with(&self.start).await;
+        *running = None;
+        result.unwrap_or_else(|error| Err(error.to_string()))
     }
 }
 
@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_hangs_is_waited_for_once_and_not_for_long() {
-        let (begun, hanging) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (starts, goes_on) = (Arc::clone(&begun), Arc::clone(&hanging));
-        let counting = VolumeCounts::new(move || {
+    async fn a_count_that_hangs_times_out_and_is_not_repeated() {
+        let (started, wakeup) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (starts, hang) = (Arc::clone(&started), Arc::clone(&wakeup));
+        let counts = VolumeCounts::new(move || {
             starts.fetch_add(1, Ordering::Relaxed);
-            let goes_on = Arc::clone(&goes_on);
+            let hang = Arc::clone(&hang);
             tokio::spawn(async move {
-                goes_on.notified().await;
+                hang.notified().await;
                 Ok(Counts {
                     staged: 2,
                     in_use: 1,
@@ -85,23 +85,23 @@ mod tests {
             })
         });
         for _ in 0..3 {
-            assert_eq!(counting.latest().await, None);
+            assert_eq!(counts.latest().await, None);
         }
         assert_eq!(
-            begun.load(Ordering::Relaxed),
+            started.load(Ordering::Relaxed),
             1,
             "one thread hangs, not three"
         );
-        hanging.notify_one();
-        let counts = counting.latest().await;
-        assert_eq!(counts.map(|counts| counts.staged), Some(2));
+        wakeup.notify_one();
+        let latest = counts.latest().await;
+        assert_eq!(latest.map(|counts| counts.staged), Some(2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_stops_to_ask_takes_nothing_with_him() {
-        let counting = VolumeCounts::new(|| tokio::spawn(std::future::pending()));
-        let asked = timeout(Duration::from_millis(1), counting.latest()).await;
-        assert!(asked.is_err());
-        assert!(counting.under_way.lock().await.is_some());
+    async fn a_cancelled_request_keeps_the_running_count() {
+        let counts = VolumeCounts::new(|| tokio::spawn(std::future::pending()));
+        let cancelled = timeout(Duration::from_millis(1), counts.latest()).await;
+        assert!(cancelled.is_err());
+        assert!(counts.running.lock().await.is_some());
     }
 }

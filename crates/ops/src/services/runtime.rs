@@ -15,13 +15,12 @@ use crust_state::info::VolumeType;
 use crust_state::{MountInfo, TargetPath};
 use tonic::{Request, Response, Status};
 
-use super::{STAGE, Shared, a_path, bytes, required, target_path};
-use crate::cli::{Capacity, CliCall, Stats};
-use crate::refusal::Refusal;
+use super::{STAGE_TIMEOUT, ServiceState, bytes, required, required_path, target_path};
+use crate::call_error::CallError;
+use crate::cli::{Capacity, CliCall, VolumeStats};
 
-/// The service.
 #[derive(Debug)]
-pub(crate) struct RuntimeService(pub(crate) Shared);
+pub(crate) struct RuntimeService(pub(crate) ServiceState);
 
 #[tonic::async_trait]
 impl Runtime for RuntimeService {
@@ -33,13 +32,16 @@ impl Runtime for RuntimeService {
         let path = request.volume_target_path.clone();
         let staged = async {
             let (target, info) = mount_info(request)?;
-            let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
+            let volume_lock = self
+                .0
+                .lock_volume(&self.0.change_locks, &target, STAGE_TIMEOUT)
+                .await?;
             self.0
                 .node()
-                .stage(turn, target, info, self.0.staging_limits())
+                .stage(volume_lock, target, info, self.0.staging_limits())
                 .await
         };
-        answer(&path, staged.await, RuntimeStageVolumeResponse {})
+        respond(&path, staged.await, RuntimeStageVolumeResponse {})
     }
 
     async fn runtime_unstage_volume(
@@ -50,10 +52,13 @@ impl Runtime for RuntimeService {
         let unstaged = async {
             let target = target_path("volume_target_path", &path)?;
             let limit = self.0.unstage_timeout();
-            let turn = self.0.turn(&self.0.volumes, &target, limit).await?;
-            self.0.node().unstage(turn, target, limit).await
+            let volume_lock = self
+                .0
+                .lock_volume(&self.0.change_locks, &target, limit)
+                .await?;
+            self.0.node().unstage(volume_lock, target, limit).await
         };
-        answer(&path, unstaged.await, RuntimeUnstageVolumeResponse {})
+        respond(&path, unstaged.await, RuntimeUnstageVolumeResponse {})
     }
 
     async fn runtime_get_volume_stats(
@@ -68,8 +73,8 @@ impl Runtime for RuntimeService {
         };
         let stats = stats
             .await
-            .map_err(|refusal| refusal.into_status(Some(&path)))?;
-        Ok(Response::new(answer_to_stats(stats)))
+            .map_err(|error| error.into_status(Some(&path)))?;
+        Ok(Response::new(stats_response(stats)))
     }
 
     async fn runtime_expand_volume(
@@ -90,44 +95,46 @@ impl Runtime for RuntimeService {
         };
         let capacity = expanded
             .await
-            .map_err(|refusal| refusal.into_status(Some(&path)))?;
+            .map_err(|error| error.into_status(Some(&path)))?;
         Ok(Response::new(RuntimeExpandVolumeResponse {
             capacity_bytes: capacity.capacity_bytes,
         }))
     }
 }
 
-impl Shared {
-    /// Asks whoever has the volume mounted.
-    pub(super) async fn stats(&self, target: TargetPath) -> Result<Stats, Refusal> {
+impl ServiceState {
+    /// Asks the runtime that has the volume mounted for its stats.
+    pub(super) async fn stats(&self, target: TargetPath) -> Result<VolumeStats, CallError> {
         let volume = target.volume_name();
         let cli = self.node().runtime_cli(target.clone()).await?;
-        let cli = cli.ok_or_else(|| Refusal::NotInUse(volume.clone()))?;
-        // Not one with those that change it: a device grows for minutes.
-        let turn = self.turn(&self.asked, &target, self.cli_timeout()).await?;
-        let asked = CliCall {
+        let cli = cli.ok_or_else(|| CallError::NotInUse(volume.clone()))?;
+        // Doesn't wait for calls that change the volume, because growing may take minutes.
+        let volume_lock = self
+            .lock_volume(&self.query_locks, &target, self.cli_timeout())
+            .await?;
+        let call = CliCall {
             program: &cli,
             arguments: &["stats".into(), target.as_path().into()],
-            is_left_alone: false,
+            runs_to_completion: false,
         };
-        let stats = self.ask(asked, None, Some(turn)).await;
-        stats.map_err(Refusal::cli(volume))
+        let stats = self.ask(call, None, Some(volume_lock)).await;
+        stats.map_err(CallError::cli(volume))
     }
 
-    /// Has whoever has the volume mounted grow it. Where nobody has it yet, the runtime keeps that
-    /// for its mount: kubelet expands between publish and the sandbox, and doesn't try again.
+    /// Lets the runtime that has the volume mounted grow it. If no runtime has, the configured runtime records the growth for
+    /// the next mount, because kubelet may expand a volume between its publish and the sandbox and doesn't retry.
     pub(super) async fn expand(
         &self,
         target: TargetPath,
         least: u64,
         most: u64,
-    ) -> Result<Capacity, Refusal> {
+    ) -> Result<Capacity, CallError> {
         let volume = target.volume_name();
-        let turn = self.turn(&self.volumes, &target, self.cli_timeout());
-        let turn = turn.await?;
+        let volume_lock = self.lock_volume(&self.change_locks, &target, self.cli_timeout());
+        let volume_lock = volume_lock.await?;
         let cli = self.node().runtime_cli(target.clone()).await?;
         let cli = cli.unwrap_or_else(|| self.runtime());
-        let asked = CliCall {
+        let call = CliCall {
             program: &cli,
             arguments: &[
                 "resize".into(),
@@ -135,25 +142,29 @@ impl Shared {
                 least.to_string().into(),
                 most.to_string().into(),
             ],
-            is_left_alone: false,
+            runs_to_completion: false,
         };
-        let capacity = self.ask(asked, None, Some(turn)).await;
-        capacity.map_err(Refusal::cli(volume))
+        let capacity = self.ask(call, None, Some(volume_lock)).await;
+        capacity.map_err(CallError::cli(volume))
     }
 }
 
-fn answer<T>(volume: &str, done: Result<(), Refusal>, response: T) -> Result<Response<T>, Status> {
-    done.map_err(|refusal| refusal.into_status(Some(volume)))?;
+fn respond<T>(
+    volume: &str,
+    result: Result<(), CallError>,
+    response: T,
+) -> Result<Response<T>, Status> {
+    result.map_err(|error| error.into_status(Some(volume)))?;
     Ok(Response::new(response))
 }
 
 /// Returns the volume that a request stages. The stage checks the other fields.
-fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountInfo), Refusal> {
+fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountInfo), CallError> {
     let volume_type = request.volume_type.unwrap_or_default();
     let volume_type = match volume_type.r#type() {
         Type::Block => VolumeType::Block,
         Type::Network => VolumeType::Network,
-        Type::Unknown => return Err(Refusal::field("volume_type.type", "it is required")),
+        Type::Unknown => return Err(CallError::field("volume_type.type", "it is required")),
     };
     let target = target_path("volume_target_path", &request.volume_target_path)?;
     let policy = request.volume_supplemental_group_change_policy;
@@ -161,29 +172,32 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
     let policy = match GroupPolicy::try_from(policy) {
         Ok(GroupPolicy::OnRootMismatch) => FsGroupChangePolicy::OnRootMismatch,
         Ok(GroupPolicy::Always | GroupPolicy::Unknown) => FsGroupChangePolicy::Always,
-        // Of a later version of the interface; anything else than it means would be wrong.
+        // A policy of a later version of the interface must not be replaced by another one.
         Err(_) => {
             let field = "volume_supplemental_group_change_policy.policy";
-            return Err(Refusal::field(
+            return Err(CallError::field(
                 field,
-                format!("{policy} is none that is known"),
+                format!("{policy} isn't a known policy"),
             ));
         }
     };
     let group = match request.volume_supplemental_group.as_str() {
         "" => None,
-        gid => Some(gid_of(gid)?),
+        gid => Some(parse_gid(gid)?),
     };
     let access_mode = match request.access_mode.as_str() {
         "" => None,
         mode => Some(
             mode.parse()
-                .map_err(|error| Refusal::field("access_mode", error))?,
+                .map_err(|error| CallError::field("access_mode", error))?,
         ),
     };
     let info = MountInfo {
         volume_type,
-        device: PathBuf::from(a_path("volume_backing_path", request.volume_backing_path)?),
+        device: PathBuf::from(required_path(
+            "volume_backing_path",
+            request.volume_backing_path,
+        )?),
         fstype: required("fs_type", request.fs_type)?,
         options: request.mount_flags,
         fs_group: group,
@@ -192,25 +206,25 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
         read_only: request.readonly,
         access_mode,
         device_node: request.device_node,
-        // The stage looks which it is.
+        // The stage sets it.
         disk_seq: None,
     };
     Ok((target, info))
 }
 
-/// Decimal digits alone; the last gid stands for none.
-fn gid_of(text: &str) -> Result<u32, Refusal> {
+/// Parses a gid of decimal digits. The largest number isn't a gid, because it means "no change" in chown(2).
+fn parse_gid(text: &str) -> Result<u32, CallError> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let gid = text.parse().ok().filter(|gid| digits && *gid != u32::MAX);
     gid.ok_or_else(|| {
-        Refusal::field(
+        CallError::field(
             "volume_supplemental_group",
             format!("{text:?} isn't a gid in decimal"),
         )
     })
 }
 
-answer_to_stats!(crust_proto::v1);
+stats_response!(crust_proto::v1);
 
 #[cfg(test)]
 mod tests {
@@ -238,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_become_the_file() {
+    fn the_fields_become_the_metadata() {
         let policy = |policy: GroupPolicy| {
             Some(VolumeGroupChangePolicy {
                 policy: policy.into(),
@@ -282,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_cannot_be_used_is_named() {
+    fn an_invalid_field_is_named() {
         type Change = fn(&mut RuntimeStageVolumeRequest);
         let cases: [(Change, &str); 9] = [
             (

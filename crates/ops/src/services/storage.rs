@@ -22,20 +22,19 @@ use crust_state::{Digest, MountInfo, TargetPath};
 use serde::Deserialize;
 use tonic::{Request, Response, Status};
 
-use super::{STAGE, Shared, a_path, bytes, is_about, required, target_path};
+use super::{STAGE_TIMEOUT, ServiceState, bytes, log_volume, required, required_path, target_path};
+use crate::call_error::CallError;
 use crate::cli::{Capabilities, CliCall};
-use crate::refusal::Refusal;
 
-/// A publish applies fsGroup: as long as a container's create may take, and a little.
-const PUBLISH: Duration = Duration::from_secs(115);
+/// The timeout of a publish, which applies fsGroup. It is a little longer than that of a container's create.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(115);
 
-/// The service.
 #[derive(Debug)]
-pub(crate) struct StorageService(pub(crate) Shared);
+pub(crate) struct StorageService(pub(crate) ServiceState);
 
-/// Nothing.
+/// The answer of a command without data.
 #[derive(Deserialize)]
-struct Done {}
+struct EmptyAnswer {}
 
 #[tonic::async_trait]
 impl RuntimeAssistedStorageManagement for StorageService {
@@ -82,7 +81,7 @@ impl RuntimeAssistedStorageManagement for StorageService {
         let request = request.into_inner();
         let path = request.host_target_path.clone();
         let published = self.publish(request).await;
-        published.map_err(|refusal| refusal.into_status(Some(&path)))?;
+        published.map_err(|error| error.into_status(Some(&path)))?;
         Ok(Response::new(RuntimePublishVolumeResponse {}))
     }
 
@@ -97,8 +96,8 @@ impl RuntimeAssistedStorageManagement for StorageService {
                 .await?;
             self.0.stats(target).await
         };
-        let stats = stats.await.map_err(|refusal| refusal.into_status(None))?;
-        Ok(Response::new(answer_to_stats(stats)))
+        let stats = stats.await.map_err(|error| error.into_status(None))?;
+        Ok(Response::new(stats_response(stats)))
     }
 
     async fn runtime_expand_volume(
@@ -113,9 +112,7 @@ impl RuntimeAssistedStorageManagement for StorageService {
                 .await?;
             self.0.expand(target, least, 0).await
         };
-        let capacity = expanded
-            .await
-            .map_err(|refusal| refusal.into_status(None))?;
+        let capacity = expanded.await.map_err(|error| error.into_status(None))?;
         Ok(Response::new(RuntimeExpandVolumeResponse {
             capacity_bytes: capacity.capacity_bytes,
         }))
@@ -124,66 +121,73 @@ impl RuntimeAssistedStorageManagement for StorageService {
 
 impl StorageService {
     /// Asks the runtime for its capabilities on this host.
-    async fn capabilities(&self) -> Result<Capabilities, Refusal> {
+    async fn capabilities(&self) -> Result<Capabilities, CallError> {
         let runtime = self.0.runtime();
-        let asked = CliCall {
+        let call = CliCall {
             program: &runtime,
             arguments: &["capabilities".into()],
-            is_left_alone: false,
+            runs_to_completion: false,
         };
-        // As of a volume: however many ask, one is asked at a time.
-        let turn = self.0.asked.lock(Digest::of(b"capabilities"));
-        let turn = tokio::time::timeout(self.0.cli_timeout(), turn).await;
-        let turn = turn.map_err(|_| Refusal::Hangs {
+        // Locked like a volume, so that only one process runs at a time however many calls ask.
+        let volume_lock = self.0.query_locks.lock(Digest::of(b"capabilities"));
+        let volume_lock = tokio::time::timeout(self.0.cli_timeout(), volume_lock).await;
+        let volume_lock = volume_lock.map_err(|_| CallError::Hangs {
             after: self.0.cli_timeout(),
         })?;
-        Ok(self.0.ask(asked, None, Some(turn)).await?)
+        Ok(self.0.ask(call, None, Some(volume_lock)).await?)
     }
 
-    async fn volume(&self, sandbox: String, device: String) -> Result<TargetPath, Refusal> {
+    async fn volume(&self, sandbox: String, device: String) -> Result<TargetPath, CallError> {
         let sandbox = required("sandbox_id", sandbox)?;
-        let device = PathBuf::from(a_path("host_volume_id", device)?);
-        let target = self.0.node().volume_of(sandbox, device).await;
-        target.inspect(is_about)
+        let device = PathBuf::from(required_path("host_volume_id", device)?);
+        let target = self.0.node().find_volume(sandbox, device).await;
+        target.inspect(log_volume)
     }
 
-    async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), Refusal> {
+    async fn publish(&self, request: RuntimePublishVolumeRequest) -> Result<(), CallError> {
         let target = target_path("host_target_path", &request.host_target_path)?;
         let (info, arguments) = arguments(&target, request)?;
-        let turn = self.0.turn(&self.0.volumes, &target, STAGE).await?;
-        // The runtime's own command stages anything: whoever has this socket may not.
+        let volume_lock = self
+            .0
+            .lock_volume(&self.0.change_locks, &target, STAGE_TIMEOUT)
+            .await?;
+        // The runtime's command stages anything, but callers of this socket are restricted.
         let node = self.0.node();
-        let _taken = node
-            .admit(target.clone(), info, self.0.staging_limits())
+        let _reservation = node
+            .check_admission(target.clone(), info, self.0.staging_limits())
             .await?;
         let runtime = self.0.runtime();
-        let asked = CliCall {
+        let call = CliCall {
             program: &runtime,
             arguments: &arguments,
-            // Killed between its steps, it would have staged what isn't mounted.
-            is_left_alone: true,
+            // If it were killed in between, the volume would be staged but not mounted.
+            runs_to_completion: true,
         };
-        let done = self.0.ask(asked, Some(PUBLISH), Some(turn)).await;
-        done.map(|Done {}| ())
-            .map_err(Refusal::cli(target.volume_name()))
+        let answer = self
+            .0
+            .ask(call, Some(PUBLISH_TIMEOUT), Some(volume_lock))
+            .await;
+        answer
+            .map(|EmptyAnswer {}| ())
+            .map_err(CallError::cli(target.volume_name()))
     }
 }
 
-/// Returns the volume that is to be published, and the arguments of the runtime's `publish` that say the same.
+/// Returns the metadata of the volume to publish, and the equivalent arguments of the runtime's `publish` command.
 fn arguments(
     target: &TargetPath,
     request: RuntimePublishVolumeRequest,
-) -> Result<(MountInfo, Vec<OsString>), Refusal> {
+) -> Result<(MountInfo, Vec<OsString>), CallError> {
     let mut arguments = vec!["publish".into(), OsString::from(request.host_target_path)];
-    // With `=`, so that no value is taken for a flag.
+    // Flags have the form `--flag=value`, so that a value that begins with a dash isn't parsed as a flag.
     let mut length = 0;
     let mut add = |field, flag: &str, value: &str| {
         if value.contains('\0') {
-            return Err(Refusal::field(field, "it has a NUL byte"));
+            return Err(CallError::field(field, "it has a NUL byte"));
         }
         length += value.len() as u64;
         if length > MAX_FILE_SIZE {
-            return Err(Refusal::field(
+            return Err(CallError::field(
                 field,
                 format!("with it the volume's description is longer than {MAX_FILE_SIZE} bytes"),
             ));
@@ -193,13 +197,13 @@ fn arguments(
     };
     let sandbox = required("sandbox_id", request.sandbox_id)?;
     add("sandbox_id", "sandbox", &sandbox)?;
-    let device = a_path("host_volume_id", request.host_volume_id)?;
+    let device = required_path("host_volume_id", request.host_volume_id)?;
     add("host_volume_id", "device", &device)?;
     let fstype = required("file_system", request.file_system)?;
     add("file_system", "fstype", &fstype)?;
-    // Before anybody sees them in the arguments of a process: none looks like a secret.
+    // Rejects options that may contain a secret, because all users can see the arguments of a process.
     options::parse(&request.mount_options)
-        .map_err(|error| Refusal::field("mount_options", error))?;
+        .map_err(|error| CallError::field("mount_options", error))?;
     for option in &request.mount_options {
         add("mount_options", "option", option)?;
     }
@@ -208,15 +212,15 @@ fn arguments(
         FsGroupChangePolicy::default()
     } else {
         let known = policy.parse();
-        known.map_err(|error| Refusal::field("fsgroup_policy", error))?
+        known.map_err(|error| CallError::field("fsgroup_policy", error))?
     };
     let mut group = None;
     if let Some(gid) = request.fsgroup_gid {
         let gid = u32::try_from(gid)
-            .map_err(|_| Refusal::field("fsgroup_gid", format!("{gid} is negative")))?;
+            .map_err(|_| CallError::field("fsgroup_gid", format!("{gid} is negative")))?;
         group = Some(gid);
         add("fsgroup_gid", "fs-group", &gid.to_string())?;
-        // Without a group a policy means nothing.
+        // A policy has no effect without a group.
         if !policy.is_empty() {
             add("fsgroup_policy", "fs-group-change-policy", policy)?;
         }
@@ -235,10 +239,10 @@ fn arguments(
         read_only: request.readonly,
         access_mode: None,
         device_node: false,
-        // The runtime looks which it is.
+        // The runtime sets it.
         disk_seq: None,
     };
     Ok((info, arguments))
 }
 
-answer_to_stats!(crust_proto::runtime::v1alpha1);
+stats_response!(crust_proto::runtime::v1alpha1);

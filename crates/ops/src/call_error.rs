@@ -1,4 +1,4 @@
-//! Errors of calls, and the statuses that callers get for them.
+//! Errors of gRPC calls, and their statuses.
 
 use std::time::Duration;
 
@@ -12,34 +12,29 @@ use tonic::{Code, Status};
 
 use crate::cli::CliError;
 
-/// A call that isn't carried out.
+/// An error of a gRPC call.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// A field of the request.
+pub(crate) enum CallError {
+    /// A field of the request is invalid.
     #[error("{field}: {reason}")]
     Field {
-        /// Its name in the .proto file.
+        /// The field's name in the .proto file.
         field: &'static str,
-        /// The flaw of its value.
         reason: String,
     },
-    /// The volume's own.
+    /// An operation on the volume failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The runtime's, or about it.
+    /// A call of the runtime's CLI for a volume failed.
     #[error("volume {volume}: {source}")]
-    Cli {
-        volume: String,
-        /// The error.
-        source: CliError,
-    },
-    /// About the runtime, and no volume.
+    Cli { volume: String, source: CliError },
+    /// A call of the runtime's CLI that concerns no volume failed.
     #[error("{0}")]
     Runtime(#[from] CliError),
-    /// The node isn't as it should be.
+    /// The runtime's directories or records can't be read.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// An earlier call has the volume.
+    /// An earlier call for the volume is still running.
     #[error(
         "volume {volume}: an earlier call for it is still running after {} s; hint: retry later; if it \
          stays so, its device hangs: `ps -eo pid,stat,wchan,args` on the node shows what waits for it in state D",
@@ -47,50 +42,47 @@ pub(crate) enum Refusal {
     )]
     Held {
         volume: String,
-        /// How long it was waited for.
+        /// The time that this call has waited.
         after: Duration,
     },
-    /// A thread of this call waits in the kernel.
+    /// A thread of this call didn't end before the timeout.
     #[error(
         "the call is still running after {} s; hint: retry later; if it stays so, a device of the node \
          hangs, and `ps -eo pid,stat,wchan,args` shows what waits for it in state D", after.as_secs()
     )]
-    Hangs {
-        /// The limit.
-        after: Duration,
-    },
+    Hangs { after: Duration },
     /// Nothing is staged at the target path.
     #[error(
         "volume {0}: nothing is staged at its target path; hint: the CSI driver has to publish it first (RuntimeStageVolume)"
     )]
     NotStaged(String),
-    /// No runtime has it mounted.
+    /// No runtime has the volume mounted.
     #[error(
         "volume {0}: it isn't mounted yet: no container of its pod has started, or all have ended; hint: \
-         retry once the pod runs; its events say what it waits for"
+         retry once the pod runs; the pod's events say what it waits for"
     )]
     NotInUse(String),
-    /// No volume of a sandbox is on a device.
+    /// The sandbox has no volume from the device.
     #[error(
         "sandbox {sandbox}: it has no volume from {device}; hint: RuntimePublishVolume comes first"
     )]
     NoSuchVolume { sandbox: String, device: String },
 }
 
-impl Refusal {
-    /// A field that can't be used.
+impl CallError {
+    /// Returns the error of an invalid field.
     pub(crate) fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
         let reason = reason.to_string();
         Self::Field { field, reason }
     }
 
-    /// Returns the refusal for an error of a volume's runtime.
+    /// Converts an error of the runtime's CLI for a volume.
     pub(crate) fn cli(volume: String) -> impl FnOnce(CliError) -> Self {
         move |mut source| {
-            // The runtime's own sentences name it already.
-            let start = format!("volume {volume}: ");
+            // The runtime's own messages name the volume already.
+            let prefix = format!("volume {volume}: ");
             if let CliError::Refused { message, .. } = &mut source
-                && let Some(rest) = message.strip_prefix(&start)
+                && let Some(rest) = message.strip_prefix(&prefix)
             {
                 *message = rest.to_owned();
             }
@@ -98,8 +90,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the code, and a reason that stays the same over versions.
-    fn kind(&self) -> (Code, &'static str) {
+    /// Returns the gRPC code, and the `reason` of the error details, which is the same in all versions.
+    fn code_and_reason(&self) -> (Code, &'static str) {
         match self {
             Self::Field { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::Volume(error) => of_volume(error.code()),
@@ -112,13 +104,13 @@ impl Refusal {
         }
     }
 
-    /// Returns the status that the caller gets.
+    /// Returns the status for the caller. `volume` is the target path in the request.
     pub(crate) fn into_status(self, volume: Option<&str>) -> Status {
-        let (code, reason) = self.kind();
+        let (code, reason) = self.code_and_reason();
         let target = volume.and_then(|path| TargetPath::new(path).ok());
         let volume_name = target.map(|target| target.volume_name());
         let text = match (&self, volume_name) {
-            // The name of the volume is what is wrong.
+            // An invalid target path isn't repeated as the volume's name.
             (Self::Field { field, .. }, _) if field.ends_with("target_path") => self.to_string(),
             (Self::Field { .. } | Self::Hangs { .. } | Self::Node(_), Some(name)) => {
                 format!("volume {name}: {self}")
@@ -160,23 +152,23 @@ fn of_cli(error: &CliError) -> (Code, &'static str) {
         CliError::Ending => (Code::Unavailable, "ENDING"),
         CliError::Timeout { .. } => (Code::DeadlineExceeded, "RUNTIME_CLI_TIMEOUT"),
         CliError::Untrusted(_) => (Code::Internal, "RUNTIME_CLI_UNTRUSTED"),
-        CliError::Start { .. } | CliError::Answer { .. } => (Code::Internal, "RUNTIME_CLI"),
+        CliError::Start { .. } | CliError::InvalidAnswer { .. } => (Code::Internal, "RUNTIME_CLI"),
     }
 }
 
-/// The node isn't as it should be.
+/// An error of the runtime's directories and records, or of this process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
-    /// The runtime's own records.
+    /// The runtime's records can't be read or written.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A directory of the runtime's.
+    /// A directory of the runtime can't be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A staged volume.
+    /// The entry of a staged volume can't be read.
     #[error(transparent)]
     Entry(#[from] EntryError),
-    /// A thread of our own.
+    /// A thread of this process panicked.
     #[error("crust_ops: {0}")]
     Thread(#[from] tokio::task::JoinError),
 }
