@@ -39,8 +39,8 @@ impl Deadline {
         }
     }
 
-    /// Calls `attempt` until it returns a value or an error, at least once, and sleeps between the calls: 1 ms at first,
-    /// then twice as long each time, up to 50 ms. Returns `None` if the deadline passes first.
+    /// Calls `attempt` until it returns a value or an error, at least once, and sleeps between the calls: 1 ms at
+    /// first, then twice as long each time, up to 50 ms. Returns `None` if the deadline passes first.
     pub fn poll<T, E>(
         self,
         mut attempt: impl FnMut() -> Result<Option<T>, E>,

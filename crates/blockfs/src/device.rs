@@ -132,8 +132,8 @@ impl Device {
     /// Finds the device that `path` leads to, following symbolic links (`/dev/disk/by-id/…`). The path must be
     /// absolute. Reads nothing from the device and doesn't hold it.
     ///
-    /// The path is trusted to lead to the right device: `crust_ops` has checked it when the volume was staged, or root has
-    /// written it.
+    /// The path is trusted to lead to the right device: `crust_ops` has checked it when the volume was staged, or root
+    /// has written it.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         if !path.is_absolute() {
             return Err(DeviceError::NotAbsolute { path: path.into() });
@@ -302,8 +302,8 @@ pub fn exists(number: DeviceNumber) -> Result<bool, DeviceError> {
     Ok(sysfs::name(Path::new(SYSFS), number)?.is_some())
 }
 
-/// Returns the status of a loop device, as the device itself reports it; `None` if no file is attached, or if the device
-/// can't be reached from this process.
+/// Returns the status of a loop device, as the device itself reports it; `None` if no file is attached, or if the
+/// device can't be reached from this process.
 fn read_loop_status(number: DeviceNumber) -> Result<Option<LoopStatus>, DeviceError> {
     let device = match Device::find_by_number(number) {
         Ok(Some(device)) => device,

@@ -1,5 +1,5 @@
-//! Properties of the running kernel: its version, for behaviour that can't be found out by trying a call, and whether it
-//! enforces an SELinux policy.
+//! Properties of the running kernel: its version, for behaviour that can't be found out by trying a call, and whether
+//! it enforces an SELinux policy.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@
 //! | [`view`], [`subpath`], [`user_namespace`] | creates a container's view of a mounted volume |
 //! | [`fsgroup`] | applies kubelet's group ownership, and can resume after an interruption |
 //! | [`usage`], [`resize`] | reports bytes and inodes of a mounted volume; grows it to the size of its device |
-//! | [`mountinfo`], [`device_mounts`], [`mount_kind`], [`overlay`] | reads mount tables and finds out what mounts consist of |
+//! | [`mountinfo`], [`device_mounts`], [`mount_kind`], [`overlay`] | reads mount tables; classifies mounts |
 //! | [`identity`], [`location`] | finds the file that a path leads to, its mount, and its path in its file system |
 //! | [`openat2`], [`bounded`] | opens files within a directory; reads files with a size limit |
 //! | [`timed_probe`], [`Deadline`] | limits the time of operations that may hang |

@@ -1,9 +1,9 @@
 //! Attaches image files to loop devices (loop(4)), for a driver whose volumes are files.
 //!
-//! The functions here are given the image alone. No record is kept of its device, because the kernel knows it, also after
-//! a restart of the driver. The device is found by the image's file name and then verified by file system and inode. The
-//! name must be unique among all files that are attached on the node. Devices with other names are not queried, since a
-//! query never returns if the file's file system hangs.
+//! The functions here are given the image alone. No record is kept of its device, because the kernel knows it, also
+//! after a restart of the driver. The device is found by the image's file name and then verified by file system and
+//! inode. The name must be unique among all files that are attached on the node. Devices with other names are not
+//! queried, since a query never returns if the file's file system hangs.
 //!
 //! An image must not be renamed while it is attached, and must have no other hard link: its device isn't found by
 //! another name.
@@ -52,8 +52,8 @@ pub fn is_loop(device: DeviceNumber) -> bool {
     device.major() == MAJOR
 }
 
-/// Returns whether a path leads to a loop device without a file, or to nothing: a device that was detached may have been
-/// removed.
+/// Returns whether a path leads to a loop device without a file, or to nothing: a device that was detached may have
+/// been removed.
 pub fn is_detached(device: &Path) -> Result<bool, LoopError> {
     match Device::open(device) {
         Ok(device) => Ok(is_loop(device.number()) && device.backing_file()?.is_none()),
@@ -159,8 +159,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Detaches an image from its loop device, and returns whether it was attached.
 ///
-/// Waits until `deadline` for exclusive holders of the device to go (a mount in any namespace, device mapper, swap): the
-/// kernel finishes unmounting only after umount(2) or kill(2) has returned. If the device still has a holder then,
+/// Waits until `deadline` for exclusive holders of the device to go (a mount in any namespace, device mapper, swap):
+/// the kernel finishes unmounting only after umount(2) or kill(2) has returned. If the device still has a holder then,
 /// nothing is changed. Nor is anything changed if the device is merely open, like a container's raw block volume, and
 /// isn't closed within 5 seconds.
 pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {

@@ -275,7 +275,8 @@ impl MountOptions {
     }
 }
 
-/// The options that set SELinux labels (mount(8)). Any of them keeps [`MountOptions::with_label`] from adding `context`.
+/// The options that set SELinux labels (mount(8)). Any of them keeps [`MountOptions::with_label`] from adding
+/// `context`.
 const LABEL_OPTIONS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
 
 impl MountOptions {
@@ -300,8 +301,8 @@ impl MountOptions {
     }
 }
 
-/// Returns the option that keeps a read-only mount of `fstype` from replaying its journal; `None` if the file system has
-/// no journal or isn't known.
+/// Returns the option that keeps a read-only mount of `fstype` from replaying its journal; `None` if the file system
+/// has no journal or isn't known.
 #[must_use]
 pub fn no_journal_replay(fstype: &str) -> Option<FsOption> {
     let option = fstypes::find(fstype)?.options.no_journal_replay?;

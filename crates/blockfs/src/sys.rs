@@ -121,7 +121,8 @@ pub fn set_id_mapping(mount: impl AsFd, user_namespace: impl AsFd) -> Result<(),
 ///
 /// Fails with the error of clone3(2): EPERM, or ENOSPC beyond the limit in `/proc/sys/user/max_user_namespaces`.
 pub fn start_in_user_namespace() -> Result<Pid, Errno> {
-    // `struct clone_args` of clone3(2), version 0. (The order of the arguments of clone(2) depends on the architecture.)
+    // `struct clone_args` of clone3(2), version 0. (The order of the arguments of clone(2) depends on the
+    // architecture.)
     let mut arguments = [0_u64; 8];
     arguments[0] = u64::from(libc::CLONE_NEWUSER.cast_unsigned());
     arguments[4] = u64::from(libc::SIGCHLD.cast_unsigned());
@@ -274,8 +275,8 @@ pub(crate) fn has_set_mode() -> bool {
 }
 
 fn fchmodat2(fd: i32, mode: u32) -> Result<(), Errno> {
-    // SAFETY: the path is an empty, NUL-terminated static string, which with AT_EMPTY_PATH means `fd`. That is a number,
-    // which the kernel looks up.
+    // SAFETY: the path is an empty, NUL-terminated static string, which with AT_EMPTY_PATH means `fd`. That is a
+    // number, which the kernel looks up.
     let result = unsafe { libc::syscall(FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
     if result == 0 {
         Ok(())

@@ -27,8 +27,8 @@ pub struct View<'a> {
 /// A mount that isn't attached anywhere yet.
 #[derive(Debug)]
 pub struct DetachedMount {
-    /// The descriptor from `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`. Closing it removes the mount unless it
-    /// has been attached.
+    /// The descriptor from `fsmount(2)` or `open_tree(2)` with `OPEN_TREE_CLONE`. Closing it removes the mount unless
+    /// it has been attached.
     pub fd: OwnedFd,
     /// The kind of the mount's root. A directory is mounted on a directory, a file on a file.
     pub kind: MountPointType,
@@ -103,8 +103,8 @@ pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError
         sys::set_id_mapping(&fd, user_namespace).map_err(ViewError::Ids)?;
     }
     if view.read_only {
-        // The delegate makes its own bind mount read-only, too. But this mount may be visible as well: a hostPath volume
-        // can include the attach directory.
+        // The delegate makes its own bind mount read-only, too. But this mount may be visible as well: a hostPath
+        // volume can include the attach directory.
         sys::add_attributes(&fd, MountAttrFlags::MOUNT_ATTR_RDONLY)
             .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)"))?;
     }

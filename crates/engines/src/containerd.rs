@@ -1,7 +1,7 @@
 //! containerd: `plugins."…cri…".containerd.runtimes.<handler>`.
 //!
-//! A configuration consists of a file, and of the files that its `imports` lead to, in that order. containerd 1.x uses the
-//! section of a plugin in the last file that has one, and 2.x merges the sections (`mergeConfig` in
+//! A configuration consists of a file, and of the files that its `imports` lead to, in that order. containerd 1.x uses
+//! the section of a plugin in the last file that has one, and 2.x merges the sections (`mergeConfig` in
 //! `cmd/containerd/server/config`). The handler is therefore added to the last file that has the section. Both releases
 //! then read it, and nothing else in the section is lost.
 
@@ -29,8 +29,8 @@ const PLUGINS: [&str; 3] = [
     "io.containerd.cri.v1.runtime",
 ];
 
-/// The comment above `runc`, which is added together with the first handler. containerd 1.x has its built-in runtime only
-/// as long as no runtime is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
+/// The comment above `runc`, which is added together with the first handler. containerd 1.x has its built-in runtime
+/// only as long as no runtime is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
 const DEFAULT_RUNTIME: &str =
     "# Added by runcrust install: containerd 1.x forgets its own default where another is set.\n";
 
@@ -199,8 +199,8 @@ fn add(
 }
 
 /// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, from the last file
-/// that sets it. kubelet uses the same cgroup driver as these runtimes. In each file only the section for the file's own
-/// version is used. A file without a version has the version `version`.
+/// that sets it. kubelet uses the same cgroup driver as these runtimes. In each file only the section for the file's
+/// own version is used. A file without a version has the version `version`.
 fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> {
     let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
     let sections = || {

@@ -94,8 +94,8 @@ impl Engine for Docker {
         Ok(Some(format!("{bom}{left}")))
     }
 
-    /// Notes that a reload isn't enough. dockerd keeps its runtimes on a reload if the file sets none (`reloadPlatform` in
-    /// moby's `daemon/reload_unix.go`).
+    /// Notes that a reload isn't enough. dockerd keeps its runtimes on a reload if the file sets none (`reloadPlatform`
+    /// in moby's `daemon/reload_unix.go`).
     fn removal_notes(&self, _files: &[ConfigFile], left: &[Option<String>]) -> Vec<String> {
         let sets_runtimes = |text: &String| {
             let root = Object::parse(split_bom(text).1);

@@ -17,8 +17,8 @@ pub trait Engine: Debug + Sync {
     /// Returns the fixed properties of the engine.
     fn info(&self) -> EngineInfo;
 
-    /// Reads `first`, and the files that the engine reads together with it. The result begins with `first`, which need not
-    /// exist.
+    /// Reads `first`, and the files that the engine reads together with it. The result begins with `first`, which need
+    /// not exist.
     fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         Ok(vec![node.read(first)?])
     }
@@ -29,12 +29,12 @@ pub trait Engine: Debug + Sync {
     /// Lists the keys in a file that set the default runtime, with the name of that runtime.
     fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>>;
 
-    /// Adds a handler to one of the files or to a new one, or updates it. The caller has made sure that every runtime with
-    /// the handler's name is runcrust's.
+    /// Adds a handler to one of the files or to a new one, or updates it. The caller has made sure that every runtime
+    /// with the handler's name is runcrust's.
     fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit>;
 
-    /// Returns the text of a file without the handler, which is in the file; `None` if `install` created the file and it
-    /// has to be removed.
+    /// Returns the text of a file without the handler, which is in the file; `None` if `install` created the file and
+    /// it has to be removed.
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>>;
 
     /// Returns notes for the operator about the removal of a handler. `left` is the new text of each file that changes.

@@ -1,4 +1,5 @@
-//! Checks properties that hold for every configuration text, for `fuzz/` and the tests. Releases don't contain this module.
+//! Checks properties that hold for every configuration text, for `fuzz/` and the tests. Releases don't contain this
+//! module.
 
 use std::path::{Path, PathBuf};
 
@@ -137,8 +138,8 @@ fn value(engine: &dyn Engine, text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// Returns whether a value includes everything in an earlier one. An earlier `null` is included in any value: docker may
-/// have had an empty file.
+/// Returns whether a value includes everything in an earlier one. An earlier `null` is included in any value: docker
+/// may have had an empty file.
 fn includes(after: &Value, before: &Value) -> bool {
     match (after, before) {
         (Value::Object(after), Value::Object(before)) => {

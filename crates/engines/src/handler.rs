@@ -99,8 +99,8 @@ pub fn uninstall(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan
     plan_uninstall(engine, files, &request.handler, own_program.transpose()?)
 }
 
-/// Plans to remove a handler from files that have been read. `own_program` is a program that counts as runcrust whatever
-/// its name is.
+/// Plans to remove a handler from files that have been read. `own_program` is a program that counts as runcrust
+/// whatever its name is.
 pub(crate) fn plan_uninstall(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
@@ -145,8 +145,8 @@ pub(crate) fn plan_uninstall(
     Ok(ChangePlan::new(files, edits, notes, programs))
 }
 
-/// Lists the handlers in an engine's default files, with the programs that they run. A handler without a program is left
-/// out. `None` if neither such a file nor the engine's unit is on the node.
+/// Lists the handlers in an engine's default files, with the programs that they run. A handler without a program is
+/// left out. `None` if neither such a file nor the engine's unit is on the node.
 pub fn handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Option<Vec<Handler>>> {
     let files = engine.read(node, engine.info().file.as_ref())?;
     if !is_installed(node, engine, &files) {

@@ -10,9 +10,9 @@ use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::programs::{configuration, configurations};
 
-/// Fails if a live sandbox or container uses a volume, or if a sandbox that was created for volumes is alive. `program` is
-/// the program that the handler runs. Its name selects the configuration, which contains the paths of the records. Also
-/// fails if records can't be read.
+/// Fails if a live sandbox or container uses a volume, or if a sandbox that was created for volumes is alive. `program`
+/// is the program that the handler runs. Its name selects the configuration, which contains the paths of the records.
+/// Also fails if records can't be read.
 pub fn check_unused(node: &NodeRoot, program: &Path) -> Result<()> {
     fail_if_any(users(node, &configuration(node, program)?)?)
 }

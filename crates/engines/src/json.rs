@@ -44,7 +44,8 @@ impl<'a> Object<'a> {
         self.members.len()
     }
 
-    /// Returns the text of a member's value. If the name occurs more than once, the last one is used, as in Go's decoder.
+    /// Returns the text of a member's value. If the name occurs more than once, the last one is used, as in Go's
+    /// decoder.
     pub(crate) fn get(&self, name: &str) -> Option<&'a str> {
         let mut members = self.members.iter().rev();
         let (_, value) = members.find(|member| member.0 == name)?;
@@ -70,8 +71,8 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// Returns the text with a new value for a member. A member that doesn't exist is added at the end, formatted like the
-    /// last one: on a line of its own or not, and with the same indentation.
+    /// Returns the text with a new value for a member. A member that doesn't exist is added at the end, formatted like
+    /// the last one: on a line of its own or not, and with the same indentation.
     pub(crate) fn with(&self, name: &str, value: &Value) -> String {
         let existing = self.members.iter().rev().find(|member| member.0 == name);
         if let Some((_, at)) = existing {

@@ -1,8 +1,8 @@
 //! Configures container engines (containerd, CRI-O, podman, docker) to use runcrust as a runtime.
 //!
 //! An engine consists of one module that implements [`Engine`], its `mod` line here, and one line in [`ENGINES`]. The
-//! rules that are the same for all engines are in [`handler`] (which handlers belong to runcrust and may be removed) and
-//! [`plan`] (how changes are shown and written).
+//! rules that are the same for all engines are in [`handler`] (which handlers belong to runcrust and may be removed)
+//! and [`plan`] (how changes are shown and written).
 //!
 //! | module | contents |
 //! |---|---|

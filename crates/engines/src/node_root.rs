@@ -47,8 +47,8 @@ impl NodeRoot {
         self.0 == Path::new("/")
     }
 
-    /// Locks the configurations of the node against changes by other calls until the lock is dropped. Blocks for up to 30
-    /// seconds.
+    /// Locks the configurations of the node against changes by other calls until the lock is dropped. Blocks for up to
+    /// 30 seconds.
     pub fn lock(&self) -> Result<Lock> {
         Ok(Lock::acquire_node(&self.0, Deadline::after(LOCK_TIMEOUT))?)
     }

@@ -58,8 +58,8 @@ impl ChangePlan {
         }
     }
 
-    /// Writes the files atomically and keeps their mode, owner and attributes. All files are prepared before the first one
-    /// is replaced. Fails if a file has changed since it was read.
+    /// Writes the files atomically and keeps their mode, owner and attributes. All files are prepared before the first
+    /// one is replaced. Fails if a file has changed since it was read.
     pub fn apply(&self, node: &NodeRoot) -> Result<()> {
         let changes = self.changes.iter().filter(|change| !change.is_unchanged());
         let staged = changes.map(|change| change.stage(node));

@@ -2,8 +2,8 @@
 //!
 //! podman looks up a runtime in `runtime_supports_json` and `runtime_supports_nocgroups` by its name in
 //! `engine.runtimes`, or by the last part of the path in `--runtime` (`newConmonOCIRuntime` in libpod). The errors of a
-//! runtime that isn't in the first list are read as text. A runtime that isn't in the second list gets no containers with
-//! `--cgroups=disabled`.
+//! runtime that isn't in the first list are read as text. A runtime that isn't in the second list gets no containers
+//! with `--cgroups=disabled`.
 //!
 //! A list in a file replaces podman's default and the lists in earlier files, so a new list repeats their names. podman
 //! 4.7 can append to a list instead (`{append=true}`), but older releases don't start with that.
@@ -189,8 +189,8 @@ impl FeatureList {
         ["engine", self.key]
     }
 
-    /// Adds the handler to the list in the first file, or removes it if its delegate no longer supports the feature. Returns
-    /// notes on files that podman reads later and in which the list lacks the handler.
+    /// Adds the handler to the list in the first file, or removes it if its delegate no longer supports the feature.
+    /// Returns notes on files that podman reads later and in which the list lacks the handler.
     fn write(
         &self,
         toml: &mut Toml<'_>,
@@ -235,8 +235,8 @@ impl FeatureList {
         Ok(notes)
     }
 
-    /// Removes the handler from the list. Also removes a list that [`Self::write`] created once no handler of the file is
-    /// left in it.
+    /// Removes the handler from the list. Also removes a list that [`Self::write`] created once no handler of the file
+    /// is left in it.
     fn remove(&self, toml: &mut Toml<'_>, handler: &str) -> Result<()> {
         let keys = self.keys();
         toml.remove_from(&keys, handler)?;
@@ -267,8 +267,8 @@ fn appends(list: &Item) -> bool {
     flags.any(|flag| flag)
 }
 
-/// Returns the key by which files are sorted in the order in which podman reads them (containers.conf(5)): the package's
-/// file, the operator's file, and the drop-ins by name.
+/// Returns the key by which files are sorted in the order in which podman reads them (containers.conf(5)): the
+/// package's file, the operator's file, and the drop-ins by name.
 fn rank(path: &Path) -> (u8, &Path) {
     let is_drop_in = path.parent() == Some(Path::new(FILES.directory));
     let group = match (is_drop_in, path.starts_with("/usr")) {

@@ -53,8 +53,9 @@ impl Service<'_> {
         files.any(|file| node.has_file(&file))
     }
 
-    /// Restarts or reloads the unit if one of these files has changed since the engine read its configuration. Waits for
-    /// systemd. If the node's root isn't this process's own, changes the root directory of this process to the node's.
+    /// Restarts or reloads the unit if one of these files has changed since the engine read its configuration. Waits
+    /// for systemd. If the node's root isn't this process's own, changes the root directory of this process to the
+    /// node's.
     pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<RestartOutcome> {
         let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
         if !node.is_own_root() {

@@ -209,7 +209,8 @@ impl<'a> Toml<'a> {
         self.splice(element.start..element.end + length, "")
     }
 
-    /// Returns the position at which the next member of a table is inserted. `is_key` is false if the member is a table.
+    /// Returns the position at which the next member of a table is inserted. `is_key` is false if the member is a
+    /// table.
     fn insert_position(&self, keys: &[&str], is_key: bool) -> Result<InsertPosition> {
         let wrong = || wrong_type(self.path, keys, "a table");
         let item = self.get(keys).ok_or_else(wrong)?;

@@ -1,6 +1,6 @@
 //! The signatures of formats that a device can hold, as libblkid knows them (`libblkid/src/superblocks` and
-//! `…/partitions` of util-linux 2.41). The first match counts, so containers come before file systems, and signatures of
-//! two bytes come last.
+//! `…/partitions` of util-linux 2.41). The first match counts, so containers come before file systems, and signatures
+//! of two bytes come last.
 
 /// A format that a device can hold.
 #[derive(Debug, PartialEq, Eq)]

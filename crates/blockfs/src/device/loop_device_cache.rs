@@ -13,7 +13,8 @@ use crate::sys::probe_process::ProbeResult;
 use crate::timed_probe::{ProbeError, loop_probe, run_probes};
 
 /// The time limit of all probes together, and of a second round for those that got no answer. A device that conflicts
-/// usually answers from the kernel's cache, because the same file has been queried through the other device just before.
+/// usually answers from the kernel's cache, because the same file has been queried through the other device just
+/// before.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time limit for devices that didn't respond a short time ago. A device that has recovered answers at once.
@@ -61,9 +62,9 @@ pub struct OwnerListVersion {
 
 /// Returns those of `devices` that conflict with `own`: they have the same data, or lie on it, or the other way round.
 ///
-/// A device that is gone doesn't conflict. Neither does a loop device whose backing file doesn't respond or only returns
-/// errors: its file system hangs or has failed, while the file of `own` has just responded. It is an error if anything
-/// else about a device can't be found out.
+/// A device that is gone doesn't conflict. Neither does a loop device whose backing file doesn't respond or only
+/// returns errors: its file system hangs or has failed, while the file of `own` has just responded. It is an error if
+/// anything else about a device can't be found out.
 pub(super) fn conflicting(
     own: &Aliases,
     devices: Vec<DeviceNumber>,

@@ -161,8 +161,8 @@ pub(super) fn size(root: &Path, number: DeviceNumber) -> Result<u64, DeviceError
 ///
 /// The number doesn't change when a device grows. A device-mapper device keeps it when a new table is loaded
 /// (`lvextend`, a multipath path that comes or goes), because that only sets the disk's size (`__bind` in
-/// drivers/md/dm.c). A new medium gets a new number: loop and nbd report one themselves (`disk_force_media_change`), and
-/// removable disks when they are polled (block/disk-events.c).
+/// drivers/md/dm.c). A new medium gets a new number: loop and nbd report one themselves (`disk_force_media_change`),
+/// and removable disks when they are polled (block/disk-events.c).
 pub(super) fn disk_seq(root: &Path, number: DeviceNumber) -> Result<Option<DiskSeq>, DeviceError> {
     let directory = directory(root, number);
     let mut file = directory.join("diskseq");

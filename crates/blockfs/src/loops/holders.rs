@@ -70,8 +70,8 @@ fn is_swap(path: &Path) -> bool {
     areas.any(|line| line.split_ascii_whitespace().next().map(Path::new) == Some(path))
 }
 
-/// Describes the first mount of the device in each mount namespace, such as a container's. The namespace of this process
-/// comes first, because reading the mount table of a process that is stuck in a lookup may take all the time.
+/// Describes the first mount of the device in each mount namespace, such as a container's. The namespace of this
+/// process comes first, because reading the mount table of a process that is stuck in a lookup may take all the time.
 fn mounts(device: &Device) -> Vec<String> {
     let deadline = Deadline::after(MOUNTS_TIMEOUT);
     let (mut seen, mut found) = (BTreeSet::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! Finds the options that a container's bind mount needs to keep the attributes of the volume's mount.
 //!
-//! runc and crun make a bind mount in two steps. The second one is a remount that sets the attributes in the options and
-//! clears all others (`MS_REMOUNT | MS_BIND`, mount(2)). The attributes of the volume's own mount are lost then, unless
-//! the options repeat them.
+//! runc and crun make a bind mount in two steps. The second one is a remount that sets the attributes in the options
+//! and clears all others (`MS_REMOUNT | MS_BIND`, mount(2)). The attributes of the volume's own mount are lost then,
+//! unless the options repeat them.
 
 use rustix::mount::MountAttrFlags;
 

@@ -10,8 +10,8 @@ const MAX_OPTIONS: usize = 128;
 const MAX_LENGTH: usize = 4096;
 
 /// Returns the options as they are stored until the mount. Options that aren't passed to the kernel (`defaults`, `x-*`
-/// and others) are removed, the others are kept as they are written. Fails if there are too many options, or if they are
-/// too long in total.
+/// and others) are removed, the others are kept as they are written. Fails if there are too many options, or if they
+/// are too long in total.
 pub fn for_storage<S: AsRef<str>>(list: &[S]) -> Result<Vec<String>, OptionsError> {
     let length: usize = list.iter().map(|item| item.as_ref().len() + 1).sum();
     if length > MAX_LENGTH {

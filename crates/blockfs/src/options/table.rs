@@ -71,7 +71,8 @@ const STRICTATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_STRICTATIME;
 
 const BIND: &str = "is for mounting a directory a second time, and this mounts a device";
 const REMOUNT: &str = "changes an existing mount, and this is a new one";
-const PROPAGATION: &str = "sets the propagation, which belongs to the container's mount (mountPropagation) and not to the file system";
+const PROPAGATION: &str = "sets the propagation, which belongs to the container's mount \
+     (mountPropagation) and not to the file system";
 const BY_MOUNT: &str = "is implemented by mount(8), which runcrust doesn't use";
 const SOURCE: &str = "sets the source, which is always the volume's device";
 const OTHER_FILE: &str = "names something on the node other than the volume's device";

@@ -1,9 +1,9 @@
 //! Replaces this program by another one, with the disposition of SIGPIPE that the caller set.
 //!
-//! Rust's runtime ignores SIGPIPE before `main` runs, and doesn't remember the earlier disposition. Ignored signals stay
-//! ignored through execve(2). If SIGPIPE stayed ignored, the delegate would differ from what a caller that doesn't ignore
-//! it (a shell) expects. If it were always reset, the delegate would differ from what a caller that ignores it (conmon,
-//! systemd for its services) expects. The caller's disposition can only be read before Rust's runtime starts; see
+//! Rust's runtime ignores SIGPIPE before `main` runs, and doesn't remember the earlier disposition. Ignored signals
+//! stay ignored through execve(2), so the delegate would ignore SIGPIPE even if the caller doesn't (a shell). If the
+//! disposition were always reset, the delegate wouldn't ignore SIGPIPE even if the caller does (conmon, systemd for its
+//! services). The caller's disposition can only be read before Rust's runtime starts; see
 //! docs/adr/0006-no-start-up-tricks.md.
 
 use std::ffi::{CString, OsString};

@@ -165,8 +165,8 @@ pub(crate) fn detach_loop(device: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Keeps a loop device from being detached when its last descriptor is closed (`LOOP_SET_STATUS64`). Fails with ENXIO if
-/// no file is attached, or if it is being detached.
+/// Keeps a loop device from being detached when its last descriptor is closed (`LOOP_SET_STATUS64`). Fails with ENXIO
+/// if no file is attached, or if it is being detached.
 pub(crate) fn clear_autoclear(device: impl AsFd) -> Result<(), Errno> {
     let mut info = info(&device)?;
     info.flags &= !AUTOCLEAR;

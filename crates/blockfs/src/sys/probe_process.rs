@@ -137,13 +137,13 @@ impl Drop for SharedResults {
     }
 }
 
-/// Starts a process that makes probes one after the other and sets each result. It keeps `pipe` open until it has ended,
-/// for whatever reason, and has closed the devices.
+/// Starts a process that makes probes one after the other and sets each result. It keeps `pipe` open until it has
+/// ended, for whatever reason, and has closed the devices.
 ///
 /// If a call never returns, neither does the process. So it holds nothing that the rest of the program needs: no other
-/// descriptor of this process, and therefore no lock and no output, and no mount if it probes loop devices, because then
-/// it enters a mount namespace without mounts. (A path is looked up among the mounts of this process.) The process is
-/// killed together with the thread that started it, and sends no signal when it ends; see [`has_ended`].
+/// descriptor of this process, and therefore no lock and no output, and no mount if it probes loop devices, because
+/// then it enters a mount namespace without mounts. (A path is looked up among the mounts of this process.) The process
+/// is killed together with the thread that started it, and sends no signal when it ends; see [`has_ended`].
 ///
 /// A thread can't be used instead: exec(2) and `exit_group(2)` wait until all threads of a process have ended, and a
 /// thread can't be killed in some calls.

@@ -21,8 +21,8 @@ struct Pattern {
     path: PathBuf,
     /// Whether it contains a `*`. containerd treats everything else as the name of a file.
     is_glob: bool,
-    /// Whether every version of containerd finds the same files. containerd 1.x resolves a relative pattern in the directory
-    /// that it was started in.
+    /// Whether every version of containerd finds the same files. containerd 1.x resolves a relative pattern in the
+    /// directory that it was started in.
     is_always_read: bool,
 }
 
