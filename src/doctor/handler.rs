@@ -52,9 +52,8 @@ fn judge(found: Vec<(&dyn Engine, EngineHandlers)>) -> Vec<Finding> {
     let names = |name: fn(&dyn Engine) -> &'static str| ENGINES.iter().map(move |it| name(*it));
     let all: Vec<&str> = names(|engine| engine.info().name).collect();
     let fix = format!(
-        "run `runcrust install {}`, or with {}",
-        all[0],
-        all[1..].join(", ")
+        "run `runcrust install ENGINE`, where ENGINE is one of {}",
+        all.join(", ")
     );
     findings.push(if !own_handlers.is_empty() {
         Finding::pass(CHECK, own_handlers.join(", "))
@@ -105,7 +104,7 @@ mod tests {
     fn one_engine_that_runs_this_program_is_enough() {
         let unreadable = || Err(HandlerError::NotText("/etc/docker/daemon.json".into()));
         let none = "warn  handler: neither containerd, CRI-O, podman nor docker is configured here; \
-                    hint: run `runcrust install containerd`, or with crio, podman, docker";
+                    hint: run `runcrust install ENGINE`, where ENGINE is one of containerd, crio, podman, docker";
         let pass = "pass  handler: containerd (/etc/f): crust runs /usr/bin/runcrust";
         for (found, expected) in [
             (

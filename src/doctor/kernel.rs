@@ -81,7 +81,7 @@ fn judge_mount_api(trial: &MountApiTrial) -> Finding {
         }
         Errno::NOSYS => "boot Linux 5.12 or newer; does a seccomp profile hide the call?",
         Errno::NOSPC => "raise /proc/sys/user/max_mnt_namespaces",
-        _ => "this kernel can't mount volumes",
+        _ => "this kernel can't mount volumes; look for the reason in the kernel log (dmesg)",
     };
     Finding::fail(MOUNT_API, found, fix)
 }
