@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs targets of the Makefile in a bare Debian: a root file system with nothing in it but Debian's
-# essential packages, make, and this host's Rust toolchain; from a clone of what is committed:
+# Runs targets of the Makefile in a minimal Debian, on a clone of the last commit:
 #
 #   sh tests/bare.sh DIRECTORY TARGET…
 #
-# It is made anew in DIRECTORY from the archives that this host's apt knows, and removed again.
+# The root file system contains Debian's essential packages, make, and this host's Rust toolchain. It is built below
+# DIRECTORY, from the archives that are configured for this host's apt, and is removed at the end.
 set -eu
 
 directory=$1
@@ -22,13 +22,13 @@ trap 'exit 1' HUP INT TERM
 
 sh "$workspace/vm-image/debian.sh" "$root" host make,ca-certificates
 
-# Programs and toolchain alone: no crate and no tool that somebody has installed.
+# The programs of the toolchain only, without downloaded crates and installed cargo tools.
 mkdir -p "$root/root/.cargo/bin"
 for program in cargo rustc rustup cargo-fmt cargo-clippy rustfmt clippy-driver; do
     cp --no-dereference "$(dirname "$(command -v cargo)")/$program" "$root/root/.cargo/bin"
 done
 cp -R "${RUSTUP_HOME:-$HOME/.rustup}" "$root/root/.rustup"
-# Authorities that this host trusts, names that it knows.
+# This host's certificate authorities and name resolution.
 cp --dereference /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 cp --dereference /etc/resolv.conf /etc/hosts "$root/etc"
 git clone --quiet "$workspace" "$bare/runcrust"

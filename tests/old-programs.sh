@@ -1,20 +1,20 @@
 #!/bin/sh
-# Builds the programs of another revision, for the suite of upgrades:
+# Builds the programs of another revision, for the suite `upgrade`:
 #
 #   sh tests/old-programs.sh <revision> <directory>
 #
-# They come to stand in <directory>/bin; the source and what was built are kept beside them, so that
-# another revision takes less time.
+# The programs are installed into <directory>/bin. The sources and the build directory are kept beside them, which makes
+# the build of another revision faster.
 set -eu
 
 revision=$(git rev-parse --verify --quiet "$1^{commit}") || {
-    echo "$0: $1 is no revision; FROM=<revision> names one, such as HEAD~20" >&2
+    echo "$0: '$1' is not a git revision: set FROM=<revision>, for example FROM=HEAD~20" >&2
     exit 1
 }
 directory=$2
 source=$directory/source
 mkdir -p "$directory"
-# In a directory that is no clone git would find the repository around it, and change that.
+# If the directory isn't a clone, git would find the repository around it, and check out the revision there.
 if [ "$(git -C "$source" rev-parse --show-toplevel 2>/dev/null)" != "$(realpath "$source")" ]; then
     rm -rf "$source"
     git clone --quiet --shared --no-checkout "$(git rev-parse --show-toplevel)" "$source"
@@ -26,10 +26,10 @@ if [ -d "$source/crates/ops" ]; then
 fi
 rm -rf "${directory:?}/bin"
 mkdir "$directory/bin"
-# The flags are those of `make build`, without which programs aren't static.
+# The flag makes the programs static, as in `make build`.
 (
     cd "$source"
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2086 # a list of options
     RUSTFLAGS='-C target-feature=+crt-static' CARGO_TARGET_DIR="$directory/target" \
         cargo build --locked --release --target "$TARGET" $packages
 )

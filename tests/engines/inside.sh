@@ -1,6 +1,6 @@
 #!/bin/sh
-# The part of run.sh, with the same arguments, in mount and pid namespaces of its own: makes the release's root
-# file system where there is none, builds the tests, and runs them in that root.
+# The part of run.sh that runs in mount and pid namespaces of its own, with the same arguments. Builds the root file
+# system of the release if it does not exist, builds the tests, and runs them with that root.
 set -eu
 
 cache=$1 release=$2 programs=$3
@@ -10,18 +10,18 @@ workspace=$(cd "$here/../.." && pwd)
 
 base=$(sh "$workspace/vm-image/base.sh" "$cache" "$release" "$here/packages")
 
-# Writes go to a tmpfs above the root file system, and so end with the mount namespace.
+# Writes go to a tmpfs above the root file system, which is removed with the mount namespace.
 run=$cache/run
 mkdir -p "$run"
 mount -t tmpfs -o mode=755 run "$run"
 mkdir "$run/root" "$run/upper" "$run/work"
 mount -t overlay -o "lowerdir=$base/root,upperdir=$run/upper,workdir=$run/work" engines "$run/root"
-# The ids that a docker daemon remaps containers to.
+# The range of ids for docker's `userns-remap`.
 for ids in subuid subgid; do
     echo daemon:600000:65536 >>"$run/root/etc/$ids"
 done
 
-# cargo and its workspace are this host's: nextest takes from files what it would ask cargo.
+# The root file system has no cargo, so nextest reads from files what it would ask cargo for.
 nextest=/nextest
 mkdir "$run/root$nextest"
 cargo metadata --locked --format-version 1 >"$run/root$nextest/cargo-metadata.json"
@@ -38,7 +38,7 @@ dpkg-query --root "$base/root" --showformat '  ${Package} ${Version}\n' --show \
 set -- unshare --mount --propagation private sh tests/host-namespace.sh \
     "$nextest/cargo-nextest" nextest run --profile engines --run-ignored all \
     --cargo-metadata "$nextest/cargo-metadata.json" --binaries-metadata "$nextest/binaries-metadata.json" "$@"
-# What the suites read of the environment, where it is set.
+# The environment variables that the suites read.
 for variable in CRUN RUNC RUNCRUST_TEST_SLOWNESS RUST_BACKTRACE; do
     if value=$(printenv "$variable"); then
         set -- "$variable=$value" "$@"
