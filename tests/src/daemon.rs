@@ -1,4 +1,4 @@
-//! A daemon's process.
+//! The processes of daemons.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::cleanup::OperationGuard;
 use crate::wait_until;
 
-/// A daemon's process, shared by a guard and its cleanup.
+/// A daemon's process, which a guard and its cleanup share.
 #[derive(Debug, Clone)]
 pub(crate) struct Daemon {
     log: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// One that isn't started yet, and will write to this file.
+    /// Makes a daemon that is not started yet, with a file for its standard error.
     pub(crate) fn logging_to(log: &Path) -> Self {
         Self {
             log: log.to_owned(),
@@ -29,7 +29,6 @@ impl Daemon {
         }
     }
 
-    /// Starts it.
     pub(crate) fn spawn(&self, mut command: Command) {
         let _operation = OperationGuard::begin();
         let log = File::options().create(true).append(true).open(&self.log);
@@ -38,35 +37,31 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        // A terminal's Ctrl-C is for the test, which then stops it in good order.
+        // A Ctrl-C in the terminal is for the test, which then stops the daemon in order.
         command.process_group(0);
         let spawned = command.spawn();
         *self.child() = Some(spawned.unwrap_or_else(|error| panic!("{command:?}: {error}")));
     }
 
-    /// What it wrote.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Where that is.
     pub(crate) fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// Its pid.
     pub(crate) fn pid(&self) -> i32 {
         let child = self.child();
-        let child = child.as_ref().expect("it was started");
+        let child = child.as_ref().expect("the daemon was started");
         child.id().cast_signed()
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid()), signal).expect("it is there");
+        kill(Pid::from_raw(self.pid()), signal).expect("the daemon is running");
     }
 
-    /// SIGTERM; how it has ended.
+    /// Stops the daemon with SIGTERM and returns its exit status. `what` names it in the message of a timeout.
     #[track_caller]
     pub(crate) fn stop(&self, what: &str, limit: Duration) -> ExitStatus {
         self.signal(Signal::SIGTERM);

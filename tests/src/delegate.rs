@@ -1,20 +1,18 @@
-//! The two real runtimes.
+//! The two OCI runtimes that do the work.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A real runtime. `RUNC` and `CRUN` in the environment name other builds of them.
+/// An OCI runtime. `RUNC` and `CRUN` in the environment name other builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delegate {
-    /// runc.
     Runc,
-    /// crun.
     Crun,
 }
 
 impl Delegate {
-    /// Its program, absolute.
+    /// Returns the absolute path of the program.
     pub fn program(self) -> PathBuf {
         let (variable, installed) = match self {
             Self::Runc => ("RUNC", "/usr/sbin/runc"),
@@ -25,7 +23,7 @@ impl Delegate {
             .into()
     }
 
-    /// Its name in lower case.
+    /// Returns the lower-case name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Runc => "runc",
@@ -40,8 +38,8 @@ impl fmt::Display for Delegate {
     }
 }
 
-/// Makes each function two tests, `<name>::runc` and `<name>::crun`, so that
-/// `cargo nextest run -E 'test(/::crun$/)'` selects by delegate.
+/// Makes two tests of each function, `<name>::runc` and `<name>::crun`, so that `cargo nextest run -E
+/// 'test(/::crun$/)'` selects by delegate.
 ///
 /// ```text
 /// on_each_delegate! {
@@ -72,7 +70,7 @@ macro_rules! on_each_delegate {
     )+};
 }
 
-/// The same for each file system but ext4, which all the other suites use: `<name>::xfs::runc`, ….
+/// Makes tests of each function for every file system except ext4, which all other suites use: `<name>::xfs::runc`, ….
 ///
 /// ```text
 /// on_each_file_system! {

@@ -1,4 +1,4 @@
-//! The one directory that a test works in.
+//! The directory that a test works in.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,11 +11,10 @@ use crate::cleanup::{Cleanup, OperationGuard};
 use crate::wait::holds_within;
 use crate::{host, mounts};
 
-/// A temporary directory, mode 0755, under a short name (a Unix socket's path below it has to fit
-/// into 107 bytes). When dropped, mounts left below it are taken off, and it is removed;
-/// `RUNCRUST_KEEP=1` keeps it.
+/// A temporary directory with mode 0755. Its name is short, because the path of a Unix socket in it has to fit into 107
+/// bytes. On drop everything below it is unmounted and it is removed. `RUNCRUST_KEEP=1` keeps it.
 ///
-/// Declare it before everything that stands in it: it then goes last.
+/// Declare it before the values that have files in it, so that it is dropped last.
 #[derive(Debug)]
 pub struct TestDir {
     path: PathBuf,
@@ -23,7 +22,8 @@ pub struct TestDir {
 }
 
 impl TestDir {
-    /// Makes the directory, after a check that tests can run at all on this machine.
+    /// Creates the directory. Panics with the reason if tests can't run in this process: it is not root, or is in a
+    /// mount namespace in which one of the runtimes does not work.
     #[expect(
         clippy::new_without_default,
         reason = "a directory on the disk is no default value"
@@ -34,14 +34,14 @@ impl TestDir {
         Self::guard(&new_directory("rc"))
     }
 
-    /// The same where only root can change anything, which isn't so below `/tmp`.
+    /// Creates the directory where only root can change anything, which is not the case below `/tmp`.
     pub fn root_only() -> Self {
         host::check();
         let _operation = OperationGuard::begin();
         Self::guard(&new_directory_in(Path::new("/var/lib"), "rc"))
     }
 
-    /// A directory of the test's own at another place, where there is none yet.
+    /// Creates the test's directory at this path, where nothing may exist.
     pub fn at(path: &Path) -> Self {
         let _operation = OperationGuard::begin();
         let parent = path.parent().expect("a directory's parent");
@@ -52,7 +52,7 @@ impl TestDir {
     }
 
     fn guard(made: &Path) -> Self {
-        // Mount tables name real paths.
+        // Mount tables have canonical paths.
         let path = made.canonicalize().expect("the directory was just made");
         let owned = path.clone();
         Self {
@@ -61,17 +61,16 @@ impl TestDir {
         }
     }
 
-    /// Its absolute path, without symbolic links.
+    /// Returns the absolute path without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path below it.
     pub fn join(&self, below: impl AsRef<Path>) -> PathBuf {
         self.path.join(below)
     }
 
-    /// A directory below it, made with its parents where missing.
+    /// Creates a directory below this one, with its parents, and returns its path.
     pub fn subdir(&self, below: impl AsRef<Path>) -> PathBuf {
         let path = self.join(below);
         fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -79,8 +78,8 @@ impl TestDir {
     }
 }
 
-/// Makes a directory of this process's own among the temporary ones. Others may stand under a name
-/// from an earlier life of this pid.
+/// Creates a new temporary directory. A directory of an earlier process with the same pid may exist, so names are tried
+/// until one is free.
 pub(crate) fn new_directory(prefix: &str) -> PathBuf {
     new_directory_in(&std::env::temp_dir(), prefix)
 }
@@ -96,18 +95,17 @@ fn new_directory_in(parent: &Path, prefix: &str) -> PathBuf {
     }
 }
 
-/// A name that no other test of any process uses now: `<prefix>-<process>-<n>`.
+/// Returns a name that no other running test uses, in any process: `<prefix>-<process>-<n>`.
 pub(crate) fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{prefix}-{}-{number}", process_name())
 }
 
-/// A name of this process, which no other running process of the machine has: `t<pid>`, and in a pid
-/// namespace of its own (`make engines`), `t<pid>n<namespace>`. cgroups and loop devices are the
-/// machine's.
+/// Returns a name for this process that no other running process of the machine has: `t<pid>`, or `t<pid>n<namespace>`
+/// in a pid namespace of its own (`make engines`). Control groups and loop devices belong to the whole machine.
 pub fn process_name() -> String {
-    /// `PROC_PID_INIT_INO` of the kernel's `proc_ns.h`: the inode of the machine's own pid namespace.
+    /// `PROC_PID_INIT_INO` of the kernel's `proc_ns.h`: the inode of the initial pid namespace.
     const MACHINE: u64 = 0xefff_fffc;
     let pid = process::id();
     let namespace = fs::metadata("/proc/self/ns/pid")
@@ -119,8 +117,8 @@ pub fn process_name() -> String {
     }
 }
 
-/// Takes off what is mounted below `root` and removes it. A mount that stays would lead
-/// `remove_dir_all` into other people's files, so then nothing is removed.
+/// Unmounts everything below `root` and removes it. If a mount remains, nothing is removed, because `remove_dir_all`
+/// would delete the files in that mount.
 fn remove(root: &Path) -> Vec<String> {
     if std::env::var_os("RUNCRUST_KEEP").is_some() {
         return vec![format!("kept {}", root.display())];

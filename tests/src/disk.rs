@@ -1,4 +1,4 @@
-//! Real disks that a machine lends to tests, in place of loop devices.
+//! Real disks that a machine provides for tests instead of loop devices.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::host::{self, Device};
 use crate::{Run, wait_until};
 
-/// Where the machine's disks are named: `/dev/vdc:/dev/vdd`. What is on them is lost.
+/// The variable that lists the disks, such as `/dev/vdc:/dev/vdd`. Their content is lost.
 const DISKS: &str = "RUNCRUST_TEST_DISKS";
 
-/// How long another test may keep one. With the time below, and the guest's slowness, this is less
-/// than what nextest gives a test there: else nobody would read what was waited for.
+/// How long another test may hold a disk. Together with [`RELEASE_TIMEOUT`] and the guest's slowness this is shorter
+/// than nextest's limit for a test, so that a timeout is reported.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the kernel may take to let go of one.
+/// How long the kernel may take to release a disk.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An empty disk, this test's alone until it is dropped.
+/// An empty disk that no other test uses until this is dropped.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
@@ -29,46 +29,49 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The next disk that no other test has. A test takes one: two that each wait for a second one
-    /// would wait for ever.
+    /// Takes a disk that no other test holds. A test may take only one, because two tests that each wait for a second
+    /// disk would wait forever. Panics if the machine provides no disks, or if none becomes free in time.
     pub fn take() -> Self {
         let disks = std::env::var_os(DISKS)
-            .unwrap_or_else(|| panic!("{DISKS} names no disks; the guest has some: make vm-test"));
+            .unwrap_or_else(|| panic!("{DISKS} is not set; the guest has disks: make vm-test"));
         let disks: Vec<PathBuf> = std::env::split_paths(&disks).collect();
         let mut taken = None;
         wait_until("a disk that no other test has", LOCK_TIMEOUT, || {
             taken = disks.iter().find_map(|path| Some((path, lock(path)?)));
             taken.is_some()
         });
-        let (path, turn) = taken.expect("that was waited for");
+        let (path, turn) = taken.expect("a disk was locked");
         let disk = Self {
             number: Device::of(path).number().to_owned(),
             path: path.clone(),
             _turn: turn,
         };
-        // Who had it last may have been killed: the kernel lets go of its mounts a little later.
-        wait_until("the last user's end", RELEASE_TIMEOUT, || disk.is_free());
+        // The last user may have been killed, and the kernel releases its mounts a little later.
+        wait_until(
+            "the release of a disk by its last user",
+            RELEASE_TIMEOUT,
+            || disk.is_free(),
+        );
         let _ = Run::of(Command::new("wipefs").args(["--quiet", "--all"]).arg(path)).success();
         disk
     }
 
-    /// `/dev/vdX`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `major:minor`.
+    /// Returns the device number as `major:minor`.
     pub fn number(&self) -> &str {
         &self.number
     }
 
-    /// Whether nothing on the machine, in any mount namespace, holds it.
+    /// Returns whether nothing on the machine holds the disk, in any mount namespace.
     pub fn is_free(&self) -> bool {
         host::is_free(&self.path)
     }
 }
 
-/// The lock goes with the process, whatever ends it. The product locks no devices.
+/// Locks a disk. The lock ends with the process. The product itself does not lock devices.
 fn lock(disk: &Path) -> Option<Flock<File>> {
     let file = File::open(disk).unwrap_or_else(|error| panic!("{}: {error}", disk.display()));
     Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()

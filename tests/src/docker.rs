@@ -1,4 +1,4 @@
-//! docker, with a daemon of the test's own.
+//! docker with a private daemon.
 
 mod containers;
 mod files;
@@ -24,16 +24,16 @@ use crate::node::{WAIT_TIMEOUT, utf8};
 use crate::wait::holds_within_polling;
 use crate::{Delegate, Engine, Run, TestDir, cgroup, wait_until};
 
-/// The image of all containers: busybox; its program sleeps.
+/// The image of all containers: busybox with a program that sleeps.
 pub const DOCKER_IMAGE: &str = "app:1";
 
-/// How long the daemon may take until it answers.
+/// How long it may take until the daemon answers.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it may take to stop its containers and itself.
+/// How long the daemon may take to stop its containers and itself.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// dockerd, the containerd that it starts, and the client. Dropped, its containers are removed, and
-/// what doesn't go that way is ended by name.
+/// dockerd with the containerd that it starts, and the client. On drop its containers are removed. What remains is
+/// killed or removed.
 #[derive(Debug)]
 pub struct Docker {
     files: Files,
@@ -45,9 +45,9 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// Starts a daemon with these runtimes, by name, all of which have this delegate, and imports
-    /// the image [`DOCKER_IMAGE`]. Containers get the first runtime; where there is none, docker's
-    /// default. `settings` are added to its `daemon.json`.
+    /// Starts a daemon with these runtimes by name, and imports the image [`DOCKER_IMAGE`]. All runtimes use
+    /// `delegate`. Containers get the first runtime, or docker's default if there is none. `settings` are added to
+    /// `daemon.json`. Panics with the end of the log if the daemon does not start.
     #[track_caller]
     pub fn start(
         dir: &TestDir,
@@ -57,7 +57,7 @@ impl Docker {
     ) -> Self {
         let others = Path::new("/run/containerd/containerd.sock");
         assert!(!others.exists(), "dockerd would use {}", others.display());
-        // A socket's path is short.
+        // The path is short because a socket's path is limited.
         let files = Files::below(dir.subdir("d"));
         let cgroup = cgroup::parent();
         files.configure(&cgroup, runtimes, settings);
@@ -95,31 +95,31 @@ impl Docker {
         });
         assert!(
             ready && ended.is_none(),
-            "dockerd didn't come up ({ended:?}): {}",
+            "dockerd did not start ({ended:?}): {}",
             self.tail()
         );
     }
 
-    /// Stops the daemon in good order, and waits until it and its containerd have ended.
+    /// Stops the daemon in order, and waits until it and its containerd have ended.
     #[track_caller]
     pub fn stop(&self) {
         let _ = self.daemon.stop("dockerd", STOP_TIMEOUT);
         self.wait_for_containerd();
     }
 
-    /// Kills the daemon, and waits until its containerd has died of that.
+    /// Kills the daemon, and waits until its containerd has ended as a consequence.
     #[track_caller]
     pub fn kill(&self) {
         self.daemon.kill();
         self.wait_for_containerd();
     }
 
-    /// Has the daemon read its configuration again, as `systemctl reload docker` does.
+    /// Makes the daemon read its configuration again, as `systemctl reload docker` does.
     pub fn reload(&self) {
         self.daemon.signal(Signal::SIGHUP);
     }
 
-    /// The daemon's `daemon.json`.
+    /// Returns the path of the daemon's `daemon.json`.
     pub fn configuration(&self) -> PathBuf {
         self.files.configuration()
     }
@@ -133,7 +133,7 @@ impl Docker {
         let _ = fs::remove_file(archive);
     }
 
-    /// dockerd has it die with itself (`PR_SET_PDEATHSIG`), which takes a moment.
+    /// Waits for the end of containerd, which is killed with dockerd (`PR_SET_PDEATHSIG`).
     #[track_caller]
     fn wait_for_containerd(&self) {
         wait_until("dockerd's containerd to end", WAIT_TIMEOUT, || {
@@ -143,8 +143,8 @@ impl Docker {
 
     fn tail(&self) -> String {
         let log = self.daemon.log();
-        let told = |line: &&str| !line.contains("loading plugin");
-        let lines: Vec<&str> = log.lines().filter(told).collect();
+        let is_of_interest = |line: &&str| !line.contains("loading plugin");
+        let lines: Vec<&str> = log.lines().filter(is_of_interest).collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 }

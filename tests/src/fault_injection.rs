@@ -1,4 +1,4 @@
-//! Commands that are held up, or told an error, at a system call of theirs. [`crate::steps`] kills them.
+//! Commands that strace(1) delays, or whose system calls it makes fail. [`crate::steps`] kills commands.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,19 +8,19 @@ use crate::node::{WAIT_TIMEOUT, utf8};
 use crate::wait::holds_within;
 use crate::{Container, process, wait_until};
 
-/// The command, whose own process waits before its first `call`.
+/// Returns the command under strace: its main process is delayed before its first `call`.
 pub fn delay_at(command: &Command, call: &str, time: Duration) -> Command {
     let fault = format!("delay_enter={}:when=1", time.as_micros());
     injected(command, &[], call, &fault)
 }
 
-/// The command, each of whose processes waits before its first `call`.
+/// Returns the command under strace: each of its processes is delayed before its first `call`.
 pub fn delay_all_at(command: &Command, call: &str, time: Duration) -> Command {
     let fault = format!("delay_enter={}:when=1", time.as_micros());
     injected(command, &["-f"], call, &fault)
 }
 
-/// The command, whose own process's calls are written to a file, each as soon as it returns.
+/// Returns the command under strace: the calls of its main process are written to a file as they return.
 pub fn traced(command: &Command, call: &str, file: &Path) -> Command {
     under_strace(command, &["-o", utf8(file), "-e", &format!("trace={call}")])
 }
@@ -45,20 +45,21 @@ fn under_strace(command: &Command, options: &[&str]) -> Command {
     strace
 }
 
-/// Creates a container, with `error` for the `nth` `call` of each of its processes. Whether it came
-/// to be.
+/// Creates a container while the `nth` `call` of each of its processes fails with `error`. Returns whether it was
+/// created.
 pub fn create_with_error(container: &Container, call: &str, error: &str, nth: usize) -> bool {
     let fault = format!("error={error}:when={nth}");
     let create = container.create_command();
     create_under(injected(&create, &["-f"], call, &fault), container)
 }
 
-/// Creates a container; the calls of all its processes, a line each that begins with the pid.
+/// Creates a container, and returns the calls of all its processes, with one line for each, which begins with the pid.
 pub fn create_traced(container: &Container, call: &str) -> String {
     traced_with(container, &["-e", &format!("trace={call}")])
 }
 
-/// The same, where each of its processes waits after each `held`, of which the calls are told as well.
+/// Creates a container as [`create_traced`] does, while each process is delayed after each `held` call. These calls are
+/// in the output as well.
 pub fn create_traced_delayed(
     container: &Container,
     call: &str,
@@ -74,30 +75,33 @@ fn traced_with(container: &Container, options: &[&str]) -> String {
     let file = container.bundle().join("strace");
     let options = [&["-f", "-o", utf8(&file)], options].concat();
     let strace = under_strace(&container.create_command(), &options);
-    assert!(create_under(strace, container), "it isn't created");
+    assert!(
+        create_under(strace, container),
+        "the container was not created"
+    );
     std::fs::read_to_string(file).expect("strace has written")
 }
 
-/// Creates a container by a command under strace that follows children. Whether it came to be.
+/// Runs a create under an strace that follows children, and returns whether the container was created.
 fn create_under(strace: Command, container: &Container) -> bool {
     let mut strace = container.spawn(strace);
     let mut created = false;
     let ends = holds_within(WAIT_TIMEOUT, || {
-        // strace lives on with what was created.
+        // strace lives as long as the container.
         created = container.is_alive();
         created || strace.try_wait().expect("waitpid").is_some()
     });
     if !ends {
         let hang = process::tree(strace.id().cast_signed());
         let _ = strace.kill();
-        panic!("a create doesn't end:\n{}", hang.join("\n"));
+        panic!("a create does not end:\n{}", hang.join("\n"));
     }
     if created {
-        // The kernel lets go of those whom it traces; asked to, strace itself can wait for ever for
-        // one that waits in turn.
-        strace.kill().expect("strace is there");
+        // SIGKILL, so that the kernel releases the traced processes. On SIGTERM strace can wait forever for a tracee
+        // that is itself waiting.
+        strace.kill().expect("strace is running");
         strace.wait().expect("waitpid");
-        wait_until("the delegate to be done", WAIT_TIMEOUT, || {
+        wait_until("the delegate to finish", WAIT_TIMEOUT, || {
             container.status().as_deref() == Some("created")
         });
     }

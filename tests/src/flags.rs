@@ -1,16 +1,16 @@
-//! What a program of ours says of its command line.
+//! The command-line options of the product's programs, from their help texts.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use crate::{Run, binary};
 
-/// Its long options, without the `--`, with their defaults.
+/// Returns a program's long options without `--`, with their defaults.
 pub fn long_options(program: &str) -> BTreeMap<String, Option<String>> {
     long_options_of(program, &[])
 }
 
-/// The same of one of its commands.
+/// Returns the long options of a program's subcommand, with their defaults.
 pub fn long_options_of(program: &str, command: &[&str]) -> BTreeMap<String, Option<String>> {
     let mut help = Command::new(binary(program));
     let help = Run::of(help.args(command).arg("--help")).success();

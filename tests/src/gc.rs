@@ -1,20 +1,20 @@
-//! `runcrust crust gc`: what it says that it would do is what it does.
+//! Runs `runcrust crust gc` and checks that it does what its dry run reports.
 
 use serde_json::Value;
 
 use crate::Node;
 use crate::tree::Snapshot;
 
-/// What `gc` said.
+/// The result of `gc --json`.
 #[derive(Debug, PartialEq)]
 pub struct GcReport {
-    /// What nobody needs.
+    /// What was stale, and was removed.
     pub removed: Vec<Value>,
-    /// What it isn't sure of.
+    /// What was kept because its state is unknown.
     pub left: Vec<Value>,
 }
 
-/// One form of `gc`, as one object.
+/// Runs `gc --json` with these flags and parses its output.
 #[track_caller]
 pub fn gc(node: &Node, flags: &[&str]) -> GcReport {
     let arguments = [&["gc", "--json"], flags].concat();
@@ -33,15 +33,15 @@ pub fn gc(node: &Node, flags: &[&str]) -> GcReport {
     }
 }
 
-/// Everything of runcrust's on a node.
+/// Takes snapshots of all directories of runcrust on a node.
 pub fn snapshots(node: &Node) -> Vec<Snapshot> {
     let roots = [node.handler().crust_root(), node.handler().state_dir()];
     let there = roots.iter().filter(|root| root.exists());
     there.map(|root| Snapshot::take(root)).collect()
 }
 
-/// What `gc` does. Before, it says the same and changes nothing; afterwards there is nothing to be
-/// removed, and left is what was.
+/// Runs `gc` after a dry run. Checks that the dry run reports the same and changes nothing, and that a second `gc`
+/// removes nothing and keeps the same.
 #[track_caller]
 pub fn collect(node: &Node) -> GcReport {
     let before = snapshots(node);
@@ -56,7 +56,7 @@ pub fn collect(node: &Node) -> GcReport {
     did
 }
 
-/// `gc` would leave nothing, because it is sure of everything. Nothing is removed.
+/// Checks with a dry run that `gc` would keep nothing as unknown.
 #[track_caller]
 pub fn assert_nothing_unknown(node: &Node) {
     let said = gc(node, &["--dry-run"]);

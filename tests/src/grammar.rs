@@ -1,15 +1,14 @@
-//! How the delegates read their command lines, found out from the delegates themselves: rows of
-//! arguments, and which configuration each makes a delegate open.
+//! How the delegates parse their command lines, observed on the delegates themselves: rows of arguments, and the
+//! configuration that a delegate opens for each row.
 //!
-//! `make grammar` writes what the installed delegates do to `src/invocation/observed/`, where
-//! runcrust's own tests hold its reader against it; the suite `grammar` holds both against the
-//! programs.
+//! `make grammar` writes the observations of the installed delegates to `src/invocation/observed/`. runcrust's unit
+//! tests compare its parser with these files, and the suite `grammar` compares both with the programs.
 
-mod lab;
 mod options;
 mod spellings;
 mod table;
 mod vectors;
+mod watched;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,19 +16,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use self::lab::{Lab, Seen};
 pub use self::table::{Row, Table, text};
 pub use self::vectors::{Extent, Section, sections};
+use self::watched::{Observation, WatchedDirectory};
 use crate::{Delegate, Node, Run, Runtime};
 
-/// The first line of `--version`: what a table is of.
+/// Returns the first line of the delegate's `--version`, which identifies a table.
 pub fn version(delegate: Delegate) -> String {
     let run = Run::of(Runtime::bare(delegate).command().arg("--version")).success();
     run.stdout.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Whose grammar runcrust reads command lines by, where this is the delegate: by its file's name, a youki's in
-/// runc's place.
+/// Returns the name of the grammar that runcrust uses for this delegate. It depends on the program's file name, because
+/// youki may be used in runc's place.
 fn flavour(delegate: Delegate) -> &'static str {
     let program = delegate.program();
     let name = program.file_name().unwrap_or_default();
@@ -44,29 +43,29 @@ fn flavour(delegate: Delegate) -> &'static str {
     }
 }
 
-/// Returns every command line that is tried with a program that stands in a delegate's place, a youki too.
+/// Returns all command lines that are tried with the program in a delegate's place, which may be youki.
 pub fn every_row(delegate: Delegate) -> Vec<Vec<String>> {
     let sections = sections(delegate, Extent::Product).into_iter();
     sections.flat_map(|section| section.rows).collect()
 }
 
-/// Where the committed table of a delegate is written.
+/// Returns the path of a delegate's committed table.
 pub fn path(delegate: Delegate) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/invocation");
     sources.join(format!("observed/{delegate}.txt"))
 }
 
-/// What a bare delegate does with each row, in the table's words.
+/// Runs each row with a bare delegate, and returns the outcomes in the table's format.
 pub fn observe_delegate(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
     let node = Node::new(delegate);
     let seen = observe(node.dir().path(), &Runtime::bare(delegate), rows);
-    seen.iter().map(Seen::outcome).collect()
+    seen.iter().map(Observation::outcome).collect()
 }
 
-/// What runcrust does with each row, in the table's words.
+/// Runs each row with runcrust, and returns the outcomes in the table's format.
 pub fn observe_runcrust(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
     let node = Node::new(delegate);
-    // A delegate that does nothing, and succeeds. Its name says what it is.
+    // A delegate that does nothing and succeeds. Its file name selects the grammar.
     let stub = node.dir().subdir("stub").join(flavour(delegate));
     fs::copy("/bin/true", &stub).expect("a copy of true");
     node.handler().set_delegate(&stub);
@@ -81,8 +80,8 @@ pub fn observe_runcrust(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String>
     outcomes.collect()
 }
 
-/// Runs every row: on each processor some, in a laboratory of its own.
-fn observe(base: &Path, runtime: &Runtime, rows: &[Vec<String>]) -> Vec<Seen> {
+/// Runs every row. The rows are distributed over one thread for each processor, each with its own directory of bundles.
+fn observe(base: &Path, runtime: &Runtime, rows: &[Vec<String>]) -> Vec<Observation> {
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let seen = Mutex::new(vec![None; rows.len()]);
@@ -90,11 +89,11 @@ fn observe(base: &Path, runtime: &Runtime, rows: &[Vec<String>]) -> Vec<Seen> {
         for worker in 0..workers {
             let (next, seen) = (&next, &seen);
             scope.spawn(move || {
-                let lab = Lab::new(&base.join(format!("lab-{worker}")));
+                let directory = WatchedDirectory::new(&base.join(format!("lab-{worker}")));
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(row) = rows.get(at) else { break };
-                    let result = lab.run(runtime, row);
+                    let result = directory.run(runtime, row);
                     seen.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result);
                 }
             });

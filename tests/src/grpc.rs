@@ -1,4 +1,4 @@
-//! gRPC on unix sockets, as kubelet and most drivers do it.
+//! gRPC over Unix sockets, as kubelet and most drivers use it.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,18 +9,18 @@ use tonic::{Response, Status, TimeoutExpired};
 
 use crate::wait::scaled_timeout;
 
-/// A connection to whoever listens there, made when it is first used. To be asked for inside of a runtime.
+/// Returns a channel to a socket, which connects when it is first used. It must be called within a tokio runtime.
 pub(crate) fn channel(socket: &Path, deadline: Duration) -> Channel {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
     let endpoint = endpoint.expect("a socket's path");
     endpoint.timeout(scaled_timeout(deadline)).connect_lazy()
 }
 
-/// Without its metadata; where there was none, with the code of gRPC's library for Go. That of a call whose connection
-/// was lost depends, with Rust's, on how far it had come.
+/// Removes the metadata of a response. If there was no response, the status gets the code that Go's gRPC library would
+/// use, because with Rust's the code for a lost connection depends on how far the call had got.
 pub(crate) fn answer<T>(answer: Result<Response<T>, Status>) -> Result<T, Status> {
     answer.map(Response::into_inner).map_err(|status| {
-        // What was answered has no source.
+        // A status that the server sent has no source.
         let Some(source) = status.source() else {
             return status;
         };

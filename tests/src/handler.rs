@@ -1,4 +1,4 @@
-//! A private installation of runcrust for one test.
+//! A private installation of runcrust.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,8 +13,8 @@ use crate::{Delegate, Run, Runtime, TestDir};
 
 const CONFIGURATIONS: &str = "/etc/runcrust";
 
-/// runcrust under a name of its own, with a configuration of its own: the product reads
-/// `/etc/runcrust/<name it was called by>.toml`, which this writes and removes again.
+/// An installed runcrust with its own name and configuration. The product reads `/etc/runcrust/<name it was called
+/// by>.toml`, which this writes and removes on drop.
 #[derive(Debug)]
 pub struct Handler {
     name: String,
@@ -26,12 +26,12 @@ pub struct Handler {
     _cleanup: Cleanup,
 }
 
-/// Which build a program is of.
+/// The build that a program is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// The one in `RUNCRUST_OLD_BIN_DIR`; where that isn't set, the same as the other.
+    /// The build in `RUNCRUST_OLD_BIN_DIR`, or the build under test if that is not set.
     Old,
-    /// The one under test.
+    /// The build under test.
     New,
 }
 
@@ -45,9 +45,8 @@ impl Version {
 }
 
 impl Handler {
-    /// Installs a handler whose crust root, state and kubelet directory are in `dir`: one a test,
-    /// or several that share all of them.
-    /// `extra` is appended to its configuration (`sandbox = "always"`).
+    /// Installs a handler whose crust directory, state directory and kubelet directory are in `dir`. Several handlers
+    /// in one `dir` share all of them. `extra` is appended to the configuration, for example `sandbox = "always"`.
     pub fn new(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
         let name = unique("runcrust");
         let path = dir.join(&name);
@@ -55,8 +54,8 @@ impl Handler {
         Self::at(path, binary("crust-mount-hook"), dir, delegate, extra)
     }
 
-    /// One that `crust_ops` runs when a volume's `runtime-cli` names it: a copy of the program where
-    /// only root can change anything, which isn't so below `/tmp`.
+    /// Installs a handler that `crust_ops` runs if a volume's `runtime-cli` names it: a copy of the program in a
+    /// directory that only root can change, which is not the case below `/tmp`.
     pub fn trusted(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
         let (name, home, cleanup) = home();
         let path = home.join(&name);
@@ -67,7 +66,7 @@ impl Handler {
         handler
     }
 
-    /// One whose programs are files of its own, in one directory, as packages install them.
+    /// Installs a handler whose programs are copies in one directory, as packages install them.
     pub fn installed(dir: &TestDir, delegate: Delegate, version: Version, extra: &str) -> Self {
         let (name, home, cleanup) = home();
         let (path, hook) = (home.join(&name), home.join("crust-mount-hook"));
@@ -77,14 +76,14 @@ impl Handler {
         handler
     }
 
-    /// Replaces each program of [`Self::installed`] as packages do: by a new file under its name.
+    /// Replaces each program of [`Self::installed`] as packages do: by a new file of the same name.
     pub fn install(&self, version: Version) {
         for (program, at) in [("runcrust", &self.path), ("crust-mount-hook", &self.hook)] {
             replace(&version.program(program), at);
         }
     }
 
-    /// The same with `crust_ops`, for tests that run it; where it is.
+    /// Installs or replaces `crust_ops` next to the programs of [`Self::installed`], and returns its path.
     pub fn install_ops(&self, version: Version) -> PathBuf {
         let at = self.path.with_file_name("crust_ops");
         replace(&version.program("crust_ops"), &at);
@@ -108,7 +107,7 @@ impl Handler {
         handler
     }
 
-    /// Writes the configuration anew, with other extra lines.
+    /// Rewrites the configuration with other extra lines.
     pub fn reconfigure(&self, extra: &str) {
         let text = format!(
             "delegate = {:?}\nhook = {:?}\ncrust_root = {:?}\nstate_dir = {:?}\nkubelet_dirs = [{:?}]\n{extra}\n",
@@ -121,7 +120,7 @@ impl Handler {
         write(&self.configuration(), &text);
     }
 
-    /// Replaces the delegate in its configuration with another program.
+    /// Replaces the delegate in the configuration with another program.
     pub fn set_delegate(&self, program: &Path) {
         let file = self.configuration();
         let text = fs::read_to_string(&file).expect("the configuration");
@@ -133,47 +132,46 @@ impl Handler {
         );
     }
 
-    /// The program: a link to the built runcrust.
+    /// Returns the path of the program.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name it is called by.
+    /// Returns the name that the program is called by.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its configuration file.
+    /// Returns the path of the configuration file.
     pub fn configuration(&self) -> PathBuf {
         Path::new(CONFIGURATIONS).join(format!("{}.toml", self.name))
     }
 
-    /// The delegate in its configuration.
+    /// Returns the delegate of the original configuration.
     pub fn delegate(&self) -> Delegate {
         self.delegate
     }
 
-    /// It, as a runtime.
     pub fn runtime(&self) -> Runtime {
         Runtime::at(&self.path, self.delegate)
     }
 
-    /// `crust_root`.
+    /// Returns the configured `crust_root`.
     pub fn crust_root(&self) -> PathBuf {
         self.base.join("crust")
     }
 
-    /// `state_dir`.
+    /// Returns the configured `state_dir`.
     pub fn state_dir(&self) -> PathBuf {
         self.base.join("run")
     }
 
-    /// The only one of `kubelet_dirs`.
+    /// Returns the only configured directory of `kubelet_dirs`.
     pub fn kubelet_dir(&self) -> PathBuf {
         self.base.join("kubelet")
     }
 
-    /// A CSI volume's target path for a pod, as kubelet names it. Nothing is made.
+    /// Returns the target path of a pod's CSI volume as kubelet names it, without creating it.
     pub fn target_path(&self, pod_uid: &str, volume: &str) -> PathBuf {
         self.kubelet_dir()
             .join("pods")
@@ -183,7 +181,7 @@ impl Handler {
             .join("mount")
     }
 
-    /// A command of it, without arguments, in containerd's environment.
+    /// Returns a command without arguments, in containerd's environment.
     pub fn command(&self) -> Command {
         self.runtime().command()
     }
@@ -194,10 +192,10 @@ impl Handler {
     }
 }
 
-/// A handler's name, and a directory of its own where only root can change anything.
+/// Creates a directory that only root can change. Returns it with a handler's name and a cleanup.
 fn home() -> (String, PathBuf, Cleanup) {
     let name = unique("runcrust");
-    // Not /run: programs there may not be run (noexec).
+    // Not in /run, which may be mounted noexec.
     let home = PathBuf::from("/var/lib").join(unique("runcrust-tests"));
     let owned = home.clone();
     let cleanup = Cleanup::register(move || remove_directory(&owned));
@@ -211,7 +209,8 @@ fn replace(program: &Path, at: &Path) {
     fs::rename(&beside, at).expect("a program in another's place");
 }
 
-/// A built program: from `RUNCRUST_BIN_DIR`, or else from the workspace's last release build.
+/// Returns the path of a built program, from `RUNCRUST_BIN_DIR` or the workspace's release build. Panics if it does not
+/// exist.
 pub fn binary(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let directories = match std::env::var_os("RUNCRUST_BIN_DIR") {
@@ -229,7 +228,7 @@ pub fn binary(name: &str) -> PathBuf {
     })
 }
 
-/// Another test may just have removed the directory, as the last one to leave.
+/// Writes a configuration file. It retries, because another test may remove the empty directory.
 fn write(file: &Path, text: &str) {
     let _operation = OperationGuard::begin();
     for _ in 0..100 {
@@ -240,14 +239,14 @@ fn write(file: &Path, text: &str) {
         }
     }
     panic!(
-        "{}: its directory is removed again and again",
+        "{}: its directory was removed repeatedly by other tests",
         file.display()
     );
 }
 
 fn remove(configuration: &Path) -> Vec<String> {
     let result = fs::remove_file(configuration);
-    // Only when it is empty.
+    // This fails unless the directory is empty.
     let _ = fs::remove_dir(CONFIGURATIONS);
     match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

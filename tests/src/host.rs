@@ -1,4 +1,4 @@
-//! What the harness asks of the machine, and the host's mount table.
+//! Queries about the machine, and the host's mount table.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,8 +12,8 @@ use nix::sys::stat::{major, minor};
 use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
-/// Panics with what to do where tests can't run: they need root, and a cgroup layout that crun
-/// takes.
+/// Panics with an instruction if tests can't run on this machine: they need root, and a cgroup layout that crun
+/// accepts.
 pub fn check() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -34,18 +34,18 @@ pub fn check() {
     });
 }
 
-/// One line of a mountinfo file.
+/// A line of a mountinfo file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// `major:minor`.
+    /// The device number as `major:minor`.
     pub device: String,
-    /// The directory within the file system.
+    /// The mount's root directory within the file system.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
-    /// The file system's name.
+    /// The file system's type.
     pub fstype: String,
-    /// What was mounted: a device, as it was named then.
+    /// The source, such as the path of a device at the time of the mount.
     pub source: PathBuf,
     /// The whole line.
     pub line: String,
@@ -67,13 +67,13 @@ impl Mount {
         })
     }
 
-    /// Whether this is a mount of the file system on `device`, a block device's path.
+    /// Returns whether this is a mount of the file system on a block device.
     pub(crate) fn is_of(&self, device: &Device) -> bool {
         self.device == device.number || self.source == device.path
     }
 }
 
-/// A block device, by path and number.
+/// The path and the number of a block device.
 #[derive(Debug, Clone)]
 pub(crate) struct Device {
     path: PathBuf,
@@ -96,13 +96,13 @@ impl Device {
     }
 }
 
-/// The host's mount table: that of the namespace which the tests run in.
+/// Returns the host's mount table, which is that of the tests' mount namespace.
 pub fn mounts() -> Vec<Mount> {
-    // Not thread-self: a thread that populates a volume has a namespace of its own.
+    // Not thread-self: a thread that fills a volume has its own mount namespace.
     mounts_of("self")
 }
 
-/// The mount table that process `pid` sees; empty when there is no such process.
+/// Returns the mount table of a process; empty if there is no such process.
 pub fn mounts_of(pid: impl std::fmt::Display) -> Vec<Mount> {
     let table = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     String::from_utf8_lossy(&table)
@@ -111,7 +111,7 @@ pub fn mounts_of(pid: impl std::fmt::Display) -> Vec<Mount> {
         .collect()
 }
 
-/// The mountpoints at and below `root`, in the order they were mounted.
+/// Returns the mount points at and below `root`, in mount order.
 pub fn mounts_below(root: &Path) -> Vec<PathBuf> {
     mounts()
         .into_iter()
@@ -120,13 +120,13 @@ pub fn mounts_below(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The host's mounts of the file system on `device`, as lines of mountinfo. A deferred volume
-/// must never be there.
+/// Returns the host's mounts of the file system on a device, as lines of mountinfo. There must be none of a deferred
+/// volume.
 pub fn mounts_of_device(device: &Path) -> Vec<String> {
     lines_of_device(mounts(), device)
 }
 
-/// The mounts among these of the file system on `device`, as lines of mountinfo.
+/// Returns those of the mounts that are of the file system on a device, as lines of mountinfo.
 pub fn lines_of_device(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
     let device = Device::of(device);
     mounts
@@ -136,14 +136,14 @@ pub fn lines_of_device(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether nothing on the machine, in any mount namespace, holds a block device.
+/// Returns whether nothing on the machine holds a block device, in any mount namespace.
 ///
-/// Somebody may look at it at the same moment as we do: a loop device's number was another test's
-/// before, whose volume is unstaged by it. That isn't told apart by waiting, in which a mount
-/// might end, but by asking the file systems.
+/// Another process may have the device open for a moment: the number of a loop device may have been another test's,
+/// whose unstage opens it. Waiting would not distinguish that from a mount that is about to end, so the file systems in
+/// sysfs are checked as well.
 pub fn is_free(device: &Path) -> bool {
     let mut free = false;
-    wait_until("a look at a device to end", WAIT_TIMEOUT, || {
+    wait_until("other processes to close a device", WAIT_TIMEOUT, || {
         free = opens_exclusively(device);
         free || has_file_system(device)
     });
@@ -151,15 +151,15 @@ pub fn is_free(device: &Path) -> bool {
 }
 
 fn opens_exclusively(device: &Path) -> bool {
-    // O_EXCL without O_CREAT, on a block device: EBUSY while it is mounted or claimed.
+    // open(2): O_EXCL without O_CREAT fails with EBUSY while a block device is mounted or claimed.
     let exclusive = nix::fcntl::OFlag::O_EXCL.bits();
     let mut options = File::options();
     options.read(true).custom_flags(exclusive);
     options.open(device).is_ok()
 }
 
-/// Whether a file system on the device is live, in whatever namespace: ext4 and xfs have a
-/// directory of the device's name in sysfs then, and btrfs one of the file system's.
+/// Returns whether a file system on the device is mounted in any namespace. sysfs then has a directory named after the
+/// device for ext4 and xfs, and one named after the file system for btrfs.
 fn has_file_system(device: &Path) -> bool {
     let name = device.file_name().expect("a device's name");
     let live = |directory: PathBuf| directory.join(name).exists();
@@ -173,7 +173,7 @@ fn has_file_system(device: &Path) -> bool {
         || of_btrfs.map(|entry| entry.path().join("devices")).any(live)
 }
 
-/// Undoes mountinfo's `\040`.
+/// Decodes the octal escapes of mountinfo, such as `\040`.
 fn unescape(field: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
@@ -194,24 +194,24 @@ fn unescape(field: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// The running kernel's version.
+/// Returns the version of the running kernel.
 pub fn kernel() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release.split(['.', '-']).map(str::parse);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
-        _ => panic!("{release:?} is no version"),
+        _ => panic!("{release:?} does not begin with a version"),
     }
 }
 
-/// Whether this kernel mounts a file system of a type, perhaps with a module that it loads for it.
+/// Returns whether the kernel supports a file system. Loads its module if necessary.
 pub fn kernel_mounts(fstype: &str) -> bool {
     let known = || {
         let list = fs::read_to_string("/proc/filesystems").unwrap_or_default();
         list.lines()
             .any(|line| line.split_whitespace().next_back() == Some(fstype))
     };
-    // Not an error of ours where there is no modprobe.
+    // modprobe may be missing, which is no error.
     known() || {
         let _ = std::process::Command::new("modprobe").arg(fstype).output();
         known()

@@ -1,8 +1,8 @@
-//! A question by HTTP.
+//! A small HTTP client.
 
 use std::io::{Read, Write};
 
-/// The answer to `GET <path>`: its head and body.
+/// Sends `GET <path>`, and returns the head and the body of the response.
 #[track_caller]
 pub fn get(mut stream: impl Read + Write, path: &str) -> (String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

@@ -11,11 +11,11 @@ use std::thread::{self, JoinHandle};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Its only file, of 16 MiB of nothing.
+/// The name of the only file, which has 16 MiB of zeros.
 const FILE: &str = "disk.img";
 
-/// A FUSE file system that takes requests and doesn't answer them any more: who waits for one can't even
-/// be killed, until it is dropped.
+/// A FUSE file system that accepts requests and does not answer them. A process that waits for an answer can't even be
+/// killed until this is dropped.
 #[derive(Debug)]
 pub struct HungFilesystem {
     place: PathBuf,
@@ -25,7 +25,7 @@ pub struct HungFilesystem {
 }
 
 impl HungFilesystem {
-    /// Hides a directory with one that is silent from the beginning.
+    /// Mounts a file system that does not answer from the beginning over a directory.
     #[track_caller]
     pub fn over(place: &Path) -> Self {
         let hung = Self::answering_over(place);
@@ -33,7 +33,7 @@ impl HungFilesystem {
         hung
     }
 
-    /// The same, but it answers until it is told not to.
+    /// Mounts a file system that answers until [`Self::stop_answering`] over a directory.
     #[track_caller]
     pub fn answering_over(place: &Path) -> Self {
         let requests = File::options().read(true).write(true).open("/dev/fuse");
@@ -62,23 +62,22 @@ impl HungFilesystem {
             is_over,
             server: Some(thread::spawn(move || server.serve())),
         };
-        // The kernel has been answered once by then, without which nobody is held up for good.
+        // By now the kernel has got an answer to INIT. Without it a waiting process could still be killed.
         assert!(hung.file().exists(), "{}", hung.file().display());
         hung
     }
 
-    /// Its file.
+    /// Returns the path of the only file.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.place.join(FILE)
     }
 
-    /// From now on nothing is answered.
     pub fn stop_answering(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
     }
 
-    /// All that waits fails, with the server's end; it stays mounted.
+    /// Ends the server, so that all waiting requests fail. The file system stays mounted.
     pub fn fail(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         let _ = self.server.take().map(JoinHandle::join);
@@ -92,7 +91,7 @@ impl Drop for HungFilesystem {
     }
 }
 
-/// Who answers, by `include/uapi/linux/fuse.h`.
+/// The server side of the FUSE protocol (`include/uapi/linux/fuse.h`).
 struct Server {
     requests: File,
     is_silent: Arc<AtomicBool>,
@@ -110,7 +109,7 @@ impl Server {
             if !matches!(poll(&mut ready, PollTimeout::from(20_u8)), Ok(1)) {
                 continue;
             }
-            // A request may be taken back meanwhile.
+            // A request may be withdrawn in the meantime.
             let Ok(length) = (&self.requests).read(&mut request) else {
                 continue;
             };
@@ -133,7 +132,7 @@ impl Server {
                 Ok(entry)
             }
             1 => Err(nix::libc::ENOENT),
-            // FORGET and BATCH_FORGET have none.
+            // FORGET and BATCH_FORGET have no answer.
             2 | 42 => return,
             // GETATTR
             3 => {
@@ -143,11 +142,11 @@ impl Server {
             }
             // OPEN, OPENDIR
             14 | 27 => Ok(numbers(&[0, 0])),
-            // READ: of a `struct fuse_read_in` the size is at 16.
+            // READ: the size is at offset 16 of `struct fuse_read_in`.
             15 => Ok(vec![0; word(40 + 16) as usize]),
             // RELEASE, FLUSH, RELEASEDIR
             18 | 25 | 29 => Ok(Vec::new()),
-            // INIT: version 7.31, nothing asked for but writes of a page.
+            // INIT: version 7.31, with no features, and writes of one page.
             26 => {
                 let words = [7_u32, 31, 0, 0, 0, 4096, 1];
                 let mut answer: Vec<u8> = words.iter().flat_map(|it| it.to_ne_bytes()).collect();
@@ -162,12 +161,12 @@ impl Server {
         bytes.extend(error.to_ne_bytes());
         bytes.extend(unique.to_ne_bytes());
         bytes.extend(body);
-        // Who asked may be gone.
+        // The caller may be gone.
         let _ = (&self.requests).write(&bytes);
     }
 }
 
-/// `struct fuse_attr`.
+/// Encodes a `struct fuse_attr`.
 fn attributes(node: u64) -> Vec<u8> {
     let (mode, size): (u32, u64) = if node == Server::ROOT {
         (0o040_755, 0)

@@ -1,5 +1,5 @@
-//! A pod on a node where runcrust and `crust_ops` are installed from their packages and containerd
-//! is configured, with the defaults of all of them: the e2e node's.
+//! A pod on the e2e node, where runcrust and `crust_ops` are installed from their packages with default settings, and
+//! containerd is configured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::node::{WAIT_TIMEOUT, utf8};
 use crate::ops::{Clients, stage_request_of};
 use crate::{APP_IMAGE, Cri, Delegate, Disk, Run, TestDir, cgroup, wait_until};
 
-/// containerd's, as it has it by itself.
+/// containerd's default socket.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
-/// The daemon's two sockets.
+/// The daemon's socket for `crust.v1.Runtime`.
 pub const CRUST_OPS: &str = "/run/crust_ops/crust_ops.sock";
-/// The same.
+/// The daemon's socket for the CRUST interface.
 pub const CRUST: &str = "/run/runcrust/crust.sock";
 const KUBELET: &str = "/var/lib/kubelet";
 
-/// A pod to be run. Dropped, it and its volume are put away.
+/// A pod that can be run. On drop it and its volume are removed.
 #[derive(Debug)]
 pub struct InstalledPod {
     cri: Cri,
@@ -36,14 +36,14 @@ pub struct InstalledPod {
 }
 
 impl InstalledPod {
-    /// A pod of the handler that has this delegate.
+    /// Prepares a pod for the handler with this delegate.
     #[track_caller]
     pub fn new(delegate: Delegate) -> Self {
         let dir = TestDir::new();
         let cri = Cri::new(Path::new(CONTAINERD));
         wait_until("containerd's CRI", WAIT_TIMEOUT, || cri.is_ready());
-        let there = import_images(Path::new(CONTAINERD), &cri, &dir.join("images.tar"));
-        assert!(there, "the CRI doesn't see the imported images");
+        let are_imported = import_images(Path::new(CONTAINERD), &cri, &dir.join("images.tar"));
+        assert!(are_imported, "the CRI doesn't see the imported images");
         let uid = unique("pod");
         let directory = Path::new(KUBELET).join("pods").join(&uid);
         let target = directory.join("volumes/kubernetes.io~csi/pv-1/mount");
@@ -60,26 +60,23 @@ impl InstalledPod {
         }
     }
 
-    /// containerd's CRI.
     pub fn cri(&self) -> &Cri {
         &self.cri
     }
 
-    /// The daemon's clients.
     pub fn ops(&self) -> &Clients {
         &self.ops
     }
 
-    /// The volume's target path.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Has containerd take an image from an archive.
+    /// Imports an image from an archive into containerd.
     #[track_caller]
     pub fn import(&self, archive: &Path, image: &str) {
-        let there = import_archive(Path::new(CONTAINERD), &self.cri, archive, &[image]);
-        assert!(there, "the CRI doesn't see {image}");
+        let is_imported = import_archive(Path::new(CONTAINERD), &self.cri, archive, &[image]);
+        assert!(is_imported, "the CRI doesn't see {image}");
     }
 
     /// Stages the disk through the daemon.
@@ -88,7 +85,7 @@ impl InstalledPod {
             .stage(stage_request_of(&self.target, disk.path(), "ext4"))
     }
 
-    /// Runs the sandbox; its id.
+    /// Runs the sandbox and returns its id.
     #[track_caller]
     pub fn run(&self) -> String {
         let handler = match self.delegate {
@@ -99,7 +96,7 @@ impl InstalledPod {
         run.unwrap_or_else(|error| panic!("RunPodSandbox: {error}"))
     }
 
-    /// Runs an app with the volume at `/data`; its id.
+    /// Runs an app that has the volume at `/data`, and returns its id.
     #[track_caller]
     pub fn app(&self, sandbox: &str, name: &str) -> String {
         let app = ContainerConfig::new(name, APP_IMAGE).mount(&self.target, "/data");
@@ -107,7 +104,7 @@ impl InstalledPod {
         run.unwrap_or_else(|error| panic!("app {name}: {error}"))
     }
 
-    /// Ends the sandbox and what is in it.
+    /// Stops and removes the sandbox with its containers.
     #[track_caller]
     pub fn end(&self, sandbox: &str) {
         let ended = self.cri.stop_pod(sandbox);
@@ -115,14 +112,14 @@ impl InstalledPod {
         ended.unwrap_or_else(|error| panic!("pod {sandbox}: {error}"));
     }
 
-    /// The control group of one of its containers, below the mount of them.
+    /// Returns the path of a container's control group, relative to the cgroup mount.
     pub fn scope(&self, container: &str) -> String {
         let pods = format!("/kubepods.slice/{}", slice(&self.uid));
         let scope = format!("{pods}/cri-containerd-{container}.scope");
         cgroup::within(&scope, self.delegate)
     }
 
-    /// As kubelet has it under its systemd driver.
+    /// Returns the config that kubelet makes with the systemd cgroup driver.
     fn config(&self) -> PodSandboxConfig {
         let parent = format!("/kubepods.slice/{}", slice(&self.uid));
         PodSandboxConfig::new(&self.uid, &self.uid, &parent, &self.dir.join("logs"))
@@ -130,18 +127,18 @@ impl InstalledPod {
 }
 
 fn slice(uid: &str) -> String {
-    // A dash is a level.
+    // In a slice's name a dash separates levels.
     format!("kubepods-pod{}.slice", uid.replace('-', "_"))
 }
 
-/// `systemctl`, which must succeed; what it printed.
+/// Runs `systemctl`, which must succeed, and returns its trimmed output.
 #[track_caller]
 pub fn systemctl(arguments: &[&str]) -> String {
     let run = Run::of(Command::new("systemctl").args(arguments)).success();
     run.stdout.trim().to_owned()
 }
 
-/// A property of a unit's.
+/// Returns a property of a unit.
 #[track_caller]
 pub fn property(unit: &str, name: &str) -> String {
     systemctl(&["show", "--property", name, "--value", unit])

@@ -1,4 +1,4 @@
-//! Volumes as CSI drivers stage them for Kata Containers.
+//! Volumes that CSI drivers stage for Kata Containers.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::cleanup::{Cleanup, OperationGuard};
 use crate::node::utf8;
 
-/// Kata's constant. The directory is the machine's: entries are told apart by their tests' paths.
+/// Kata's directory. It is shared by the whole machine; entries differ because the tests' paths do.
 const ROOT: &str = "/run/kata-containers/shared/direct-volumes";
 
-/// An entry in Kata's directory; removed when dropped, and the directory with the last one.
+/// An entry in Kata's directory. It is removed on drop, and the directory with the last entry.
 #[derive(Debug)]
 #[must_use]
 pub struct KataEntry {
@@ -23,14 +23,14 @@ pub struct KataEntry {
 }
 
 impl KataEntry {
-    /// Adds a volume as Kata's Go code does (`direct-volume add`, and CSI drivers).
+    /// Adds a volume as Kata's Go code does for `direct-volume add` and for CSI drivers.
     pub fn add(volume_path: &Path, info: &Value) -> Self {
         let entry = Self::at(volume_path);
         entry.write(&info.to_string());
         entry
     }
 
-    /// The guard of an entry that may come to be.
+    /// Makes a guard for an entry that need not exist yet.
     pub fn at(volume_path: &Path) -> Self {
         let path = Path::new(ROOT).join(name(utf8(volume_path)));
         let owned = path.clone();
@@ -40,20 +40,20 @@ impl KataEntry {
         }
     }
 
-    /// Its directory.
+    /// Returns the entry's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// `mountInfo.json`.
+    /// Returns the path of the entry's `mountInfo.json`.
     pub fn info(&self) -> PathBuf {
         self.path.join("mountInfo.json")
     }
 
-    /// Writes `mountInfo.json` over what is there.
+    /// Writes or overwrites `mountInfo.json`.
     pub fn write(&self, info: &str) {
         let _operation = OperationGuard::begin();
-        // Another test may just have removed the directory, as the last one to leave.
+        // Another test may have removed the empty directory.
         for _ in 0..100 {
             let made = DirBuilder::new()
                 .recursive(true)
@@ -64,16 +64,19 @@ impl KataEntry {
                 result => return result.unwrap_or_else(|error| panic!("{:?}: {error}", self.path)),
             }
         }
-        panic!("{:?}: its directory is removed again and again", self.path);
+        panic!(
+            "{:?}: its directory was removed repeatedly by other tests",
+            self.path
+        );
     }
 
-    /// Removes it as the driver does (`os.RemoveAll`).
+    /// Removes the entry as a driver does (`os.RemoveAll`).
     pub fn remove(&self) {
         fs::remove_dir_all(&self.path).expect("an entry");
     }
 }
 
-/// By a program that shares nothing with the product.
+/// Encodes a path with a program that shares no code with the product.
 fn name(path: &str) -> String {
     let mut encode = Command::new("basenc");
     encode.args(["--base64url", "--wrap=0"]);
@@ -88,7 +91,7 @@ fn name(path: &str) -> String {
 
 fn remove(entry: &Path) -> Vec<String> {
     let result = fs::remove_dir_all(entry);
-    // Only what is empty.
+    // This fails for directories that are not empty.
     for directory in Path::new(ROOT).ancestors().take(3) {
         let _ = fs::remove_dir(directory);
     }

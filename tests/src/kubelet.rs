@@ -1,4 +1,4 @@
-//! What a kubelet without the KEP does on the host before it asks for a container with a subPath.
+//! The binds that a kubelet without the KEP makes on the host for a subPath before it creates a container.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::fd::AsRawFd;
@@ -9,32 +9,31 @@ use nix::fcntl::OFlag;
 
 use crate::mounts;
 
-/// A container's `volumeMounts[].subPath`, as kubelet sees it.
+/// A container's `volumeMounts[].subPath` as kubelet sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct SubPath<'a> {
-    /// The pod.
     pub pod_uid: &'a str,
-    /// The volume: its directory's name, which kubelet gives the bind too.
+    /// The name of the volume's directory, which the bind's path contains.
     pub volume: &'a str,
-    /// Its directory on the host.
+    /// The volume's directory on the host.
     pub directory: &'a Path,
-    /// `subPath`.
+    /// The value of `subPath`.
     pub path: &'a str,
-    /// The mount's index in the container.
+    /// The index of the mount in the container's `volumeMounts`.
     pub index: u32,
 }
 
 impl SubPath<'_> {
-    /// Where kubelet binds it, for a container called `app`. Nothing is made.
+    /// Returns the path that kubelet binds the subPath to, for a container called `app`.
     pub fn place(&self, kubelet_dir: &Path) -> PathBuf {
         let pod = kubelet_dir.join("pods").join(self.pod_uid);
         let volume = pod.join("volume-subpaths").join(self.volume);
         volume.join("app").join(self.index.to_string())
     }
 
-    /// Makes the directory in the volume's on the host where nothing is there (`SafeMakeDir`) and
-    /// binds it (`doBindSubPath`): the place that the container's config will name. The bind goes
-    /// with the test's directory.
+    /// Creates the subPath's directory in the volume's directory on the host if it is missing (`SafeMakeDir`), binds it
+    /// (`doBindSubPath`), and returns the bind's path, which the container's config names. The bind is removed with the
+    /// test's directory.
     #[track_caller]
     pub fn bind(&self, kubelet_dir: &Path) -> PathBuf {
         let source = self.directory.join(self.path);

@@ -1,4 +1,4 @@
-//! Manifests, read as the API server's strict validation does, and pods of theirs run through a CRI.
+//! Manifests, parsed as strictly as by the API server, and pods that are run from them through a CRI.
 
 mod config_map;
 mod pod;
@@ -13,15 +13,15 @@ use serde_json::Value;
 pub use self::config_map::write_config_map;
 pub use self::pod::Kubelet;
 
-/// This workspace's `deploy/kubernetes`.
+/// Returns the path of this workspace's `deploy/kubernetes`.
 pub fn manifests() -> PathBuf {
-    // As the runner has it: the guest's isn't where this was built.
+    // Read at run time, because in the guest the sources are elsewhere.
     let package =
         std::env::var_os("CARGO_MANIFEST_DIR").expect("CARGO_MANIFEST_DIR: cargo sets it");
     Path::new(&package).join("../deploy/kubernetes")
 }
 
-/// A file's one document.
+/// Parses a file that must be one YAML document.
 #[track_caller]
 pub fn document(path: &Path) -> Value {
     let text =
@@ -29,13 +29,14 @@ pub fn document(path: &Path) -> Value {
     yaml(&text)
 }
 
-/// A text's one document.
+/// Parses a text that must be one YAML document.
 #[track_caller]
 pub fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// A document with what a component's JSON patches (RFC 6902) make of it.
+/// Returns the document after the JSON patches (RFC 6902) of a component. Panics if the component has other patches, or
+/// one that does not apply.
 #[track_caller]
 pub fn with_component(mut document: Value, component: &str) -> Value {
     let file = format!("components/{component}/kustomization.yaml");
@@ -53,8 +54,8 @@ pub fn with_component(mut document: Value, component: &str) -> Value {
     document
 }
 
-/// A document as its type. What is written back must say the same: a field that the type doesn't have,
-/// or that stands in the wrong place, would be gone.
+/// Converts a document to its type, and fails if the type does not serialize to the same document. This detects fields
+/// that the type does not have or that are in the wrong place.
 pub fn parse_strictly<T: DeserializeOwned + Serialize>(document: &Value) -> Result<T, String> {
     let typed: T = serde_json::from_value(document.clone()).map_err(|error| error.to_string())?;
     let back = serde_json::to_value(&typed).map_err(|error| error.to_string())?;
@@ -64,14 +65,14 @@ pub fn parse_strictly<T: DeserializeOwned + Serialize>(document: &Value) -> Resu
     }
 }
 
-/// Where the first difference is.
+/// Returns a description of the first difference.
 fn difference(at: &str, written: &Value, understood: &Value) -> Option<String> {
     match (written, understood) {
         (Value::Object(written), Value::Object(understood)) => {
             let lost = written.keys().find(|key| !understood.contains_key(*key));
             let missing = understood.keys().find(|key| !written.contains_key(*key));
-            let unknown = lost.map(|key| format!("{at}.{key}: there is no such field"));
-            let missing = missing.map(|key| format!("{at}.{key}: has to be there"));
+            let unknown = lost.map(|key| format!("{at}.{key}: unknown field"));
+            let missing = missing.map(|key| format!("{at}.{key}: required field is missing"));
             unknown.or(missing).or_else(|| {
                 written.iter().find_map(|(key, value)| {
                     difference(&format!("{at}.{key}"), value, &understood[key])
@@ -85,7 +86,7 @@ fn difference(at: &str, written: &Value, understood: &Value) -> Option<String> {
             })
         }
         (written, understood) if written == understood => None,
-        _ => Some(format!("{at}: {written} was understood as {understood}")),
+        _ => Some(format!("{at}: {written} was parsed as {understood}")),
     }
 }
 
@@ -107,14 +108,14 @@ mod tests {
     fn unknown_and_missing_fields_are_reported_with_their_path() {
         let good = json!({"name": "a", "securityContext": {"runAsUser": 1000}});
         assert_eq!(pod(&good).unwrap().metadata.name.unwrap(), "a");
-        for (container, told) in [
+        for (container, expected) in [
             (
                 json!({"name": "a", "runAsUser": 1}),
-                ".spec.containers[0].runAsUser: there is no such field",
+                ".spec.containers[0].runAsUser: unknown field",
             ),
             (
                 json!({"image": "a"}),
-                ".spec.containers[0].name: has to be there",
+                ".spec.containers[0].name: required field is missing",
             ),
             (
                 json!({"name": "a", "command": "sh"}),
@@ -122,7 +123,7 @@ mod tests {
             ),
         ] {
             let error = pod(&container).unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::node::WAIT_TIMEOUT;
 use crate::wait::{holds_within, wait_until};
 use crate::{Run, TestDir, host, volume};
 
-/// A loop device over a sparse file in the test's directory. Dropped, it is detached; that waits
-/// until the kernel has let go of it.
+/// A loop device on a sparse file in the test's directory. On drop it is detached, which waits until the kernel has
+/// released it.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// An empty device.
+    /// Attaches an empty device.
     pub fn new(dir: &TestDir, mebibytes: u64) -> Self {
         let file = dir.join(format!("{}.img", unique("disk")));
         File::create_new(&file)
@@ -33,12 +33,12 @@ impl LoopDevice {
         Self::on(&file)
     }
 
-    /// A device with an empty ext4.
+    /// Attaches a device with an empty ext4.
     pub fn ext4(dir: &TestDir, mebibytes: u64) -> Self {
         Self::formatted(dir, "ext4", mebibytes)
     }
 
-    /// A device with an empty file system.
+    /// Attaches a device with an empty file system.
     pub fn formatted(dir: &TestDir, fstype: &'static str, mebibytes: u64) -> Self {
         let mut device = Self::new(dir, mebibytes);
         volume::mkfs(fstype, device.path(), &[]);
@@ -46,18 +46,18 @@ impl LoopDevice {
         device
     }
 
-    /// A device on an existing file, which may have another one already: its alias.
+    /// Attaches a device to an existing file. The file may have another device already.
     pub fn on(file: &Path) -> Self {
         Self::attached(file, &[])
     }
 
-    /// A device on an existing file that refuses writes.
+    /// Attaches a read-only device to an existing file.
     pub fn read_only_on(file: &Path) -> Self {
         Self::attached(file, &["--read-only"])
     }
 
-    /// A device on an existing file, attached by somebody who sees its directory as another one: a
-    /// driver in a container.
+    /// Attaches a device to an existing file from a mount namespace in which the file's directory is at another path,
+    /// as a driver in a container does.
     pub fn on_as_seen_at(file: &Path, directory: &Path) -> Self {
         let (above, name) = (file.parent(), file.file_name());
         let (above, name) = (above.expect("a file"), name.expect("a file"));
@@ -87,8 +87,8 @@ impl LoopDevice {
         }
     }
 
-    /// Detaches it and attaches another file to its number; `None` where another test was quicker:
-    /// [`retry_lost_race`].
+    /// Detaches the device and attaches another file to the same number; `None` if another process took the number first
+    /// (see [`retry_lost_race`]).
     #[must_use]
     pub fn reattach(self, file: &Path) -> Option<Self> {
         let path = self.path.clone();
@@ -96,7 +96,7 @@ impl LoopDevice {
         Self::at(&path, file)
     }
 
-    /// Attaches a file to a number; `None` where that has one.
+    /// Attaches a file to a device number; `None` if the number is in use.
     #[must_use]
     pub fn at(path: &Path, file: &Path) -> Option<Self> {
         let _operation = OperationGuard::begin();
@@ -105,21 +105,21 @@ impl LoopDevice {
         run.status.success().then(|| Self::adopted(path, file))
     }
 
-    /// Whether a loop device shows nothing.
+    /// Returns whether a loop device has no file.
     pub fn is_idle(device: &Path) -> bool {
         let name = device.file_name().expect("/dev/loopN");
         let shown = Path::new("/sys/block").join(name).join("loop/backing_file");
         !shown.exists()
     }
 
-    /// Which disk it is among all that the kernel ever made.
+    /// Returns the device's disk sequence number.
     pub fn disk_seq(&self) -> String {
         let file = format!("/sys/dev/block/{}/diskseq", self.number);
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
         text.trim_end().to_owned()
     }
 
-    /// Gives the file and the device another size, as expanding a volume on the storage side does.
+    /// Changes the size of the file and the device, as expanding a volume in the storage does.
     #[track_caller]
     pub fn set_size(&self, bytes: u64) {
         let image = File::options().write(true).open(&self.file);
@@ -130,42 +130,42 @@ impl LoopDevice {
         let _ = Run::of(losetup.arg("--set-capacity").arg(&self.path)).success();
     }
 
-    /// Has the mounted ext4 find an error in itself.
+    /// Makes the mounted ext4 detect an error.
     pub fn fail_ext4(&self) {
         fail_ext4(&self.path);
     }
 
-    /// `/dev/loopN`.
+    /// Returns the device's path, `/dev/loopN`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file behind it.
+    /// Returns the path of the file that the device is on.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The type of what was made on it; ext4 where nothing was.
+    /// Returns the type of the file system that was made on the device, or ext4 for an empty device.
     pub fn fstype(&self) -> &'static str {
         self.fstype
     }
 
-    /// `major:minor`.
+    /// Returns the device number as `major:minor`.
     pub fn number(&self) -> &str {
         &self.number
     }
 
-    /// The host's mounts of it, as lines of mountinfo.
+    /// Returns the host's mounts of the device, as lines of mountinfo.
     pub fn host_mounts(&self) -> Vec<String> {
         host::mounts_of_device(&self.path)
     }
 
-    /// The mounts of it that process `pid` sees, as lines of mountinfo.
+    /// Returns the mounts of the device in a process's namespace, as lines of mountinfo.
     pub fn mounts_of(&self, pid: i32) -> Vec<String> {
         host::lines_of_device(host::mounts_of(pid), &self.path)
     }
 
-    /// A device on a copy of this one's file: what cloning a volume gives.
+    /// Attaches a device to a copy of this one's file, which is what cloning a volume gives.
     #[must_use]
     pub fn clone_in(&self, dir: &TestDir) -> Self {
         let file = dir.join(format!("{}.img", unique("clone")));
@@ -174,12 +174,12 @@ impl LoopDevice {
         Self::on(&file)
     }
 
-    /// Whether nothing on the machine, in any mount namespace, holds the device.
+    /// Returns whether nothing on the machine holds the device, in any mount namespace.
     pub fn is_free(&self) -> bool {
         host::is_free(&self.path)
     }
 
-    /// Waits until nothing holds the device, and says how long that took.
+    /// Waits until nothing holds the device, and returns how long that took.
     #[track_caller]
     pub fn wait_until_free(&self, limit: Duration) -> Duration {
         let start = Instant::now();
@@ -192,14 +192,16 @@ impl LoopDevice {
     }
 }
 
-/// Tries until no other test takes a device's number between two files.
+/// Repeats an attempt that is `None` if another test took a device's number between two steps.
 #[track_caller]
 pub fn retry_lost_race<T>(attempt: impl Fn() -> Option<T>) -> T {
     let mut attempts = (0..20).filter_map(|_| attempt());
-    attempts.next().expect("a number of its own")
+    attempts
+        .next()
+        .expect("every attempt lost the race for a device number")
 }
 
-/// Between finding a free number and taking it, another process may take it.
+/// Attaches a file to a free number. It retries, because another process may take the number first.
 fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     let mut last = None;
     let attached = holds_within(Duration::from_secs(60), || {
@@ -210,18 +212,18 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
         last = Some(run);
         worked
     });
-    let run = last.expect("tried at least once");
+    let run = last.expect("at least one attempt was made");
     assert!(attached, "no loop device: {run}");
     let device = PathBuf::from(run.stdout.trim());
     if arguments.is_empty() {
-        // It is a number that blockdev(8) makes read-only, and stays so for the next image, where another
-        // test's volume that isn't written to has just let go of it.
+        // blockdev(8) makes the number read-only, not the image. It stays so for the next image if another test has
+        // just released the number after making its volume read-only.
         let _ = Run::of(Command::new("blockdev").arg("--setrw").arg(&device)).success();
     }
     device
 }
 
-/// Detaches a device, as an administrator does by hand. One that is in use goes with its last user.
+/// Detaches a device as an administrator does. A device that is in use is detached when its last user ends.
 #[track_caller]
 pub fn detach(device: &Path) {
     let _ = losetup_detach(device).success();
@@ -231,21 +233,21 @@ fn losetup_detach(device: &Path) -> Run {
     Run::of(Command::new("losetup").arg("--detach").arg(device))
 }
 
-/// A device that is still in use goes away when the last user does: wait for that. By then its
-/// number may be another test's, so what counts is the file behind it.
+/// Detaches a device and waits for it, because a device in use is only detached when its last user ends. By then
+/// another test may have its number, so the backing file is compared.
 pub(crate) fn put_away(device: &Path, file: &Path) -> Vec<String> {
-    let ours = || backing_file(device).is_some_and(|behind| behind == file);
-    if !ours() {
+    let is_ours = || backing_file(device).is_some_and(|behind| behind == file);
+    if !is_ours() {
         return Vec::new();
     }
     let run = losetup_detach(device);
-    if holds_within(Duration::from_secs(60), || !ours()) {
+    if holds_within(Duration::from_secs(60), || !is_ours()) {
         return Vec::new();
     }
     vec![format!("{} is still in use: {run}", device.display())]
 }
 
-/// The machine's loop devices on files below a directory, with their files.
+/// Returns the machine's loop devices on files below a directory, with their files.
 pub(crate) fn on_files_below(directory: &Path) -> Vec<(PathBuf, PathBuf)> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
@@ -258,14 +260,14 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
     let name = device.file_name()?.to_str()?;
     let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
     let file = file.trim_end_matches('\n');
-    // The test's directory may have gone first.
+    // The test's directory may already have been removed.
     Some(PathBuf::from(
         file.strip_suffix(" (deleted)").unwrap_or(file),
     ))
 }
 
-/// Has the ext4 that is mounted from a loop device find an error in itself, and waits until the kernel has counted it:
-/// since Linux 5.11 a work queue does that (`update_super_work`).
+/// Makes the ext4 that is mounted from a loop device detect an error, and waits until the kernel has counted it. Since
+/// Linux 5.11 a work queue does that (`update_super_work`).
 pub fn fail_ext4(device: &Path) {
     let name = device.file_name().expect("/dev/loopN");
     let directory = Path::new("/sys/fs/ext4").join(name);

@@ -1,5 +1,5 @@
-//! Manifests as people write them, with the KEPs' fields: YAML, one builder a kind, and no more of each than suites
-//! need.
+//! Builders for manifests as users write them, with the fields of the KEPs. There is one builder for each kind, and
+//! only for fields that the suites need.
 
 mod classes;
 mod pod;
@@ -13,13 +13,14 @@ pub use self::classes::{CsiDriver, RuntimeClass, StorageClass};
 pub use self::pod::Pod;
 pub use self::storage::{Claim, Volume};
 
-/// Several objects as the documents of one file.
+/// Joins several objects as the documents of one file.
 pub fn documents(objects: &[&dyn Display]) -> String {
     let texts: Vec<String> = objects.iter().map(ToString::to_string).collect();
     texts.join("---\n")
 }
 
-/// Bytes as Kubernetes writes those of a volume of crust-csi's, which are whole mebibytes: `32Mi`.
+/// Formats a size as Kubernetes writes it, such as `32Mi`. The sizes of crust-csi's volumes are whole mebibytes;
+/// gibibytes are not supported.
 #[track_caller]
 pub fn quantity(bytes: i64) -> String {
     assert_eq!(bytes % (1 << 20), 0, "{bytes} bytes");
@@ -27,7 +28,7 @@ pub fn quantity(bytes: i64) -> String {
     format!("{}Mi", bytes >> 20)
 }
 
-/// A value as YAML has it in one line, quoted where it has to be: JSON is YAML.
+/// Formats a value as one line of YAML with the necessary quotes: JSON is YAML.
 struct Flow<T>(T);
 
 impl<T: Serialize> Display for Flow<T> {

@@ -1,4 +1,4 @@
-//! A socket before a driver's: what is asked there is heard, and may be refused or held up.
+//! A relay in front of a driver's socket. It records requests, and can refuse or hold them.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use super::calls::{CALL_TIMEOUT, Call};
 use crate::grpc;
 use crate::relay::{Faults, Moment, RelayServer};
 
-/// It stands for a driver, and hands on what it is asked: to whoever listens at the driver's socket by then.
+/// A relay to a CSI driver. It forwards each call to the process that listens on the driver's socket at that moment.
 #[derive(Debug)]
 pub struct CsiRelay {
     server: RelayServer,
@@ -33,7 +33,7 @@ pub struct CsiRelay {
 }
 
 impl CsiRelay {
-    /// One that listens there, before a driver that needn't be there yet.
+    /// Starts a relay that listens on `socket`. The driver's socket need not exist yet.
     pub fn start(socket: &Path, driver: &Path) -> Self {
         let shared = Arc::new(Shared {
             driver: driver.to_owned(),
@@ -51,12 +51,11 @@ impl CsiRelay {
         Self { server, shared }
     }
 
-    /// Where it listens.
     pub fn socket(&self) -> &Path {
         &self.server.socket
     }
 
-    /// What was asked so, the last last.
+    /// Returns all requests of this type, oldest first.
     pub fn requests<C: Call>(&self) -> Vec<C> {
         let state = self.shared.state();
         let requests = state.heard.iter();
@@ -65,7 +64,7 @@ impl CsiRelay {
             .collect()
     }
 
-    /// What changes a volume on the node and was asked, by the requests' names; the last last.
+    /// Returns the names of all requests that change a volume on the node, oldest first.
     pub fn steps(&self) -> Vec<&'static str> {
         const CHANGES: [&str; 5] = [
             NodeStageVolumeRequest::NAME,
@@ -79,34 +78,34 @@ impl CsiRelay {
         names.filter(|name| CHANGES.contains(name)).collect()
     }
 
-    /// Forgets what was asked.
+    /// Forgets the recorded requests.
     pub fn clear_requests(&self) {
         self.shared.state().heard.clear();
     }
 
-    /// Answers each such call by an error, and the driver hears nothing of it: until [`Self::clear_faults`].
+    /// Answers requests of this type with an error, without forwarding them, until [`Self::clear_faults`].
     pub fn refuse<C: Call>(&self, status: Status) {
         self.shared.faults.refuse(Some(C::NAME), status);
     }
 
-    /// Holds up each such call, until [`Self::clear_faults`]; one that is held up at the other moment goes on.
+    /// Holds requests of this type until [`Self::clear_faults`]. A request that is held at the other moment continues.
     pub fn hold<C: Call>(&self, moment: Moment) {
         self.shared.faults.hold(C::NAME, moment);
     }
 
-    /// Has the driver tell of further node capabilities, by their numbers, until [`Self::clear_faults`]: whether or not it has
-    /// them.
+    /// Adds node capabilities, by number, to the driver's response until [`Self::clear_faults`], whether or not the
+    /// driver has them.
     pub fn claim_capabilities(&self, capabilities: &[i32]) {
         self.shared.state().claimed = capabilities.to_vec();
     }
 
-    /// Waits until a call is held up at that moment.
+    /// Waits until a call is held at this moment.
     #[track_caller]
     pub fn wait_held(&self, moment: Moment) {
         self.shared.faults.wait_held(Some(moment));
     }
 
-    /// Lets all calls go on.
+    /// Removes all faults and the claimed capabilities, and releases the calls that are held.
     pub fn clear_faults(&self) {
         self.shared.state().claimed.clear();
         self.shared.faults.clear_faults();
@@ -123,7 +122,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     heard: Vec<(&'static str, Box<dyn Any + Send>)>,
-    /// Node capabilities that are told besides the driver's own.
+    /// Node capabilities that are added to the driver's own.
     claimed: Vec<i32>,
 }
 
@@ -132,15 +131,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what the driver is to claim to an answer that tells its capabilities.
+    /// Adds the claimed capabilities if the answer is the list of node capabilities.
     fn claim(&self, answer: &mut dyn Any) {
         use node_service_capability::{Rpc, Type};
-        if let Some(told) = answer.downcast_mut::<NodeGetCapabilitiesResponse>() {
+        if let Some(response) = answer.downcast_mut::<NodeGetCapabilitiesResponse>() {
             let claimed = self.state().claimed.clone().into_iter();
             let claimed = claimed.map(|number| NodeServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: number })),
             });
-            told.capabilities.extend(claimed);
+            response.capabilities.extend(claimed);
         }
     }
 }
@@ -158,7 +157,7 @@ impl RelayService {
             return Err(status);
         }
         shared.faults.pass(C::NAME, Moment::Before).await;
-        // Each by a connection of its own: the driver may have been replaced.
+        // A new connection for each call, because the driver may have been replaced.
         let channel = grpc::channel(&shared.driver, CALL_TIMEOUT);
         let mut answer = grpc::answer(request.on(channel).await);
         if let Ok(answer) = &mut answer {

@@ -1,5 +1,4 @@
-//! A volume as an orchestrator knows it, and what it asks about it. Tests change the requests field by
-//! field.
+//! A volume as an orchestrator knows it, and the requests about it. Tests change their fields.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,23 +15,20 @@ use crust_proto::csi::v1::{
 use crate::node::utf8;
 use crate::volume::smallest;
 
-/// A volume that was created.
+/// A created volume.
 #[derive(Debug, Clone)]
 pub struct CsiVolume {
-    /// `volume_id`.
     pub id: String,
-    /// `volume_context`, which each call on a node is told again.
+    /// `volume_context`, which is sent again in the calls on the node.
     pub context: HashMap<String, String>,
     /// `capacity_bytes`.
     pub capacity: i64,
-    /// How it is used.
+    /// The capability that the volume was created with.
     pub capability: VolumeCapability,
-    /// `staging_target_path`.
     pub staging: PathBuf,
 }
 
 impl CsiVolume {
-    /// `NodeStageVolume`.
     pub fn stage(&self) -> NodeStageVolumeRequest {
         NodeStageVolumeRequest {
             volume_id: self.id.clone(),
@@ -43,7 +39,6 @@ impl CsiVolume {
         }
     }
 
-    /// `NodeUnstageVolume`.
     pub fn unstage(&self) -> NodeUnstageVolumeRequest {
         NodeUnstageVolumeRequest {
             volume_id: self.id.clone(),
@@ -51,7 +46,6 @@ impl CsiVolume {
         }
     }
 
-    /// `NodePublishVolume`.
     pub fn publish(&self, target: &Path) -> NodePublishVolumeRequest {
         NodePublishVolumeRequest {
             volume_id: self.id.clone(),
@@ -63,7 +57,6 @@ impl CsiVolume {
         }
     }
 
-    /// `NodeUnpublishVolume`.
     pub fn unpublish(&self, target: &Path) -> NodeUnpublishVolumeRequest {
         NodeUnpublishVolumeRequest {
             volume_id: self.id.clone(),
@@ -72,7 +65,6 @@ impl CsiVolume {
         }
     }
 
-    /// `NodeGetVolumeStats`.
     pub fn stats(&self, path: &Path) -> NodeGetVolumeStatsRequest {
         NodeGetVolumeStatsRequest {
             volume_id: self.id.clone(),
@@ -82,7 +74,6 @@ impl CsiVolume {
         }
     }
 
-    /// `NodeGetVolumeHealth`.
     pub fn health(&self, path: &Path) -> NodeGetVolumeHealthRequest {
         NodeGetVolumeHealthRequest {
             volume_id: self.id.clone(),
@@ -91,7 +82,7 @@ impl CsiVolume {
         }
     }
 
-    /// `ControllerExpandVolume`, to at least so many bytes.
+    /// Makes a `ControllerExpandVolume` request for at least this many bytes.
     pub fn grow(&self, bytes: i64) -> ControllerExpandVolumeRequest {
         ControllerExpandVolumeRequest {
             volume_id: self.id.clone(),
@@ -101,7 +92,7 @@ impl CsiVolume {
         }
     }
 
-    /// `NodeExpandVolume`, to at least so many bytes.
+    /// Makes a `NodeExpandVolume` request for at least this many bytes.
     pub fn expand(&self, path: &Path, bytes: i64) -> NodeExpandVolumeRequest {
         NodeExpandVolumeRequest {
             volume_id: self.id.clone(),
@@ -113,7 +104,6 @@ impl CsiVolume {
         }
     }
 
-    /// `ValidateVolumeCapabilities`.
     pub fn validate(&self) -> ValidateVolumeCapabilitiesRequest {
         ValidateVolumeCapabilitiesRequest {
             volume_id: self.id.clone(),
@@ -123,7 +113,6 @@ impl CsiVolume {
         }
     }
 
-    /// `DeleteVolume`.
     pub fn delete(&self) -> DeleteVolumeRequest {
         DeleteVolumeRequest {
             volume_id: self.id.clone(),
@@ -132,7 +121,7 @@ impl CsiVolume {
     }
 }
 
-/// `CreateVolume`, no smaller than the capability's file system can be.
+/// Makes a `CreateVolume` request for the smallest size that the capability's file system can have.
 pub fn create_request(name: &str, capability: VolumeCapability) -> CreateVolumeRequest {
     let mebibytes = match &capability.access_type {
         Some(AccessType::Mount(mount)) => smallest(&mount.fs_type),
@@ -155,7 +144,7 @@ fn at_least(bytes: i64) -> CapacityRange {
     }
 }
 
-/// A use as a file system of a type, by the mode that older orchestrators have.
+/// Makes a capability for a file system, with the access mode that older orchestrators use.
 pub fn filesystem(fstype: &str) -> VolumeCapability {
     let mount = MountVolume {
         fs_type: fstype.to_owned(),
@@ -164,12 +153,11 @@ pub fn filesystem(fstype: &str) -> VolumeCapability {
     capability(AccessType::Mount(mount), Mode::SingleNodeWriter)
 }
 
-/// A use as a block device.
+/// Makes a capability for a block device.
 pub fn block() -> VolumeCapability {
     capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)
 }
 
-/// A use.
 pub fn capability(access: AccessType, mode: Mode) -> VolumeCapability {
     VolumeCapability {
         access_mode: Some(AccessMode { mode: mode.into() }),
@@ -177,7 +165,7 @@ pub fn capability(access: AccessType, mode: Mode) -> VolumeCapability {
     }
 }
 
-/// What a capability says of the file system.
+/// Returns the file system part of a capability.
 #[track_caller]
 pub fn mount_of(capability: &mut VolumeCapability) -> &mut MountVolume {
     let Some(AccessType::Mount(mount)) = &mut capability.access_type else {

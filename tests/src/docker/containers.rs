@@ -1,4 +1,4 @@
-//! Containers of a daemon.
+//! The containers of a docker daemon.
 
 use std::fs;
 
@@ -10,22 +10,22 @@ use crate::dir::unique;
 use crate::{Engine as _, Run};
 
 impl Docker {
-    /// Runs a container of [`DOCKER_IMAGE`]: `docker run` with the runtime and a command.
+    /// Runs `docker run` with [`DOCKER_IMAGE`], the runtime, and a command.
     pub fn run_image(&self, flags: &[&str], command: &[&str]) -> Run {
         self.run(&self.run_command(DOCKER_IMAGE, flags, command))
     }
 
-    /// Starts a container that sleeps, detached.
+    /// Starts a detached container that sleeps.
     pub fn start_container(&self, name: &str, flags: &[&str]) -> Run {
         let detached = ["--detach", "--name", name];
         self.run_image(&[&detached, flags].concat(), &IDLE)
     }
 
-    /// Runs a script attached, in a container that is removed then, and has it exit with `code` once the client has
-    /// written these texts to its standard output and standard error.
+    /// Runs a script in the foreground, in a container with `--rm`. The container exits with `code` after the client
+    /// has written these texts to its standard output and standard error.
     ///
-    /// The client stops writing when it hears that the container has ended, be there more to write or not (seen with
-    /// docker 26.1 on a busy machine): of what a container writes at its end, some may be missing.
+    /// The client stops writing when it learns that the container has ended, even if there is more to write (seen with
+    /// docker 26.1 on a busy machine). So a part of what a container writes at its end may be missing.
     #[track_caller]
     pub fn run_attached(&self, flags: &[&str], script: &str, code: u8, texts: [&str; 2]) -> Run {
         let name = unique("attached");
@@ -37,13 +37,13 @@ impl Docker {
         })
     }
 
-    /// Runs a script in a container of its own, and returns its standard output, from the container's log.
+    /// Runs a script in a new container, which must succeed, and returns its standard output from the container's log.
     #[track_caller]
     pub fn output_of(&self, flags: &[&str], script: &str) -> String {
         self.output_of_image(DOCKER_IMAGE, flags, script)
     }
 
-    /// As [`Self::output_of`], of another image.
+    /// Runs a script in a new container of another image, as [`Self::output_of`] does.
     #[track_caller]
     pub fn output_of_image(&self, image: &str, flags: &[&str], script: &str) -> String {
         let name = unique("ends");
@@ -57,14 +57,14 @@ impl Docker {
         log.stdout
     }
 
-    /// Removes containers, whether they run or not.
+    /// Removes containers, running or not, with their volumes.
     #[track_caller]
     pub fn remove(&self, names: &[&str]) {
         let remove = ["rm", "--force", "--volumes"];
         let _ = self.run(&[&remove, names].concat()).success();
     }
 
-    /// The `config.json` of a running container, as its runtime left it.
+    /// Reads the `config.json` of a running container as its runtime left it.
     #[track_caller]
     pub fn config(&self, name: &str) -> Value {
         let id = self.inspect(name, "{{.Id}}");
@@ -75,18 +75,18 @@ impl Docker {
         serde_json::from_slice(&text).expect("a configuration")
     }
 
-    /// The control group of a container.
+    /// Returns the control group of a container.
     #[track_caller]
     pub fn cgroup(&self, name: &str) -> String {
         format!("{}/{}", self.cgroup, self.inspect(name, "{{.Id}}"))
     }
 
-    /// The shims that run, one for each container.
+    /// Returns the pids of the running shims, one for each container.
     pub fn shims(&self) -> Vec<i32> {
         self.shims.running()
     }
 
-    /// The arguments of a `docker run`.
+    /// Returns the arguments of `docker run`.
     fn run_command<'a>(
         &'a self,
         image: &'a str,

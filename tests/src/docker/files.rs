@@ -1,4 +1,4 @@
-//! A daemon's directory, and its configuration.
+//! The directory of a docker daemon, and its configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::process;
 
-/// Where a daemon has its files.
+/// The paths of a daemon's files.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     base: PathBuf,
@@ -31,25 +31,25 @@ impl Files {
         self.base.join("image.tar")
     }
 
-    /// The socket and the state of the containerd that dockerd starts.
+    /// Returns the socket and the state directory of the containerd that dockerd starts.
     pub(super) fn containerd(&self) -> (PathBuf, PathBuf) {
         let own = self.exec_root().join("containerd");
         (own.join("containerd.sock"), own.join("daemon"))
     }
 
-    /// The `--root` of all runtimes, below which each containerd namespace has a directory.
+    /// Returns the `--root` of all runtimes, which has a directory for each containerd namespace.
     pub(super) fn runtime_root(&self) -> PathBuf {
         self.exec_root().join("runtime-runc")
     }
 
-    /// The daemon's command.
+    /// Returns the daemon's command.
     pub(super) fn daemon(&self) -> Command {
         let mut dockerd = Command::new("dockerd");
         dockerd.arg("--config-file").arg(self.configuration());
         dockerd
     }
 
-    /// A command of the client's, without arguments.
+    /// Returns a command of the client without arguments.
     pub(super) fn client(&self) -> Command {
         let mut docker = Command::new("docker");
         docker.args(["--host", &self.host(), "--config"]);
@@ -57,19 +57,19 @@ impl Files {
         docker
     }
 
-    /// The processes of the containerd that dockerd starts.
+    /// Returns the pids of the containerd that dockerd starts.
     pub(super) fn containerds(&self) -> Vec<i32> {
         let configuration = self.exec_root().join("containerd/containerd.toml");
-        let is_told = |line: &str| {
+        let names_configuration = |line: &str| {
             line.split('\0')
                 .any(|word| Path::new(word) == configuration)
         };
-        let mut pids = process::with_command_line(is_told);
+        let mut pids = process::with_command_line(names_configuration);
         pids.retain(|pid| process::is_alive(*pid));
         pids
     }
 
-    /// Writes `daemon.json`: everything below one directory, and nothing of the machine's network.
+    /// Writes `daemon.json`: all files are below one directory, and the machine's network is not changed.
     pub(super) fn configure(&self, cgroup: &str, runtimes: &[(&str, &Path)], settings: Value) {
         let mut all = json!({
             "data-root": self.base.join("data"),

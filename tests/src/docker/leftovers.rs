@@ -1,4 +1,4 @@
-//! What a docker daemon leaves, and its end.
+//! Stops a docker daemon and removes what it has started.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::node::WAIT_TIMEOUT;
 use crate::wait::holds_within;
 use crate::{Delegate, Run, cgroup, process};
 
-/// All that a daemon has started, by name.
+/// Everything that a docker daemon has started.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     pub(super) files: Files,
@@ -21,7 +21,7 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Ends it all: in good order where the daemon still answers, then whatever is left.
+    /// Stops everything: in order if the daemon still answers, and then whatever remains.
     pub(super) fn remove(self) -> Vec<String> {
         let mut errors = Vec::new();
         if self.daemon.is_running() {
@@ -56,7 +56,7 @@ impl Leftovers {
         (!run.status.success()).then(|| run.to_string())
     }
 
-    /// Deletes the container of a bundle, `…/<containerd namespace>/<id>`.
+    /// Deletes the container of a bundle with the path `…/<containerd namespace>/<id>`.
     fn delete(&self, bundle: &Path) -> Option<String> {
         let (id, namespace) = (bundle.file_name()?, bundle.parent()?.file_name()?);
         let container = self.files.runtime_root().join(namespace).join(id);

@@ -1,8 +1,8 @@
-//! The options that a delegate has, by its own help.
+//! The options of a delegate, from its help text.
 
 use crate::{Delegate, Run, Runtime};
 
-/// One option: `--bundle`, `-b`; as many as it has names.
+/// Returns all names of all options, such as `--bundle` and `-b`.
 pub(super) fn of(delegate: Delegate, verb: Option<&str>) -> Vec<String> {
     let mut command = Runtime::bare(delegate).command();
     command.args(verb).arg("--help");
@@ -13,7 +13,7 @@ pub(super) fn of(delegate: Delegate, verb: Option<&str>) -> Vec<String> {
     options
 }
 
-/// `   --bundle value, -b value  path to …`, or `  -b, --bundle=DIR           container …`.
+/// Parses a line such as `   --bundle value, -b value  path to …` or `  -b, --bundle=DIR           container …`.
 fn names(line: &str) -> Vec<String> {
     let line = line.trim_start();
     if !line.starts_with('-') {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_delegates_help_is_understood() {
+    fn the_help_of_both_delegates_is_parsed() {
         assert_eq!(
             names("   --bundle value, -b value  path to --the bundle"),
             ["--bundle", "-b"]

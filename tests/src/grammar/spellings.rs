@@ -1,6 +1,6 @@
-//! The parts that rows are put together from.
+//! The parts that rows are built from.
 
-/// Ways to name a bundle, right and wrong.
+/// Valid and invalid ways to name a bundle.
 pub(super) const BUNDLES: [&str; 31] = [
     "--bundle A",
     "-b A",
@@ -35,7 +35,7 @@ pub(super) const BUNDLES: [&str; 31] = [
     "",
 ];
 
-/// Where it may stand.
+/// Positions of a bundle's option among the other arguments.
 pub(super) const FRAMES: [&str; 16] = [
     "{} x",
     "x {}",
@@ -55,7 +55,7 @@ pub(super) const FRAMES: [&str; 16] = [
     "{} -",
 ];
 
-/// More than one, and the last one counts, or the first, or none.
+/// Arguments with more than one bundle, of which the last, the first, or none is used.
 pub(super) const REPEATED: [&str; 13] = [
     "-b A -b B x",
     "-b A --bundle B x",
@@ -72,7 +72,7 @@ pub(super) const REPEATED: [&str; 13] = [
     "A --bundle",
 ];
 
-/// Before the subcommand, whole.
+/// Everything before the subcommand.
 pub(super) const FRONTS: [&str; 40] = [
     "",
     "--",
@@ -116,7 +116,7 @@ pub(super) const FRONTS: [&str; 40] = [
     "--frob=x",
 ];
 
-/// Only crun joins short options.
+/// Joined short options, which only crun has.
 pub(super) const CLUSTERS: [&str; 14] = [
     "run -db A x",
     "run -dbA x",
@@ -134,7 +134,7 @@ pub(super) const CLUSTERS: [&str; 14] = [
     "create -db A x",
 ];
 
-/// Another file than the bundle's `config.json`.
+/// Ways to name a configuration other than the bundle's `config.json`.
 pub(super) const CONFIGURATIONS: [&str; 12] = [
     "-f cfg x",
     "-fcfg x",
@@ -150,11 +150,11 @@ pub(super) const CONFIGURATIONS: [&str; 12] = [
     "-f '' -b A x",
 ];
 
-/// Words where a subcommand stands, and that make no container.
+/// Words in a subcommand's position that create no container.
 pub(super) const OTHERS: &str = "state start kill delete ps list pause resume update events checkpoint exec features help \
     h mount creat creates Create CREATE ru runs restor create, no-such-command mounts";
 
-/// What rows at random are made of.
+/// The words of random rows.
 pub(super) const TOKENS: &str = "x A B create run state -- - '' -b -b --bundle --bundle -b=B -bA --bundle=A --bundle=B \
     --b=A -d --detach --no-pivot --no-pivot=false --no-new-keyring --pid-file --pid-file=p \
     --console-socket --preserve-fds --root --root=r --debug --help --help=false -h --frob";

@@ -1,39 +1,38 @@
-//! A table of rows as a text file.
+//! The table of rows, as a text file.
 
 use std::fmt::Write as _;
 
-use super::lab::configurations;
+use super::watched::configurations;
 use super::{Section, version};
 use crate::Delegate;
 
-/// One line.
+/// One row of a table.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The arguments after the program's name.
     pub arguments: Vec<String>,
-    /// What the delegate does: `-`, or the configuration that it reads, and its log.
+    /// What the delegate does: `-`, or the configuration that it opens, and its log.
     pub delegate: String,
     /// What runcrust does: the same, something else, or `refuse`.
     pub runcrust: String,
 }
 
-/// A delegate's table.
+/// The table of a delegate.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// The first line of the delegate's `--version`.
     pub version: String,
-    /// Its lines.
     pub rows: Vec<Row>,
 }
 
-/// runcrust ends with an error before it reads a configuration.
+/// The outcome if runcrust fails before it reads a configuration.
 pub(super) const REFUSED: &str = "refuse";
 
 const VERSION: &str = "# delegate: ";
 
 impl Table {
-    /// The committed table of a delegate, as it was when this was built: tests are also run where
-    /// the sources aren't.
+    /// Returns the committed table of a delegate. It is compiled in, because tests also run where the sources are
+    /// missing.
     pub fn of(delegate: Delegate) -> Self {
         let text = match delegate {
             Delegate::Runc => include_str!("../../../src/invocation/observed/runc.txt"),
@@ -62,32 +61,32 @@ impl Row {
         }
     }
 
-    /// Whether runcrust sees what the delegate does, be it this one or another version of it: the
-    /// same configuration, or it refuses the call.
-    pub fn sees(&self, delegate_does: &str) -> bool {
+    /// Returns whether runcrust sees what a version of the delegate does with this row: it opens the same
+    /// configuration, or refuses the call.
+    pub fn sees(&self, delegate_outcome: &str) -> bool {
         let configuration = |outcome: &str| outcome.split(" > ").next().map(str::to_owned);
-        delegate_does == "-"
+        delegate_outcome == "-"
             || self.runcrust == REFUSED
-            || configuration(delegate_does) == configuration(&self.runcrust)
+            || configuration(delegate_outcome) == configuration(&self.runcrust)
     }
 }
 
-/// The text of a table.
+/// Formats a table.
 pub fn text(
     delegate: Delegate,
     sections: &[Section],
-    delegate_does: &[String],
-    runcrust_does: &[String],
+    delegate_outcomes: &[String],
+    runcrust_outcomes: &[String],
 ) -> String {
     let mut text = format!(
         "# How {delegate} reads its command line. Written by `make grammar`.\n\
          {VERSION}{}\n\
          # configurations: {}\n\
-         # arguments | the configuration it opens > its log, and the form | runcrust, where not the same\n",
+         # arguments | the configuration that it opens > its log and the log's format | runcrust, if different\n",
         version(delegate),
         quoted(&configurations()),
     );
-    let mut outcomes = delegate_does.iter().zip(runcrust_does);
+    let mut outcomes = delegate_outcomes.iter().zip(runcrust_outcomes);
     for section in sections {
         let _ = write!(text, "\n# {}\n", section.title);
         for (row, (theirs, ours)) in section.rows.iter().zip(&mut outcomes) {
@@ -102,7 +101,7 @@ pub fn text(
     text
 }
 
-/// `a 'b c' ''` → `a`, `b c`, nothing.
+/// Splits a row into words: `a 'b c' ''` becomes `a`, `b c` and an empty word.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in text.split('\'').enumerate() {
@@ -115,7 +114,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// The way back.
+/// Joins words into a row, with quotes where [`words`] needs them.
 pub(super) fn quoted<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
     let quote = |word: &'a String| {
         if word.is_empty() || word.contains(char::is_whitespace) {

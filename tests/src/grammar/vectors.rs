@@ -1,5 +1,5 @@
-//! Which command lines are tried: every spelling of what matters in every place, those of runcrust's own cases, and
-//! some at random.
+//! The command lines that are tried: every spelling in every position, the cases of runcrust's parser tests, and random
+//! ones.
 
 use std::collections::HashSet;
 
@@ -11,27 +11,26 @@ use super::{flavour, options};
 use crate::Delegate;
 use crate::random::Random;
 
-/// Rows with a title.
+/// Rows with a common title.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// What they have in common.
     pub title: String,
-    /// Their arguments.
+    /// The arguments of each row.
     pub rows: Vec<Vec<String>>,
 }
 
-/// How many command lines are made of the spellings and places.
+/// How many command lines are built from the spellings and positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// A few hundred: each spelling in the places that tell readings apart, and each place with the plainest
-    /// spellings. This is what the committed tables have.
+    /// A few hundred, for the committed tables: each spelling in the positions that distinguish different parsers, and
+    /// each position with the plainest spellings.
     Table,
-    /// Every spelling in every place, and some at random. A test compares them with the programs themselves.
+    /// Every spelling in every position, and random rows. A test compares them with the programs themselves.
     Product,
 }
 
 impl Extent {
-    /// Returns the places to try: the first `few` tell most readings apart.
+    /// Returns the positions to try. The first `few` distinguish most parsers.
     fn places<T>(self, all: &[T], few: usize) -> &[T] {
         match self {
             Self::Table => &all[..few],
@@ -44,10 +43,10 @@ const CASES: &str = include_str!("../../../src/invocation/cases.txt");
 
 const VERBS: [&str; 3] = ["create", "run", "restore"];
 
-/// Rows at random, for each start.
+/// The number of random rows for each beginning.
 const AT_RANDOM: usize = 150;
 
-/// The rows for a delegate; which options there are, it says itself.
+/// Returns the rows for a delegate. The delegate's help lists its options.
 pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
     let mut sections = vec![
         section("the cases of src/invocation/cases.txt", cases(delegate)),
@@ -61,7 +60,7 @@ pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
     let mut known = HashSet::new();
     for verb in VERBS {
         let mut options = options::of(delegate, Some(verb));
-        // All verbs read an option alike.
+        // All verbs parse an option in the same way.
         options.retain(|option| known.insert(option.clone()) || extent == Extent::Product);
         let rows = options
             .iter()
@@ -93,13 +92,13 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> Section {
     }
 }
 
-/// The rows of runcrust's own cases for the program that stands in a delegate's place. Of those that only newer
-/// delegates accept, too: the installed one has its own words for them.
+/// Returns the rows of runcrust's own cases for the program in a delegate's place. Cases that only newer delegates
+/// accept are included, because the installed one has its own error for them.
 pub(super) fn cases(delegate: Delegate) -> Vec<Vec<String>> {
     let flavour = format!("{} | ", flavour(delegate));
     let lines = CASES.lines().filter_map(|line| line.strip_prefix(&flavour));
     let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
-    // Its own words never reach a delegate; and they would be done here, to this very host.
+    // runcrust's own subcommands never reach a delegate, and would change this host.
     let own = ["crust ", "install ", "uninstall "];
     let rows = rows.filter(|columns| !own.iter().any(|word| columns[1].starts_with(word)));
     rows.map(|columns| words(columns[0])).collect()
@@ -108,7 +107,7 @@ pub(super) fn cases(delegate: Delegate) -> Vec<Vec<String>> {
 fn bundles(extent: Extent) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (at, bundle) in BUNDLES.iter().enumerate() {
-        // The plainest spellings are tried in every place.
+        // The plainest spellings are tried in every position.
         let extent = if at < 2 { Extent::Product } else { extent };
         for frame in extent.places(&FRAMES, 2) {
             rows.push(words(&format!("create {}", frame.replace("{}", bundle))));
@@ -183,8 +182,8 @@ fn fronts(extent: Extent) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// Each beginning of each long option, before and after the subcommand; in a table those with which another option
-/// begins to fit or the last other one ceases to.
+/// Returns each abbreviation of each long option, before and after the subcommand. A table has only those at which the
+/// number of matching options changes.
 fn abbreviations(delegate: Delegate, extent: Extent) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (verb, frames) in [
@@ -194,7 +193,7 @@ fn abbreviations(delegate: Delegate, extent: Extent) -> Vec<Vec<String>> {
         let options = options::of(delegate, verb);
         let fit = |start: &str| options.iter().filter(|it| it.starts_with(start)).count();
         for option in &options {
-            // From two dashes and a letter to all but one.
+            // From two dashes and one letter to all but the last letter.
             for length in 3..option.len() {
                 let short = &option[..length];
                 let changes = length == 3 || fit(short) != fit(&option[..length - 1]);
@@ -239,7 +238,7 @@ fn at_random() -> Vec<Vec<String>> {
     rows
 }
 
-/// A row belongs to the first section that has it.
+/// Removes rows that an earlier section contains.
 fn without_doubles(sections: &mut [Section]) {
     let mut known = HashSet::new();
     for section in sections {

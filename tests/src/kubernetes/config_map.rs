@@ -1,15 +1,16 @@
-//! A `ConfigMap` volume, as kubelet makes it.
+//! `ConfigMap` volumes as kubelet creates them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-/// The directory that has the present content; each update makes another one.
+/// The directory with the current content. In kubelet each update creates another one.
 const PRESENT: &str = "..2026_11_26_19_02_33.1234567890";
 
-/// Makes a volume's directory: everybody's to write, with a link for each key into the directory that has the present
-/// content (kubelet's `pkg/volume/util/atomic_writer.go`, in a volume like `emptyDir`'s). One that is there stays.
+/// Creates the directory of a `ConfigMap` volume, with mode 0777 and a link for each key into the directory with the
+/// current content (kubelet's `pkg/volume/util/atomic_writer.go`, in a volume like an `emptyDir`). An existing one is
+/// not changed.
 pub fn write_config_map(volume: &Path, files: &BTreeMap<String, String>) {
     let present = volume.join(PRESENT);
     if present.exists() {

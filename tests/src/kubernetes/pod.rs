@@ -1,4 +1,4 @@
-//! What kubelet makes of a pod's spec: the calls of the CRI.
+//! The CRI calls that kubelet makes for a pod's spec.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::cri::runtime_v1::{
 use crate::node::WAIT_TIMEOUT;
 use crate::{Cri, CriError, wait};
 
-/// The part of kubelet that manifests of ours need: host paths and config maps.
+/// The part of kubelet that this repository's manifests need: host paths and config maps.
 #[derive(Debug)]
 pub struct Kubelet<'a> {
     cri: &'a Cri,
@@ -21,17 +21,17 @@ pub struct Kubelet<'a> {
     config_maps: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// A pod whose init containers have ended and whose containers run.
+/// A pod whose init containers have ended and whose containers are running.
 #[derive(Debug)]
 pub struct RunningPod {
-    /// Its sandbox.
+    /// The id of the sandbox.
     pub sandbox: String,
-    /// Its containers' ids, by name.
+    /// The ids of the containers by their names.
     pub containers: BTreeMap<String, String>,
 }
 
 impl<'a> Kubelet<'a> {
-    /// One that keeps config maps and logs in a directory.
+    /// Makes a kubelet that keeps config maps and logs in a directory.
     pub fn new(cri: &'a Cri, directory: PathBuf) -> Self {
         Self {
             cri,
@@ -40,7 +40,7 @@ impl<'a> Kubelet<'a> {
         }
     }
 
-    /// With a config map: its files by name.
+    /// Adds a config map with these files by name.
     #[must_use]
     pub fn config_map(mut self, name: &str, files: &[(&str, &str)]) -> Self {
         let files = files
@@ -50,7 +50,8 @@ impl<'a> Kubelet<'a> {
         self
     }
 
-    /// Runs a pod under the node's own runtime.
+    /// Runs a pod with the node's default runtime. Panics with the log if an init container fails, and on spec fields
+    /// that are not supported here.
     pub fn run(&self, name: &str, spec: &PodSpec) -> Result<RunningPod, CriError> {
         let pod = self.sandbox_config(name, spec);
         self.wait_for_the_runtime();
@@ -75,7 +76,7 @@ impl<'a> Kubelet<'a> {
         })
     }
 
-    /// Runs one of its containers again, as kubelet does where it has ended; its new id.
+    /// Runs a container of the pod again, as kubelet does after it has ended, and returns the new id.
     pub fn restart_container(
         &self,
         pod: &RunningPod,
@@ -85,7 +86,7 @@ impl<'a> Kubelet<'a> {
     ) -> Result<String, CriError> {
         let mut containers = spec.containers.iter();
         let found = containers.find(|it| it.name == container);
-        let found = found.unwrap_or_else(|| panic!("there is no container {container}"));
+        let found = found.unwrap_or_else(|| panic!("the spec has no container {container}"));
         self.wait_for_the_runtime();
         let mut config = self.container(spec, found);
         config.metadata.get_or_insert_default().attempt = 1;
@@ -93,13 +94,12 @@ impl<'a> Kubelet<'a> {
             .run(&pod.sandbox, &config, &self.sandbox_config(name, spec))
     }
 
-    /// Ends it.
     pub fn remove(&self, pod: &RunningPod) -> Result<(), CriError> {
         self.cri.stop_pod(&pod.sandbox)?;
         self.cri.remove_pod(&pod.sandbox)
     }
 
-    /// What a container has said.
+    /// Returns a container's log.
     pub fn log(&self, pod: &str, container: &str) -> String {
         let path = self
             .directory
@@ -109,14 +109,14 @@ impl<'a> Kubelet<'a> {
         fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// A node's is restarted by who configures it.
+    /// Waits for the CRI, because a node's runtime is restarted when it is configured.
     fn wait_for_the_runtime(&self) {
         wait::wait_until("the CRI to answer", WAIT_TIMEOUT, || self.cri.is_ready());
     }
 
     fn wait_for_the_end(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
         let mut exit_code = 0;
-        // It doesn't answer while it is restarted.
+        // The CRI does not answer while the runtime is restarted.
         wait::wait_until("an init container to end", WAIT_TIMEOUT, || {
             let status = self.cri.status(id);
             status.is_ok_and(|status| {
@@ -165,7 +165,7 @@ impl<'a> Kubelet<'a> {
     fn host_path(&self, spec: &PodSpec, mount: &VolumeMount) -> PathBuf {
         let mut volumes = spec.volumes.iter().flatten();
         let volume = volumes.find(|volume| volume.name == mount.name);
-        let volume = volume.unwrap_or_else(|| panic!("there is no volume {}", mount.name));
+        let volume = volume.unwrap_or_else(|| panic!("the spec has no volume {}", mount.name));
         if let Some(host) = &volume.host_path {
             assert_eq!(mount.sub_path, None, "{mount:?}");
             if host.type_.as_deref() == Some("DirectoryOrCreate") {
@@ -174,13 +174,13 @@ impl<'a> Kubelet<'a> {
             return host.path.clone().into();
         }
         let name = volume.config_map.as_ref().map(|map| map.name.as_str());
-        let name = name.unwrap_or_else(|| panic!("a volume of another kind: {volume:?}"));
+        let name = name.unwrap_or_else(|| panic!("unsupported volume type: {volume:?}"));
         let directory = self.directory.join("config-maps").join(name);
         let files = self.config_maps.get(name);
-        let files = files.unwrap_or_else(|| panic!("there is no config map {name}"));
+        let files = files.unwrap_or_else(|| panic!("unknown config map {name}"));
         super::write_config_map(&directory, files);
         match &mount.sub_path {
-            // The runtime is told what the links lead to.
+            // kubelet resolves the links before it calls the runtime.
             Some(file) => directory.join(file).canonicalize().expect("a key"),
             None => directory,
         }

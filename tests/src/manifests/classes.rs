@@ -1,4 +1,4 @@
-//! Classes, and what kubelet has to know of a driver.
+//! Builders for classes and for the `CSIDriver`.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::Flow;
 use crate::csi::DRIVER;
 use crate::node::utf8;
 
-/// A `StorageClass` of the harness's driver, whose volumes may grow.
+/// A `StorageClass` of the harness's driver that allows expansion.
 #[derive(Debug, Clone)]
 pub struct StorageClass {
     name: String,
@@ -17,7 +17,7 @@ pub struct StorageClass {
 }
 
 impl StorageClass {
-    /// One by this name, whose volumes are bound when a pod wants them.
+    /// Makes a class whose volumes are bound when a pod uses the claim.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -27,21 +27,21 @@ impl StorageClass {
         }
     }
 
-    /// Whose volumes are bound when a claim is there.
+    /// Binds volumes when the claim is created.
     #[must_use]
     pub fn immediate(mut self) -> Self {
         self.binding = "Immediate";
         self
     }
 
-    /// A line of its parameters: `csi.storage.k8s.io/fstype: xfs`.
+    /// Adds a parameter, such as `csi.storage.k8s.io/fstype: xfs`.
     #[must_use]
     pub fn parameter(mut self, line: &str) -> Self {
         self.parameters.push(line.to_owned());
         self
     }
 
-    /// `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
+    /// Sets `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
     #[must_use]
     pub fn allow_runtime_assisted_mount(mut self, allow: bool) -> Self {
         self.allow_runtime_assisted_mount = Some(allow);
@@ -74,7 +74,6 @@ allowVolumeExpansion: true
     }
 }
 
-/// A `RuntimeClass`.
 #[derive(Debug, Clone)]
 pub struct RuntimeClass {
     name: String,
@@ -83,7 +82,7 @@ pub struct RuntimeClass {
 }
 
 impl RuntimeClass {
-    /// Of a handler that the container runtime knows.
+    /// Makes a class for a handler of the container runtime.
     pub fn new(name: &str, handler: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -92,7 +91,7 @@ impl RuntimeClass {
         }
     }
 
-    /// `fsMgmtSocket` (KEP-2857's earlier draft): where the handler answers.
+    /// Sets `fsMgmtSocket` (KEP-2857's earlier draft), on which the handler's runtime listens.
     #[must_use]
     pub fn fs_mgmt_socket(mut self, socket: &Path) -> Self {
         self.fs_mgmt_socket = Some(utf8(socket).to_owned());
@@ -127,7 +126,7 @@ pub struct CsiDriver {
 }
 
 impl CsiDriver {
-    /// With its `fsGroupPolicy`: `File`, `None` or `ReadWriteOnceWithFSType`.
+    /// Makes one with this `fsGroupPolicy`: `File`, `None` or `ReadWriteOnceWithFSType`.
     pub fn with(fs_group_policy: &'static str) -> Self {
         Self { fs_group_policy }
     }

@@ -1,4 +1,4 @@
-//! A pod with a container, `app`, and maybe others.
+//! A builder for pods: the container `app`, and optionally others.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -6,29 +6,29 @@ use super::Flow;
 use crate::APP_IMAGE;
 use crate::node::digest;
 
-/// A pod of the harness's image, in the node's network, whose container sleeps. Its uid is its name's.
+/// A pod of the harness's image in the node's network. Its container sleeps, and its uid is derived from its name.
 #[derive(Debug, Clone)]
 pub struct Pod {
     name: String,
-    /// In `spec`, a line each.
+    /// Lines of `spec`.
     spec: String,
-    /// In `spec.securityContext`.
+    /// Items of `spec.securityContext`.
     security: Vec<String>,
     command: Vec<String>,
-    /// In `spec.volumes`.
+    /// Items of `spec.volumes`.
     volumes: Vec<String>,
-    /// In the container's `volumeMounts`.
+    /// Items of the container's `volumeMounts`.
     mounts: Vec<String>,
-    /// In the container, a line each.
+    /// Lines of the container.
     app: String,
-    /// Beside the container.
+    /// Further containers.
     others: Vec<String>,
-    /// Before it.
+    /// Init containers.
     init: Vec<String>,
 }
 
 impl Pod {
-    /// One by this name, under the container runtime's first handler.
+    /// Makes a pod under the container runtime's default handler.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -43,66 +43,63 @@ impl Pod {
         }
     }
 
-    /// `metadata.name`
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `metadata.uid`
+    /// Returns the uid, which is derived from the name.
     pub fn uid(&self) -> String {
         let digits = digest(&self.name);
         let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
         parts.join("-")
     }
 
-    /// `runtimeClassName`
+    /// Sets `runtimeClassName`.
     #[must_use]
     pub fn class(mut self, name: &str) -> Self {
         self.line(&format!("runtimeClassName: {name}"));
         self
     }
 
-    /// `restartPolicy`
     #[must_use]
     pub fn restart_policy(mut self, policy: &str) -> Self {
         self.line(&format!("restartPolicy: {policy}"));
         self
     }
 
-    /// `fsGroup`
     #[must_use]
     pub fn fs_group(mut self, gid: u32) -> Self {
         self.security.push(format!("fsGroup: {gid}"));
         self
     }
 
-    /// `fsGroupChangePolicy`
+    /// Sets `fsGroupChangePolicy`.
     #[must_use]
     pub fn change_policy(mut self, policy: &str) -> Self {
         self.security.push(format!("fsGroupChangePolicy: {policy}"));
         self
     }
 
-    /// What the container runs instead, in a shell.
+    /// Sets a shell script as the container's command.
     #[must_use]
     pub fn script(mut self, script: &str) -> Self {
         self.command = ["/bin/sh", "-ec", script].map(str::to_owned).to_vec();
         self
     }
 
-    /// A volume that is a claim's, by the claim's name; nothing is said of deferral.
+    /// Adds the volume of a claim, without `deferFSMount`. The volume has the claim's name.
     #[must_use]
     pub fn claim(self, claim: &str) -> Self {
         self.claim_as(claim, "")
     }
 
-    /// The same with `deferFSMount: true`.
+    /// Adds the volume of a claim with `deferFSMount: true`.
     #[must_use]
     pub fn deferred(self, claim: &str) -> Self {
         self.claim_as(claim, "deferFSMount: true")
     }
 
-    /// The same with further fields: `readOnly: true`.
+    /// Adds the volume of a claim with further fields, such as `readOnly: true`.
     #[must_use]
     pub fn claim_as(mut self, claim: &str, fields: &str) -> Self {
         let fields = joined(&format!("claimName: {claim}"), fields);
@@ -111,20 +108,20 @@ impl Pod {
         self
     }
 
-    /// A volume of any kind: `csi: {…}`.
+    /// Adds a volume with any source, such as `csi: {…}`.
     #[must_use]
     pub fn volume(mut self, name: &str, source: &str) -> Self {
         self.volumes.push(format!("{{name: {name}, {source}}}"));
         self
     }
 
-    /// Where the container has a volume.
+    /// Mounts a volume in the container.
     #[must_use]
     pub fn mount(self, volume: &str, path: &str) -> Self {
         self.mount_as(volume, path, "")
     }
 
-    /// The same with further fields: `subPath: a/b, readOnly: true`.
+    /// Mounts a volume in the container with further fields, such as `subPath: a/b, readOnly: true`.
     #[must_use]
     pub fn mount_as(mut self, volume: &str, path: &str, fields: &str) -> Self {
         let fields = joined(&format!("name: {volume}, mountPath: {path}"), fields);
@@ -132,7 +129,7 @@ impl Pod {
         self
     }
 
-    /// A variable of the container's environment.
+    /// Adds a variable to the container's environment.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         if self.app.is_empty() {
@@ -142,14 +139,14 @@ impl Pod {
         self
     }
 
-    /// One more container, with volumes by their names and paths.
+    /// Adds a container that runs a script. `mounts` are names of volumes and paths.
     #[must_use]
     pub fn add_container(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
         self.others.push(container(name, script, mounts));
         self
     }
 
-    /// A container that is to end before the others begin.
+    /// Adds an init container that runs a script. `mounts` are names of volumes and paths.
     #[must_use]
     pub fn init(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
         self.init.push(container(name, script, mounts));

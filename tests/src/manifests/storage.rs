@@ -1,4 +1,4 @@
-//! Storage, and a request for it.
+//! Builders for volumes and claims.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -8,7 +8,7 @@ use crust_proto::csi::v1::volume_capability::AccessType;
 use super::{Flow, quantity};
 use crate::csi::{CsiVolume, DRIVER};
 
-/// A `PersistentVolume` of a volume that was created.
+/// A `PersistentVolume` for a created volume.
 #[derive(Debug, Clone)]
 pub struct Volume {
     name: String,
@@ -21,7 +21,6 @@ pub struct Volume {
     capacity: i64,
 }
 
-/// A `PersistentVolumeClaim`.
 #[derive(Debug, Clone)]
 pub struct Claim {
     name: String,
@@ -32,7 +31,7 @@ pub struct Claim {
 }
 
 impl Volume {
-    /// `ReadWriteOnce`, of no class.
+    /// Makes a `ReadWriteOnce` volume without a class. Panics if the volume was created as a block device.
     pub fn new(name: &str, volume: &CsiVolume) -> Self {
         let Some(AccessType::Mount(mount)) = &volume.capability.access_type else {
             panic!("a block volume");
@@ -49,21 +48,21 @@ impl Volume {
         }
     }
 
-    /// Of a class.
+    /// Sets the class.
     #[must_use]
     pub fn class(mut self, name: &str) -> Self {
         name.clone_into(&mut self.class);
         self
     }
 
-    /// With one access mode.
+    /// Sets the only access mode.
     #[must_use]
     pub fn mode(mut self, mode: &str) -> Self {
         self.modes = vec![mode.to_owned()];
         self
     }
 
-    /// The claim that is bound to it, and asks for as much.
+    /// Makes a claim that is bound to this volume and requests its capacity.
     pub fn claim(&self, name: &str) -> Claim {
         Claim {
             name: name.to_owned(),
@@ -76,7 +75,7 @@ impl Volume {
 }
 
 impl Claim {
-    /// One of a class, `ReadWriteOnce`, for which a volume of so many bytes is to be made or found.
+    /// Makes a `ReadWriteOnce` claim of a class for this many bytes, for which a volume is found or created.
     pub fn of_class(name: &str, class: &str, bytes: i64) -> Self {
         Self {
             name: name.to_owned(),
@@ -87,14 +86,14 @@ impl Claim {
         }
     }
 
-    /// With one access mode.
+    /// Sets the only access mode.
     #[must_use]
     pub fn mode(mut self, mode: &str) -> Self {
         self.modes = vec![mode.to_owned()];
         self
     }
 
-    /// What is asked for instead, in bytes: a volume that is smaller is to grow.
+    /// Sets the requested size in bytes. A smaller volume is expanded.
     #[must_use]
     pub fn request(mut self, bytes: i64) -> Self {
         self.request = bytes;

@@ -1,4 +1,4 @@
-//! A directory with bundles that no runtime can start, and a watch on which of them one opens.
+//! A directory with bundles that no runtime can start, and a watch that reports which of them a runtime opens.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 use super::table::quoted;
 use crate::{Run, Runtime, mounts};
 
-/// The bundles, each in a directory of this name in the caller's, which is a bundle itself. Some
-/// have names that only a wrong reading of a row would come to.
+/// The bundles, each in a directory of this name in the working directory, which is a bundle itself. Some have names
+/// that only a wrong parse of a row would open.
 const BUNDLES: [&str; 14] = [
     "", "A", "B", "--", "-A", "=A", "A=B", " A", "A ", "x", "create", "-b", "true", "d",
 ];
 
-/// Files beside the bundles that can be given as a configuration.
+/// Files in the working directory that can be given as a configuration.
 const FILES: [&str; 2] = ["cfg", "A/cfg"];
 
-/// All configurations in a laboratory, relative to the caller's directory.
+/// Returns all configurations, relative to the working directory.
 pub(super) fn configurations() -> Vec<String> {
     let bundles = BUNDLES
         .iter()
@@ -28,20 +28,19 @@ pub(super) fn configurations() -> Vec<String> {
     all.map(|path| path.display().to_string()).collect()
 }
 
-/// What a call did in the laboratory.
+/// What a call did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// The configuration that was opened, relative to the caller's directory.
+pub(super) struct Observation {
+    /// The configuration that was opened, relative to the working directory.
     pub(super) reads: Option<String>,
-    /// The log that was written: its path, and its form.
+    /// The path and the format of the log that was written.
     log: Option<String>,
-    /// Whether it ended with 0.
     pub(super) success: bool,
 }
 
-impl Seen {
-    /// In the table's words. A log counts where a configuration was read: there runcrust has
-    /// errors of its own.
+impl Observation {
+    /// Formats the outcome for the table. A log is included only if a configuration was read, because otherwise it
+    /// contains runcrust's own errors.
     pub(super) fn outcome(&self) -> String {
         match (&self.reads, &self.log) {
             (None, _) => "-".to_owned(),
@@ -51,16 +50,16 @@ impl Seen {
     }
 }
 
-/// The caller's directory of one thread.
-pub(super) struct Lab {
+/// The working directory of one thread.
+pub(super) struct WatchedDirectory {
     base: PathBuf,
     watch: Inotify,
     directories: HashMap<WatchDescriptor, &'static str>,
 }
 
-impl Lab {
-    /// Makes a laboratory, and gives the calling thread a mount namespace with an empty `/run`: no
-    /// row can reach a container of the host's.
+impl WatchedDirectory {
+    /// Creates the bundles, and gives the calling thread a mount namespace with an empty `/run`, so that no row can
+    /// affect a container of the host.
     pub(super) fn new(base: &Path) -> Self {
         hide_run();
         let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).expect("inotify");
@@ -83,12 +82,13 @@ impl Lab {
         }
     }
 
-    /// Calls a runtime with these arguments, in which `@` is the laboratory's path.
-    pub(super) fn run(&self, runtime: &Runtime, arguments: &[String]) -> Seen {
+    /// Calls a runtime with these arguments, in which `@` stands for the working directory. Panics if it opens two
+    /// configurations or writes two logs.
+    pub(super) fn run(&self, runtime: &Runtime, arguments: &[String]) -> Observation {
         let base = crate::node::utf8(&self.base);
         let mut command = runtime.command();
         command.args(arguments.iter().map(|word| word.replace('@', base)));
-        // Those of the last look round.
+        // Discard the events of the cleanup after the last row.
         let _ = self.events();
         let run = Run::of(command.current_dir(&self.base));
         let (mut opened, mut made) = (BTreeSet::new(), BTreeSet::new());
@@ -109,7 +109,7 @@ impl Lab {
             logs.extend(self.log(path));
             self.remove(path);
         }
-        let seen = Seen {
+        let seen = Observation {
             reads: reads.next().map(|path| path.display().to_string()),
             log: logs.pop(),
             success: run.status.success(),
@@ -129,7 +129,7 @@ impl Lab {
         all
     }
 
-    /// A file's name and the form of what is in it; nothing of a directory.
+    /// Returns the name of a log file and the format of its content; `None` for a directory.
     fn log(&self, path: &Path) -> Option<String> {
         let text = fs::read_to_string(self.base.join(path)).ok()?;
         // crun 1.28 writes its objects over several lines.
