@@ -51,7 +51,7 @@ pub(crate) enum CliError {
     )]
     Timeout { program: PathBuf, after: Duration },
     /// The daemon is ending.
-    #[error("crust_ops is about to end; hint: try again, once it has been started again")]
+    #[error("crust_ops is shutting down; hint: try again once it has been restarted")]
     Ending,
     /// The program answered with an error.
     #[error("{message}")]

@@ -1,4 +1,4 @@
-//! A layer around all services that checks the caller, limits the number of calls, and counts and logs each.
+//! A layer around all services. It checks the caller, limits the number of calls, and counts and logs each call.
 
 mod body;
 
@@ -16,15 +16,16 @@ use tower::{Layer, Service};
 use tracing::{Instrument, Level};
 
 use crate::daemon::Daemon;
-use crate::errors::RefusedUnread;
+use crate::errors::UnreadRefusal;
 use crate::listen::Caller;
 
-/// Is told of every call, to count them. `()` does nothing.
+/// Receives every call, for metrics. The implementation for `()` does nothing.
 pub trait CallObserver: Debug + Send + Sync {
-    /// A call of a method, `crust.v1.Runtime/RuntimeStageVolume`, has ended so.
+    /// Records that a call has ended. `method` has the form `crust.v1.Runtime/RuntimeStageVolume`.
     fn call_ended(&self, method: &str, code: Code, took: Duration);
 
-    /// A call was refused unread: its `caller` may not call, or the daemon is `busy` or `ending`.
+    /// Records that a call was refused before its request was read. `reason` is `caller` (not root), `busy` or
+    /// `ending`.
     fn call_refused(&self, reason: &'static str);
 }
 
@@ -34,36 +35,36 @@ impl CallObserver for () {
     fn call_refused(&self, _: &'static str) {}
 }
 
-/// The layer that every call goes through.
+/// The layer that every call passes. Its clones share the limit and the observer.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     daemon: &'static Daemon,
     observer: Arc<dyn CallObserver>,
-    /// One for each call that may be under way.
+    /// One permit for each call that may be in progress.
     permits: Arc<Semaphore>,
-    most: usize,
-    numbers: Arc<AtomicU64>,
+    max_calls: usize,
+    next_id: Arc<AtomicU64>,
 }
 
 impl Calls {
     pub(crate) fn new(
         daemon: &'static Daemon,
         observer: Arc<dyn CallObserver>,
-        most: usize,
+        max_calls: usize,
     ) -> Self {
         Self {
             daemon,
             observer,
-            permits: Arc::new(Semaphore::new(most)),
-            most,
-            numbers: Arc::default(),
+            permits: Arc::new(Semaphore::new(max_calls)),
+            max_calls,
+            next_id: Arc::default(),
         }
     }
 
-    /// Refuses new calls, and waits for those under way.
-    pub(crate) async fn end(&self) {
+    /// Refuses new calls, and waits for those in progress.
+    pub(crate) async fn drain(&self) {
         self.permits.close();
-        while self.permits.available_permits() < self.most {
+        while self.permits.available_permits() < self.max_calls {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -105,85 +106,87 @@ where
         let method = request.uri().path().trim_start_matches('/').to_owned();
         let caller = request.extensions().get::<Caller>();
         let peer = caller.map(|caller| &caller.peer);
-        let id = self.calls.numbers.fetch_add(1, Ordering::Relaxed);
+        let id = self.calls.next_id.fetch_add(1, Ordering::Relaxed);
         let (uid, pid) = (peer.map(|it| it.uid), peer.and_then(|it| it.pid));
         let command = peer.and_then(|it| it.command.as_deref());
         let volume = tracing::field::Empty;
         let span = tracing::info_span!("call", id, %method, uid, pid, command, volume);
         let daemon = self.calls.daemon;
         let observer = Arc::clone(&self.calls.observer);
-        let refused = |why: RefusedUnread| {
-            self.calls.observer.call_refused(why.label());
-            let status = why.status(daemon);
+        let refuse = |reason: UnreadRefusal| {
+            self.calls.observer.call_refused(reason.label());
+            let status = reason.status(daemon);
             span.in_scope(|| tracing::warn!("refused: {}", status.message()));
             status.into_http()
         };
-        // The socket's mode says so already; this holds for one that systemd made, too.
+        // The mode of a socket that is bound here ensures this already, but systemd may have made the socket.
         if uid != Some(0) {
-            let response = refused(RefusedUnread::Caller);
+            let response = refuse(UnreadRefusal::Caller);
             return Box::pin(async move { Ok(response) });
         }
-        // Whoever asks how it is mustn't be told that it is dead where it is busy.
-        let is_about_itself = method.starts_with("grpc.health.");
+        // A busy daemon must not look dead to a health check.
+        let is_health_check = method.starts_with("grpc.health.");
         let permit = Arc::clone(&self.calls.permits).try_acquire_owned().ok();
-        if permit.is_none() && !is_about_itself {
+        if permit.is_none() && !is_health_check {
             let is_ending = self.calls.permits.is_closed();
-            let response = refused(if is_ending {
-                RefusedUnread::Ending
+            let response = refuse(if is_ending {
+                UnreadRefusal::Ending
             } else {
-                RefusedUnread::Busy
+                UnreadRefusal::Busy
             });
             return Box::pin(async move { Ok(response) });
         }
-        // The one that is ready is this one, not its clone (tower's `Service`).
+        // `poll_ready` was called on this service, not on its clone, which may not be ready (tower's `Service`).
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let is_ours = method.starts_with(daemon.method_prefix);
-        // gRPC's own methods, such as health's `Watch`, may go on for ever: they keep no connection open.
-        let on_connection = caller.filter(|_| is_ours).map(|it| it.connection.call());
-        let limit = body::caller_timeout(request.headers()).filter(|_| is_ours);
-        // Reflection is the one service whose requests are streams, which go on as long as its answers do.
+        let is_daemon_method = method.starts_with(daemon.method_prefix);
+        // gRPC's own methods, such as `Watch` of the health service, may never end. They don't keep a connection open.
+        let connection_call = caller
+            .filter(|_| is_daemon_method)
+            .map(|it| it.connection.begin_call());
+        let timeout = body::caller_timeout(request.headers()).filter(|_| is_daemon_method);
+        // The requests of reflection are streams, which last as long as their responses. No other service has those.
         let request = if method.starts_with("grpc.reflection.") {
             request
         } else {
-            body::timely(request)
+            body::with_timeout(request)
         };
-        let answered = async move {
+        let respond = async move {
             let name = method.rsplit('/').next().unwrap_or_default();
             let is_stream = daemon.streaming_methods.contains(&name);
-            let under_way = UnderWay {
+            let call = ObservedCall {
                 observer,
                 is_quiet: daemon.quiet_methods.contains(&name),
                 method: Some(method),
-                began: Instant::now(),
+                started_at: Instant::now(),
                 _permit: permit,
             };
-            let answer = inner.call(request);
-            let answer = match limit {
-                None => answer.await,
-                Some(limit) => match tokio::time::timeout(limit, answer).await {
-                    Ok(answer) => answer,
-                    Err(_) => Ok(body::deadline_passed("the caller's").into_http()),
+            let response = inner.call(request);
+            let response = match timeout {
+                None => response.await,
+                Some(timeout) => match tokio::time::timeout(timeout, response).await {
+                    Ok(response) => response,
+                    Err(_) => Ok(body::caller_deadline_exceeded().into_http()),
                 },
             };
-            if let Ok(response) = &answer {
-                // Of an answer with a body the status comes after it, and is OK.
+            if let Ok(response) = &response {
+                // The status of a response with a body follows in the trailers. Here it is OK.
                 let status = Status::from_header_map(response.headers());
-                under_way.ended(&status.unwrap_or_else(|| Status::ok("")));
+                call.end(&status.unwrap_or_else(|| Status::ok("")));
             }
-            // Another answer is one message, and its call ends here: a client that never takes the message (RFC 9113,
-            // section 5.2) would keep its connection open for good.
-            match on_connection {
-                Some(call) if is_stream => answer.map(|answer| body::streamed(call, answer)),
-                _ => answer,
+            // A response that isn't a stream is a single message, and its call ends here. Otherwise a client that never
+            // reads the message (RFC 9113, section 5.2) would keep its connection open for ever.
+            match connection_call {
+                Some(call) if is_stream => response.map(|response| body::hold_call(call, response)),
+                _ => response,
             }
         };
-        Box::pin(answered.instrument(span))
+        Box::pin(respond.instrument(span))
     }
 }
 
-/// Returns the level at which the end of a call is logged. A method that is polled ordinarily answers
-/// `FAILED_PRECONDITION` at first: a volume has no statistics before its pod has started.
+/// Returns the level at which the end of a call is logged. `FAILED_PRECONDITION` is an ordinary result of a method that
+/// is polled: for example, a volume has no statistics before its pod has started.
 fn level(code: Code, is_quiet: bool) -> Level {
     match code {
         Code::Ok | Code::FailedPrecondition if is_quiet => Level::DEBUG,
@@ -192,28 +195,28 @@ fn level(code: Code, is_quiet: bool) -> Level {
     }
 }
 
-/// A call, counted and logged also where its caller doesn't wait for the end.
-struct UnderWay {
+/// A call in progress. It is counted and logged once, when it ends or when its caller hangs up.
+struct ObservedCall {
     observer: Arc<dyn CallObserver>,
     is_quiet: bool,
-    /// Until it has ended.
+    /// `None` once the call has been recorded.
     method: Option<String>,
-    began: Instant,
+    started_at: Instant,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl UnderWay {
-    fn ended(mut self, status: &Status) {
-        self.end(status);
+impl ObservedCall {
+    fn end(mut self, status: &Status) {
+        self.record(status);
     }
 
-    fn end(&mut self, status: &Status) {
+    fn record(&mut self, status: &Status) {
         let Some(method) = self.method.take() else {
             return;
         };
-        let (code, took) = (status.code(), self.began.elapsed());
+        let (code, took) = (status.code(), self.started_at.elapsed());
         self.observer.call_ended(&method, code, took);
-        // The journal shows the message alone.
+        // journalctl shows only the message, so it has to name the method.
         let name = method.rsplit('/').next().unwrap_or_default();
         match (code, level(code, self.is_quiet)) {
             (Code::Ok, Level::DEBUG) => tracing::debug!(?took, "{name}: done"),
@@ -224,14 +227,14 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ObservedCall {
     fn drop(&mut self) {
-        self.end(&Status::cancelled("the caller didn't wait for the end"));
+        self.record(&Status::cancelled("the caller cancelled the call"));
     }
 }
 
-/// Has the lines of the call that is under way here name its volume in the log, in quotes: it may
-/// be of any bytes, and is one line all the same.
+/// Adds the volume to the current call's log lines. The volume is logged in quotes and escaped: it can contain any
+/// bytes, and must not break a line.
 pub fn record_volume(volume: &dyn Debug) {
     tracing::Span::current().record("volume", tracing::field::debug(volume));
 }
@@ -249,12 +252,12 @@ mod tests {
 
     use super::*;
     use crate::daemon::tests::DAEMON;
-    use crate::listen::{ConnectionLimits, ConnectionSlots, Peer, Room};
+    use crate::listen::{ConnectionLimits, ConnectionSlots, Eviction, Peer};
 
     #[derive(Debug, Default)]
-    struct Heard(Mutex<Vec<String>>);
+    struct RecordingObserver(Mutex<Vec<String>>);
 
-    impl CallObserver for Heard {
+    impl CallObserver for RecordingObserver {
         fn call_ended(&self, method: &str, code: Code, _: Duration) {
             self.0.lock().unwrap().push(format!("{method} {code:?}"));
         }
@@ -265,20 +268,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_the_kernel_does_not_know_is_refused() {
-        let heard = Arc::new(Heard::default());
-        let calls = Calls::new(&DAEMON, Arc::clone(&heard) as _, 1);
+    async fn a_call_without_peer_credentials_is_refused() {
+        let observer = Arc::new(RecordingObserver::default());
+        let calls = Calls::new(&DAEMON, Arc::clone(&observer) as _, 1);
         let request = Request::builder().uri("/ours.Node/Get");
         let request = request.body(Body::empty()).unwrap();
-        let answer = calls.layer(Routes::default()).call(request).await.unwrap();
-        let status = Status::from_header_map(answer.headers()).unwrap();
+        let response = calls.layer(Routes::default()).call(request).await.unwrap();
+        let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::PermissionDenied);
         assert_eq!(status.message(), "only root may call a_daemon");
-        assert_eq!(*heard.0.lock().unwrap(), ["caller"]);
+        assert_eq!(*observer.0.lock().unwrap(), ["caller"]);
     }
 
     #[test]
-    fn whoever_polls_is_no_warning_where_the_answer_is_not_yet() {
+    fn failed_precondition_of_a_quiet_method_is_not_a_warning() {
         for (code, is_quiet, expected) in [
             (Code::Ok, false, Level::INFO),
             (Code::Ok, true, Level::DEBUG),
@@ -292,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Answers every call with a body that never ends.
+    /// A service that responds to every call with a body that never ends.
     #[derive(Debug, Clone)]
     struct Endless;
 
@@ -332,26 +335,30 @@ mod tests {
                 connection: slot.connection().clone(),
             });
             let calls = Calls::new(&DAEMON, Arc::new(()), 1);
-            let answer = calls.layer(Endless).call(request).await.unwrap();
+            let response = calls.layer(Endless).call(request).await.unwrap();
             if is_kept {
-                assert_eq!(slots.make_room(&peer, context), Room::None, "{method}");
-                drop(answer);
+                assert_eq!(
+                    slots.evict(&peer, context),
+                    Eviction::Impossible,
+                    "{method}"
+                );
+                drop(response);
             }
-            let room = slots.make_room(&peer, context);
-            assert_eq!(room, Room::Closing(peer), "{method}");
+            let eviction = slots.evict(&peer, context);
+            assert_eq!(eviction, Eviction::Started(peer), "{method}");
         }
     }
 
     #[tokio::test]
-    async fn a_call_that_nobody_waits_for_is_counted_as_cancelled() {
-        let heard = Arc::new(Heard::default());
-        drop(UnderWay {
+    async fn a_dropped_call_is_counted_as_cancelled() {
+        let observer = Arc::new(RecordingObserver::default());
+        drop(ObservedCall {
             is_quiet: false,
-            observer: Arc::clone(&heard) as _,
+            observer: Arc::clone(&observer) as _,
             method: Some("ours.Node/Get".to_owned()),
-            began: Instant::now(),
+            started_at: Instant::now(),
             _permit: None,
         });
-        assert_eq!(*heard.0.lock().unwrap(), ["ours.Node/Get Cancelled"]);
+        assert_eq!(*observer.0.lock().unwrap(), ["ours.Node/Get Cancelled"]);
     }
 }

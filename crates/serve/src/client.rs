@@ -1,4 +1,4 @@
-//! A gRPC call on a unix socket: what it failed of is told as gRPC's own library for Go tells it, which is kubelet's.
+//! A gRPC call on a unix socket. Its failures read like those of grpc-go, the library that kubelet uses.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -6,45 +6,41 @@ use std::path::Path;
 use std::time::Duration;
 
 use crust_state::error_message;
-use tokio::time::timeout;
+
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Request, Response, Status, TimeoutExpired};
 
 use crate::go_code;
 
-/// How a call has failed: `FailedPrecondition: it is in use`.
+/// The failure of a call. It is displayed as grpc-go does: `FailedPrecondition: it is in use`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", go_code(self.code()), self.message())]
 pub enum CallFailure {
-    /// Nobody listens, or takes a connection: nothing has been asked.
+    /// No connection could be made. The server has not received the request.
     Unreachable(String),
-    /// The connection ended before an answer, or the call on it did. What became of the call nobody knows.
+    /// The connection or the call on it ended before there was a response. The server may have carried out the call.
     ConnectionLost(String),
-    /// No answer came in time. What becomes of the call nobody knows.
+    /// There was no response within this time. The server may still carry out the call.
     TimedOut(Duration),
-    /// The answer, on one line, and not without end.
-    ErrorStatus {
-        /// The code of the answer.
-        code: Code,
-        /// The message of the answer.
-        message: String,
-    },
+    /// The server responded with an error. Its message is on one line and limited in length.
+    ErrorStatus { code: Code, message: String },
 }
 
-/// A message of another process.
+/// The message of a server's status, as an error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Told(String);
+struct StatusMessage(String);
 
 impl CallFailure {
-    /// Returns the failure of a call on which the client had set no deadline of its own.
+    /// Converts the status of a call for which the client library had no deadline. (If it had one, use
+    /// [`Self::TimedOut`] when it has passed.)
     #[must_use]
     pub fn from_status(status: &Status) -> Self {
         let Some(source) = status.source() else {
-            // What was answered has no source.
+            // A status that the server sent has no source.
             return Self::ErrorStatus {
                 code: status.code(),
-                message: error_message(&Told(status.message().to_owned())),
+                message: error_message(&StatusMessage(status.message().to_owned())),
             };
         };
         if causes(source).any(<dyn Error>::is::<ConnectError>) {
@@ -53,8 +49,8 @@ impl CallFailure {
         Self::ConnectionLost(error_message(source))
     }
 
-    /// Returns the code of the answer. Without an answer it is that of gRPC's library for Go: a connection that can't
-    /// be made or was lost is `Unavailable`, no answer in time `DeadlineExceeded`.
+    /// Returns the code of the server's response. Without a response it is grpc-go's code: `Unavailable` if the
+    /// connection couldn't be made or was lost, `DeadlineExceeded` after the timeout.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -71,53 +67,53 @@ impl CallFailure {
             Self::Unreachable(message)
             | Self::ConnectionLost(message)
             | Self::ErrorStatus { message, .. } => message.into(),
-            Self::TimedOut(deadline) => format!("no answer within {} s", deadline.as_secs()).into(),
+            Self::TimedOut(timeout) => format!("no answer within {} s", timeout.as_secs()).into(),
         }
     }
 }
 
-/// Calls on a connection of its own, as who listens there may be replaced at any time; `method` is that of a client
-/// that is made of the channel.
+/// Makes one call on a new connection, because the server on the socket can be replaced at any time. `method` makes a
+/// client from the channel and calls it. The call ends after `timeout`, which the server is told as its deadline.
 pub async fn call<C, A, F>(
     socket: &Path,
-    deadline: Duration,
+    timeout: Duration,
     request: C,
     method: impl FnOnce(Channel, Request<C>) -> F,
 ) -> Result<A, CallFailure>
 where
     F: Future<Output = Result<Response<A>, Status>>,
 {
-    let answered = timeout(deadline, async {
+    let call = async {
         let channel = connect(socket).await?;
         let mut request = Request::new(request);
-        // Who answers is told how long that is of use.
-        request.set_timeout(deadline);
-        let answer = method(channel, request).await;
-        answer.map(Response::into_inner).map_err(|status| {
-            // The transport minds that, too, and tells of it as of a loss.
-            let is_late = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
+        request.set_timeout(timeout);
+        let response = method(channel, request).await;
+        response.map(Response::into_inner).map_err(|status| {
+            // The transport has the same timeout, and reports it like a lost connection.
+            let is_timeout = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
             match CallFailure::from_status(&status) {
-                _ if is_late => CallFailure::TimedOut(deadline),
-                CallFailure::Unreachable(reason) => absent(socket, &reason),
+                _ if is_timeout => CallFailure::TimedOut(timeout),
+                CallFailure::Unreachable(reason) => unreachable(socket, &reason),
                 failure => failure,
             }
         })
-    });
-    answered
+    };
+    tokio::time::timeout(timeout, call)
         .await
-        .unwrap_or(Err(CallFailure::TimedOut(deadline)))
+        .unwrap_or(Err(CallFailure::TimedOut(timeout)))
 }
 
 async fn connect(socket: &Path) -> Result<Channel, CallFailure> {
-    let failed = |error: tonic::transport::Error| absent(socket, &error_message(&error));
+    let failed = |error: tonic::transport::Error| unreachable(socket, &error_message(&error));
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(failed)?;
     endpoint.connect().await.map_err(failed)
 }
 
-fn absent(socket: &Path, reason: &str) -> CallFailure {
+fn unreachable(socket: &Path, reason: &str) -> CallFailure {
     let socket = socket.display();
     CallFailure::Unreachable(format!(
-        "{reason}; hint: does it run, and listen on {socket}? In a container, is that socket's directory mounted?"
+        "{reason}; hint: check that the server is running and listens on {socket}; in a container, also that the \
+         directory of the socket is mounted"
     ))
 }
 
@@ -127,7 +123,7 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener as Deaf;
+    use std::os::unix::net::UnixListener as StdUnixListener;
 
     use tokio::io::AsyncReadExt;
     use tokio::net::UnixListener;
@@ -136,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    const DEADLINE: Duration = Duration::from_secs(120);
+    const TIMEOUT: Duration = Duration::from_secs(120);
 
     async fn failure(socket: &Path) -> CallFailure {
         let request = HealthCheckRequest {
@@ -146,38 +142,41 @@ mod tests {
             let mut client = HealthClient::new(channel);
             client.check(request).await
         };
-        call(socket, DEADLINE, request, check).await.unwrap_err()
+        call(socket, TIMEOUT, request, check).await.unwrap_err()
     }
 
     #[tokio::test]
-    async fn where_nobody_listens_it_is_said_where_to_look() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("s");
-        drop(Deaf::bind(&socket).unwrap());
+    async fn an_unreachable_server_is_unavailable_with_a_hint() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        drop(StdUnixListener::bind(&socket).unwrap());
         let failure = failure(&socket).await;
         assert!(
             matches!(failure, CallFailure::Unreachable(_)),
             "{failure:?}"
         );
-        let told = failure.to_string();
-        assert!(told.starts_with("Unavailable: "), "{told}");
-        let hint = format!("; hint: does it run, and listen on {}?", socket.display());
-        assert!(told.contains(&hint), "{told}");
+        let message = failure.to_string();
+        assert!(message.starts_with("Unavailable: "), "{message}");
+        let hint = format!(
+            "; hint: check that the server is running and listens on {};",
+            socket.display()
+        );
+        assert!(message.contains(&hint), "{message}");
     }
 
     #[tokio::test]
-    async fn what_was_asked_before_the_connection_ended_is_lost() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("s");
+    async fn a_connection_that_ends_before_the_response_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
-        let ends = async move {
+        let server = async move {
             let (mut connection, _) = listener.accept().await.unwrap();
-            let mut heard = Vec::new();
-            while !heard.windows(9).any(|it| it == b"ours.Node") {
-                assert_ne!(connection.read_buf(&mut heard).await.unwrap(), 0);
+            let mut received = Vec::new();
+            while !received.windows(9).any(|it| it == b"ours.Node") {
+                assert_ne!(connection.read_buf(&mut received).await.unwrap(), 0);
             }
         };
-        let (failure, ()) = tokio::join!(failure(&socket), ends);
+        let (failure, ()) = tokio::join!(failure(&socket), server);
         assert!(
             matches!(failure, CallFailure::ConnectionLost(_)),
             "{failure:?}"
@@ -186,12 +185,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_answer_is_not_waited_for_without_end() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("s");
-        let _listener = Deaf::bind(&socket).unwrap();
+    async fn a_server_that_does_not_respond_times_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let _listener = StdUnixListener::bind(&socket).unwrap();
         let failure = failure(&socket).await;
-        assert_eq!(failure, CallFailure::TimedOut(DEADLINE));
+        assert_eq!(failure, CallFailure::TimedOut(TIMEOUT));
         assert_eq!(
             failure.to_string(),
             "DeadlineExceeded: no answer within 120 s"

@@ -1,35 +1,35 @@
-//! The description of a daemon.
+//! The names and texts that differ between the daemons.
 
-/// The names and texts in which one daemon differs from another. Texts are parts of sentences.
+/// The names and texts that differ between the daemons. Messages contain the texts as parts of sentences.
 #[derive(Debug, Clone, Copy)]
 pub struct Daemon {
-    /// The name for its users: `crust_ops`.
+    /// The name in messages: `crust_ops`.
     pub name: &'static str,
-    /// The prefix of its own method_prefix: `crust.`. Others are gRPC's.
+    /// The prefix of the daemon's own methods: `crust.`. All other methods are gRPC's: health and reflection.
     pub method_prefix: &'static str,
-    /// Those of them that are called over and over, and change nothing: `List`. They are logged as the others are
-    /// only where they fail for another reason than the state of what they ask about (`FAILED_PRECONDITION`).
+    /// Methods that are polled and change nothing: `List`. A call that succeeds or fails with `FAILED_PRECONDITION` is
+    /// logged at debug level.
     pub quiet_methods: &'static [&'static str],
-    /// Methods of its own whose answers are streaming_methods: `Events`. A connection is not closed for another one while such a
-    /// stream is open on it.
+    /// Own methods with a streamed response: `Events`. A connection with such an open stream is in use, and isn't
+    /// closed to make room for another one.
     pub streaming_methods: &'static [&'static str],
-    /// Its files, as a serialised `google.protobuf.FileDescriptorSet`.
+    /// The .proto files as a serialised `google.protobuf.FileDescriptorSet`, for reflection.
     pub descriptors: &'static [u8],
-    /// The next step where too many calls are under way: "try again later, or raise `max_calls`".
+    /// The hint if too many calls are in progress: "try again later, or raise `max_calls`".
     pub busy_hint: &'static str,
-    /// The sockets that systemd may pass to it.
+    /// The sockets that systemd can pass to the daemon.
     pub sockets: KnownSockets,
 }
 
-/// The sockets that systemd may listen on for a daemon.
+/// The sockets of a daemon that systemd can listen on (socket activation).
 #[derive(Debug, Clone, Copy)]
 pub struct KnownSockets {
-    /// Their names: their unit gives them (`FileDescriptorName=`), or is called so,
-    /// `crust_ops.socket`.
+    /// The names of the sockets: `FileDescriptorName=` in the socket unit, by default the unit's name, which can end
+    /// with `.socket`.
     pub names: &'static [&'static str],
-    /// The other place that names them, by their setting: "`listen` of the configuration".
+    /// The setting that has the paths of the sockets: "`listen` of the configuration".
     pub setting: &'static str,
-    /// How one by such a name can be left over: "there are two of them".
+    /// The reason why a socket with one of the names can be left unserved: "there are two of them".
     pub unserved_reason: &'static str,
 }
 

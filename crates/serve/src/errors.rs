@@ -1,4 +1,4 @@
-//! Errors, as callers get them, and the names of their codes.
+//! Errors in the form in which callers get them, and the names of gRPC codes.
 
 use std::collections::HashMap;
 
@@ -11,22 +11,20 @@ use crate::daemon::Daemon;
 /// The `domain` of every `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "crust.dev";
 
-/// The most bytes of an error's text. Texts may repeat the request and travel in headers, of which some clients take no
-/// more than 8 KiB.
-const LONGEST: usize = 1024;
+/// The maximum length of an error's text in bytes. Texts may repeat parts of the request, and are sent in headers, of
+/// which some clients accept no more than 8 KiB.
+const MAX_TEXT_BYTES: usize = 1024;
 
-/// The answer to a call that failed. Texts are escaped and shortened to `LONGEST` bytes.
+/// The response to a call that failed. Its texts are escaped and shortened to `MAX_TEXT_BYTES`.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorReply<'a> {
-    /// gRPC's code.
     pub code: Code,
-    /// The `reason` of its `google.rpc.ErrorInfo`, which stays the same over versions: `BUSY`.
+    /// The `reason` in `google.rpc.ErrorInfo`, which must not change between versions: `BUSY`.
     pub reason: &'a str,
-    /// The sentence.
     pub message: &'a str,
-    /// The volume of the request, in the `metadata` there.
+    /// The volume that the request names, sent in the `metadata` of `google.rpc.ErrorInfo`.
     pub volume: Option<&'a str>,
-    /// A field of the request, and what is wrong with it: a `google.rpc.BadRequest`.
+    /// An invalid field of the request and the reason, sent as `google.rpc.BadRequest`.
     pub field: Option<(&'a str, &'a str)>,
 }
 
@@ -39,35 +37,38 @@ impl ErrorReply<'_> {
             .map(|volume| ("volume".to_owned(), shortened(volume)));
         let metadata: HashMap<_, _> = volume.into_iter().collect();
         let mut details = ErrorDetails::with_error_info(self.reason, DOMAIN, metadata);
-        if let Some((field, why)) = self.field {
-            details.add_bad_request_violation(field, shortened(why));
+        if let Some((field, reason)) = self.field {
+            details.add_bad_request_violation(field, shortened(reason));
         }
         Status::with_error_details(self.code, shortened(self.message), details)
     }
 }
 
-/// Returns the status of a call whose request wasn't read: it names no volume and no field.
+/// Returns the status of a call whose request wasn't read. It names neither a volume nor a field.
 pub(crate) fn bare_status(code: Code, reason: &str, message: &str) -> Status {
-    let failure = ErrorReply {
+    let reply = ErrorReply {
         code,
         reason,
         message,
         volume: None,
         field: None,
     };
-    failure.into_status()
+    reply.into_status()
 }
 
-/// The reason for which a call is refused unread.
+/// The reason for refusing a call before its request is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum RefusedUnread {
+pub(crate) enum UnreadRefusal {
+    /// The caller isn't root.
     Caller,
+    /// Too many calls are in progress.
     Busy,
+    /// The daemon is shutting down.
     Ending,
 }
 
-impl RefusedUnread {
-    /// Returns the label of the metrics.
+impl UnreadRefusal {
+    /// Returns the value of the label `reason` in the metrics.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Caller => "caller",
@@ -87,27 +88,28 @@ impl RefusedUnread {
             Self::Busy => (
                 Code::ResourceExhausted,
                 "BUSY",
-                format!("too many calls are under way; hint: {}", daemon.busy_hint),
+                format!("too many calls are in progress; hint: {}", daemon.busy_hint),
             ),
             Self::Ending => (
                 Code::Unavailable,
                 "ENDING",
-                format!("{name} is about to end; hint: try again, once it has been started again"),
+                format!("{name} is shutting down; hint: try again once it has been restarted"),
             ),
         };
         bare_status(code, reason, &message)
     }
 }
 
-/// The kernel's `PATH_MAX`, which counts the NUL at the end: no system call takes a longer path.
+/// The kernel's `PATH_MAX`, which includes the terminating NUL. System calls don't accept longer paths.
 const PATH_MAX: usize = 4096;
 
-/// A path that no system call accepts.
+/// A path with more bytes than any system call accepts.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("its {0} bytes are more than a path can have")]
+#[error("a path of {0} bytes is longer than the {max} bytes that the kernel accepts", max = PATH_MAX - 1)]
 pub struct PathTooLong(usize);
 
-/// Refuses a path of a request that is too long for any system call, before it is written down anywhere.
+/// Checks that system calls accept a path of this length. To be called before a path from a request is recorded
+/// anywhere.
 pub fn check_path_length(path: &str) -> Result<(), PathTooLong> {
     match path.len() {
         length if length < PATH_MAX => Ok(()),
@@ -115,18 +117,19 @@ pub fn check_path_length(path: &str) -> Result<(), PathTooLong> {
     }
 }
 
-/// Returns a text as one line of at most [`LONGEST`] bytes. A text that is quoted could else write lines of the log.
+/// Returns a text as one line of at most [`MAX_TEXT_BYTES`]. Otherwise text from a request could write lines of its own
+/// to the log.
 fn shortened(text: &str) -> String {
     let text = printable(text);
-    if text.len() <= LONGEST {
+    if text.len() <= MAX_TEXT_BYTES {
         return text.into_owned();
     }
     let mut starts = text.char_indices().map(|(at, _)| at);
-    let end = starts.rfind(|at| *at <= LONGEST).unwrap_or_default();
+    let end = starts.rfind(|at| *at <= MAX_TEXT_BYTES).unwrap_or_default();
     format!("{}…", &text[..end])
 }
 
-/// The names of gRPC's codes in the order of their numbers: in its library for Go, and in its specification.
+/// The names of gRPC's codes, in the order of their numbers: as in grpc-go, and as in the specification.
 const CODE_NAMES: [(&str, &str); 17] = [
     ("OK", "OK"),
     ("Canceled", "CANCELLED"),
@@ -147,13 +150,13 @@ const CODE_NAMES: [(&str, &str); 17] = [
     ("Unauthenticated", "UNAUTHENTICATED"),
 ];
 
-/// Returns a code's name as gRPC's library for Go writes it, and with it kubelet: `NotFound`.
+/// Returns the name of a code as grpc-go and so kubelet print it: `NotFound`.
 #[must_use]
 pub const fn go_code(code: Code) -> &'static str {
     CODE_NAMES[code as usize].0
 }
 
-/// Returns a code's name as gRPC's specification writes it: `NOT_FOUND`.
+/// Returns the name of a code as in gRPC's specification: `NOT_FOUND`.
 #[must_use]
 pub const fn proto_code(code: Code) -> &'static str {
     CODE_NAMES[code as usize].1
@@ -164,16 +167,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_in_lines_of_a_length_that_travels() {
-        let long = "ä\n".repeat(LONGEST);
-        let failure = ErrorReply {
+    fn texts_are_escaped_and_shortened() {
+        let long = "ä\n".repeat(MAX_TEXT_BYTES);
+        let reply = ErrorReply {
             code: Code::InvalidArgument,
             reason: "INVALID_FIELD",
             message: &long,
             volume: Some(&long),
             field: Some(("volume_id", &long)),
         };
-        let status = failure.into_status();
+        let status = reply.into_status();
         assert_eq!(status.code(), Code::InvalidArgument);
         let info = status.get_details_error_info().unwrap();
         assert_eq!(
@@ -194,22 +197,26 @@ mod tests {
                 text.starts_with("ä\\nä\\n") && text.ends_with('…'),
                 "{text}"
             );
-            assert!(text.len() <= LONGEST + '…'.len_utf8(), "{}", text.len());
+            assert!(
+                text.len() <= MAX_TEXT_BYTES + '…'.len_utf8(),
+                "{}",
+                text.len()
+            );
         }
     }
 
     #[test]
-    fn the_nul_of_a_path_counts() {
+    fn the_limit_of_a_path_includes_the_terminating_nul() {
         assert_eq!(check_path_length(&"x".repeat(4095)), Ok(()));
         assert_eq!(check_path_length(&"x".repeat(4096)), Err(PathTooLong(4096)));
     }
 
     #[test]
-    fn codes_have_their_own_names() {
+    fn each_code_has_its_go_name_and_its_proto_name() {
         for (number, (go, proto)) in (0..).zip(CODE_NAMES) {
             let code = Code::from(number);
             assert_eq!((go_code(code), proto_code(code)), (go, proto));
-            // tonic's names are like Go's, and two of them aren't.
+            // tonic's names are the same as Go's except for these two.
             match code {
                 Code::Ok | Code::Cancelled => {}
                 _ => assert_eq!(go, format!("{code:?}")),
@@ -220,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_about_is_not_told() {
+    fn a_bare_status_names_neither_volume_nor_field() {
         let status = bare_status(Code::Unavailable, "ENDING", "it ends");
         let info = status.get_details_error_info().unwrap();
         assert!(info.metadata.is_empty(), "{info:?}");

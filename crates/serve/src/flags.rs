@@ -1,4 +1,4 @@
-//! Values of flags that daemons have in common.
+//! Parsers for values of command-line flags that several daemons have.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,20 @@ pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() {
         Ok(path.to_owned())
     } else {
-        Err("it isn't an absolute path".to_owned())
+        Err("must be an absolute path".to_owned())
     }
 }
 
-/// Parses the absolute path of a socket: `unix:///path`, `unix:/path` or `/path`.
+/// Parses the absolute path of a unix socket: `unix:///path`, `unix:/path` or `/path`.
 pub fn parse_socket_path(text: &str) -> Result<PathBuf, String> {
     let path = text.strip_prefix("unix:").unwrap_or(text);
     let path = path.strip_prefix("//").unwrap_or(path);
-    parse_absolute_path(path)
-        .map_err(|_| format!("{text:?} is no socket's absolute path, as unix:///csi/csi.sock"))
+    parse_absolute_path(path).map_err(|_| {
+        format!("{text:?} is not an absolute path of a unix socket, such as unix:///csi/csi.sock")
+    })
 }
 
-/// Returns the host's name, the default of a node's name.
+/// Returns the host's name, which is the default of a node's name.
 #[must_use]
 pub fn host_name() -> String {
     let name = rustix::system::uname();
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_written_as_plugins_do() {
+    fn an_endpoint_is_a_url_or_a_path() {
         for text in [
             "unix:///csi/csi.sock",
             "unix:/csi/csi.sock",

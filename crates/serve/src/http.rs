@@ -1,5 +1,5 @@
-//! Pages by HTTP: metrics and health. Everybody on the node can connect to the loopback, so a client that sends
-//! slowly, or doesn't read the answer, must not keep others out.
+//! HTTP pages: metrics and health. Every process on the node can connect to the loopback address, so a client that
+//! sends slowly or doesn't read the response must not keep others out.
 
 mod host;
 
@@ -29,33 +29,33 @@ use crate::listen::{Accept, Connections, ListenError, bind_unix};
 
 pub use host::{AllowedHosts, is_host_name};
 
-/// Connections at once. One more ends the oldest, which had the most time to be answered.
-const MOST: usize = 64;
+/// The maximum number of open connections. One more closes the oldest, which has had the most time.
+const MAX_CONNECTIONS: usize = 64;
 
-/// The longest life of a connection.
-const LIMIT: Duration = Duration::from_secs(5);
+/// The time after which a connection is closed.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A port or a socket where pages are served.
+/// A TCP port or a unix socket where pages are served.
 #[derive(Debug)]
 pub enum Listener {
-    /// A port, for requests that name a host which is accepted.
+    /// A port, for requests to one of the allowed hosts.
     Tcp(TcpListener, AllowedHosts),
-    /// A socket of root's alone.
+    /// A socket that only root can use.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Listens at a port. Requests may name its address, the loopback, and these host names.
+    /// Listens on a TCP address. Requests may be addressed to it, to the loopback, and to the host names in `names`.
     pub async fn tcp(address: &SocketAddr, names: &[String]) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(ListenError::of("bind", address))?;
+        let listener = listener.map_err(ListenError::call("bind", address))?;
         Ok(Self::Tcp(
             listener,
             AllowedHosts::Only(address.ip(), names.into()),
         ))
     }
 
-    /// Returns the host names that requests to it may give.
+    /// Returns the hosts that requests may be addressed to.
     fn hosts(&self) -> AllowedHosts {
         match self {
             Self::Tcp(_, hosts) => hosts.clone(),
@@ -63,13 +63,13 @@ impl Listener {
         }
     }
 
-    /// Listens on a socket of root's alone.
+    /// Listens on a unix socket that only root can use.
     pub fn unix(daemon: &Daemon, path: &Path) -> Result<Self, ListenError> {
         Ok(Self::Unix(bind_unix(daemon, path)?))
     }
 }
 
-/// A connection to a listener.
+/// A connection to a [`Listener`].
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
@@ -85,48 +85,50 @@ impl Accept for Listener {
     }
 }
 
-/// A page, as it is answered.
+/// A page that is sent with status 200.
 #[derive(Debug)]
 pub struct Page {
-    /// The type of its body.
     pub content_type: &'static str,
-    /// Its text.
     pub body: String,
 }
 
 /// The pages of a listener.
 pub trait Pages: Send + Sync + 'static {
-    /// Returns the page at a path; `None` is answered with 404.
+    /// Returns the page at a path, or `None` for status 404.
     fn page(&self, path: &str) -> impl Future<Output = Option<Page>> + Send;
 }
 
-/// Answers requests until the process ends. `of` names the pages in the log.
-pub async fn serve(of: &'static str, listener: Listener, pages: impl Pages) {
+/// Serves pages until the process ends. `name` is the name of the pages in the log.
+pub async fn serve(name: &'static str, listener: Listener, pages: impl Pages) {
     let pages = Arc::new(pages);
     let hosts = listener.hosts();
-    let mut connections = Connections::new(of, listener);
-    let mut under_way = VecDeque::<AbortHandle>::new();
+    let mut connections = Connections::new(name, listener);
+    let mut open = VecDeque::<AbortHandle>::new();
     while let Some(Ok(stream)) = connections.next().await {
-        under_way.retain(|connection| !connection.is_finished());
-        if under_way.len() >= MOST
-            && let Some(oldest) = under_way.pop_front()
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
         {
             oldest.abort();
         }
         let (pages, hosts) = (Arc::clone(&pages), hosts.clone());
-        let answered = tokio::spawn(async move {
-            let answered = tokio::time::timeout(LIMIT, answer(of, stream, &hosts, &*pages)).await;
-            if answered.is_err() {
-                tracing::debug!("{of}: a connection was closed after {} s", LIMIT.as_secs());
+        let connection = tokio::spawn(async move {
+            let served = serve_connection(name, stream, &hosts, &*pages);
+            if tokio::time::timeout(CONNECTION_TIMEOUT, served)
+                .await
+                .is_err()
+            {
+                let seconds = CONNECTION_TIMEOUT.as_secs();
+                tracing::debug!("{name}: closed a connection after {seconds} s");
             }
         });
-        under_way.push_back(answered.abort_handle());
+        open.push_back(connection.abort_handle());
     }
 }
 
-/// Answers one request. The next one needs a connection of its own.
-async fn answer(
-    of: &str,
+/// Responds to the one request of a connection.
+async fn serve_connection(
+    name: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     hosts: &AllowedHosts,
     pages: &impl Pages,
@@ -134,12 +136,12 @@ async fn answer(
     let service = service_fn(|request: Request<Incoming>| async move {
         let mut response = Response::new(Full::new(Bytes::new()));
         if let Err(status) = hosts.check(request.uri(), request.headers()) {
-            tracing::debug!("{of}: {status}: Host: {:?}", request.headers().get(HOST));
+            tracing::debug!("{name}: {status}: Host: {:?}", request.headers().get(HOST));
             *response.status_mut() = status;
         } else if let Some(page) = pages.page(request.uri().path()).await {
             *response.body_mut() = Full::new(page.body.into());
-            let kind = HeaderValue::from_static(page.content_type);
-            response.headers_mut().insert(CONTENT_TYPE, kind);
+            let content_type = HeaderValue::from_static(page.content_type);
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
         } else {
             *response.status_mut() = StatusCode::NOT_FOUND;
         }
@@ -149,7 +151,7 @@ async fn answer(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        tracing::debug!("{of}: {error}");
+        tracing::debug!("{name}: {error}");
     }
 }
 
@@ -170,40 +172,36 @@ mod tests {
         }
     }
 
-    async fn get(path: &str) -> String {
-        asked("localhost", path).await
-    }
-
-    async fn asked(host: &str, path: &str) -> String {
+    async fn get(host: &str, path: &str) -> String {
         let (mut client, server) = duplex(4096);
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
         let hosts = AllowedHosts::Only([127, 0, 0, 1].into(), [].into());
-        answer("a test", server, &hosts, &Greeting).await;
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
-        answer
+        serve_connection("a test", server, &hosts, &Greeting).await;
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     #[tokio::test]
-    async fn a_page_is_told_with_its_type_and_another_is_not_found() {
-        let answer = get("/greeting?loud").await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    async fn a_page_has_its_content_type_and_another_path_is_not_found() {
+        let response = get("localhost", "/greeting?loud").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
         assert!(
-            answer.contains("\r\ncontent-type: text/plain\r\n"),
-            "{answer}"
+            response.contains("\r\ncontent-type: text/plain\r\n"),
+            "{response}"
         );
-        assert!(answer.ends_with("\r\n\r\ngood day"), "{answer}");
+        assert!(response.ends_with("\r\n\r\ngood day"), "{response}");
         for path in ["/", "/greeting/", "/other"] {
-            let answer = get(path).await;
-            assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+            let response = get("localhost", path).await;
+            assert!(response.starts_with("HTTP/1.1 404 "), "{path}: {response}");
         }
     }
 
     #[tokio::test]
-    async fn another_sites_name_is_told_nothing() {
-        let answer = asked("attacker.example", "/greeting").await;
-        assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-        assert!(!answer.contains("good day"), "{answer}");
+    async fn a_request_for_another_host_is_misdirected() {
+        let response = get("attacker.example", "/greeting").await;
+        assert!(response.starts_with("HTTP/1.1 421 "), "{response}");
+        assert!(!response.contains("good day"), "{response}");
     }
 }

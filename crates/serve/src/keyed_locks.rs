@@ -1,24 +1,26 @@
-//! Turns of calls: one at a time for a volume, and any number of volumes at a time.
+//! Locks by key, so that a daemon handles one call at a time for each volume, and any number of volumes at a time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// The turns of calls by volume, whose keys are whatever a daemon tells volumes apart by.
+/// A set of fair locks, one for each key. The key identifies a volume. Clones share the locks.
 #[derive(Debug, Clone)]
-pub struct KeyedLocks<K>(Arc<Mutex<Turns<K>>>);
+pub struct KeyedLocks<K>(Arc<Mutex<LocksByKey<K>>>);
 
-type Turns<K> = HashMap<K, Arc<Turn<()>>>;
+/// The locks that a call holds or waits for.
+type LocksByKey<K> = HashMap<K, Arc<AsyncMutex<()>>>;
 
-/// A call's turn. The call's work holds it and may outlast the caller: what a caller that has hung up asked for is done
-/// before the next call's work, or not at all.
+/// A held lock. Dropping it releases the lock. The work of a call holds it, and the work can outlast a caller that
+/// hangs up: either it is completed before the next call's work begins, or it never begins.
 #[derive(Debug)]
 pub struct KeyedLockGuard<K: Eq + Hash> {
-    volumes: KeyedLocks<K>,
-    volume: K,
-    turn: Option<OwnedMutexGuard<()>>,
+    locks: KeyedLocks<K>,
+    key: K,
+    /// `None` while waiting for the lock.
+    guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl<K> Default for KeyedLocks<K> {
@@ -28,54 +30,55 @@ impl<K> Default for KeyedLocks<K> {
 }
 
 impl<K: Clone + Eq + Hash> KeyedLocks<K> {
-    /// Waits for the earlier calls of this process. (Other processes are kept out by the volume's lock on the disk.)
-    pub async fn lock(&self, volume: K) -> KeyedLockGuard<K> {
-        let turn = Arc::clone(self.known().entry(volume.clone()).or_default());
-        // Made before the wait: a caller that hangs up meanwhile may be the last one, and its entry has to go, too.
-        let mut held = self.held(volume, None);
-        held.turn = Some(turn.lock_owned().await);
-        held
+    /// Waits for the lock. Earlier callers get it first. Only the calls of this process are excluded: against other
+    /// processes there is the lock of the volume's entry on disk.
+    pub async fn lock(&self, key: K) -> KeyedLockGuard<K> {
+        let lock = Arc::clone(self.by_key().entry(key.clone()).or_default());
+        // The guard is made before the wait. If the caller hangs up meanwhile, dropping it removes an unused entry.
+        let mut guard = self.guard(key, None);
+        guard.guard = Some(lock.lock_owned().await);
+        guard
     }
 
-    /// Returns the turn, unless another call has it or waits for it.
+    /// Returns the lock, or `None` if another call holds it or waits for it.
     #[must_use]
-    pub fn try_lock(&self, volume: &K) -> Option<KeyedLockGuard<K>> {
-        let turn = {
-            // Locked while there may be one more clone than calls.
-            let mut known = self.known();
-            let turn = Arc::clone(known.entry(volume.clone()).or_default());
-            // A turn that ends goes to a waiting call at once (tokio's `Mutex` is fair).
-            turn.try_lock_owned().ok()?
+    pub fn try_lock(&self, key: &K) -> Option<KeyedLockGuard<K>> {
+        let guard = {
+            // The map must stay locked, because until the clone is dropped there can be one more clone than calls.
+            let mut by_key = self.by_key();
+            let lock = Arc::clone(by_key.entry(key.clone()).or_default());
+            // Fails if a call waits: a released lock goes to a waiting call at once (tokio's `Mutex` is fair).
+            lock.try_lock_owned().ok()?
         };
-        Some(self.held(volume.clone(), Some(turn)))
+        Some(self.guard(key.clone(), Some(guard)))
     }
 
-    fn held(&self, volume: K, turn: Option<OwnedMutexGuard<()>>) -> KeyedLockGuard<K> {
+    fn guard(&self, key: K, guard: Option<OwnedMutexGuard<()>>) -> KeyedLockGuard<K> {
         KeyedLockGuard {
-            volumes: self.clone(),
-            volume,
-            turn,
+            locks: self.clone(),
+            key,
+            guard,
         }
     }
 }
 
 impl<K> KeyedLocks<K> {
-    fn known(&self) -> MutexGuard<'_, Turns<K>> {
-        // Nothing panics while it is held.
+    fn by_key(&self) -> MutexGuard<'_, LocksByKey<K>> {
+        // Nothing panics while the lock is held, so it is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Eq + Hash> Drop for KeyedLockGuard<K> {
     fn drop(&mut self) {
-        let mut known = self.volumes.known();
-        self.turn.take();
-        // The map's own clone alone: no call has the turn, or waits for it.
-        if known
-            .get(&self.volume)
-            .is_some_and(|turn| Arc::strong_count(turn) == 1)
+        let mut by_key = self.locks.by_key();
+        self.guard.take();
+        // If the map has the only clone, no call holds the lock or waits for it.
+        if by_key
+            .get(&self.key)
+            .is_some_and(|lock| Arc::strong_count(lock) == 1)
         {
-            known.remove(&self.volume);
+            by_key.remove(&self.key);
         }
     }
 }
@@ -85,45 +88,48 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_volume_is_forgotten_with_its_last_call() {
-        let volumes = KeyedLocks::default();
-        let first = volumes.lock("a").await;
-        let other = volumes.lock("b").await;
-        let mut second = Box::pin(volumes.lock("a"));
-        assert!(waits(&mut second).await, "it is the first one's turn");
+    async fn an_entry_is_removed_with_its_last_call() {
+        let locks = KeyedLocks::default();
+        let first = locks.lock("a").await;
+        let other = locks.lock("b").await;
+        let mut second = Box::pin(locks.lock("a"));
+        assert!(
+            is_pending(&mut second).await,
+            "the first call holds the lock"
+        );
         drop(other);
-        assert_eq!(volumes.known().len(), 1);
+        assert_eq!(locks.by_key().len(), 1);
         drop(first);
         let second = second.await;
-        assert_eq!(volumes.known().len(), 1);
-        let mut third = Box::pin(volumes.lock("a"));
-        assert!(waits(&mut third).await);
+        assert_eq!(locks.by_key().len(), 1);
+        let mut third = Box::pin(locks.lock("a"));
+        assert!(is_pending(&mut third).await);
         drop(second);
-        // It has its turn, and hangs up before it takes it.
+        // The third call gets the lock, but its caller hangs up before it is polled.
         drop(third);
-        assert!(volumes.known().is_empty());
+        assert!(locks.by_key().is_empty());
     }
 
     #[tokio::test]
-    async fn a_caller_that_does_not_wait_never_overtakes() {
-        let volumes = KeyedLocks::default();
-        let first = volumes.try_lock(&"a").unwrap();
-        assert!(volumes.try_lock(&"a").is_none());
-        assert!(volumes.try_lock(&"b").is_some(), "another volume");
-        let mut second = Box::pin(volumes.lock("a"));
-        assert!(waits(&mut second).await);
+    async fn try_lock_never_overtakes_a_waiting_call() {
+        let locks = KeyedLocks::default();
+        let first = locks.try_lock(&"a").unwrap();
+        assert!(locks.try_lock(&"a").is_none());
+        assert!(locks.try_lock(&"b").is_some(), "the lock of another key");
+        let mut second = Box::pin(locks.lock("a"));
+        assert!(is_pending(&mut second).await);
         drop(first);
-        assert!(volumes.try_lock(&"a").is_none(), "it is the second one's");
+        assert!(locks.try_lock(&"a").is_none(), "the second call is next");
         let second = second.await;
-        assert!(volumes.try_lock(&"a").is_none());
+        assert!(locks.try_lock(&"a").is_none());
         drop(second);
-        let third = volumes.try_lock(&"a").unwrap();
+        let third = locks.try_lock(&"a").unwrap();
         drop(third);
-        assert!(volumes.known().is_empty());
+        assert!(locks.by_key().is_empty());
     }
 
-    /// Whether a future isn't ready yet.
-    async fn waits(future: &mut (impl Future + Unpin)) -> bool {
+    /// Returns whether a future is pending.
+    async fn is_pending(future: &mut (impl Future + Unpin)) -> bool {
         std::future::poll_fn(|context| {
             std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
         })

@@ -1,22 +1,22 @@
-//! Serves gRPC on unix sockets, whatever the services are: what `crust_ops`, crust-csi and crustlet have in common.
+//! A gRPC server on unix sockets: the parts that `crust_ops`, crust-csi and crustlet share.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`Daemon`] | the names and texts in which one daemon differs from another |
-//! | [`flags`] | values of flags |
-//! | [`process`] | threads, descriptors, signals, systemd |
-//! | [`log`] | lines on standard error, or entries of systemd's journal |
-//! | [`listen`] | sockets of root's alone, made here or given by systemd, and their connections |
-//! | [`http`] | pages by HTTP: metrics, health |
-//! | [`metrics`] | the registration of metrics, and their page |
-//! | [`Servers`] | a gRPC server for each socket, with its health, its description and its end |
-//! | `client` | calls of another service, and how they fail |
-//! | [`CallObserver`], [`record_volume`] | the layer around every call: who counts it, and the volume that it is about |
-//! | [`ErrorReply`], [`check_path_length`] | errors, as callers get them |
+//! | [`Daemon`] | the names and texts that differ between the daemons |
+//! | [`flags`] | parsers for the values of command-line flags |
+//! | [`process`] | threads, file descriptors, signals, systemd |
+//! | [`log`] | lines on standard error, or entries in systemd's journal |
+//! | [`listen`] | sockets that only root can use, bound here or passed by systemd, and their connections |
+//! | [`http`] | HTTP pages: metrics, health |
+//! | [`metrics`] | registration of metrics, and their page |
+//! | [`Servers`] | one gRPC server for each socket, with health, reflection and shutdown |
+//! | `client` | calls to another service, and their failures |
+//! | [`CallObserver`], [`record_volume`] | the layer around every call: metrics, and the volume in the log |
+//! | [`ErrorReply`], [`check_path_length`] | errors in the form in which callers get them |
 //! | [`KeyedLocks`] | one call at a time for a volume |
 //!
-//! A daemon is run by [`process::main`], which starts its [`log`]: it takes the signals, opens its
-//! sockets, adds its services to [`Servers`], and serves until it is told to end.
+//! A daemon passes its future to [`process::main`], which starts the [`log`]. The future installs the signal handlers,
+//! opens the sockets, adds the services to [`Servers`], and serves until a signal ends it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Sockets: made here, or given by systemd; and whoever comes to them.
+//! Listening sockets, bound here or passed by systemd, and the clients' connections to them.
 
 mod activated;
 mod client;
@@ -22,7 +22,7 @@ use tokio::net::UnixListener;
 use crate::daemon::Daemon;
 
 pub use activated::ActivatedSockets;
-pub(crate) use client::{Caller, KEEP_ALIVE};
+pub(crate) use client::{Caller, PING_INTERVAL};
 pub(crate) use clients::Clients;
 #[cfg(test)]
 pub(crate) use clients::PREFACE;
@@ -30,87 +30,86 @@ pub use connections::{Accept, Connections};
 #[cfg(test)]
 pub(crate) use peer::Peer;
 #[cfg(test)]
-pub(crate) use slots::Room;
-pub(crate) use slots::{CallUnderWay, ConnectionLimits, ConnectionSlots};
-pub(crate) use warnings::ACKNOWLEDGEMENT;
+pub(crate) use slots::Eviction;
+pub(crate) use slots::{ConnectionCall, ConnectionLimits, ConnectionSlots};
+pub(crate) use warnings::PING_TIMEOUT;
 
-/// Connections that wait to be taken.
+/// The backlog of listen(2): connections that wait for accept(2).
 const BACKLOG: i32 = 1024;
 
-/// A socket can't be listened on.
+/// The reason why a socket can't be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// A call failed, or would have.
-    #[error("{call} {place}: {source}{hint}")]
+    /// A system call failed, or was not made because it would fail.
+    #[error("{call} {address}: {source}{hint}")]
     Call {
-        /// The call.
         call: &'static str,
-        /// The path or address.
-        place: String,
-        /// The error of the call.
+        /// The path of the socket, or the TCP address.
+        address: String,
         source: io::Error,
-        /// The next step, as the sentence's end: "; hint: …". Empty where nobody knows one.
+        /// The next step, in the form "; hint: …". Empty if there is none.
         hint: String,
     },
-    /// Whether it is free can't be told.
+    /// It is unknown whether another process listens on the socket.
     #[error(transparent)]
-    Occupant(#[from] SocketError),
-    /// Others than root could put their own socket in its place.
-    #[error("the directory of socket {}: {flaw}", socket.display())]
+    Probe(#[from] SocketError),
+    /// Users other than root could replace the socket by one of their own, or it is unknown whether they could.
+    #[error("the directory of socket {}: {trust_error}", socket.display())]
     Directory {
-        /// The socket.
         socket: PathBuf,
-        /// The part of the path that lets them, or the look at it that failed.
-        flaw: TrustError,
+        trust_error: TrustError,
     },
 }
 
 impl ListenError {
-    /// Returns the error of a call that failed on a place.
-    pub fn of<E: Into<io::Error>>(
+    /// Returns a function that converts the error of a system call on `address`, which is the path of a socket or a
+    /// TCP address.
+    pub fn call<E: Into<io::Error>>(
         call: &'static str,
-        place: &(impl ToString + ?Sized),
+        address: &(impl ToString + ?Sized),
     ) -> impl FnOnce(E) -> Self {
-        let place = place.to_string();
+        let address = address.to_string();
         move |source| Self::Call {
             call,
-            place,
+            address,
             source: source.into(),
             hint: String::new(),
         }
     }
 }
 
-/// Listens on a socket of root's alone, mode 0600. What a process that ended left there is replaced.
+/// Listens on a unix socket that only root can use (mode 0600). Creates missing directories above it. Replaces a socket
+/// that an earlier process left behind, and fails if another process listens on it.
 pub fn bind_unix(daemon: &Daemon, path: &Path) -> Result<UnixListener, ListenError> {
-    let place = path.display();
+    let address = path.display();
     check_trusted_directory(path)?;
     let directory = path.parent().unwrap_or(path);
-    // Root's alone, as the runtime's state directory has to be, whoever of the two is first.
+    // The directory can be the runtime's state directory, which must have this mode. The runtime may create it first.
     let mut missing = fs::DirBuilder::new();
     let made = missing.recursive(true).mode(0o700).create(directory);
-    made.map_err(ListenError::of("mkdir", &directory.display()))?;
-    // Of two that start at once, one looks when the other listens.
-    let turn = fs::File::open(directory).map_err(ListenError::of("open", &directory.display()))?;
-    turn.lock()
-        .map_err(ListenError::of("flock", &directory.display()))?;
-    refuse_others(daemon, path)?;
-    // A socket's name gets the mode that the socket has (unix(7)), so it is never another's to use;
-    // and the place is never empty, because the new one is renamed onto it.
-    let socket = socket::new_stream().map_err(ListenError::of("socket", &place))?;
-    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(ListenError::of("fchmod", &place))?;
+    made.map_err(ListenError::call("mkdir", &directory.display()))?;
+    // If two daemons start at once, the lock makes the second one find the first one listening.
+    let lock =
+        fs::File::open(directory).map_err(ListenError::call("open", &directory.display()))?;
+    lock.lock()
+        .map_err(ListenError::call("flock", &directory.display()))?;
+    check_free(daemon, path)?;
+    // bind(2) gives the file the mode of the socket (unix(7)), so other users can't use it at any time. The new socket
+    // is renamed onto the path, so the path always exists.
+    let socket = socket::new_stream().map_err(ListenError::call("socket", &address))?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(ListenError::call("fchmod", &address))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&new);
-    let address = SocketAddrUnix::new(&new).map_err(ListenError::of("bind", &place))?;
-    bind(&socket, &address).map_err(ListenError::of("bind", &place))?;
-    let named = listen(&socket, BACKLOG)
+    let new_address = SocketAddrUnix::new(&new).map_err(ListenError::call("bind", &address))?;
+    bind(&socket, &new_address).map_err(ListenError::call("bind", &address))?;
+    let listening = listen(&socket, BACKLOG)
         .map_err(io::Error::from)
         .and_then(|()| fs::rename(&new, path));
-    if let Err(error) = named {
+    if let Err(error) = listening {
         let _ = fs::remove_file(&new);
-        return Err(ListenError::of("listen", &place)(error));
+        return Err(ListenError::call("listen", &address)(error));
     }
-    from_std(socket.into()).map_err(ListenError::of("listen", &place))
+    from_std(socket.into()).map_err(ListenError::call("listen", &address))
 }
 
 fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
@@ -118,31 +117,34 @@ fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListen
     UnixListener::from_std(listener)
 }
 
-/// Refuses a socket where others than root could replace it.
+/// Checks that only root can replace a socket at this path.
 pub fn check_trusted_directory(socket: &Path) -> Result<(), ListenError> {
     let directory = socket.parent().unwrap_or(socket);
-    trust::check_directory(Path::new("/"), directory).map_err(|flaw| ListenError::Directory {
-        socket: socket.to_owned(),
-        flaw,
+    trust::check_directory(Path::new("/"), directory).map_err(|trust_error| {
+        ListenError::Directory {
+            socket: socket.to_owned(),
+            trust_error,
+        }
     })
 }
 
-/// Refuses a path where there is something else than a socket without a listener.
-fn refuse_others(daemon: &Daemon, path: &Path) -> Result<(), ListenError> {
+/// Checks that there is nothing at the path, or a socket that no process listens on.
+fn check_free(daemon: &Daemon, path: &Path) -> Result<(), ListenError> {
     let (source, hint) = match probe(path)? {
         SocketState::Missing | SocketState::Stale => return Ok(()),
         SocketState::Listening => (
             io::ErrorKind::AddrInUse,
-            format!("; hint: does another {} run?", daemon.name),
+            format!("; hint: stop the other {} that is running", daemon.name),
         ),
         SocketState::NotAStreamSocket => (
             io::ErrorKind::AlreadyExists,
-            "; hint: it isn't a socket of that kind; name another place or remove it".to_owned(),
+            "; hint: the file isn't a stream socket; remove it, or configure another path"
+                .to_owned(),
         ),
     };
     Err(ListenError::Call {
         call: "bind",
-        place: path.display().to_string(),
+        address: path.display().to_string(),
         source: source.into(),
         hint,
     })

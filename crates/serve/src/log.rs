@@ -1,4 +1,4 @@
-//! The log: lines on standard error, or entries with fields in systemd's journal.
+//! The log: lines on standard error, or entries with structured fields in systemd's journal.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -13,27 +13,27 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Before the names of fields: `CRUST_VOLUME`. Those without a prefix are the journal's own.
-const PREFIX: &str = "CRUST";
+/// The prefix of field names in the journal: `CRUST_VOLUME`. Names without a prefix are the journal's own.
+const FIELD_PREFIX: &str = "CRUST";
 
-/// The level of the log.
+/// The level of the log. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// Failures of the daemon itself.
     Error,
-    /// Refusals, failed calls, and what looks wrong.
+    /// Refusals, failed calls and suspicious findings.
     Warn,
-    /// Every call, too.
+    /// Every call, with its result.
     #[default]
     Info,
-    /// Details for the search for a problem.
+    /// Details for finding the cause of a problem.
     Debug,
-    /// All details.
+    /// Everything, including the details of libraries.
     Trace,
 }
 
-/// Parses a level as a configuration does.
+/// Parses the same names as a configuration file.
 impl FromStr for LogLevel {
     type Err = serde::de::value::Error;
 
@@ -42,7 +42,7 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Starts the log. `identifier` is the name of the process in the journal.
+/// Starts the log. `identifier` is the process's `SYSLOG_IDENTIFIER` in the journal.
 pub fn start(level: LogLevel, identifier: &str) {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -62,7 +62,7 @@ pub fn start(level: LogLevel, identifier: &str) {
     };
     let log = match journal {
         Some(journal) => journal
-            .with_field_prefix(Some(PREFIX.to_owned()))
+            .with_field_prefix(Some(FIELD_PREFIX.to_owned()))
             .with_syslog_identifier(identifier.to_owned())
             .with_priority_mappings(PriorityMappings {
                 info: Priority::Informational,
@@ -70,7 +70,7 @@ pub fn start(level: LogLevel, identifier: &str) {
                 ..PriorityMappings::new()
             })
             .boxed(),
-        // It keeps the time of each line itself.
+        // The journal adds the time to each line.
         None if is_journal => lines.without_time().boxed(),
         None => lines.boxed(),
     };
@@ -79,16 +79,16 @@ pub fn start(level: LogLevel, identifier: &str) {
         .init();
 }
 
-/// Writes each line with what isn't printable in it escaped: whoever is quoted must not write lines
-/// of his own, nor reorder one on a reader's terminal.
+/// A writer that escapes unprintable characters in each line. Text that comes from a request must not add lines to the
+/// log, or change how a line looks in a terminal.
 struct PrintableLines<W>(W);
 
 impl<W: Write> Write for PrintableLines<W> {
-    /// Takes a whole event, as tracing-subscriber's formatter hands it over.
+    /// Writes one event as a line. The formatter of tracing-subscriber passes each event in a single call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        // One write(2), so that lines of several threads don't mix.
+        // A single write(2), so that lines of different threads don't mix.
         self.0
             .write_all(format!("{}\n", printable(line)).as_bytes())?;
         Ok(event.len())
@@ -99,29 +99,29 @@ impl<W: Write> Write for PrintableLines<W> {
     }
 }
 
-/// The last word of a process that can't go on, also where nothing was set up for a log yet.
-pub fn fatal(identifier: &str, sentence: &str) {
-    // sd-daemon(3): the priority of a line on standard error, LOG_ERR.
+/// Writes the error that ends the process to standard error. Can be called before [`start`].
+pub fn fatal(identifier: &str, message: &str) {
+    // The priority LOG_ERR, as a prefix of the line (sd-daemon(3)).
     let priority = if is_journal() { "<3>" } else { "" };
-    eprintln!("{priority}{identifier}: {sentence}");
+    eprintln!("{priority}{identifier}: {message}");
 }
 
-/// Whether standard error is the journal's.
+/// Returns whether standard error is connected to the journal.
 #[expect(
     clippy::disallowed_methods,
-    reason = "systemd's word, which is compared with what standard error is"
+    reason = "the variable is compared with the actual standard error"
 )]
 fn is_journal() -> bool {
     let stream = std::env::var_os("JOURNAL_STREAM");
     let stderr = rustix::fs::fstat(std::io::stderr());
     stream
         .zip(stderr.ok())
-        .is_some_and(|(stream, stderr)| is_named(&stream, stderr.st_dev, stderr.st_ino))
+        .is_some_and(|(stream, stderr)| matches_stream(&stream, stderr.st_dev, stderr.st_ino))
 }
 
-/// `JOURNAL_STREAM` is handed on to children, whatever becomes of their standard error: it names the
-/// stream's device and inode (systemd.exec(5)).
-fn is_named(stream: &OsStr, device: u64, inode: u64) -> bool {
+/// Returns whether the value of `JOURNAL_STREAM` has this device and inode (systemd.exec(5)). Child processes inherit
+/// the variable even if their standard error was redirected.
+fn matches_stream(stream: &OsStr, device: u64, inode: u64) -> bool {
     *stream == *format!("{device}:{inode}")
 }
 
@@ -133,7 +133,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Lines that were logged.
+    /// The lines that were logged.
     #[derive(Debug, Clone, Default)]
     pub(crate) struct Captured(Arc<Mutex<Vec<u8>>>);
 
@@ -153,7 +153,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Captures what this thread logs, until the guard is dropped.
+    /// Captures the log of this thread until the guard is dropped.
     pub(crate) fn captured() -> (Captured, DefaultGuard) {
         let captured = Captured::default();
         let writer = captured.clone();
@@ -166,14 +166,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_flag_says_the_level_as_a_configuration_does() {
+    fn levels_are_parsed_in_lower_case() {
         assert_eq!("warn".parse(), Ok(LogLevel::Warn));
         let error = "Warn".parse::<LogLevel>().unwrap_err().to_string();
         assert!(error.contains("`error`, `warn`, `info`"), "{error}");
     }
 
     #[test]
-    fn an_event_is_one_line_that_a_terminal_does_not_obey() {
+    fn an_event_is_one_line_without_control_characters() {
         let mut written = Vec::new();
         let event = "WARN pv\u{202e}1: a\nb\u{1b}[2J\n";
         PrintableLines(&mut written)
@@ -186,11 +186,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_journals_stream_is_known_by_its_inode() {
-        let named = |stream: &str| is_named(OsStr::new(stream), 8, 21);
-        assert!(named("8:21"));
+    fn the_journals_stream_is_recognized_by_device_and_inode() {
+        let matches = |stream: &str| matches_stream(OsStr::new(stream), 8, 21);
+        assert!(matches("8:21"));
         for other in ["", "8", "8:2", "8:211", "9:21", "21:8", "8:21\n"] {
-            assert!(!named(other), "{other:?}");
+            assert!(!matches(other), "{other:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Metrics for Prometheus: how a daemon registers them, and the page that shows them.
+//! Metrics for Prometheus: their registration, and the page with their values.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::http::Page;
 
-/// Registers a metric that counts nothing yet, and returns it. The encoder adds `_total` to a counter's name.
+/// Registers a new metric and returns it. The encoder appends `_total` to a counter's name.
 pub fn registered<M>(registry: &mut Registry, name: &str, help: &str) -> M
 where
     M: Metric + Clone + Default,
@@ -15,11 +15,11 @@ where
     metric
 }
 
-/// Returns the page of a registry, as Prometheus reads it.
+/// Returns the metrics of a registry in the OpenMetrics text format.
 #[must_use]
 pub fn page(registry: &Registry) -> Page {
     let mut body = String::new();
-    // Writing to a String doesn't fail.
+    // Writing to a String never fails.
     let _ = encode(&mut body, registry);
     Page {
         content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -1,4 +1,4 @@
-//! The daemon's process: what it runs on, and who tells it to end.
+//! The daemon's process: threads, descriptors, signals, and notifications to systemd.
 
 use std::error::Error;
 use std::io;
@@ -11,10 +11,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::log::{self, LogLevel};
 
-/// Calls wait, and what is slow has threads of its own.
+/// The number of threads of the async runtime. Calls spend their time waiting, and blocking work runs on other threads.
 const WORKERS: usize = 2;
 
-/// Runs a daemon with its log to its end, and returns the exit code of the process. An error is logged.
+/// Starts the log, runs a daemon until it ends, and returns the exit code of the process. Logs the daemon's error.
 pub fn main<E>(name: &str, level: LogLevel, daemon: impl Future<Output = Result<(), E>>) -> ExitCode
 where
     E: AsRef<dyn Error + Send + Sync>,
@@ -24,44 +24,43 @@ where
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(error)) => error_message(error.as_ref()),
         Err(error) => format!(
-            "start the threads of the async runtime: {error}; hint: raise the limit of threads (TasksMax of a systemd unit) or of memory"
+            "start the threads of the async runtime: {error}; hint: raise the limit on threads (TasksMax= of the systemd unit) or on memory"
         ),
     };
     log::fatal(name, &error);
     ExitCode::FAILURE
 }
 
-/// Runs a daemon to its end.
 fn run<T>(daemon: impl Future<Output = T>) -> io::Result<T> {
-    raise_descriptors();
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(daemon);
-    // Threads that wait for a device that hangs would be waited for as long.
+    let result = runtime.block_on(daemon);
+    // Doesn't wait for blocked threads: a thread can hang as long as a device does not respond.
     runtime.shutdown_background();
-    Ok(ended)
+    Ok(result)
 }
 
-/// Each connection and each program that runs takes some, and the soft limit is one for programs
-/// that use `select(2)`.
-fn raise_descriptors() {
+/// Raises the soft limit on descriptors to the hard limit. Each connection and each running program needs descriptors,
+/// and the default soft limit is so low only for programs that use select(2).
+fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(errno) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(
-            "setrlimit(RLIMIT_NOFILE): {errno}; as many descriptors as before have to do"
+            "setrlimit(RLIMIT_NOFILE): {errno}; continuing with the lower limit on descriptors"
         );
     }
 }
 
-/// Tells systemd that whoever calls is answered from here on.
+/// Notifies systemd that the daemon is ready to serve calls.
 pub fn notify_ready() {
     tell_systemd(NotifyState::Ready);
 }
 
-/// Tells systemd that the process is about to end.
+/// Notifies systemd that the daemon is shutting down.
 pub fn notify_stopping() {
     tell_systemd(NotifyState::Stopping);
 }
@@ -73,7 +72,7 @@ fn tell_systemd(state: NotifyState<'_>) {
     }
 }
 
-/// The signals that a daemon acts on. From its creation on they end nothing by themselves.
+/// A receiver for the signals that a daemon handles. Once it exists, the signals no longer end the process.
 #[derive(Debug)]
 pub struct Signals {
     reload: Signal,
@@ -81,32 +80,33 @@ pub struct Signals {
     interrupt: Signal,
 }
 
-/// A signal, by what it asks of the daemon.
+/// A signal that asks the daemon to do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalEvent {
-    /// SIGHUP: to read the configuration again.
+    /// Reload the configuration (SIGHUP).
     Reload,
-    /// To end, by the signal of this name.
+    /// Shut down. Has the name of the signal: `SIGTERM` or `SIGINT`.
     Terminate(&'static str),
 }
 
-/// A signal can't be waited for.
+/// The error of installing a signal handler.
 #[derive(Debug, thiserror::Error)]
 #[error("signal handler")]
 pub struct SignalError(#[source] io::Error);
 
 impl Signals {
-    /// To be made before anybody can call: whoever is answered may send one.
+    /// Installs the signal handlers. To be called before the daemon serves calls, because a client may send a signal as
+    /// soon as it has got a response.
     pub fn new() -> Result<Self, SignalError> {
-        let of = |kind| signal(kind).map_err(SignalError);
+        let install = |kind| signal(kind).map_err(SignalError);
         Ok(Self {
-            reload: of(SignalKind::hangup())?,
-            terminate: of(SignalKind::terminate())?,
-            interrupt: of(SignalKind::interrupt())?,
+            reload: install(SignalKind::hangup())?,
+            terminate: install(SignalKind::terminate())?,
+            interrupt: install(SignalKind::interrupt())?,
         })
     }
 
-    /// Waits for the next one. None is lost where that is given up.
+    /// Waits for the next signal. Cancel safe: no signal is lost if the future is dropped.
     pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
             _ = self.reload.recv() => SignalEvent::Reload,

@@ -1,4 +1,4 @@
-//! The gRPC servers: one a socket, each with its health and its description.
+//! The gRPC servers of a daemon: one for each socket, with health and reflection.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,48 +17,44 @@ use tonic_health::server::HealthReporter;
 use crate::call::{CallObserver, Calls};
 use crate::daemon::Daemon;
 use crate::listen::{
-    ACKNOWLEDGEMENT, Clients, ConnectionLimits, ConnectionSlots, Connections, KEEP_ALIVE,
+    Clients, ConnectionLimits, ConnectionSlots, Connections, PING_INTERVAL, PING_TIMEOUT,
 };
 
-/// How long clients have to close their connections at the end. A client that is stopped never does.
-const PARTING: Duration = Duration::from_secs(1);
+/// The longest time that shutdown waits for clients to close their connections. A client that is stopped never does.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The most bytes of a request's headers (RFC 9113, section 6.5.2): gRPC's C core accepts no more than
-/// this either.
-const HEADERS: u32 = 16 * 1024;
+/// The maximum size of a request's headers in bytes (`SETTINGS_MAX_HEADER_LIST_SIZE` in RFC 9113, section 6.5.2). It is
+/// the same as in gRPC's C core.
+const MAX_HEADER_BYTES: u32 = 16 * 1024;
 
-/// A number of connections for daemons without a setting for it: a node's kubelet and each CSI sidecar
-/// have one or two.
+/// The default of [`ServerLimits::connections`]. kubelet and each CSI sidecar have one or two connections.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 512;
 
-/// Limits on what is under way at a time.
+/// Limits of a daemon's gRPC servers together.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerLimits {
-    /// Connections in all, over all sockets; more are closed. There are fewer where the process may not
-    /// have twice as many descriptors.
+    /// Connections on all sockets; further ones are closed. At most half of the process's limit on descriptors is used.
     pub connections: usize,
-    /// Calls under way in all; more are told to try again.
+    /// Calls in progress on all connections; further ones fail with `RESOURCE_EXHAUSTED`.
     pub calls: usize,
-    /// Calls under way on a connection; more wait.
+    /// Calls in progress on one connection; further ones wait.
     pub streams: u32,
 }
 
-/// A server can't start, or has failed.
+/// The failure of a gRPC server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A server failed.
     #[error("gRPC server")]
     Server(#[from] tonic::transport::Error),
-    /// A server's task did.
+    /// The task of a server panicked.
     #[error("gRPC server")]
     Task(#[from] JoinError),
-    /// A server has ended before it was told to.
-    #[error("a gRPC server has ended")]
+    /// A server ended without being shut down.
+    #[error("a gRPC server has ended unexpectedly")]
     Ended,
-    /// There is no second descriptor of its socket.
+    /// The descriptor of a socket couldn't be duplicated.
     #[error("fcntl(F_DUPFD_CLOEXEC)")]
     Socket(#[source] io::Error),
-    /// The services can't be described.
     #[error("reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
@@ -68,20 +64,20 @@ pub enum ServeError {
 pub struct Servers {
     daemon: &'static Daemon,
     tasks: JoinSet<Result<(), ServeError>>,
-    /// With the names that their health is asked by.
+    /// The health of each service, and the name under which clients ask for it.
     reporters: Vec<(HealthReporter, &'static str)>,
     calls: Calls,
     max_streams: u32,
     slots: Arc<ConnectionSlots>,
-    /// Sockets are listened on until clients have parted: a call that its caller has hung up on may still be carried
-    /// out when the others have ended, and whoever finds nobody is to find nobody at work, but for the process's last
-    /// moment.
+    /// Keeps the sockets listening until all clients have disconnected. A call whose caller has hung up may still be
+    /// carried out after the other calls have ended. A client whose connection is refused must be able to conclude that
+    /// the daemon does nothing any more.
     listening: Vec<OwnedFd>,
-    end: watch::Sender<bool>,
+    shutdown: watch::Sender<bool>,
 }
 
 impl Servers {
-    /// None yet.
+    /// Returns a set without servers. [`Self::add`] adds them.
     #[must_use]
     pub fn new(
         daemon: &'static Daemon,
@@ -98,39 +94,39 @@ impl Servers {
                 limits.connections,
             ))),
             listening: Vec::new(),
-            end: watch::Sender::new(false),
+            shutdown: watch::Sender::new(false),
         }
     }
 
-    /// Serves services on a socket. `names` are the names of the services, for health and reflection.
+    /// Adds a server for a socket and starts it. `names` are the names of its services, for health and reflection.
     pub async fn add(
         &mut self,
         names: &[&'static str],
         routes: Routes,
         connections: Connections<UnixListener>,
     ) -> Result<(), ServeError> {
-        let routes = self.described(names, routes).await?;
-        let listening = connections.socket().map_err(ServeError::Socket)?;
+        let routes = self.add_health_and_reflection(names, routes).await?;
+        let listening = connections.duplicate_socket().map_err(ServeError::Socket)?;
         self.listening.push(listening);
-        let mut end = self.end.subscribe();
-        let ended = async move {
-            // Whoever would say so is gone.
-            let _ = end.wait_for(|end| *end).await;
+        let mut shutdown = self.shutdown.subscribe();
+        let shut_down = async move {
+            // Fails if the sender was dropped. The server has to end then, too.
+            let _ = shutdown.wait_for(|is_shut_down| *is_shut_down).await;
         };
         let clients = Clients::new(connections, Arc::clone(&self.slots));
         let server = Server::builder()
             .max_concurrent_streams(self.max_streams)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .http2_keepalive_timeout(Some(ACKNOWLEDGEMENT))
-            .http2_max_header_list_size(HEADERS)
+            .http2_keepalive_interval(Some(PING_INTERVAL))
+            .http2_keepalive_timeout(Some(PING_TIMEOUT))
+            .http2_max_header_list_size(MAX_HEADER_BYTES)
             .layer(self.calls.clone())
             .add_routes(routes)
-            .serve_with_incoming_shutdown(clients, ended);
+            .serve_with_incoming_shutdown(clients, shut_down);
         self.tasks.spawn(async move { Ok(server.await?) });
         Ok(())
     }
 
-    async fn described(
+    async fn add_health_and_reflection(
         &mut self,
         names: &[&'static str],
         routes: Routes,
@@ -153,40 +149,43 @@ impl Servers {
             .add_service(reflection.build_v1()?))
     }
 
-    /// Waits until one of them fails.
+    /// Waits until a server fails. Never returns if there are no servers.
     pub async fn wait_for_failure(&mut self) -> ServeError {
         match self.tasks.join_next().await {
-            Some(ended) => flat(ended).err().unwrap_or(ServeError::Ended),
+            Some(ended) => flatten(ended).err().unwrap_or(ServeError::Ended),
             None => std::future::pending().await,
         }
     }
 
-    /// Lets calls under way come to their end, no longer than `drain`, and their callers hear of it.
+    /// Ends the servers. New calls are refused, and calls in progress have `drain` to complete. Then clients get
+    /// [`DISCONNECT_TIMEOUT`] to close their connections.
     pub async fn shut_down(mut self, drain: Duration) -> Result<(), ServeError> {
         for (reporter, service) in &mut self.reporters {
-            let not = ServingStatus::NotServing;
-            reporter.set_service_status(*service, not).await;
-            // Whoever watches is told so and no more, for a watch is no call to wait for.
+            let not_serving = ServingStatus::NotServing;
+            reporter.set_service_status(*service, not_serving).await;
+            // Ends the `Watch` calls after they have reported the status. Calls in progress don't include them.
             reporter.clear_service_status(service).await;
-            reporter.set_service_status(*service, not).await;
+            reporter.set_service_status(*service, not_serving).await;
         }
-        // Connections are there until then: whoever calls is told.
-        if timeout(drain, self.calls.end()).await.is_err() {
-            tracing::warn!("calls under way were cut off after {} s", drain.as_secs());
+        // Connections stay open meanwhile, so that new calls get an error that says that the daemon is shutting down.
+        if timeout(drain, self.calls.drain()).await.is_err() {
+            tracing::warn!("calls in progress were cut off after {} s", drain.as_secs());
         }
-        self.end.send_replace(true);
-        let parted = async {
+        self.shutdown.send_replace(true);
+        let disconnected = async {
             while let Some(ended) = self.tasks.join_next().await {
-                flat(ended)?;
+                flatten(ended)?;
             }
             Ok(())
         };
-        // One that is stopped never hears of it.
-        timeout(PARTING, parted).await.unwrap_or(Ok(()))
+        // A stopped client doesn't close its connection. That is not an error.
+        timeout(DISCONNECT_TIMEOUT, disconnected)
+            .await
+            .unwrap_or(Ok(()))
     }
 }
 
-fn flat(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeError> {
+fn flatten(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeError> {
     ended?
 }
 

@@ -164,8 +164,8 @@ mod tests {
                 "--csi=volumeDevices=/run/csi.sock",
                 "is not a valid driver name",
             ),
-            ("--csi=a=csi.sock", "no socket's absolute path"),
-            ("--root-dir=r", "it isn't an absolute path"),
+            ("--csi=a=csi.sock", "not an absolute path of a unix socket"),
+            ("--root-dir=r", "must be an absolute path"),
             ("--node-name=A_B", "a DNS subdomain"),
             ("--volume-stats-agg-period=0", "1 or more"),
         ] {

@@ -215,7 +215,7 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         let error = refused(csi.call(deferring(&volume, &target)), Code::Unavailable);
-        assert!(error.contains(&volume.id) && error.contains("does it run, and listen on "), "{error}");
+        assert!(error.contains(&volume.id) && error.contains("is running and listens on "), "{error}");
         assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new(), "it isn't mounted instead");
         ops.spawn(ops.command());
         csi.call(deferring(&volume, &target)).unwrap();

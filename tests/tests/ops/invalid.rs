@@ -325,7 +325,7 @@ fn the_other_calls_look_at_their_fields_too() {
         ),
         (
             &*long,
-            "volume_target_path: its 4096 bytes are more than a path can have",
+            "volume_target_path: a path of 4096 bytes is longer than the 4095 bytes that the kernel accepts",
         ),
     ] {
         let path = Path::new(path);

@@ -72,7 +72,7 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
         call.abort();
         let _ = call.await;
         wait_until_async("its place to be free", WAIT_TIMEOUT, || {
-            ops.log().contains("the caller didn't wait for the end")
+            ops.log().contains("the caller cancelled the call")
         })
         .await;
     });

@@ -61,12 +61,12 @@ fn activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
 fn systemd_listens_for_it() {
     // By their names, or else by where they are.
     for (names, told) in [
-        (["crust", "other", "crust_ops"], "by the name \"other\""),
+        (["crust", "other", "crust_ops"], "with the name \"other\""),
         (
             ["crust.socket", "other", "crust_ops.socket"],
-            "by the name \"other\"",
+            "with the name \"other\"",
         ),
-        (["a", "b", "c"], "by the name \"b\""),
+        (["a", "b", "c"], "with the name \"b\""),
         (["", "", ""], "without a name"),
     ] {
         let node = Node::trusted(Delegate::Runc, "");
@@ -85,7 +85,7 @@ fn systemd_listens_for_it() {
         assert_eq!(health(&ops, ops.crust_socket(), STORAGE).unwrap(), Serving);
         let log = ops.log();
         let told = format!(
-            "systemd passes a socket {told} ({}/x)",
+            "systemd passed a socket {told} ({}/x)",
             node.dir().path().display()
         );
         assert!(log.contains(&told), "{told:?} isn't in {log}");
@@ -105,7 +105,7 @@ fn it_takes_no_others_place() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let second = Run::of(&mut ops.command()).failure();
     let expected = format!(
-        "crust_ops: bind {}: address in use; hint: does another crust_ops run?\n",
+        "crust_ops: bind {}: address in use; hint: stop the other crust_ops that is running\n",
         ops.socket().display()
     );
     assert_eq!(second.stderr, expected);
@@ -117,10 +117,7 @@ fn it_takes_no_others_place() {
     fs::remove_file(ops.crust_socket()).unwrap();
     fs::write(ops.crust_socket(), "mine").unwrap();
     let third = Run::of(&mut ops.command()).failure();
-    assert!(
-        third.stderr.contains("isn't a socket of that kind"),
-        "{third}"
-    );
+    assert!(third.stderr.contains("isn't a stream socket"), "{third}");
     assert_eq!(fs::read_to_string(ops.crust_socket()).unwrap(), "mine");
 }
 
@@ -133,12 +130,12 @@ fn an_unknown_socket_from_systemd_is_named_in_the_error() {
     let run = Run::of(&mut activated(&ops, &[(&given, "runtime")])).failure();
     for words in [
         &*format!("bind {}: address in use", ops.socket().display()),
-        "by the name \"runtime\"",
-        "crust_ops and crust (FileDescriptorName=",
+        "with the name \"runtime\"",
+        "crust_ops or crust (FileDescriptorName=",
     ] {
         assert!(run.stderr.contains(words), "{words:?} isn't in {run}");
     }
-    assert!(!run.stderr.contains("another crust_ops"), "{run}");
+    assert!(!run.stderr.contains("the other crust_ops"), "{run}");
 }
 
 /// Has it listen for the CRUST interface somewhere else.

@@ -1,5 +1,5 @@
-//! The bodies of a call's messages: a request that must come in time, and an answer that is a stream; and the deadlines
-//! of calls.
+//! Bodies of requests and responses: a request body with a timeout, a streamed response that keeps its call in
+//! progress. Also the deadline that a caller sets.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,20 +12,20 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::errors::bare_status;
-use crate::listen::CallUnderWay;
+use crate::listen::ConnectionCall;
 
-/// How long a request's message may take. It is some hundred bytes, from the same machine, and meanwhile the call
-/// counts as under way.
+/// The longest time that a request's message may take to arrive. A message has a few hundred bytes and comes from the
+/// same machine, and until it has arrived the call counts as in progress.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns the time that the caller gives the call (gRPC over HTTP2, "Timeout": an integer and its unit), less a
-/// twentieth or 50 ms: tonic ends the call at the caller's own deadline, with another code.
+/// Returns the timeout that the caller has set for the call (gRPC over HTTP/2, `Timeout`: an integer and a unit), less
+/// 5 % but at most 50 ms: at the caller's deadline tonic itself ends the call, with another code.
 pub(super) fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (amount, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let digits = amount.len() <= 8 && amount.bytes().all(|byte| byte.is_ascii_digit());
-    let amount: u64 = amount.parse().ok().filter(|_| digits)?;
-    let limit = match unit {
+    let is_valid = amount.len() <= 8 && amount.bytes().all(|byte| byte.is_ascii_digit());
+    let amount: u64 = amount.parse().ok().filter(|_| is_valid)?;
+    let timeout = match unit {
         "H" => Duration::from_secs(amount * 3600),
         "M" => Duration::from_secs(amount * 60),
         "S" => Duration::from_secs(amount),
@@ -34,33 +34,42 @@ pub(super) fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
         "n" => Duration::from_nanos(amount),
         _ => return None,
     };
-    let earlier = (limit / 20).min(Duration::from_millis(50));
-    Some(limit.saturating_sub(earlier))
+    let margin = (timeout / 20).min(Duration::from_millis(50));
+    Some(timeout.saturating_sub(margin))
 }
 
-/// Returns the status of a call whose deadline has passed.
-pub(super) fn deadline_passed(whose: &str) -> Status {
-    let message = format!("{whose} deadline has passed; hint: the call may be repeated");
-    bare_status(Code::DeadlineExceeded, "DEADLINE", &message)
+/// Returns the status of a call whose caller's deadline has passed.
+pub(super) fn caller_deadline_exceeded() -> Status {
+    deadline_exceeded("the caller's deadline has passed; hint: the call can be retried")
 }
 
-/// Returns the request with a body that fails unless it comes in time.
-pub(super) fn timely(request: Request<Body>) -> Request<Body> {
+fn message_timed_out() -> Status {
+    let seconds = MESSAGE_TIMEOUT.as_secs();
+    deadline_exceeded(&format!(
+        "the request's message did not arrive within {seconds} s; hint: the call can be retried"
+    ))
+}
+
+fn deadline_exceeded(message: &str) -> Status {
+    bare_status(Code::DeadlineExceeded, "DEADLINE", message)
+}
+
+/// Returns the request with a body that fails if it doesn't arrive within [`MESSAGE_TIMEOUT`].
+pub(super) fn with_timeout(request: Request<Body>) -> Request<Body> {
     request.map(|body| {
-        Body::new(TimelyBody {
+        Body::new(TimeoutBody {
             body,
-            limit: Box::pin(sleep(MESSAGE_TIMEOUT)),
+            timeout: Box::pin(sleep(MESSAGE_TIMEOUT)),
         })
     })
 }
 
-/// A body that fails when it takes too long.
-struct TimelyBody {
+struct TimeoutBody {
     body: Body,
-    limit: Pin<Box<Sleep>>,
+    timeout: Pin<Box<Sleep>>,
 }
 
-impl hyper::body::Body for TimelyBody {
+impl hyper::body::Body for TimeoutBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -71,10 +80,8 @@ impl hyper::body::Body for TimelyBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             return Poll::Ready(frame);
         }
-        ready!(self.limit.as_mut().poll(context));
-        Poll::Ready(Some(Err(deadline_passed(
-            "the request's message hasn't come: its",
-        ))))
+        ready!(self.timeout.as_mut().poll(context));
+        Poll::Ready(Some(Err(message_timed_out())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -86,18 +93,17 @@ impl hyper::body::Body for TimelyBody {
     }
 }
 
-/// Returns the answer with a body that keeps the call under way until it has been sent, or is given up.
-pub(super) fn streamed(call: CallUnderWay, answer: Response<Body>) -> Response<Body> {
-    answer.map(|body| Body::new(StreamedBody { body, _call: call }))
+/// Returns the response with a body that holds `call` until the body has been sent or dropped.
+pub(super) fn hold_call(call: ConnectionCall, response: Response<Body>) -> Response<Body> {
+    response.map(|body| Body::new(CallBody { body, _call: call }))
 }
 
-/// A body with its call.
-struct StreamedBody {
+struct CallBody {
     body: Body,
-    _call: CallUnderWay,
+    _call: ConnectionCall,
 }
 
-impl hyper::body::Body for StreamedBody {
+impl hyper::body::Body for CallBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -121,26 +127,26 @@ impl hyper::body::Body for StreamedBody {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Option<Duration> {
+    fn parsed(text: &str) -> Option<Duration> {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-timeout", text.parse().unwrap());
         caller_timeout(&headers)
     }
 
     #[test]
-    fn a_callers_deadline_is_ours_a_little_earlier() {
-        assert_eq!(of("1S"), Some(Duration::from_millis(950)));
-        assert_eq!(of("100m"), Some(Duration::from_millis(95)));
-        assert_eq!(of("2M"), Some(Duration::from_millis(119_950)));
-        assert_eq!(of("1000u"), Some(Duration::from_micros(950)));
-        assert_eq!(of("0n"), Some(Duration::ZERO));
-        assert!(of("99999999H").is_some());
-        for wrong in ["", "S", "1", "1s", "-1S", "1.5S", "100000000S", "é"] {
+    fn the_timeout_is_a_little_shorter_than_the_callers() {
+        assert_eq!(parsed("1S"), Some(Duration::from_millis(950)));
+        assert_eq!(parsed("100m"), Some(Duration::from_millis(95)));
+        assert_eq!(parsed("2M"), Some(Duration::from_millis(119_950)));
+        assert_eq!(parsed("1000u"), Some(Duration::from_micros(950)));
+        assert_eq!(parsed("0n"), Some(Duration::ZERO));
+        assert!(parsed("99999999H").is_some());
+        for invalid in ["", "S", "1", "1s", "-1S", "1.5S", "100000000S", "é"] {
             let headers = HeaderMap::from_iter([(
                 http::header::HeaderName::from_static("grpc-timeout"),
-                http::HeaderValue::from_bytes(wrong.as_bytes()).unwrap(),
+                http::HeaderValue::from_bytes(invalid.as_bytes()).unwrap(),
             )]);
-            assert_eq!(caller_timeout(&headers), None, "{wrong}");
+            assert_eq!(caller_timeout(&headers), None, "{invalid}");
         }
         assert_eq!(caller_timeout(&HeaderMap::new()), None);
     }

@@ -1,5 +1,6 @@
-//! Checks of a request's `Host`. A browser can be led to the loopback by a page's own name (DNS
-//! rebinding), and the page can then read the answers; the request's `Host` is that name.
+//! Checks a request's `Host` header, against DNS rebinding: a web page can make its own host name resolve to the
+//! loopback address, and can then read the responses that a browser gets from there. The `Host` of such a request is
+//! the name of the page's host.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,34 +9,34 @@ use hyper::header::HOST;
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, StatusCode, Uri};
 
-/// The names that requests to one listener may give.
+/// The hosts that requests to a listener may be addressed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedHosts {
-    /// Any, and none: a socket's path can't be reached from a browser.
+    /// Any host, or no `Host` header at all, because a browser can't connect to a unix socket.
     Any,
-    /// The loopback's names and addresses, and this address, which is listened on. Where that is the
-    /// unspecified one, any address, for none is a name. And the configured names, such as that of a
-    /// Kubernetes Service.
+    /// The names and addresses of the loopback, the listening address, and the configured names, such as that of a
+    /// Kubernetes Service. If the listening address is unspecified (`0.0.0.0`, `::`), any address is allowed: DNS
+    /// rebinding needs a name.
     Only(IpAddr, Arc<[String]>),
 }
 
 impl AllowedHosts {
-    /// Checks the host that a request is for; fails with the status to answer with.
+    /// Checks the host that a request is addressed to. Fails with the status to respond with.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), StatusCode> {
-        let Self::Only(listens, accepted) = self else {
+        let Self::Only(listening, names) = self else {
             return Ok(());
         };
-        let mut named = headers.get_all(HOST).iter();
-        let (Some(named), None) = (named.next(), named.next()) else {
-            // RFC 9112, section 3.2: none, or more than one.
+        let mut hosts = headers.get_all(HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            // A request must have exactly one (RFC 9112, section 3.2).
             return Err(StatusCode::BAD_REQUEST);
         };
-        // Of a request in absolute form the URI counts (RFC 9112, section 3.2.2).
+        // The URI takes precedence if it is in absolute form (RFC 9112, section 3.2.2).
         let authority = match uri.authority() {
             Some(authority) => authority.clone(),
-            None => Authority::try_from(named.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?,
+            None => Authority::try_from(host.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?,
         };
-        if is_ours(authority.host(), *listens, accepted) {
+        if is_allowed(authority.host(), *listening, names) {
             Ok(())
         } else {
             Err(StatusCode::MISDIRECTED_REQUEST)
@@ -43,22 +44,22 @@ impl AllowedHosts {
     }
 }
 
-fn is_ours(host: &str, listens: IpAddr, names: &[String]) -> bool {
+fn is_allowed(host: &str, listening: IpAddr, names: &[String]) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = address.parse::<IpAddr>() {
         let address = address.to_canonical();
-        return listens.is_unspecified()
+        return listening.is_unspecified()
             || address.is_loopback()
-            || address == listens.to_canonical();
+            || address == listening.to_canonical();
     }
-    // These names lead to the loopback, whoever resolves them (RFC 6761, section 6.3).
+    // Every resolver resolves these names to the loopback (RFC 6761, section 6.3).
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let is_loopback = name == "localhost" || name.ends_with(".localhost");
     is_loopback || names.iter().any(|it| it.eq_ignore_ascii_case(&name))
 }
 
-/// Returns true for a text that [`AllowedHosts`] can compare with a request's host: a name without a port, an address or a
-/// final dot.
+/// Returns true for a text that [`AllowedHosts`] can compare with a request's host: a name without a port, an address
+/// or a final dot.
 #[must_use]
 pub fn is_host_name(text: &str) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -70,17 +71,17 @@ pub fn is_host_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn checked(listens: &str, uri: &str, hosts: &[&'static str]) -> u16 {
+    fn checked(listening: &str, uri: &str, hosts: &[&'static str]) -> u16 {
         let headers = hosts.iter().map(|host| (HOST, host.parse().unwrap()));
         let names = ["metrics.monitoring.svc".to_owned(), "Node-1".to_owned()];
-        let hosts = AllowedHosts::Only(listens.parse().unwrap(), names.into());
+        let hosts = AllowedHosts::Only(listening.parse().unwrap(), names.into());
         let checked = hosts.check(&uri.parse().unwrap(), &headers.collect());
         checked.map_or_else(|status| status.as_u16(), |()| 200)
     }
 
     #[test]
     fn a_host_must_be_loopback_the_listen_address_or_configured() {
-        for (listens, host, expected) in [
+        for (listening, host, expected) in [
             ("127.0.0.1", "localhost", 200),
             ("127.0.0.1", "LocalHost.:9742", 200),
             ("127.0.0.1", "crust.localhost", 200),
@@ -107,20 +108,26 @@ mod tests {
             ("127.0.0.1", "a b", 400),
         ] {
             assert_eq!(
-                checked(listens, "/metrics", &[host]),
+                checked(listening, "/metrics", &[host]),
                 expected,
-                "{listens} {host:?}"
+                "{listening} {host:?}"
             );
         }
     }
 
     #[test]
-    fn it_names_one_host() {
-        let of = |uri, hosts: &[&'static str]| checked("127.0.0.1", uri, hosts);
-        assert_eq!(of("/metrics", &[]), 400);
-        assert_eq!(of("/metrics", &["localhost", "localhost"]), 400);
-        assert_eq!(of("http://attacker.example/metrics", &["localhost"]), 421);
-        assert_eq!(of("http://localhost/metrics", &["attacker.example"]), 200);
+    fn a_request_must_have_one_host_and_its_uri_takes_precedence() {
+        let status = |uri, hosts: &[&'static str]| checked("127.0.0.1", uri, hosts);
+        assert_eq!(status("/metrics", &[]), 400);
+        assert_eq!(status("/metrics", &["localhost", "localhost"]), 400);
+        assert_eq!(
+            status("http://attacker.example/metrics", &["localhost"]),
+            421
+        );
+        assert_eq!(
+            status("http://localhost/metrics", &["attacker.example"]),
+            200
+        );
         let any = AllowedHosts::Any.check(&"/metrics".parse().unwrap(), &HeaderMap::new());
         assert_eq!(any, Ok(()));
     }

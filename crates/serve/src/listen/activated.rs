@@ -1,4 +1,4 @@
-//! The sockets that systemd listens on for us (`sd_listen_fds(3)`).
+//! Sockets that systemd listens on and passes to the daemon (sd_listen_fds(3)).
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -10,25 +10,24 @@ use tokio::net::UnixListener;
 use super::{ListenError, bind_unix, from_std};
 use crate::daemon::{Daemon, KnownSockets};
 
-/// Those that nobody took yet.
+/// The sockets that systemd has passed, without those that have been taken.
 #[derive(Debug)]
 pub struct ActivatedSockets {
     daemon: &'static Daemon,
-    given: Vec<Given>,
+    sockets: Vec<ActivatedSocket>,
 }
 
-/// One socket.
 #[derive(Debug)]
-struct Given {
-    /// Empty where systemd, or who plays it, gave none.
+struct ActivatedSocket {
+    /// Without the suffix `.socket`. Empty if the process that passed the socket gave no name.
     name: String,
-    /// Whether its name is one of the daemon's.
+    /// Whether the name is in [`KnownSockets::names`].
     is_known: bool,
     listener: io::Result<StdUnixListener>,
 }
 
 impl ActivatedSockets {
-    /// Takes them. To be called once, at first.
+    /// Takes the passed sockets from the environment. To be called once, before other descriptors are opened.
     #[expect(
         clippy::disallowed_methods,
         reason = "socket activation is by the environment (sd_listen_fds(3)), for this pid alone"
@@ -38,12 +37,12 @@ impl ActivatedSockets {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut fds = ListenFd::from_env();
-        let given = (0..fds.len()).map(|at| {
+        let sockets = (0..fds.len()).map(|at| {
             let name = names.next().unwrap_or_default();
             let name = name.strip_suffix(".socket").unwrap_or(name).to_owned();
             let listener = fds.take_unix_listener(at);
             let listener = listener.and_then(|it| it.ok_or(io::ErrorKind::NotFound.into()));
-            Given {
+            ActivatedSocket {
                 is_known: daemon.sockets.names.contains(&&*name),
                 name,
                 listener,
@@ -51,62 +50,64 @@ impl ActivatedSockets {
         });
         Self {
             daemon,
-            given: given.collect(),
+            sockets: sockets.collect(),
         }
     }
 
-    /// Returns the socket of this name, or one without a known name that is bound to `path`, or makes one there.
+    /// Takes the passed socket with this name, or a passed socket without a known name that is bound to `path`. If
+    /// there is neither, binds a socket to `path`.
     pub fn take_or_bind(&mut self, name: &str, path: &Path) -> Result<UnixListener, ListenError> {
-        let named = self.given.iter().position(|given| given.name == name);
-        let bound = || self.given.iter().position(|it| it.is_nameless_at(path));
-        let Some(at) = named.or_else(bound) else {
-            return bind_unix(self.daemon, path).map_err(|error| self.blamed(error));
+        let with_name = self.sockets.iter().position(|socket| socket.name == name);
+        let at_path = || self.sockets.iter().position(|it| it.is_unknown_at(path));
+        let Some(at) = with_name.or_else(at_path) else {
+            return bind_unix(self.daemon, path).map_err(|error| self.with_hint(error));
         };
-        let listener = self.given.remove(at).listener;
-        let place = format!("on systemd's {name}");
+        let listener = self.sockets.remove(at).listener;
+        let address = format!("on systemd's {name}");
         listener
             .and_then(from_std)
-            .map_err(ListenError::of("listen", &place))
+            .map_err(ListenError::call("listen", &address))
     }
 
-    /// Those that nobody took, each as a sentence.
+    /// Returns a warning for each passed socket that has not been taken.
     pub fn unserved(&self) -> impl Iterator<Item = String> {
         let known = &self.daemon.sockets;
-        self.given.iter().map(|given| given.unserved(known))
+        self.sockets.iter().map(|socket| socket.warning(known))
     }
 
-    /// Adds a hint to an error "address in use" if systemd passes a socket by an unknown name: that socket may be the
-    /// one that is in use.
-    fn blamed(&self, mut error: ListenError) -> ListenError {
+    /// Adds a hint to the error "address in use" if systemd passed a socket with an unknown name, because that socket
+    /// may be the one that is in use.
+    fn with_hint(&self, mut error: ListenError) -> ListenError {
         if let ListenError::Call { source, hint, .. } = &mut error
             && source.kind() == io::ErrorKind::AddrInUse
-            && let Some(given) = self.given.iter().find(|it| !it.is_known)
+            && let Some(socket) = self.sockets.iter().find(|it| !it.is_known)
         {
-            *hint = format!("; hint: {}", given.unserved(&self.daemon.sockets));
+            *hint = format!("; hint: {}", socket.warning(&self.daemon.sockets));
         }
         error
     }
 }
 
-impl Given {
-    fn is_nameless_at(&self, path: &Path) -> bool {
+impl ActivatedSocket {
+    /// Returns whether the socket has no known name and is bound to `path`.
+    fn is_unknown_at(&self, path: &Path) -> bool {
         let address = self.listener.as_ref().ok().map(StdUnixListener::local_addr);
         let address = address.and_then(Result::ok);
         let bound = address.as_ref().and_then(|address| address.as_pathname());
         let is_same = |bound: &Path| {
-            // One of them may go through a link.
+            // One of the two paths may contain a symbolic link.
             let real = |path: &Path| path.canonicalize().ok();
             bound == path || real(bound).is_some_and(|bound| Some(bound) == real(path))
         };
         !self.is_known && bound.is_some_and(is_same)
     }
 
-    fn unserved(&self, known: &KnownSockets) -> String {
+    fn warning(&self, known: &KnownSockets) -> String {
         let name = match &*self.name {
             "" => "without a name".to_owned(),
-            name => format!("by the name {name:?}"),
+            name => format!("with the name {name:?}"),
         };
-        let place = match &self.listener {
+        let path = match &self.listener {
             Ok(listener) => match listener.local_addr() {
                 Ok(address) => match address.as_pathname() {
                     Some(path) => path.display().to_string(),
@@ -118,17 +119,17 @@ impl Given {
         };
         if self.is_known {
             return format!(
-                "systemd passes a socket {name} ({place}), which isn't served: {}",
+                "systemd passed a socket {name} ({path}), which is not served: {}",
                 known.unserved_reason
             );
         }
-        let (are, names) = match known.names {
-            [name] => ("is the name", (*name).to_owned()),
-            names => ("are the names", names.join(" and ")),
+        let expected = match known.names {
+            [name] => format!("the name {name}"),
+            names => format!("the name {}", names.join(" or ")),
         };
         format!(
-            "systemd passes a socket {name} ({place}), which is none of ours: known {are} \
-             {names} (FileDescriptorName= in its unit), and {}",
+            "systemd passed a socket {name} ({path}), which is not served: it must have {expected} \
+             (FileDescriptorName= in the socket unit), or the path in {}",
             known.setting
         )
     }
@@ -140,23 +141,23 @@ mod tests {
     use crate::daemon::tests::DAEMON;
 
     #[test]
-    fn what_is_left_is_told_with_what_is_known() {
-        let given = |name: &str, is_known| Given {
+    fn the_warning_about_an_unserved_socket_names_the_expected_ones() {
+        let socket = |name: &str, is_known| ActivatedSocket {
             name: name.to_owned(),
             is_known,
             listener: Err(io::ErrorKind::NotFound.into()),
         };
         let activated = ActivatedSockets {
             daemon: &DAEMON,
-            given: vec![given("", false), given("a_daemon", true)],
+            sockets: vec![socket("", false), socket("a_daemon", true)],
         };
-        let left: Vec<String> = activated.unserved().collect();
+        let unserved: Vec<String> = activated.unserved().collect();
         assert_eq!(
-            left,
+            unserved,
             [
-                "systemd passes a socket without a name (entity not found), which is none of ours: \
-                 known is the name a_daemon (FileDescriptorName= in its unit), and `--listen`",
-                "systemd passes a socket by the name \"a_daemon\" (entity not found), which isn't \
+                "systemd passed a socket without a name (entity not found), which is not served: it must have the \
+                 name a_daemon (FileDescriptorName= in the socket unit), or the path in `--listen`",
+                "systemd passed a socket with the name \"a_daemon\" (entity not found), which is not \
                  served: there are two of them",
             ]
         );

@@ -13,41 +13,41 @@ use tonic::transport::server::Connected;
 
 use super::peer::Peer;
 use super::slots::{Connection, ConnectionSlot};
-use super::warnings::{ACKNOWLEDGEMENT, UNREAD, Warnings};
+use super::warnings::{PING_TIMEOUT, UNREAD_TIMEOUT, Warnings};
 
-/// How long a connection may be quiet before its client is sent a PING. A client that acknowledges it may be idle for
-/// as long as it wants: kubelet and CSI sidecars keep connections without calls.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// The time without data from a client after which the client is sent an HTTP/2 PING. A client that acknowledges the
+/// PINGs can stay connected for any time: kubelet and CSI sidecars keep connections without calls.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The silence after which a connection that the daemon closes counts as closed for a PING without an answer: longer
-/// than `KEEP_ALIVE`, within which every client that answers sends something, and shorter than the silence at which
-/// the others are closed, which is `ACKNOWLEDGEMENT` more.
-const UNANSWERED: Duration =
-    Duration::from_secs(KEEP_ALIVE.as_secs() + ACKNOWLEDGEMENT.as_secs() / 2);
+/// If the daemon closes a connection after this time without data from the client, the reason was a PING without an
+/// acknowledgement. The time is longer than `PING_INTERVAL`, within which every client that acknowledges sends
+/// something, and shorter than `PING_INTERVAL + PING_TIMEOUT`, after which the HTTP/2 library closes the connection.
+const UNACKNOWLEDGED_AFTER: Duration =
+    Duration::from_secs(PING_INTERVAL.as_secs() + PING_TIMEOUT.as_secs() / 2);
 
-/// The client of a call, among the extensions of its request.
+/// The client that made a call. It is an extension of the request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) peer: Peer,
     pub(crate) connection: Connection,
 }
 
-/// A connection of a gRPC client, with its slot. Calls on it find the [`Caller`] among their extensions.
+/// A connection of a gRPC client, with its slot. Requests on it have the [`Caller`] as an extension.
 ///
-/// Once its slot is needed for another, it reads as if the client had closed it, and writes no more than the socket
-/// takes at once.
+/// If the slot is needed for another connection, reads report that the client has closed the connection, and writes
+/// fail unless the socket accepts the data at once.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: UnixStream,
     peer: Peer,
     slot: ConnectionSlot,
     warnings: Arc<Warnings>,
-    /// The time at which the client's latest bytes were read, or the connection began.
+    /// The time of the last read that returned data, or of the connection.
     last_read: Instant,
-    /// Whether a read has failed or found the end of the connection.
+    /// Whether a read has failed or has found the end of the connection.
     is_ended: bool,
-    /// Runs while the socket is full.
-    full: Option<Pin<Box<Sleep>>>,
+    /// The timeout for the client to read. Runs while the socket's send buffer is full.
+    unread_timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl Client {
@@ -64,24 +64,27 @@ impl Client {
             warnings,
             last_read: Instant::now(),
             is_ended: false,
-            full: None,
+            unread_timeout: None,
         }
     }
 
-    fn wrote<T>(
+    /// Returns the result of a write, or an error if the write is pending and has to be given up.
+    fn check_write<T>(
         &mut self,
         context: &mut Context<'_>,
-        wrote: Poll<io::Result<T>>,
+        written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if wrote.is_ready() {
-            self.full = None;
-            return wrote;
+        if written.is_ready() {
+            self.unread_timeout = None;
+            return written;
         }
         if self.slot.poll_closed(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        let full = self.full.get_or_insert_with(|| Box::pin(sleep(UNREAD)));
-        ready!(full.as_mut().poll(context));
+        let timeout = self
+            .unread_timeout
+            .get_or_insert_with(|| Box::pin(sleep(UNREAD_TIMEOUT)));
+        ready!(timeout.as_mut().poll(context));
         self.warnings.unread(&self.peer);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -105,7 +108,7 @@ impl AsyncRead for Client {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.slot.poll_closed(context).is_ready() {
-            // The end of what there is to read.
+            // Nothing added to the buffer means end of file.
             self.is_ended = true;
             return Poll::Ready(Ok(()));
         }
@@ -126,8 +129,8 @@ impl AsyncWrite for Client {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.wrote(context, wrote)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.check_write(context, written)
     }
 
     fn poll_write_vectored(
@@ -135,8 +138,8 @@ impl AsyncWrite for Client {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.wrote(context, wrote)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.check_write(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -148,9 +151,9 @@ impl AsyncWrite for Client {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The HTTP/2 library doesn't say why it closes a connection.
-        if !self.is_ended && self.last_read.elapsed() >= UNANSWERED {
-            self.warnings.unanswered(&self.peer);
+        // The HTTP/2 library doesn't report why it closes a connection.
+        if !self.is_ended && self.last_read.elapsed() >= UNACKNOWLEDGED_AFTER {
+            self.warnings.ping_timed_out(&self.peer);
         }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
@@ -165,9 +168,9 @@ mod tests {
     use crate::log::tests::captured;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_nothing_is_given_up_with_a_warning() {
+    async fn a_client_that_reads_nothing_is_disconnected_with_a_warning() {
         let (log, _guard) = captured();
-        let (stream, _deaf) = UnixStream::pair().unwrap();
+        let (stream, _client) = UnixStream::pair().unwrap();
         let peer = Peer::of(&stream).unwrap();
         let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(1, None)));
         let slot = slots.take(&peer).unwrap();

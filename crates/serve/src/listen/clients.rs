@@ -1,4 +1,4 @@
-//! Connections of gRPC clients: no number of silent or idle ones keeps another client out.
+//! Connections of gRPC clients. Silent and idle connections, however many, don't keep other clients out.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,34 +18,35 @@ use tokio_stream::Stream;
 use super::Connections;
 use super::client::Client;
 use super::peer::Peer;
-use super::slots::{ConnectionSlots, Room};
+use super::slots::{ConnectionSlots, Eviction};
 use super::warnings::Warnings;
 
 /// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a client may take to send the preface. Every gRPC library does so as soon as it is connected.
+/// The longest time that a client may take to send the preface. gRPC libraries send it as soon as they are connected.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The connections of a socket on which a client has begun HTTP/2, each with a slot of its own.
+/// A stream of a socket's connections on which the client has sent the HTTP/2 preface. Each of them has a slot.
 ///
-/// A connection without that has no slot yet. There are a limited number of them: one more closes the
-/// one that has been silent for longest. Where root's client has begun and all slots are taken, the connection is
-/// closed that has been without a call for longest: a gRPC client connects again for its next call.
+/// A connection without the preface is silent and has no slot. The number of silent connections is limited: one more
+/// closes the oldest. If a client of root's has sent the preface and all slots are taken, the connection that has been
+/// without a call for longest is closed. Its gRPC client connects again for its next call.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections: Connections<UnixListener>,
     slots: Arc<ConnectionSlots>,
-    silent: JoinSet<Begun>,
-    /// Tasks of `silent` and their clients, those that were connected first at the front.
-    order: VecDeque<(AbortHandle, Peer)>,
-    /// A client that has begun, and waits for a slot.
-    begun: Option<(UnixStream, Peer)>,
+    /// Tasks that wait for the preface of a silent connection.
+    silent: JoinSet<PrefaceResult>,
+    /// The tasks of `silent` and their clients, the oldest first.
+    silent_by_age: VecDeque<(AbortHandle, Peer)>,
+    /// A client that has sent the preface and waits for a slot.
+    ready: Option<(UnixStream, Peer)>,
     warnings: Arc<Warnings>,
 }
 
-/// A connection, and how the wait for its preface has ended.
-type Begun = (UnixStream, Peer, io::Result<()>);
+/// A connection, and the result of waiting for its preface.
+type PrefaceResult = (UnixStream, Peer, io::Result<()>);
 
 impl Clients {
     pub(crate) fn new(connections: Connections<UnixListener>, slots: Arc<ConnectionSlots>) -> Self {
@@ -54,14 +55,14 @@ impl Clients {
             connections,
             slots,
             silent: JoinSet::new(),
-            order: VecDeque::new(),
-            begun: None,
+            silent_by_age: VecDeque::new(),
+            ready: None,
             warnings,
         }
     }
 
-    /// Takes the client at once where it has begun already, and otherwise waits for that in the background.
-    fn accepted(&mut self, stream: UnixStream) {
+    /// Handles a new connection. If the preface isn't there yet, a task waits for it.
+    fn handle_accepted(&mut self, stream: UnixStream) {
         let peer = match Peer::of(&stream) {
             Ok(peer) => peer,
             Err(error) => {
@@ -71,46 +72,49 @@ impl Clients {
         };
         match peek(&stream) {
             Ok(()) => {
-                self.begun = Some((stream, peer));
+                self.ready = Some((stream, peer));
                 return;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        self.order.retain(|(task, _)| !task.is_finished());
-        let most = self.slots.limits.silent;
-        if self.order.len() >= most
-            && let Some((oldest, its_peer)) = self.order.pop_front()
+        self.silent_by_age.retain(|(task, _)| !task.is_finished());
+        let limit = self.slots.limits.silent;
+        if self.silent_by_age.len() >= limit
+            && let Some((oldest, oldest_peer)) = self.silent_by_age.pop_front()
         {
             oldest.abort();
-            let why = format!("no HTTP/2 preface yet, and the oldest of {most} without one");
-            self.warnings.silent(&its_peer, &why);
+            let reason = format!(
+                "it was the oldest of {limit} connections without an HTTP/2 preface, which is the limit"
+            );
+            self.warnings.silent(&oldest_peer, &reason);
         }
-        let its_peer = peer.clone();
+        let task_peer = peer.clone();
         let task = self.silent.spawn(async move {
-            let begun = timeout(PREFACE_TIMEOUT, preface(&stream)).await;
-            let begun = begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            (stream, peer, begun)
+            let result = timeout(PREFACE_TIMEOUT, wait_for_preface(&stream)).await;
+            let result = result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            (stream, task_peer, result)
         });
-        self.order.push_back((task, its_peer));
+        self.silent_by_age.push_back((task, peer));
     }
 
-    fn waited(&mut self, (stream, peer, begun): Begun) {
-        match begun {
-            Ok(()) => self.begun = Some((stream, peer)),
+    fn handle_preface(&mut self, (stream, peer, result): PrefaceResult) {
+        match result {
+            Ok(()) => self.ready = Some((stream, peer)),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let why = format!("no HTTP/2 preface within {} s", PREFACE_TIMEOUT.as_secs());
-                self.warnings.silent(&peer, &why);
+                let seconds = PREFACE_TIMEOUT.as_secs();
+                let reason = format!("it sent no HTTP/2 preface within {seconds} s");
+                self.warnings.silent(&peer, &reason);
             }
-            // It has hung up.
+            // The client has closed the connection.
             Err(_) => {}
         }
     }
 
-    /// Gives the client that has begun its slot; `None` if there is no such client or no slot for it. Is pending
-    /// while another connection is closed for it.
-    fn poll_placed(&mut self, context: &Context<'_>) -> Poll<Option<Client>> {
-        let Some((stream, peer)) = self.begun.take() else {
+    /// Takes a slot for the client that has sent the preface. Returns `None` if there is no such client or if it gets
+    /// no slot. Is pending while another connection is being closed for it.
+    fn poll_slot(&mut self, context: &Context<'_>) -> Poll<Option<Client>> {
+        let Some((stream, peer)) = self.ready.take() else {
             return Poll::Ready(None);
         };
         let full = match self.slots.take(&peer) {
@@ -120,28 +124,28 @@ impl Clients {
             }
             Err(full) => full,
         };
-        match self.slots.make_room(&peer, context) {
-            Room::None => {
+        match self.slots.evict(&peer, context) {
+            Eviction::Impossible => {
                 self.warnings.full(&peer, full);
                 return Poll::Ready(None);
             }
-            Room::Closing(idle) => self.warnings.full(&idle, full),
-            Room::Awaited => {}
+            Eviction::Started(idle) => self.warnings.full(&idle, full),
+            Eviction::InProgress => {}
         }
-        self.begun = Some((stream, peer));
+        self.ready = Some((stream, peer));
         Poll::Pending
     }
 }
 
-/// Waits for the whole preface; fails with `UnexpectedEof` if the client closes the connection before.
+/// Waits for the whole preface. Fails with `UnexpectedEof` if the client closes the connection before.
 ///
 /// `UnixStream::async_io` must not be used for this: tokio never clears the readiness of a closed connection
-/// (`ScheduledIo::clear_readiness`). A closure that says `WouldBlock` there is called again for ever, within one poll,
-/// so that no timeout ends it and the thread is lost.
-async fn preface(stream: &UnixStream) -> io::Result<()> {
+/// (`ScheduledIo::clear_readiness`). If the closure returns `WouldBlock` there, it is called again and again within one
+/// poll. No timeout ends that, and the thread is lost.
+async fn wait_for_preface(stream: &UnixStream) -> io::Result<()> {
     loop {
-        // Must come before the peek: if the client had closed the connection by now, the peek sees all that it has
-        // sent.
+        // This must come before the peek: if the client has closed the connection by now, the peek sees everything that
+        // it has sent.
         let ready = stream.ready(Interest::READABLE).await?;
         match stream.try_io(Interest::READABLE, || peek(stream)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -153,8 +157,8 @@ async fn preface(stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Fails with `WouldBlock` if the preface is incomplete, and with `UnexpectedEof` at the end of the connection. The
-/// bytes stay in the socket: the HTTP/2 library checks them.
+/// Checks that the whole preface has arrived. Fails with `WouldBlock` if it is incomplete, and with `UnexpectedEof` at
+/// the end of the connection. The bytes stay in the socket, and the HTTP/2 library checks them.
 fn peek(stream: &UnixStream) -> io::Result<()> {
     let mut bytes = [0; PREFACE.len()];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -172,24 +176,24 @@ impl Stream for Clients {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
-            match this.poll_placed(context) {
+            match this.poll_slot(context) {
                 Poll::Ready(Some(client)) => return Poll::Ready(Some(Ok(client))),
                 Poll::Ready(None) => {}
                 Poll::Pending => return Poll::Pending,
             }
             if let Poll::Ready(Some(ended)) = this.silent.poll_join_next(context) {
-                // An error is the oldest, which was aborted.
-                if let Ok(waited) = ended {
-                    this.waited(waited);
+                // A task fails to join if it was aborted as the oldest one.
+                if let Ok(result) = ended {
+                    this.handle_preface(result);
                 }
                 continue;
             }
-            // One that was aborted has its descriptor until it is joined.
+            // An aborted task holds its descriptor until it is joined.
             if this.silent.len() > this.slots.limits.silent {
                 return Poll::Pending;
             }
             match Pin::new(&mut this.connections).poll_next(context) {
-                Poll::Ready(Some(Ok(stream))) => this.accepted(stream),
+                Poll::Ready(Some(Ok(stream))) => this.handle_accepted(stream),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => return Poll::Pending,
@@ -210,21 +214,22 @@ mod tests {
         HalfClose,
     }
 
-    /// The client ends the connection before the wait begins, or during it.
+    /// The client closes the connection before or during the wait.
     #[tokio::test]
-    async fn a_preface_is_complete_or_ends_with_the_connection() {
+    async fn the_wait_for_a_preface_ends_with_the_connection() {
         for length in 0..=PREFACE.len() {
             for end in [End::Close, End::HalfClose] {
-                for is_waited_for in [false, true] {
-                    let case = format!("{length} bytes, {end:?}, during the wait: {is_waited_for}");
+                for is_during_wait in [false, true] {
+                    let case =
+                        format!("{length} bytes, {end:?}, during the wait: {is_during_wait}");
                     let (mut client, server) = UnixStream::pair().unwrap();
                     client.write_all(&PREFACE[..length]).await.unwrap();
-                    let mut begun = Box::pin(preface(&server));
-                    if is_waited_for && length < PREFACE.len() {
-                        let looked = timeout(Duration::ZERO, &mut begun).await;
-                        assert!(looked.is_err(), "{case}: {looked:?}");
+                    let mut wait = Box::pin(wait_for_preface(&server));
+                    if is_during_wait && length < PREFACE.len() {
+                        let result = timeout(Duration::ZERO, &mut wait).await;
+                        assert!(result.is_err(), "{case}: {result:?}");
                     }
-                    // Kept by `HalfClose`.
+                    // After a half-close the client's descriptor has to stay open.
                     let _client = match end {
                         End::Close => {
                             drop(client);
@@ -235,13 +240,13 @@ mod tests {
                             Some(client)
                         }
                     };
-                    let begun = begun.await.map_err(|error| error.kind());
+                    let result = wait.await.map_err(|error| error.kind());
                     let expected = if length == PREFACE.len() {
                         Ok(())
                     } else {
                         Err(io::ErrorKind::UnexpectedEof)
                     };
-                    assert_eq!(begun, expected, "{case}");
+                    assert_eq!(result, expected, "{case}");
                 }
             }
         }
@@ -250,12 +255,12 @@ mod tests {
     #[tokio::test]
     async fn a_preface_may_come_byte_by_byte() {
         let (mut client, server) = UnixStream::pair().unwrap();
-        let mut begun = Box::pin(preface(&server));
+        let mut wait = Box::pin(wait_for_preface(&server));
         for byte in PREFACE {
-            let looked = timeout(Duration::ZERO, &mut begun).await;
-            assert!(looked.is_err(), "{looked:?}");
+            let result = timeout(Duration::ZERO, &mut wait).await;
+            assert!(result.is_err(), "{result:?}");
             client.write_u8(*byte).await.unwrap();
         }
-        begun.await.unwrap();
+        wait.await.unwrap();
     }
 }

@@ -12,15 +12,15 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 
-/// The pause after an `accept` that failed. Without descriptors the next one would fail at once.
+/// The pause after a failed accept(2). If the process has no descriptor left, the next one would fail at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A source of connections.
+/// A listening socket of any address family.
 pub trait Accept: Unpin {
-    /// A connection.
+    /// The type of a connection.
     type Io;
 
-    /// Takes the next one.
+    /// Polls for the next connection.
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Self::Io>>;
 }
 
@@ -33,29 +33,29 @@ impl Accept for UnixListener {
     }
 }
 
-/// A listener's connections, as a stream without end. It pauses after an `accept` that fails.
+/// The connections of a listener, as an endless stream. If accept(2) fails, the stream logs that, pauses and tries
+/// again.
 #[derive(Debug)]
 pub struct Connections<L> {
     listener: L,
-    /// The name of the service, for the log.
-    of: &'static str,
+    name: &'static str,
     pause: Option<Pin<Box<Sleep>>>,
-    told: Reminder,
+    accept_errors: RateLimit,
 }
 
 impl<L> Connections<L> {
-    /// Returns the connections of a listener. The log names the service.
-    pub fn new(of: &'static str, listener: L) -> Self {
+    /// Returns the connections of a listener. `name` is the name of the service in the log.
+    pub fn new(name: &'static str, listener: L) -> Self {
         Self {
             listener,
-            of,
+            name,
             pause: None,
-            told: Reminder::default(),
+            accept_errors: RateLimit::default(),
         }
     }
 
-    /// A descriptor of the socket, of its own.
-    pub(crate) fn socket(&self) -> io::Result<OwnedFd>
+    /// Returns a duplicate of the listening socket's descriptor.
+    pub(crate) fn duplicate_socket(&self) -> io::Result<OwnedFd>
     where
         L: AsFd,
     {
@@ -64,19 +64,23 @@ impl<L> Connections<L> {
 
     /// Returns the name of the service, for the log.
     pub(super) fn name(&self) -> &'static str {
-        self.of
+        self.name
     }
 
-    fn tell(&self, error: &io::Error) {
-        if !self.told.is_due() {
+    fn log_accept_error(&self, error: &io::Error) {
+        if !self.accept_errors.allow() {
             return;
         }
-        let out = [Errno::MFILE, Errno::NFILE];
         let hint = match Errno::from_io_error(error) {
-            Some(errno) if out.contains(&errno) => "; hint: LimitNOFILE= of its unit, ulimit -n",
+            Some(Errno::MFILE | Errno::NFILE) => {
+                "; hint: raise LimitNOFILE= of the systemd unit, or ulimit -n"
+            }
             _ => "",
         };
-        tracing::error!("{}: accept: {error}; clients wait{hint}", self.of);
+        tracing::error!(
+            "{}: accept: {error}; new clients have to wait{hint}",
+            self.name
+        );
     }
 }
 
@@ -93,7 +97,7 @@ impl<L: Accept> Stream for Connections<L> {
             match ready!(this.listener.poll_accept(context)) {
                 Ok(stream) => return Poll::Ready(Some(Ok(stream))),
                 Err(error) => {
-                    this.tell(&error);
+                    this.log_accept_error(&error);
                     this.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
                 }
             }
@@ -101,24 +105,24 @@ impl<L: Accept> Stream for Connections<L> {
     }
 }
 
-/// The shortest time between two lines.
-const INTERVAL: Duration = Duration::from_secs(60);
+/// The minimum time between two lines of the same kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Limits a log line to one a minute.
+/// Limits log lines of one kind to one per minute.
 #[derive(Debug, Default)]
-pub(super) struct Reminder {
-    told: Mutex<Option<Instant>>,
+pub(super) struct RateLimit {
+    last: Mutex<Option<Instant>>,
 }
 
-impl Reminder {
-    /// Returns whether the line is due. It counts as written then.
-    pub(super) fn is_due(&self) -> bool {
-        // Nothing panics while it is held.
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = told.is_none_or(|told| told.elapsed() >= INTERVAL);
-        if is_due {
-            *told = Some(Instant::now());
+impl RateLimit {
+    /// Returns whether a line may be logged now. If so, the next one has to wait.
+    pub(super) fn allow(&self) -> bool {
+        // Nothing panics while the lock is held, so it is never poisoned.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_allowed = last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL);
+        if is_allowed {
+            *last = Some(Instant::now());
         }
-        is_due
+        is_allowed
     }
 }

@@ -12,9 +12,9 @@ use tokio::net::UnixStream;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) uid: u32,
-    /// `None` for a process outside of our pid namespace and those below it.
+    /// `None` if the process is neither in this process's pid namespace nor in one below it.
     pub(crate) pid: Option<i32>,
-    /// `/proc/<pid>/comm`, which the process chooses itself. `None` where it has ended.
+    /// `/proc/<pid>/comm`, which the process can set to anything. `None` if it couldn't be read.
     pub(crate) command: Option<Arc<str>>,
 }
 
@@ -54,9 +54,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_peer_is_named_with_what_is_known_of_it() {
-        let (one, _other) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&one).unwrap();
+    async fn a_peer_is_displayed_without_unknown_fields() {
+        let (stream, _client) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&stream).unwrap();
         assert_eq!(peer.pid, Some(std::process::id().cast_signed()));
         assert!(peer.command.is_some(), "{peer:?}");
         let peer = Peer {

@@ -13,33 +13,33 @@ use super::peer::Peer;
 /// Limits on a daemon's connections, over all its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionLimits {
-    /// Connections in all. Root may have as many.
-    all: usize,
-    /// Connections of other users together: the rest is reserved for root.
-    others: usize,
-    /// Connections of one user other than root.
-    each: usize,
-    /// Connections on which the client has not begun HTTP/2 yet.
+    /// All connections. Root can have all of them.
+    total: usize,
+    /// The connections of all users other than root together. The rest is reserved for root.
+    non_root: usize,
+    /// The connections of one user other than root.
+    per_user: usize,
+    /// Connections on which the client has not sent the HTTP/2 preface yet. They have no slot.
     pub(crate) silent: usize,
 }
 
 impl ConnectionLimits {
-    /// Derives the limits from the configured number of connections and the process's limit of
-    /// descriptors, of which connections get no more than half: calls and the programs that they run
-    /// need the others.
+    /// Derives the limits from the configured number of connections and the limit on the process's descriptors (`None`
+    /// is unlimited). Connections get at most half of the descriptors, because calls and the programs that they run
+    /// need descriptors, too.
     pub(crate) fn new(connections: usize, descriptors: Option<u64>) -> Self {
-        let descriptors = descriptors.and_then(|most| usize::try_from(most).ok());
+        let descriptors = descriptors.and_then(|limit| usize::try_from(limit).ok());
         let descriptors = descriptors.unwrap_or(usize::MAX);
-        let all = connections.min(descriptors / 2).max(1);
+        let total = connections.min(descriptors / 2).max(1);
         Self {
-            all,
-            others: (all / 4).max(1),
-            each: (all / 16).max(1),
+            total,
+            non_root: (total / 4).max(1),
+            per_user: (total / 16).max(1),
             silent: (descriptors / 8).clamp(1, 256),
         }
     }
 
-    /// The same with this process's limit of descriptors.
+    /// Derives the limits with this process's limit on descriptors (`RLIMIT_NOFILE`).
     pub(crate) fn of_this_process(connections: usize) -> Self {
         Self::new(connections, getrlimit(Resource::Nofile).current)
     }
@@ -47,51 +47,50 @@ impl ConnectionLimits {
 
 /// The limit that a connection would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Full {
-    #[error("{0} connections are open, as many as there may be")]
-    All(usize),
+pub(crate) enum LimitReached {
+    #[error("{0} connections are open, which is the limit")]
+    Total(usize),
     #[error(
-        "users other than root have {0} connections open, as many as they may have; the others are reserved for root"
+        "users other than root have {0} connections open, which is their limit; the rest is reserved for root"
     )]
-    Others(usize),
-    #[error("this user has {0} connections open, as many as a user other than root may have")]
-    Each(usize),
+    NonRoot(usize),
+    #[error("this user has {0} connections open, which is the limit for a user other than root")]
+    PerUser(usize),
 }
 
-/// The slots for connections, and the users that hold them.
+/// The slots for connections. They limit the number of connections in total and for each user.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
     pub(crate) limits: ConnectionLimits,
-    taken: Mutex<Taken>,
+    state: Mutex<SlotsState>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    /// The open connections, by a number of their own.
-    open: HashMap<u64, Open>,
-    /// Connections of users other than root, by uid. No number is 0.
-    others: HashMap<u32, usize>,
-    /// Connections in `open` that were told to close.
+struct SlotsState {
+    /// The open connections, by [`Connection::number`].
+    open: HashMap<u64, OpenConnection>,
+    /// The number of connections of each user other than root, by uid. Users without connections have no entry.
+    non_root: HashMap<u32, usize>,
+    /// The number of connections in `open` that have been asked to close.
     closing: usize,
-    /// Counts what happens: connections that open, and calls that begin or end.
+    /// A logical clock: it is increased when a connection is opened, and when a call begins or ends.
     clock: u64,
     /// Tasks that wait for a slot.
     waiting: Vec<Waker>,
 }
 
-/// The state of an open connection.
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     peer: Peer,
-    /// Number of calls under way.
+    /// The number of calls in progress.
     calls: usize,
-    /// The clock's time when it was opened, or when its latest call began or ended.
+    /// The value of the clock when the connection was opened, or when its latest call began or ended.
     last_used: u64,
-    /// Tells it to close; `None` once that is done.
+    /// Asks the connection to close. `None` once that was done.
     close: Option<oneshot::Sender<()>>,
 }
 
-/// A connection's slot; it is free again once this is dropped.
+/// The slot of a connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     connection: Connection,
@@ -99,65 +98,65 @@ pub(crate) struct ConnectionSlot {
     is_closed: bool,
 }
 
-/// A connection to which calls are counted.
+/// A connection, to count the calls in progress on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     slots: Arc<ConnectionSlots>,
     number: u64,
 }
 
-/// A call that is under way on a connection, which isn't closed for another as long as this exists.
+/// A call in progress on a connection. As long as it exists, the connection isn't closed to make room for another one.
 #[derive(Debug)]
-pub(crate) struct CallUnderWay(Connection);
+pub(crate) struct ConnectionCall(Connection);
 
-/// An attempt to make room for a connection.
+/// The result of [`ConnectionSlots::evict`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// This client's connection was told to close. The task is woken when its slot is free.
-    Closing(Peer),
+pub(crate) enum Eviction {
+    /// The connection of this client was asked to close. The task is woken when its slot is free.
+    Started(Peer),
     /// Another connection is closing already. The task is woken when its slot is free.
-    Awaited,
-    /// No connection may be closed for this one.
-    None,
+    InProgress,
+    /// No connection may be closed for this client.
+    Impossible,
 }
 
 impl ConnectionSlots {
     pub(crate) fn new(limits: ConnectionLimits) -> Self {
         Self {
             limits,
-            taken: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
     /// Takes a slot for a client's connection.
-    pub(crate) fn take(self: &Arc<Self>, peer: &Peer) -> Result<ConnectionSlot, Full> {
-        let mut taken = self.taken();
+    pub(crate) fn take(self: &Arc<Self>, peer: &Peer) -> Result<ConnectionSlot, LimitReached> {
+        let mut state = self.lock();
         let (limits, uid) = (&self.limits, peer.uid);
         if uid != 0 {
-            let own = taken.others.get(&uid).copied().unwrap_or_default();
-            if own >= limits.each {
-                return Err(Full::Each(own));
+            let of_user = state.non_root.get(&uid).copied().unwrap_or_default();
+            if of_user >= limits.per_user {
+                return Err(LimitReached::PerUser(of_user));
             }
-            let others = taken.others.values().sum();
-            if others >= limits.others {
-                return Err(Full::Others(others));
+            let non_root = state.non_root.values().sum();
+            if non_root >= limits.non_root {
+                return Err(LimitReached::NonRoot(non_root));
             }
         }
-        if taken.open.len() >= limits.all {
-            return Err(Full::All(taken.open.len()));
+        if state.open.len() >= limits.total {
+            return Err(LimitReached::Total(state.open.len()));
         }
         if uid != 0 {
-            *taken.others.entry(uid).or_default() += 1;
+            *state.non_root.entry(uid).or_default() += 1;
         }
         let (close, closed) = oneshot::channel();
-        let number = taken.tick();
-        let open = Open {
+        let number = state.tick();
+        let open = OpenConnection {
             peer: peer.clone(),
             calls: 0,
             last_used: number,
             close: Some(close),
         };
-        taken.open.insert(number, open);
+        state.open.insert(number, open);
         Ok(ConnectionSlot {
             connection: Connection {
                 slots: Arc::clone(self),
@@ -168,42 +167,42 @@ impl ConnectionSlots {
         })
     }
 
-    /// Makes room for a connection of root's where all slots are taken: the connection that has been without a call
-    /// for longest is told to close. One with a call under way stays, and nobody else's connection closes root's.
-    pub(crate) fn make_room(&self, peer: &Peer, context: &Context<'_>) -> Room {
+    /// Asks the connection that has been without a call for longest to close, if `peer` is root. A connection with a
+    /// call in progress is never closed, and no connection is closed for a user other than root.
+    pub(crate) fn evict(&self, peer: &Peer, context: &Context<'_>) -> Eviction {
         if peer.uid != 0 {
-            return Room::None;
+            return Eviction::Impossible;
         }
-        let mut taken = self.taken();
-        let room = if taken.closing > 0 {
-            Room::Awaited
+        let mut state = self.lock();
+        let eviction = if state.closing > 0 {
+            Eviction::InProgress
         } else {
-            let idle = taken.open.values_mut().filter(|open| open.calls == 0);
+            let idle = state.open.values_mut().filter(|open| open.calls == 0);
             let Some(idle) = idle.min_by_key(|open| open.last_used) else {
-                return Room::None;
+                return Eviction::Impossible;
             };
             if let Some(close) = idle.close.take() {
-                // Whoever would hear it is about to free the slot.
+                // Fails if the slot is being dropped and so about to be free.
                 let _ = close.send(());
             }
             let peer = idle.peer.clone();
-            taken.closing += 1;
-            Room::Closing(peer)
+            state.closing += 1;
+            Eviction::Started(peer)
         };
         let waker = context.waker();
-        if !taken.waiting.iter().any(|it| it.will_wake(waker)) {
-            taken.waiting.push(waker.clone());
+        if !state.waiting.iter().any(|it| it.will_wake(waker)) {
+            state.waiting.push(waker.clone());
         }
-        room
+        eviction
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Nothing panics while it is held.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SlotsState> {
+        // Nothing panics while the lock is held, so it is never poisoned.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl SlotsState {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -216,10 +215,10 @@ impl ConnectionSlot {
         &self.connection
     }
 
-    /// Is ready once the connection has to be closed, for another one.
+    /// Is ready once the connection has to be closed to make room for another one.
     pub(crate) fn poll_closed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.is_closed {
-            // The sender isn't dropped before this is.
+            // The sender is not dropped before the slot, so only `evict` makes this ready.
             self.is_closed = Pin::new(&mut self.closed).poll(context).is_ready();
         }
         if self.is_closed {
@@ -232,45 +231,45 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.connection.slots.taken();
-        let Some(open) = taken.open.remove(&self.connection.number) else {
+        let mut state = self.connection.slots.lock();
+        let Some(open) = state.open.remove(&self.connection.number) else {
             return;
         };
-        taken.closing -= usize::from(open.close.is_none());
+        state.closing -= usize::from(open.close.is_none());
         let uid = open.peer.uid;
-        if let Some(own) = taken.others.get_mut(&uid) {
-            *own -= 1;
-            if *own == 0 {
-                taken.others.remove(&uid);
+        if let Some(of_user) = state.non_root.get_mut(&uid) {
+            *of_user -= 1;
+            if *of_user == 0 {
+                state.non_root.remove(&uid);
             }
         }
-        let waiting = std::mem::take(&mut taken.waiting);
-        // A waker's drop may end a task, and with it another connection.
-        drop(taken);
+        let waiting = std::mem::take(&mut state.waiting);
+        // Must be unlocked before the wakers are dropped: that can end a task and so drop another slot.
+        drop(state);
         waiting.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Connection {
-    /// Counts a call until what is returned is dropped.
-    pub(crate) fn call(&self) -> CallUnderWay {
-        self.changed(|open| open.calls += 1);
-        CallUnderWay(self.clone())
+    /// Counts a call as in progress until the returned value is dropped.
+    pub(crate) fn begin_call(&self) -> ConnectionCall {
+        self.update(|open| open.calls += 1);
+        ConnectionCall(self.clone())
     }
 
-    fn changed(&self, change: impl FnOnce(&mut Open)) {
-        let mut taken = self.slots.taken();
-        let now = taken.tick();
-        if let Some(open) = taken.open.get_mut(&self.number) {
+    fn update(&self, update: impl FnOnce(&mut OpenConnection)) {
+        let mut state = self.slots.lock();
+        let now = state.tick();
+        if let Some(open) = state.open.get_mut(&self.number) {
             open.last_used = now;
-            change(open);
+            update(open);
         }
     }
 }
 
-impl Drop for CallUnderWay {
+impl Drop for ConnectionCall {
     fn drop(&mut self) {
-        self.0.changed(|open| open.calls -= 1);
+        self.0.update(|open| open.calls -= 1);
     }
 }
 
@@ -282,7 +281,12 @@ mod tests {
     fn connections_get_half_of_the_descriptors_at_most() {
         let limits = |connections, descriptors| {
             let limits = ConnectionLimits::new(connections, descriptors);
-            (limits.all, limits.others, limits.each, limits.silent)
+            (
+                limits.total,
+                limits.non_root,
+                limits.per_user,
+                limits.silent,
+            )
         };
         assert_eq!(limits(512, None), (512, 128, 32, 256));
         assert_eq!(limits(512, Some(1_048_576)), (512, 128, 32, 256));
@@ -300,46 +304,50 @@ mod tests {
     }
 
     #[test]
-    fn nobody_keeps_root_out_and_no_user_another() {
+    fn users_cannot_take_the_slots_of_root_or_of_each_other() {
         let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(32, None)));
         let take = |uid| slots.take(&peer(uid));
         let mut taken: Vec<ConnectionSlot> = (0..2).map(|_| take(1).unwrap()).collect();
-        assert_eq!(take(1).unwrap_err(), Full::Each(2));
+        assert_eq!(take(1).unwrap_err(), LimitReached::PerUser(2));
         for uid in 2..=4 {
             taken.extend((0..2).map(|_| take(uid).unwrap()));
         }
-        assert_eq!(take(5).unwrap_err(), Full::Others(8));
+        assert_eq!(take(5).unwrap_err(), LimitReached::NonRoot(8));
         let roots: Vec<ConnectionSlot> = (0..24).map(|_| take(0).unwrap()).collect();
-        assert_eq!(take(0).unwrap_err(), Full::All(32));
+        assert_eq!(take(0).unwrap_err(), LimitReached::Total(32));
         taken.pop();
-        assert!(take(5).is_ok(), "a place that is free again");
+        assert!(take(5).is_ok(), "a slot was freed");
         drop((taken, roots));
-        assert!(slots.taken().open.is_empty());
-        assert!(slots.taken().others.is_empty());
+        assert!(slots.lock().open.is_empty());
+        assert!(slots.lock().non_root.is_empty());
     }
 
     #[test]
-    fn the_longest_idle_connection_is_closed_for_roots() {
+    fn the_longest_idle_connection_is_closed_for_root() {
         let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(3, None)));
         let context = &mut Context::from_waker(Waker::noop());
         let mut open: Vec<ConnectionSlot> = (0..3).map(|_| slots.take(&peer(0)).unwrap()).collect();
-        assert_eq!(slots.make_room(&peer(1), context), Room::None);
-        // The first has a call under way, the second has had one.
-        let call = open[0].connection().call();
-        drop(open[1].connection().call());
-        assert_eq!(slots.make_room(&peer(0), context), Room::Closing(peer(0)));
-        assert_eq!(slots.make_room(&peer(0), context), Room::Awaited);
+        assert_eq!(slots.evict(&peer(1), context), Eviction::Impossible);
+        // The first connection has a call in progress. The second one has had a call.
+        let call = open[0].connection().begin_call();
+        drop(open[1].connection().begin_call());
+        assert_eq!(slots.evict(&peer(0), context), Eviction::Started(peer(0)));
+        assert_eq!(slots.evict(&peer(0), context), Eviction::InProgress);
         let closed = |slot: &mut ConnectionSlot, context: &mut Context<'_>| {
             slot.poll_closed(context).is_ready()
         };
         let are_closed: Vec<bool> = open.iter_mut().map(|it| closed(it, context)).collect();
         assert_eq!(are_closed, [false, false, true]);
-        assert!(slots.take(&peer(0)).is_err(), "it isn't closed yet");
+        assert!(
+            slots.take(&peer(0)).is_err(),
+            "the connection isn't closed yet"
+        );
         drop(open.pop());
         open.push(slots.take(&peer(0)).unwrap());
-        let _calls: Vec<CallUnderWay> = open.iter().map(|it| it.connection().call()).collect();
-        assert_eq!(slots.make_room(&peer(0), context), Room::None);
+        let _calls: Vec<ConnectionCall> =
+            open.iter().map(|it| it.connection().begin_call()).collect();
+        assert_eq!(slots.evict(&peer(0), context), Eviction::Impossible);
         drop(call);
-        assert_eq!(slots.make_room(&peer(0), context), Room::None);
+        assert_eq!(slots.evict(&peer(0), context), Eviction::Impossible);
     }
 }

@@ -2,75 +2,74 @@
 
 use std::time::Duration;
 
-use super::connections::Reminder;
+use super::connections::RateLimit;
 use super::peer::Peer;
-use super::slots::Full;
+use super::slots::LimitReached;
 
-/// How long a client may take to acknowledge a PING. HTTP/2 libraries do that without their program's help; it takes
-/// a process that is not stopped, and a thread for the connection that does not wait for something else.
-pub(crate) const ACKNOWLEDGEMENT: Duration = Duration::from_secs(20);
+/// The longest time that a client may take to acknowledge an HTTP/2 PING. Libraries acknowledge it without help from
+/// their program, unless the process is stopped or the thread of the connection is blocked.
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a client may leave what was sent to it unread once no more fits into the socket. Its
-/// connection can't be closed in good order then either: a GOAWAY would not fit.
-pub(super) const UNREAD: Duration = Duration::from_secs(30);
+/// The longest time that a client may leave data unread while the send buffer of the socket is full. The connection is
+/// then closed without a GOAWAY, which would not fit into the buffer either.
+pub(super) const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The warnings of a socket about the connections that it closes, at most one a minute for each reason.
+/// The warnings about connections of one socket that the daemon closes, at most one per minute for each reason.
 #[derive(Debug)]
 pub(super) struct Warnings {
-    /// The name of the service.
     service: &'static str,
-    silent: Reminder,
-    full: Reminder,
-    unread: Reminder,
-    unanswered: Reminder,
+    silent: RateLimit,
+    full: RateLimit,
+    unread: RateLimit,
+    ping_timeout: RateLimit,
 }
 
 impl Warnings {
     pub(super) fn new(service: &'static str) -> Self {
         Self {
             service,
-            silent: Reminder::default(),
-            full: Reminder::default(),
-            unread: Reminder::default(),
-            unanswered: Reminder::default(),
+            silent: RateLimit::default(),
+            full: RateLimit::default(),
+            unread: RateLimit::default(),
+            ping_timeout: RateLimit::default(),
         }
     }
 
-    /// Warns of a connection that was closed before its client had begun HTTP/2.
-    pub(super) fn silent(&self, peer: &Peer, why: &str) {
-        if self.silent.is_due() {
-            tracing::warn!("{}: closed a connection of {peer}: {why}", self.service);
+    /// Warns about a connection that was closed before its client had sent the HTTP/2 preface.
+    pub(super) fn silent(&self, peer: &Peer, reason: &str) {
+        if self.silent.allow() {
+            tracing::warn!("{}: closed a connection of {peer}: {reason}", self.service);
         }
     }
 
-    /// Warns of a client whose connection was refused, or closed for another one.
-    pub(super) fn full(&self, peer: &Peer, full: Full) {
-        if self.full.is_due() {
+    /// Warns about a connection that was refused, or closed to make room for another one.
+    pub(super) fn full(&self, peer: &Peer, limit: LimitReached) {
+        if self.full.allow() {
             tracing::warn!(
-                "{}: a connection of {peer} was closed, and had no call under way: {full}; hint: ss -xp shows whose they are",
+                "{}: closed a connection of {peer} that had no call in progress: {limit}; hint: ss -xp shows the processes with connections",
                 self.service
             );
         }
     }
 
-    /// Warns of a client that does not read what it is sent.
+    /// Warns about a client that doesn't read what it is sent.
     pub(super) fn unread(&self, peer: &Peer) {
-        if self.unread.is_due() {
+        if self.unread.allow() {
             tracing::warn!(
-                "{}: a connection of {peer} was closed: its socket was full, and the client read nothing for {} s; hint: is the process stopped, or does it hang?",
+                "{}: closed a connection of {peer}: the client read nothing for {} s while the socket was full; hint: check whether the process is stopped or hangs",
                 self.service,
-                UNREAD.as_secs()
+                UNREAD_TIMEOUT.as_secs()
             );
         }
     }
 
-    /// Warns of a client that does not acknowledge a PING.
-    pub(super) fn unanswered(&self, peer: &Peer) {
-        if self.unanswered.is_due() {
+    /// Warns about a client that doesn't acknowledge a PING.
+    pub(super) fn ping_timed_out(&self, peer: &Peer) {
+        if self.ping_timeout.allow() {
             tracing::warn!(
-                "{}: a connection of {peer} was closed: the client did not answer an HTTP/2 ping for {} s; hint: is the process stopped, or does it hang?",
+                "{}: closed a connection of {peer}: the client did not acknowledge an HTTP/2 ping within {} s; hint: check whether the process is stopped or hangs",
                 self.service,
-                ACKNOWLEDGEMENT.as_secs()
+                PING_TIMEOUT.as_secs()
             );
         }
     }

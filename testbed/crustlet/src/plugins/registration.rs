@@ -160,7 +160,7 @@ mod tests {
             ),
             (
                 info("CSIPlugin", "a", "csi.sock", &["v1.0.0"]),
-                "endpoint: \"csi.sock\" is no socket's absolute path",
+                "endpoint: \"csi.sock\" is not an absolute path of a unix socket",
             ),
         ] {
             let error = parse(info, socket).unwrap_err().to_string();

@@ -68,7 +68,7 @@ fn a_command_line_that_means_nothing_starts_nothing() {
             "--feature-gates=Unknown=true",
             "unrecognized feature gate \"Unknown\"; hint: crustlet has RuntimeAssistedMount, NewVolumeManagerReconstruction",
         ),
-        ("--root-dir=here", "it isn't an absolute path"),
+        ("--root-dir=here", "must be an absolute path"),
         ("--volume-stats-agg-period=0", "the value must be 1 or more"),
     ] {
         let run = beside(&scene, &[argument]);

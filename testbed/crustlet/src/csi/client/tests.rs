@@ -120,7 +120,7 @@ async fn a_failed_connection_is_not_final() {
     );
     assert!(message.contains("No such file or directory"), "{message}");
     assert!(
-        message.contains("; hint: does it run, and listen on "),
+        message.contains("; hint: check that the server is running and listens on "),
         "{message}"
     );
     test.assert_counted("Probe", "Unavailable");
