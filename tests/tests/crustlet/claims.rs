@@ -1,4 +1,4 @@
-//! Claims and the volumes that they have: what is bound, kept and destroyed, and what a driver that hangs holds up.
+//! Claims and their volumes: when they are bound, kept and deleted, and what a hung driver delays.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -14,25 +14,25 @@ use runcrust_tests::{Delegate, on_each_delegate};
 
 use crate::scene::{CLASS, Scene, pod_with};
 
-/// A class whose volumes are made as soon as a claim is there.
-const NOW: &str = "now";
+/// A storage class with immediate binding: its volumes are created as soon as a claim exists.
+const IMMEDIATE: &str = "now";
 
-/// Another driver's name, which comes before [`DRIVER`].
+/// The name of another driver. It is sorted before [`DRIVER`].
 const OTHER: &str = "a.tests.crust.dev";
 
-const MI: i64 = 1 << 20;
+const MIB: i64 = 1 << 20;
 
 fn scene() -> Scene {
     let scene = Scene::new(Delegate::Runc);
-    scene.apply("now", &[&StorageClass::new(NOW).immediate()]);
+    scene.apply("now", &[&StorageClass::new(IMMEDIATE).immediate()]);
     scene
 }
 
 impl Scene {
-    /// A claim for which the driver has made a volume; its `PersistentVolume`.
+    /// Creates a claim, waits until the driver has created its volume, and returns the name of the `PersistentVolume`.
     #[track_caller]
     fn provisioned(&self, name: &str) -> String {
-        self.apply(name, &[&Claim::of_class(name, NOW, 32 * MI)]);
+        self.apply(name, &[&Claim::of_class(name, IMMEDIATE, 32 * MIB)]);
         self.wait_bound(name);
         let claim = self.crustlet.get("pvc", name);
         let volume = claim["spec"]["volumeName"].as_str();
@@ -49,11 +49,11 @@ impl Scene {
     }
 
     #[track_caller]
-    fn wait_destroyed(&self) {
-        self.crustlet.wait("the volume to be destroyed", || {
+    fn wait_deleted(&self) {
+        self.crustlet.wait("the volume to be deleted", || {
             self.csi.leftovers().is_empty()
         });
-        assert_eq!(self.destroyed(), 1);
+        assert_eq!(self.delete_calls(), 1);
     }
 
     #[track_caller]
@@ -62,7 +62,7 @@ impl Scene {
         self.crustlet.wait(&what, || !self.crustlet.has("pv", name));
     }
 
-    fn destroyed(&self) -> usize {
+    fn delete_calls(&self) -> usize {
         self.relay.requests::<DeleteVolumeRequest>().len()
     }
 
@@ -72,7 +72,7 @@ impl Scene {
         let _ = self.crustlet.cli(&arguments).success();
     }
 
-    /// Restarts the agent with one more driver, at a socket.
+    /// Restarts the agent with [`OTHER`] as a second driver.
     #[track_caller]
     fn restart_with_other(&self, socket: &Path) {
         let drivers = [(DRIVER, self.relay.socket()), (OTHER, socket)];
@@ -82,58 +82,58 @@ impl Scene {
     }
 }
 
-/// What somebody says of a volume that was made.
-fn said(pv: &str, spec: &str) -> String {
+/// A manifest for a provisioned volume.
+fn pv_manifest(pv: &str, spec: &str) -> String {
     format!("apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {pv}}}\nspec: {{{spec}}}\n")
 }
 
-/// Files keep their last good state; what isn't known may be what somebody wrote to keep something.
+/// Files that were readable keep their last state. A file that was never read may contain an object that must be kept.
 #[test]
 fn an_unreadable_manifest_delays_only_deletions() {
     let scene = scene();
-    scene
-        .crustlet
-        .wait("the class to be known", || scene.crustlet.has("sc", NOW));
+    scene.crustlet.wait("the class to be known", || {
+        scene.crustlet.has("sc", IMMEDIATE)
+    });
     scene.crustlet.write("broken", "kind: [");
     let pv = scene.provisioned("data");
     scene.delete("pvc", "data");
     let claim = "persistentvolumeclaim/data";
-    let told = scene.crustlet.wait_event(claim, "FailedDelete");
-    assert!(told.contains("broken.yaml: "), "{told}");
+    let message = scene.crustlet.wait_event(claim, "FailedDelete");
+    assert!(message.contains("broken.yaml: "), "{message}");
     assert!(scene.crustlet.has("pv", &pv));
-    assert_eq!(scene.destroyed(), 0);
-    // One that was never read may have the very volume that a claim is to have.
+    assert_eq!(scene.delete_calls(), 0);
+    // A file that was never read may contain the volume that belongs to the claim.
     scene.crustlet.restart(&[]);
-    scene.apply("late", &[&Claim::of_class("late", NOW, 32 * MI)]);
-    let told = scene
+    scene.apply("late", &[&Claim::of_class("late", IMMEDIATE, 32 * MIB)]);
+    let message = scene
         .crustlet
         .wait_event("persistentvolumeclaim/late", "FailedBinding");
-    assert!(told.contains("broken.yaml: "), "{told}");
+    assert!(message.contains("broken.yaml: "), "{message}");
     scene.crustlet.remove("late");
     scene.crustlet.remove("broken");
-    scene.wait_destroyed();
+    scene.wait_deleted();
 }
 
 #[test]
-fn a_volume_that_was_made_is_kept_when_somebody_says_so() {
+fn a_provisioned_volume_is_kept_with_policy_retain() {
     let scene = scene();
     let pv = scene.provisioned("data");
-    let retain = said(&pv, "persistentVolumeReclaimPolicy: Retain");
+    let retain = pv_manifest(&pv, "persistentVolumeReclaimPolicy: Retain");
     let _ = scene.crustlet.run(&retain).success();
-    // The word stays where its manifest doesn't.
+    // The policy stays after its manifest has been removed.
     let policy = || scene.crustlet.get("pv", &pv)["spec"]["persistentVolumeReclaimPolicy"].take();
     scene
         .crustlet
-        .wait("it to be heard", || policy() == "Retain");
+        .wait("the policy to be known", || policy() == "Retain");
     scene.crustlet.remove(&format!("persistentvolume_{pv}"));
-    let another = said(
+    let another = pv_manifest(
         &pv,
         &format!("csi: {{driver: {DRIVER}, volumeHandle: another}}"),
     );
     let _ = scene.crustlet.run(&another).success();
     let object = format!("persistentvolume/{pv}");
-    let told = scene.crustlet.wait_event(&object, "FailedUpdate");
-    assert!(told.starts_with("csi can't change"), "{told}");
+    let message = scene.crustlet.wait_event(&object, "FailedUpdate");
+    assert!(message.starts_with("csi can't change"), "{message}");
     let handle = scene.crustlet.get("pv", &pv)["spec"]["csi"]["volumeHandle"].take();
     assert_ne!(handle, "another");
     scene.delete("pvc", "data");
@@ -142,90 +142,93 @@ fn a_volume_that_was_made_is_kept_when_somebody_says_so() {
     });
     assert_eq!(policy(), "Retain");
     let _ = scene.crustlet.cli(&["delete", "pv", &pv]).success();
-    let told = scene.crustlet.wait_event(&object, "VolumeKept");
-    assert!(told.contains(handle.as_str().expect("a handle")), "{told}");
+    let message = scene.crustlet.wait_event(&object, "VolumeKept");
+    assert!(
+        message.contains(handle.as_str().expect("a handle")),
+        "{message}"
+    );
     assert!(
         !scene
             .crustlet
             .manifest(&format!("persistentvolume_{pv}"))
             .exists()
     );
-    assert_eq!(scene.destroyed(), 0, "it is the driver's to keep");
+    assert_eq!(scene.delete_calls(), 0, "the driver must keep it");
     assert!(!scene.csi.leftovers().is_empty());
 }
 
 #[test]
-fn a_volume_that_is_deleted_goes_after_its_claim() {
+fn a_deleted_volume_is_removed_after_its_claim() {
     let scene = scene();
     let pv = scene.provisioned("data");
     scene.delete("pv", &pv);
     let object = format!("persistentvolume/{pv}");
-    let told = scene.crustlet.wait_event(&object, "VolumeInUse");
-    assert!(told.contains("default/data"), "{told}");
+    let message = scene.crustlet.wait_event(&object, "VolumeInUse");
+    assert!(message.contains("default/data"), "{message}");
     let shown = scene.crustlet.cli(&["get", "pv", &pv]).success().stdout;
     assert!(shown.contains("Terminating"), "{shown}");
     assert_eq!(
         scene.crustlet.get("pvc", "data")["status"]["phase"],
         "Bound"
     );
-    // It is on the disk.
+    // The deletion is on disk: a restarted agent continues it.
     scene.crustlet.restart(&[]);
     scene.delete("pvc", "data");
     scene.wait_no_pv(&pv);
-    scene.wait_destroyed();
+    scene.wait_deleted();
     let none = scene.crustlet.cli(&["delete", "pv", &pv]).failure().stderr;
     assert!(none.contains("not found"), "{none}");
 }
 
-/// Whoever moves a file is told what is kept because of it.
+/// A user who moves a manifest learns which volume is kept because of it.
 #[test]
-fn a_claim_whose_manifest_is_away_is_missed() {
+fn an_event_reports_a_claim_whose_manifest_is_gone() {
     let scene = scene();
     let pv = scene.provisioned("data");
     scene.crustlet.remove("data");
-    let told = scene
+    let message = scene
         .crustlet
         .wait_event("persistentvolumeclaim/data", "ManifestMissing");
-    assert!(told.contains(&pv), "{told}");
+    assert!(message.contains(&pv), "{message}");
     assert_eq!(scene.provisioned("data"), pv);
-    assert_eq!(scene.destroyed(), 0);
+    assert_eq!(scene.delete_calls(), 0);
 }
 
 #[test]
-fn a_driver_that_hangs_holds_up_no_other_drivers_claims() {
+fn a_hung_driver_does_not_delay_claims_of_others() {
     let scene = scene();
     let socket = scene.node.dir().join("hung");
-    // It takes connections, and never answers.
+    // It accepts connections, and never answers.
     let _listener = UnixListener::bind(&socket).unwrap();
     scene.restart_with_other(&socket);
     let class = StorageClass::new("hung").immediate().to_string();
     let class = class.replace(DRIVER, OTHER);
     scene.apply(
         "hung",
-        &[&class, &Claim::of_class("waiting", "hung", 32 * MI)],
+        &[&class, &Claim::of_class("waiting", "hung", 32 * MIB)],
     );
     let _ = scene.provisioned("data");
-    // Nor is who waits for it left in the dark.
+    // An event reports what the claim waits for.
     let object = "persistentvolumeclaim/waiting";
-    let told = scene.crustlet.wait_event(object, "ExternalProvisioning");
-    assert!(told.contains(OTHER), "{told}");
+    let message = scene.crustlet.wait_event(object, "ExternalProvisioning");
+    assert!(message.contains(OTHER), "{message}");
 }
 
 on_each_delegate! {
-    /// It names the volume, and the volume means it; but nobody has looked yet whether the two fit.
-    fn a_pod_waits_until_its_claim_and_the_volume_have_each_other(delegate: Delegate) {
+    /// The claim and the volume name each other, but they are not bound until their sizes have been compared.
+    fn a_pod_waits_until_its_claim_is_bound_both_ways(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let volume = scene.volume("data", filesystem("ext4"));
         let object = Volume::new("pv-data", &volume).class(CLASS);
-        let meant = format!("{object}  claimRef: {{namespace: default, name: data}}\n");
+        let with_claim_ref = format!("{object}  claimRef: {{namespace: default, name: data}}\n");
         let claim = object.claim("data");
-        scene.apply("data", &[&meant, &claim.clone().request(2 * volume.capacity)]);
+        scene.apply("data", &[&with_claim_ref, &claim.clone().request(2 * volume.capacity)]);
         let pod = pod_with("web", "data", false);
         scene.apply_pod(&pod);
         scene.crustlet.wait_event_containing("pod/web", "FailedMount", "default/data is not bound yet");
         scene.crustlet.wait_event("persistentvolumeclaim/data", "VolumeMismatch");
         assert_eq!(scene.relay.steps(), Vec::<&str>::new());
-        scene.apply("data", &[&meant, &claim]);
+        scene.apply("data", &[&with_claim_ref, &claim]);
         scene.crustlet.wait_pod("web", "Running");
         let bound = scene.crustlet.get("pv", "pv-data");
         let uid = scene.crustlet.get("pvc", "data")["metadata"]["uid"].take();
@@ -234,7 +237,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[]);
     }
 
-    /// CSI: one call at a time for a volume.
+    /// The CSI specification asks for at most one call at a time for a volume.
     fn a_volume_is_not_unpublished_while_it_grows(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, late) = (scene.claim("data", "ext4"), scene.claim("late", "ext4"));
@@ -242,11 +245,11 @@ on_each_delegate! {
         scene.run(&pod);
         scene.run(&other);
         scene.relay.hold::<NodeExpandVolumeRequest>(Moment::Before);
-        scene.ask_for(&data, 2 * data.volume.capacity);
+        scene.request_size(&data, 2 * data.volume.capacity);
         scene.relay.wait_held(Moment::Before);
         scene.crustlet.remove(pod.name());
         scene.crustlet.wait("the pod's sandbox to end", || scene.sandboxes(&pod).is_empty());
-        // What ends later is unpublished.
+        // A pod that ends later is unpublished first.
         scene.end(&other);
         let unpublished = || {
             let heard = scene.relay.requests::<NodeUnpublishVolumeRequest>().into_iter();
@@ -261,7 +264,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &late]);
     }
 
-    fn a_driver_that_hangs_holds_up_no_other_drivers_statistics(delegate: Delegate) {
+    fn a_hung_driver_does_not_delay_statistics_of_others(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let relay = CsiRelay::start(&scene.node.dir().join("other"), scene.csi.socket());
         scene.restart_with_other(relay.socket());
@@ -283,10 +286,11 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// Its record is torn, so nobody knows that it is here; and something is in its directory that can't be cleaned.
+    /// Its records are damaged, so the agent does not know that it is on the node, and its directory contains an unknown
+    /// file, which the agent does not remove.
     fn a_volume_is_not_deleted_while_the_node_may_hold_it(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        scene.apply("now", &[&StorageClass::new(NOW).immediate()]);
+        scene.apply("now", &[&StorageClass::new(IMMEDIATE).immediate()]);
         let pv = scene.provisioned("data");
         let pod = pod_with("web", "data", false);
         scene.run(&pod);
@@ -298,17 +302,17 @@ on_each_delegate! {
         for record in [&published, &staged.join("vol_data.json")] {
             fs::write(record, "{").unwrap();
         }
-        fs::write(staged.join("somebodys"), "").unwrap();
+        fs::write(staged.join("unknown-file"), "").unwrap();
         scene.crustlet.remove(pod.name());
         scene.crustlet.spawn(scene.crustlet.command(&[]));
         scene.crustlet.wait_gone(&pod.uid());
         scene.delete("pvc", "data");
         let object = format!("persistentvolume/{pv}");
-        let told = scene.crustlet.wait_event(&object, "VolumeFailedDelete");
-        assert!(told.starts_with(&staged.display().to_string()), "{told}");
-        assert_eq!(scene.destroyed(), 0);
-        // As the log says: look, save it, remove the directory.
+        let message = scene.crustlet.wait_event(&object, "VolumeFailedDelete");
+        assert!(message.starts_with(&staged.display().to_string()), "{message}");
+        assert_eq!(scene.delete_calls(), 0);
+        // As the log says: inspect the directory, save its contents, remove it.
         fs::remove_dir_all(staged).unwrap();
-        scene.crustlet.wait("the driver to be asked", || scene.destroyed() > 0);
+        scene.crustlet.wait("the driver to be called", || scene.delete_calls() > 0);
     }
 }

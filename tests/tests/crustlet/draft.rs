@@ -1,5 +1,5 @@
-//! KEP-2857's earlier draft: kubelet asks the runtime over the CRUST interface, and tells it what to mount. Its six
-//! stories.
+//! The six stories of KEP-2857's earlier draft, in which kubelet calls the runtime over the CRUST interface and passes
+//! it the volumes to mount.
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use crust_proto::csi::v1::{
 use runcrust_tests::manifests::{Pod, RuntimeClass, StorageClass};
 use runcrust_tests::{Delegate, Setup, Testbed, on_each_delegate};
 
-use crate::scene::{CLASS, MICROVM, OLDER, Scene, Storage, microvm};
+use crate::scene::{CLASS, MICROVM, Scene, Storage, WITHOUT_DEFERRAL, microvm};
 
-/// A sandbox can take a volume that comes late.
-const ALWAYS: &str = "sandbox = \"always\"\n";
+/// Lets every sandbox accept a volume after its start.
+const SANDBOX_ALWAYS: &str = "sandbox = \"always\"\n";
 
-fn permitted() -> StorageClass {
+fn class_that_allows_deferral() -> StorageClass {
     StorageClass::new(CLASS).allow_runtime_assisted_mount(true)
 }
 
@@ -22,20 +22,21 @@ fn with_socket(testbed: &Testbed) -> RuntimeClass {
     RuntimeClass::new(MICROVM, "crust").fs_mgmt_socket(testbed.ops.crust_socket())
 }
 
-/// All that the draft asks for, but for further lines of runcrust's configuration and the driver's arguments.
+/// Sets up everything that the draft needs. `runcrust` is appended to runcrust's configuration, `driver` are further
+/// arguments of the driver.
 fn scene(delegate: Delegate, runcrust: &str, driver: &[&str]) -> Scene {
-    let runcrust = format!("{ALWAYS}{runcrust}");
+    let runcrust = format!("{SANDBOX_ALWAYS}{runcrust}");
     let setup = Setup {
         runcrust: &runcrust,
         driver,
         ..Setup::default()
     };
-    Scene::of(delegate, &setup, &permitted(), with_socket)
+    Scene::with_classes(delegate, &setup, &class_that_allows_deferral(), with_socket)
 }
 
-/// A pod with a fsGroup and a subPath lives, and its volume is mounted by the driver.
+/// Runs a pod with a fsGroup and a subPath, whose volume the driver mounts. Returns the publish request.
 #[track_caller]
-fn falls_back(scene: &Scene) -> NodePublishVolumeRequest {
+fn assert_falls_back(scene: &Scene) -> NodePublishVolumeRequest {
     let data = scene.claim("data", "ext4");
     let pod = microvm("web").fs_group(100).claim("data");
     let pod = pod.mount_as("data", "/data", "subPath: app");
@@ -48,20 +49,23 @@ fn falls_back(scene: &Scene) -> NodePublishVolumeRequest {
     scene.wait_stats(&data, &pod, "/data");
     scene.end(&pod);
     scene.assert_nothing_left(&[&data]);
-    one_publication(scene)
+    only_publication(scene)
 }
 
 #[track_caller]
-fn one_publication(scene: &Scene) -> NodePublishVolumeRequest {
+fn only_publication(scene: &Scene) -> NodePublishVolumeRequest {
     let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
     let [request] = &published[..] else {
         panic!("{published:?}");
     };
-    assert!(!request.defer_fs_ops, "that is the later KEP's");
+    assert!(
+        !request.defer_fs_ops,
+        "defer_fs_ops belongs to the later KEP"
+    );
     request.clone()
 }
 
-/// Nothing of it is on the host, and the pod has it, with its group.
+/// Asserts that a volume is not mounted on the host, and that the pod has it with its group.
 #[track_caller]
 fn assert_in_the_sandbox(scene: &Scene, pod: &Pod, storage: &Storage) {
     scene.assert_not_on_the_host(pod, storage);
@@ -82,14 +86,14 @@ on_each_delegate! {
         scene.run(&pod);
         assert_in_the_sandbox(&scene, &pod, &data);
         assert_eq!(scene.sh(&pod, "echo hello > /part/file; cat /data/part/file"), "hello");
-        let request = one_publication(&scene);
+        let request = only_publication(&scene);
         assert!(request.runtime_supported_filesystems.iter().any(|it| it == "xfs"), "{request:?}");
 
         scene.wait_stats(&data, &pod, "/data");
         let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
         assert!(asked.iter().any(|it| it.runtime_supported_stats), "{asked:?}");
         let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
-        scene.ask_for(&data, grown);
+        scene.request_size(&data, grown);
         scene.wait_capacity(&data, grown);
         assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
         let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
@@ -97,31 +101,31 @@ on_each_delegate! {
 
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
-        assert_eq!(scene.look(&data, |root| fs::read_to_string(root.join("part/file")).unwrap()), "hello\n");
+        assert_eq!(scene.inspect(&data, |root| fs::read_to_string(root.join("part/file")).unwrap()), "hello\n");
     }
 
     fn story_2_fallback_where_post_mount_configuration_is_missing(delegate: Delegate) {
         let off = ["FS_GROUP_CHANGE_POLICY_ALWAYS", "FS_GROUP_CHANGE_POLICY_ROOT_MISMATCH", "SUBPATH"];
-        let request = falls_back(&scene(delegate, &format!("capabilities_off = {off:?}"), &[]));
+        let request = assert_falls_back(&scene(delegate, &format!("capabilities_off = {off:?}"), &[]));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
     }
 
     fn story_3_fallback_where_the_runtime_class_has_no_socket(delegate: Delegate) {
-        let setup = Setup { runcrust: ALWAYS, ..Setup::default() };
+        let setup = Setup { runcrust: SANDBOX_ALWAYS, ..Setup::default() };
         let no_socket = |_: &Testbed| RuntimeClass::new(MICROVM, "crust");
-        let request = falls_back(&Scene::of(delegate, &setup, &permitted(), no_socket));
+        let request = assert_falls_back(&Scene::with_classes(delegate, &setup, &class_that_allows_deferral(), no_socket));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
     }
 
     fn story_4_fallback_where_the_storage_class_does_not_allow_it(delegate: Delegate) {
-        let setup = Setup { runcrust: ALWAYS, ..Setup::default() };
-        let request = falls_back(&Scene::of(delegate, &setup, &StorageClass::new(CLASS), with_socket));
+        let setup = Setup { runcrust: SANDBOX_ALWAYS, ..Setup::default() };
+        let request = assert_falls_back(&Scene::with_classes(delegate, &setup, &StorageClass::new(CLASS), with_socket));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
     }
 
-    /// What the same story is called, though its text is the one above.
+    /// The draft gives story 4 this title, although its text describes the case above.
     fn story_4_fallback_where_the_driver_cannot_defer(delegate: Delegate) {
-        falls_back(&scene(delegate, "", &OLDER));
+        assert_falls_back(&scene(delegate, "", &WITHOUT_DEFERRAL));
     }
 
     fn story_5_fallback_where_the_runtime_lacks_the_file_system(delegate: Delegate) {
@@ -147,41 +151,41 @@ on_each_delegate! {
         scene.run(&pod);
         assert_in_the_sandbox(&scene, &pod, &data);
         let before = scene.size(&pod, "/data");
-        scene.ask_for(&data, data.volume.capacity + (64 << 20));
+        scene.request_size(&data, data.volume.capacity + (64 << 20));
         scene.wait_no_growth(&data);
         let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
         assert_eq!(asked.iter().map(|it| it.runtime_supports_expand).collect::<Vec<_>>(), [false]);
         // "Kubelet will note the failed precondition … and not retry it."
-        let looks = || scene.relay.requests::<NodeGetVolumeStatsRequest>().len();
-        let so_far = looks();
-        scene.crustlet.wait("some seconds' statistics", || looks() > so_far + 3);
+        let stats_calls = || scene.relay.requests::<NodeGetVolumeStatsRequest>().len();
+        let so_far = stats_calls();
+        scene.crustlet.wait("further statistics calls", || stats_calls() > so_far + 3);
         assert_eq!(scene.relay.requests::<NodeExpandVolumeRequest>().len(), 1);
         assert_eq!(scene.size(&pod, "/data"), before);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// Nor is what the driver has mounted left to the runtime since.
-    fn after_a_restart_the_driver_is_asked_as_before(delegate: Delegate) {
-        let setup = Setup { runcrust: ALWAYS, ..Setup::default() };
-        let scene = Scene::of(delegate, &setup, &StorageClass::new(CLASS), with_socket);
+    /// A volume that the driver has mounted is not deferred to the runtime by a later change of the classes.
+    fn a_restart_keeps_calling_the_driver(delegate: Delegate) {
+        let setup = Setup { runcrust: SANDBOX_ALWAYS, ..Setup::default() };
+        let scene = Scene::with_classes(delegate, &setup, &StorageClass::new(CLASS), with_socket);
         let data = scene.claim("data", "ext4");
         let pod = microvm("web").claim("data").mount("data", "/data");
         scene.run(&pod);
         scene.assert_plain(&pod, &data);
         scene.crustlet.kill();
         scene.relay.clear_requests();
-        scene.apply("classes", &[&permitted(), &with_socket(&scene)]);
+        scene.apply("classes", &[&class_that_allows_deferral(), &with_socket(&scene)]);
         scene.crustlet.spawn(scene.crustlet.command(&[]));
         scene.wait_stats(&data, &pod, "/data");
-        assert_eq!(one_publication(&scene).runtime_supported_filesystems, Vec::<String>::new());
+        assert_eq!(only_publication(&scene).runtime_supported_filesystems, Vec::<String>::new());
         scene.assert_plain(&pod, &data);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// What was left to the runtime stays with it, whatever the class says by then.
-    fn after_a_restart_the_runtime_is_asked_as_before(delegate: Delegate) {
+    /// A deferred volume stays with the runtime even if the class no longer allows it.
+    fn a_restart_keeps_calling_the_runtime(delegate: Delegate) {
         const MORE: i64 = 64 << 20;
         let scene = scene(delegate, "", &[]);
         let data = scene.claim("data", "xfs");
@@ -198,11 +202,11 @@ on_each_delegate! {
         scene.crustlet.spawn(scene.crustlet.command(&[]));
 
         scene.wait_stats(&data, &pod, "/data");
-        assert!(!one_publication(&scene).runtime_supported_filesystems.is_empty());
+        assert!(!only_publication(&scene).runtime_supported_filesystems.is_empty());
         let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
         assert!(asked.iter().all(|it| it.runtime_supported_stats), "{asked:?}");
         let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
-        scene.ask_for(&data, grown);
+        scene.request_size(&data, grown);
         scene.wait_capacity(&data, grown);
         assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
         let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();

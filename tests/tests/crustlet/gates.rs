@@ -1,29 +1,29 @@
-//! The feature gate `RuntimeAssistedMount`, and the field that it is of.
+//! The feature gate `RuntimeAssistedMount`, and the field `deferFSMount` that it enables.
 
 use runcrust_tests::manifests::Pod;
 use runcrust_tests::{Setup, on_each_delegate};
 
-use crate::scene::{CLASS, OLDER, Scene, Storage, microvm, pod_with};
+use crate::scene::{CLASS, Scene, Storage, WITHOUT_DEFERRAL, microvm, pod_with};
 
-const OFF: &str = "--feature-gates=RuntimeAssistedMount=false";
+const GATE_OFF: &str = "--feature-gates=RuntimeAssistedMount=false";
 
-/// Pods that say `true`, `false`, and nothing.
+/// Pods with `deferFSMount` true, false and unset.
 fn pods(storages: &[Storage; 3]) -> [Pod; 3] {
     let fields = ["deferFSMount: true", "deferFSMount: false", ""];
     let mut storages = storages.iter();
     fields.map(|field| {
-        let claim = storages.next().expect("one each").claim();
+        let claim = storages.next().expect("a volume for each pod").claim();
         microvm(claim).claim_as(claim, field).mount(claim, "/data")
     })
 }
 
 on_each_delegate! {
     /// KEP-2857, "Are there any tests for feature enablement/disablement?".
-    fn the_field_counts_where_the_gate_is_open(delegate: Delegate) {
+    fn the_field_has_an_effect_while_the_gate_is_open(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storages = ["deferred", "plain", "unset"].map(|name| scene.claim(name, "ext4"));
         let pods = pods(&storages);
-        for (round, arguments) in [&[][..], &[OFF], &[]].into_iter().enumerate() {
+        for (round, arguments) in [&[][..], &[GATE_OFF], &[]].into_iter().enumerate() {
             if round > 0 {
                 scene.crustlet.restart(arguments);
             }
@@ -46,9 +46,9 @@ on_each_delegate! {
         }
     }
 
-    /// Under a driver that can't defer, too: nobody asks it to.
-    fn the_field_asks_nothing_of_a_driver_where_the_gate_is_closed(delegate: Delegate) {
-        let setup = Setup { driver: &OLDER, agent: &[OFF], ..Setup::default() };
+    /// The same with a driver that cannot defer.
+    fn the_field_is_ignored_while_the_gate_is_closed(delegate: Delegate) {
+        let setup = Setup { driver: &WITHOUT_DEFERRAL, agent: &[GATE_OFF], ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
         let storage = scene.claim("data", "ext4");
         let pod = microvm("web").fs_group(100).deferred("data").mount_as("data", "/data", "subPath: app");
@@ -59,8 +59,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    /// KEP-2857, "`DeferFSMount` field in Pod Spec": never back, and not once the pod has started.
-    fn the_field_of_a_pod_that_runs_stays_as_it_was(delegate: Delegate) {
+    /// KEP-2857, "`DeferFSMount` field in Pod Spec": it never returns to false, and does not change once the pod has started.
+    fn the_field_of_a_running_pod_does_not_change(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
         let (one, two) = (pod_with("one", "data", true), pod_with("two", "logs", false));
@@ -69,7 +69,7 @@ on_each_delegate! {
         let containers = [&one, &two].map(|pod| scene.container(pod));
         scene.apply_pod(&pod_with("one", "data", false));
         scene.apply_pod(&pod_with("two", "logs", true));
-        // What was written before it has been read by then.
+        // Once this pod runs, the manifests that were written before it have been read.
         let last = microvm("last");
         scene.run(&last);
         assert_eq!([&one, &two].map(|pod| scene.container(pod)), containers);
@@ -81,7 +81,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    /// The field of `ephemeral`, whose claim and volume are made for the pod, and go with it.
+    /// The field of an `ephemeral` volume. Its claim and volume are created for the pod, and deleted with it.
     fn an_ephemeral_volume_is_deferred_too(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let size = "resources: {requests: {storage: 32Mi}}";

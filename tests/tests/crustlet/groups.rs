@@ -1,4 +1,4 @@
-//! KEP-2317: fsGroup is the driver's to apply where it can; and KEP-2857's: the runtime's.
+//! The fsGroup of a pod: applied by a driver that can (KEP-2317), or by the runtime for a deferred volume (KEP-2857).
 
 use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
 use runcrust_tests::manifests::{CsiDriver, Pod};
@@ -7,12 +7,12 @@ use tonic::Status;
 
 use crate::scene::{Scene, groups, pod_with};
 
-/// A driver of before KEP-2317.
-const OLDER: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];
+/// Arguments for a driver from before KEP-2317.
+const WITHOUT_MOUNT_GROUP: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];
 
-/// The one publication since the last look.
+/// Returns the only publish request since the last call of this function.
 #[track_caller]
-fn publication(scene: &Scene) -> NodePublishVolumeRequest {
+fn take_publication(scene: &Scene) -> NodePublishVolumeRequest {
     let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();
     let [request] = &published[..] else {
         panic!("{published:?}");
@@ -21,16 +21,16 @@ fn publication(scene: &Scene) -> NodePublishVolumeRequest {
     request.clone()
 }
 
-/// A pod with a fsGroup and a claim's volume.
+/// A pod with a fsGroup and the volume of a claim.
 fn grouped(name: &str, claim: &str, is_deferred: bool) -> Pod {
     pod_with(name, claim, is_deferred).fs_group(2317)
 }
 
 on_each_delegate! {
-    fn the_gid_arrives_by_whichever_way_the_driver_knows(delegate: Delegate) {
+    fn the_gid_arrives_with_each_capability(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let mut all = Vec::new();
-        for (driver, arguments) in [("new", &[][..]), ("old", &OLDER)] {
+        for (driver, arguments) in [("new", &[][..]), ("old", &WITHOUT_MOUNT_GROUP)] {
             scene.csi.restart(arguments);
             for is_deferred in [false, true] {
                 let name = format!("{driver}-{is_deferred}");
@@ -38,12 +38,12 @@ on_each_delegate! {
                 let pod = grouped(&name, &name, is_deferred);
                 scene.relay.clear_requests();
                 scene.run(&pod);
-                let told = |is_told: bool| if is_told { "2317" } else { "" };
-                let expected = [told(driver == "new"), told(is_deferred), ""];
+                let gid_if = |is_sent: bool| if is_sent { "2317" } else { "" };
+                let expected = [gid_if(driver == "new"), gid_if(is_deferred), ""];
                 let staged: Vec<NodeStageVolumeRequest> = scene.relay.requests();
                 let staged: Vec<_> = staged.iter().map(|it| groups(it.volume_capability.as_ref())).collect();
                 assert_eq!(staged, [[expected[0], "", ""]], "{name}");
-                let published = publication(&scene);
+                let published = take_publication(&scene);
                 assert_eq!(groups(published.volume_capability.as_ref()), expected, "{name}");
                 let script = "touch /data/file; stat -c '%g %a' /data; stat -c %g /data/file";
                 assert_eq!(scene.sh(&pod, script), "2317 2775\n2317", "{name}");
@@ -53,11 +53,11 @@ on_each_delegate! {
         scene.assert_nothing_left(&all.iter().collect::<Vec<_>>());
     }
 
-    /// `fsGroupPolicy` decides of ordinary mounts, and is ignored where the driver applies the group itself.
+    /// `fsGroupPolicy` applies to ordinary mounts, and is ignored if the driver applies the group itself.
     fn the_csi_drivers_fs_group_policy_is_respected(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let mut all = Vec::new();
-        for (driver, arguments) in [("new", &[][..]), ("old", &OLDER)] {
+        for (driver, arguments) in [("new", &[][..]), ("old", &WITHOUT_MOUNT_GROUP)] {
             scene.csi.restart(arguments);
             for policy in ["None", "File", "ReadWriteOnceWithFSType"] {
                 let name = format!("{driver}-{}", policy.to_lowercase());
@@ -102,28 +102,28 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    /// KEP-2857, "Enhancements to Kubelet": its first.
-    fn a_group_that_the_driver_cannot_hand_on_fails_the_mount(delegate: Delegate) {
+    /// KEP-2857, "Enhancements to Kubelet", the first enhancement.
+    fn a_group_that_the_driver_cannot_pass_on_fails_the_mount(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data", "ext4");
         let group = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP";
         let policy = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP_CHANGE_POLICY";
         let always = |name: &str| grouped(name, "data", true).change_policy("Always");
-        for (lacks, pod) in [(group, grouped("group", "data", true)), (policy, always("policy"))] {
-            scene.csi.restart(&["--without", lacks]);
+        for (missing, pod) in [(group, grouped("group", "data", true)), (policy, always("policy"))] {
+            scene.csi.restart(&["--without", missing]);
             scene.relay.clear_requests();
             scene.apply_pod(&pod);
-            let told = format!("lacks the capability {lacks},");
-            scene.crustlet.wait_event_containing(&format!("pod/{}", pod.name()), "FailedMount", &told);
+            let message = format!("lacks the capability {missing},");
+            scene.crustlet.wait_event_containing(&format!("pod/{}", pod.name()), "FailedMount", &message);
             assert_eq!(scene.relay.requests::<NodePublishVolumeRequest>(), []);
             scene.end(&pod);
         }
-        // Who says nothing of a policy needs none.
+        // A pod without a change policy does not need the capability for it.
         let pod = grouped("default", "data", true);
         scene.run(&pod);
         assert_eq!(scene.sh(&pod, "stat -c '%g %a' /data"), "2317 2775");
         scene.end(&pod);
-        // And a pod without a group no group.
+        // A pod without a group does not need the capability for groups.
         scene.csi.restart(&["--without", group]);
         let pod = pod_with("ungrouped", "data", true);
         scene.run(&pod);

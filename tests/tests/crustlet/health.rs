@@ -1,4 +1,4 @@
-//! A volume's health, by whichever call of CSI's the driver has for it.
+//! A volume's health, with CSI 1.13's call.
 
 use std::fs;
 
@@ -11,9 +11,9 @@ use crate::scene::{Scene, pod_with};
 const ABNORMAL: &str = "kubelet_volume_stats_health_status_abnormal";
 const USED: &str = "kubelet_volume_stats_used_bytes";
 
-/// CSI 1.13 has no `volume_condition` any more.
+/// CSI 1.13 has removed `volume_condition`.
 #[test]
-fn a_driver_of_csi_1_13_is_asked_for_a_volumes_health() {
+fn health_is_read_with_the_call_of_csi_1_13() {
     let setup = Setup {
         driver: &["--without", "VOLUME_CONDITION"],
         ..Setup::default()
@@ -25,27 +25,27 @@ fn a_driver_of_csi_1_13_is_asked_for_a_volumes_health() {
     scene.wait_stats(&data, &pod, "/data");
     let asked: Vec<NodeGetVolumeHealthRequest> = scene.relay.requests();
     assert!(!asked.is_empty());
-    // A pod under another handler has written to the node's disk.
+    // Files on the node's disk, as a pod with another handler leaves them.
     let stray = scene.target(&pod, &data.pv).join("stray");
     fs::write(&stray, "data").expect("a file");
-    scene.crustlet.wait("the problem to be told of", || {
+    scene.crustlet.wait("the problem to be reported", || {
         scene.stat(&data, ABNORMAL) == Some(1)
     });
-    // The usage is told while the health isn't known.
+    // The usage is reported even while the health is unknown.
     scene
         .relay
-        .refuse::<NodeGetVolumeHealthRequest>(Status::internal("it can't be asked"));
+        .refuse::<NodeGetVolumeHealthRequest>(Status::internal("no health in this test"));
     scene.crustlet.wait("the health to be unknown", || {
         scene.stat(&data, USED).is_some() && scene.stat(&data, ABNORMAL).is_none()
     });
     scene.relay.clear_faults();
-    scene.crustlet.wait("the problem to be told of again", || {
+    scene.crustlet.wait("the problem to be reported again", || {
         scene.stat(&data, ABNORMAL) == Some(1)
     });
     let events = scene.crustlet.events().into_iter();
-    let told = events.filter(|event| event.reason == "VolumeConditionAbnormal");
-    assert_eq!(told.map(|event| event.count).sum::<u64>(), 1);
-    fs::remove_file(&stray).expect("it is there");
+    let reported = events.filter(|event| event.reason == "VolumeConditionAbnormal");
+    assert_eq!(reported.map(|event| event.count).sum::<u64>(), 1);
+    fs::remove_file(&stray).expect("the stray file");
     scene.end(&pod);
     scene.assert_nothing_left(&[&data]);
 }

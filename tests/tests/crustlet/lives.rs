@@ -1,4 +1,4 @@
-//! Containers that end, and sandboxes, and what comes after them.
+//! Containers and sandboxes that end, and how they are restarted.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::scene::{Scene, microvm};
 
-/// A container's status, of its pod's.
+/// Returns the status of a container from its pod's `list`: `containerStatuses` or `initContainerStatuses`.
 fn status_of(scene: &Scene, pod: &str, list: &str, container: &str) -> Value {
     let mut status = scene.crustlet.pod(pod)["status"].take();
     let all = status[list]
@@ -21,11 +21,11 @@ fn status_of(scene: &Scene, pod: &str, list: &str, container: &str) -> Value {
 }
 
 on_each_delegate! {
-    fn init_containers_come_first_and_one_after_the_other(delegate: Delegate) {
+    fn init_containers_run_first_and_one_after_the_other(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
         let mounts = [("data", "/data")];
-        // The second fails once.
+        // The second one fails once.
         let second = "cat /data/first; echo second >> /data/first; test $(wc -l < /data/first) = 3";
         let pod = microvm("web").deferred("data").mount("data", "/data");
         let pod = pod.init("one", "echo one > /data/first", &mounts).init("two", second, &mounts);
@@ -45,14 +45,14 @@ on_each_delegate! {
         assert_eq!(one["state"]["terminated"]["exitCode"], 7, "{one}");
         let app = status_of(&scene, "failing", "containerStatuses", "app");
         assert_eq!(app["state"]["waiting"]["reason"], "PodInitializing", "{app}");
-        // Nobody has the volume any more, though the pod is there to be looked at.
+        // The volume has no user any more, although the pod still exists.
         scene.crustlet.wait("the volume to be unstaged", || scene.crustlet.all("volumes").is_empty());
         assert_eq!(scene.crustlet.cli(&["logs", "failing", "-c", "one"]).success().stdout, "why\n");
         scene.end(&failing);
         scene.assert_nothing_left(&[&data]);
     }
 
-    fn a_container_that_fails_is_started_again_later_and_later(delegate: Delegate) {
+    fn a_failing_container_is_restarted_with_back_off(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
         let once = "echo run >> /data/runs; test $(wc -l < /data/runs) = 2";
@@ -68,7 +68,7 @@ on_each_delegate! {
         assert_eq!((&app["restartCount"], &app["ready"]), (&1.into(), &false.into()), "{app}");
         assert_eq!(app["state"]["terminated"]["reason"], "Completed", "{app}");
         scene.crustlet.wait("its volume to be unstaged", || scene.csi.devices(&data.volume.id).is_empty());
-        let runs = scene.look(&data, |root| fs::read_to_string(root.join("runs")).unwrap());
+        let runs = scene.inspect(&data, |root| fs::read_to_string(root.join("runs")).unwrap());
         assert_eq!(runs, "run\nrun\n");
 
         scene.crustlet.wait_event("pod/looping", "BackOff");
@@ -78,9 +78,9 @@ on_each_delegate! {
         assert_eq!(scene.crustlet.pod("looping")["status"]["phase"], "Running");
         let table = scene.crustlet.cli(&["get", "pod", "looping", "--no-headers"]).success().stdout;
         assert!(table.starts_with("looping   0/1   CrashLoopBackOff   1 ("), "{table}");
-        // A restart of the agent's doesn't begin anew.
+        // A restart of the agent does not reset the back-off.
         scene.crustlet.restart(&[]);
-        scene.crustlet.wait("it to back off still", || {
+        scene.crustlet.wait("the container to be in back-off still", || {
             let app = status_of(&scene, "looping", "containerStatuses", "app");
             app["state"]["waiting"]["reason"] == "CrashLoopBackOff" && app["restartCount"] == 1
         });
@@ -89,7 +89,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    fn two_containers_share_a_deferred_volume_and_one_is_killed(delegate: Delegate) {
+    fn a_killed_container_comes_back_beside_another(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "xfs");
         let work = "echo run >> /part/runs; exec sleep 2147483647";
@@ -100,21 +100,21 @@ on_each_delegate! {
         let (app, other) = (scene.container_named(&pod, "app"), scene.container_named(&pod, "other"));
         let mounted = scene.mount_info(&pod, &data.pv);
         let runs = || scene.cri().sh(&app, "cat /data/runs 2>/dev/null || true");
-        scene.crustlet.wait("it to write", || runs() == "run");
+        scene.crustlet.wait("the container to write", || runs() == "run");
         kill_and_wait(scene.cri().pid(&other).unwrap());
-        scene.crustlet.wait("it to be started again", || {
+        scene.crustlet.wait("the container to be restarted", || {
             status_of(&scene, "web", "containerStatuses", "other")["restartCount"] == 1
         });
-        scene.crustlet.wait("it to write again", || runs() == "run\nrun");
-        assert_eq!(scene.container_named(&pod, "app"), app, "nobody has touched it");
+        scene.crustlet.wait("the container to write again", || runs() == "run\nrun");
+        assert_eq!(scene.container_named(&pod, "app"), app, "the other container is left alone");
         assert_eq!(scene.mount_info(&pod, &data.pv), mounted);
         scene.assert_deferred(&pod, &data);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// The pod is the same, and so are its volumes: nobody publishes them again.
-    fn a_sandbox_that_is_killed_comes_again_with_its_volumes(delegate: Delegate) {
+    /// The pod and its volumes are the same, so no volume is published again.
+    fn a_killed_sandbox_comes_back_with_its_volumes(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
         let pod = microvm("web").fs_group(2000).deferred("data").claim("logs");

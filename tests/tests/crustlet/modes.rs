@@ -1,4 +1,4 @@
-//! KEP-2485: a volume for one pod, and what drivers are told of access modes.
+//! KEP-2485: volumes for a single pod, and the access modes that drivers receive.
 
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability};
@@ -8,15 +8,15 @@ use runcrust_tests::on_each_delegate;
 
 use crate::scene::{Scene, pod_with};
 
-/// A driver of before KEP-2485.
-const OLDER: [&str; 2] = ["--without", "SINGLE_NODE_MULTI_WRITER"];
+/// Arguments for a driver from before KEP-2485.
+const WITHOUT_MULTI_WRITER: [&str; 2] = ["--without", "SINGLE_NODE_MULTI_WRITER"];
 
 const IN_USE: &str =
     "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 
 fn mode_of(capability: Option<&VolumeCapability>) -> Mode {
     let mode = capability.and_then(|it| it.access_mode.as_ref());
-    mode.expect("it is REQUIRED").mode()
+    mode.expect("access_mode is REQUIRED").mode()
 }
 
 on_each_delegate! {
@@ -24,17 +24,17 @@ on_each_delegate! {
         let scene = Scene::new(delegate);
         for (claim, is_deferred) in [("deferred", true), ("plain", false)] {
             let one_pod = |volume: Volume| volume.mode("ReadWriteOncePod");
-            let storage = scene.claim_of(claim, filesystem("ext4"), one_pod);
+            let storage = scene.claim_with_capability(claim, filesystem("ext4"), one_pod);
             let first = pod_with(&format!("first-{claim}"), claim, is_deferred);
             let second = pod_with(&format!("second-{claim}"), claim, is_deferred);
             scene.run(&first);
             scene.relay.clear_requests();
             scene.apply_pod(&second);
-            let told = scene.crustlet.wait_event_containing(&format!("pod/{}", second.name()), "FailedMount", IN_USE);
-            assert!(told.contains(first.name()), "{told}");
+            let message = scene.crustlet.wait_event_containing(&format!("pod/{}", second.name()), "FailedMount", IN_USE);
+            assert!(message.contains(first.name()), "{message}");
             assert_eq!(scene.crustlet.pod(second.name())["status"]["phase"], "Pending");
             assert_eq!(scene.sandboxes(&second), Vec::<String>::new());
-            assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "the driver isn't asked");
+            assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "the driver is not called");
             scene.sh(&first, "echo first > /data/file");
 
             scene.end(&first);
@@ -66,19 +66,19 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    /// KEP-2485, "CSI Specification Changes, Volume Capabilities": its table.
-    fn drivers_are_told_access_modes_by_the_names_that_they_know(delegate: Delegate) {
+    /// KEP-2485, the table in "CSI Specification Changes, Volume Capabilities".
+    fn drivers_receive_the_access_modes_that_they_know(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let mut all = Vec::new();
         for (driver, arguments, expected) in [
             ("new", &[][..], [Mode::SingleNodeSingleWriter, Mode::SingleNodeMultiWriter]),
-            ("old", &OLDER, [Mode::SingleNodeWriter, Mode::SingleNodeWriter]),
+            ("old", &WITHOUT_MULTI_WRITER, [Mode::SingleNodeWriter, Mode::SingleNodeWriter]),
         ] {
             scene.csi.restart(arguments);
             for (written, expected) in ["ReadWriteOncePod", "ReadWriteOnce"].into_iter().zip(expected) {
                 for is_deferred in [true, false] {
                     let name = format!("{driver}-{}-{is_deferred}", written.to_lowercase());
-                    let storage = scene.claim_of(&name, filesystem("ext4"), |volume| volume.mode(written));
+                    let storage = scene.claim_with_capability(&name, filesystem("ext4"), |volume| volume.mode(written));
                     let pod = pod_with(&name, &name, is_deferred);
                     scene.relay.clear_requests();
                     scene.run(&pod);
@@ -100,18 +100,18 @@ on_each_delegate! {
         scene.assert_nothing_left(&all.iter().collect::<Vec<_>>());
     }
 
-    /// crust-csi is on one node, and refuses those of several.
-    fn the_modes_of_several_nodes_have_one_name_each(delegate: Delegate) {
+    /// crust-csi works on one node, and refuses the modes of several nodes.
+    fn modes_of_several_nodes_are_the_same_for_all_drivers(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let mut all = Vec::new();
-        for (driver, arguments) in [("new", &[][..]), ("old", &OLDER)] {
+        for (driver, arguments) in [("new", &[][..]), ("old", &WITHOUT_MULTI_WRITER)] {
             scene.csi.restart(arguments);
             for (written, expected) in [
                 ("ReadWriteMany", Mode::MultiNodeMultiWriter),
                 ("ReadOnlyMany", Mode::MultiNodeReaderOnly),
             ] {
                 let name = format!("{driver}-{}", written.to_lowercase());
-                let storage = scene.claim_of(&name, filesystem("ext4"), |volume| volume.mode(written));
+                let storage = scene.claim_with_capability(&name, filesystem("ext4"), |volume| volume.mode(written));
                 let pod = pod_with(&name, &name, false);
                 scene.relay.clear_requests();
                 scene.apply_pod(&pod);
@@ -126,17 +126,17 @@ on_each_delegate! {
         scene.assert_nothing_left(&all.iter().collect::<Vec<_>>());
     }
 
-    /// KEP-2485, "Version Skew Strategy": the driver's name for it changes under a pod.
-    fn a_driver_is_upgraded_under_a_pod_and_told_the_newer_name(delegate: Delegate) {
+    /// KEP-2485, "Version Skew Strategy": the driver is upgraded while a pod runs.
+    fn an_upgraded_driver_receives_the_newer_mode(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        scene.csi.restart(&OLDER);
+        scene.csi.restart(&WITHOUT_MULTI_WRITER);
         let storage = scene.claim("data", "ext4");
         let pod = pod_with("web", "data", true);
         scene.run(&pod);
         let container = scene.container(&pod);
         scene.csi.restart(&[]);
         scene.relay.clear_requests();
-        // After its own restart it publishes again what its pods want.
+        // A restarted agent publishes the volumes of its pods again.
         scene.crustlet.restart(&[]);
         scene.crustlet.wait("the volume to be published again", || {
             let published: Vec<NodePublishVolumeRequest> = scene.relay.requests();

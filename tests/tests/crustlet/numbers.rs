@@ -1,5 +1,5 @@
-//! A driver defers only if it says so by a number that CSI doesn't own (docs/csi-drivers.md), and if it then mounts
-//! nothing.
+//! A driver counts as deferring only if it reports a capability with a number outside of CSI's own
+//! (docs/csi-drivers.md), and if it then mounts nothing.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use crust_proto::csi::v1::{
 use runcrust_tests::{Delegate, Setup, host};
 use tonic::Status;
 
-use crate::scene::{OLDER, Scene, Storage, pod_with};
+use crate::scene::{Scene, Storage, WITHOUT_DEFERRAL, pod_with};
 
-/// The three capabilities of KEP-2857.
+/// The numbers of KEP-2857's three capabilities.
 const DEFERRAL: [i32; 3] = [101, 102, 103];
 
-fn older() -> Setup<'static> {
+fn setup_without_deferral() -> Setup<'static> {
     Setup {
-        driver: &OLDER,
+        driver: &WITHOUT_DEFERRAL,
         ..Setup::default()
     }
 }
 
-/// Who has a volume mounted, by `crustlet get volumes`.
+/// The mounters of a volume, as `crustlet get volumes` reports them.
 fn mounters(scene: &Scene, storage: &Storage) -> Vec<String> {
     let shown = scene.crustlet.volume(&storage.volume.id);
     let mounts = shown.and_then(|it| it["status"]["mounts"].as_array().cloned());
@@ -32,13 +32,14 @@ fn mounters(scene: &Scene, storage: &Storage) -> Vec<String> {
         .collect()
 }
 
-/// CSI 1.13 gave 7 and 8, which KEP-2857 has for deferral, to `GET_VOLUME_HEALTH` and `GET_STORAGE_HEALTH`.
+/// CSI 1.13 assigned 7 and 8, which KEP-2857 uses for deferral, to `GET_VOLUME_HEALTH` and `GET_STORAGE_HEALTH`.
 #[test]
-fn a_driver_that_reports_health_is_not_one_that_defers() {
-    let scene = Scene::with(Delegate::Runc, &older());
-    let told = scene.csi.call(NodeGetCapabilitiesRequest {});
-    let told = told.expect("NodeGetCapabilities").capabilities.into_iter();
-    let numbers: Vec<i32> = told
+fn the_numbers_of_health_calls_do_not_mean_deferral() {
+    let scene = Scene::with(Delegate::Runc, &setup_without_deferral());
+    let answer = scene.csi.call(NodeGetCapabilitiesRequest {});
+    let capabilities = answer.expect("NodeGetCapabilities").capabilities;
+    let numbers: Vec<i32> = capabilities
+        .into_iter()
         .filter_map(|it| it.r#type)
         .map(|Type::Rpc(rpc)| rpc.r#type)
         .collect();
@@ -63,10 +64,10 @@ fn a_driver_that_reports_health_is_not_one_that_defers() {
     scene.assert_nothing_left(&[&data]);
 }
 
-/// One that says that it defers, and ignores the field.
+/// The driver reports that it can defer, and ignores the request to do so.
 #[test]
 fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
-    let scene = Scene::with(Delegate::Runc, &older());
+    let scene = Scene::with(Delegate::Runc, &setup_without_deferral());
     let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
     let (web, other) = (
         pod_with("web", "data", true),
@@ -74,19 +75,19 @@ fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
     );
     scene.relay.claim_capabilities(&DEFERRAL);
     scene.apply_pod(&web);
-    let told = scene
+    let message = scene
         .crustlet
         .wait_event_containing("pod/web", "FailedMount", "on the host");
     assert!(
-        told.contains(runcrust_tests::csi::DRIVER) && told.contains("csi.proto"),
-        "{told}"
+        message.contains(runcrust_tests::csi::DRIVER) && message.contains("csi.proto"),
+        "{message}"
     );
-    scene.crustlet.wait("it to be tried again", || {
+    scene.crustlet.wait("another attempt", || {
         scene.relay.requests::<NodePublishVolumeRequest>().len() > 1
     });
 
-    // Its mount can't be taken back: then it is told whose it is.
-    let unavailable = Status::unavailable("the test's");
+    // If the driver's mount can't be undone, the agent reports it as the driver's.
+    let unavailable = Status::unavailable("refused by the test");
     scene
         .relay
         .refuse::<NodeUnpublishVolumeRequest>(unavailable);
@@ -94,22 +95,24 @@ fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
     scene
         .crustlet
         .wait_event_containing("pod/other", "FailedMount", "NodeUnpublishVolume failed");
-    scene.crustlet.wait("the driver's mount to be told of", || {
-        mounters(&scene, &logs) == ["driver"]
-    });
+    scene
+        .crustlet
+        .wait("the driver's mount to be reported", || {
+            mounters(&scene, &logs) == ["driver"]
+        });
     let uid = other.uid();
     let recorded = scene.crustlet.vol_data(&uid, &logs.pv);
     assert_ne!(recorded["deferFSMount"], "true", "{recorded}");
 
-    // From here on it says the truth.
+    // From here on the driver reports its real capabilities.
     scene.relay.clear_faults();
     scene
         .crustlet
         .wait_event_containing("pod/other", "FailedMount", "DEFER_FS_OPS");
     for (pod, storage) in [(&web, &data), (&other, &logs)] {
-        let place = scene.crustlet.pod_dir(&pod.uid());
+        let directory = scene.crustlet.pod_dir(&pod.uid());
         scene.crustlet.wait("nothing to be mounted", || {
-            host::mounts_below(&place) == Vec::<PathBuf>::new()
+            host::mounts_below(&directory) == Vec::<PathBuf>::new()
         });
         let mounters = mounters(&scene, storage);
         assert!(!mounters.contains(&"deferred".to_owned()), "{mounters:?}");

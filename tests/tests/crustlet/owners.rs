@@ -1,4 +1,4 @@
-//! Whose pods are whose, and where an agent's own directory is.
+//! Which pods belong to which agent, and where an agent's root directory is.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use runcrust_tests::{host, mounts, on_each_delegate};
 
 use crate::scene::{Scene, microvm, pod_with};
 
-/// Nobody has started any of its containers anew since.
+/// Asserts that none of the pod's containers has been restarted.
 #[track_caller]
 fn assert_untouched(scene: &Scene, pod: &Pod, containers: &[String]) {
     assert_eq!(scene.running(pod), containers);
@@ -23,7 +23,7 @@ on_each_delegate! {
         let first = pod_with("web", "data", true);
         scene.run(&first);
         let containers = scene.running(&first);
-        // By the same name, as the host's is.
+        // Both have the same node name, the host's.
         let other = scene.crustlet.start_another("other");
         let second = Pod::new("second");
         other.write("second", &second.to_string());
@@ -32,7 +32,7 @@ on_each_delegate! {
         assert_eq!(other.all("pods").len(), 1);
         assert_eq!(scene.crustlet.all("pods").len(), 1);
         scene.assert_deferred(&first, &data);
-        // Nor when one of them is started again.
+        // A restart of one agent changes nothing, either.
         scene.crustlet.restart(&[]);
         scene.crustlet.wait_pod("web", "Running");
         assert_untouched(&scene, &first, &containers);
@@ -44,7 +44,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    fn a_node_by_another_name_has_its_pods_still(delegate: Delegate) {
+    fn a_renamed_node_keeps_its_pods(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
         let pod = pod_with("web", "data", true).claim("logs").mount("logs", "/logs");
@@ -56,7 +56,7 @@ on_each_delegate! {
         });
         assert_untouched(&scene, &pod, &containers);
         scene.sh(&pod, "echo there > /data/file; echo there > /logs/file");
-        // Its manifest is gone while nobody looks: it ends, and its volumes after it.
+        // The manifest is removed while no agent runs. The pod ends, and then its volumes.
         scene.crustlet.kill();
         scene.crustlet.remove("web");
         scene.crustlet.spawn(scene.crustlet.command(&["--node-name=a-third"]));
@@ -64,8 +64,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    /// The kernel tells of mounts by paths without links and `..`.
-    fn a_root_directory_may_be_told_by_a_link(delegate: Delegate) {
+    /// The kernel lists mounts with paths that contain no links and no `..`.
+    fn a_root_directory_may_be_a_link(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
         let root = scene.crustlet.root().to_owned();
@@ -85,13 +85,13 @@ on_each_delegate! {
         scene.end(&pod);
         assert_eq!(host::mounts_below(&root), Vec::<PathBuf>::new());
         assert_eq!(scene.crustlet.leftovers(), Vec::<PathBuf>::new());
-        let kept = scene.look(&logs, |root| fs::read_to_string(root.join("a/file")).unwrap());
+        let kept = scene.inspect(&logs, |root| fs::read_to_string(root.join("a/file")).unwrap());
         assert_eq!(kept, "kept\n");
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    /// An administrator's mount, or a workload's that has come back by propagation.
-    fn what_is_mounted_in_a_pods_directory_keeps_it(delegate: Delegate) {
+    /// An administrator's mount, or a workload's mount that was propagated to the host.
+    fn a_foreign_mount_keeps_a_pods_directory(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let pod = microvm("web").volume("scratch", "emptyDir: {}").mount("scratch", "/scratch");
         scene.run(&pod);
@@ -99,13 +99,13 @@ on_each_delegate! {
         let kept = scene.node.dir().join("kept");
         fs::create_dir(&kept).unwrap();
         fs::write(kept.join("file"), "data").unwrap();
-        let place = scene.crustlet.pod_dir(&pod.uid()).join("volumes/kubernetes.io~empty-dir/scratch/a/b");
-        mounts::bind(&kept, &place);
+        let directory = scene.crustlet.pod_dir(&pod.uid()).join("volumes/kubernetes.io~empty-dir/scratch/a/b");
+        mounts::bind(&kept, &directory);
         scene.crustlet.remove("web");
         scene.crustlet.wait_event("pod/web", "FailedCleanup");
         assert!(kept.join("file").exists());
-        assert!(place.join("file").exists());
-        mounts::unmount(&place);
+        assert!(directory.join("file").exists());
+        mounts::unmount(&directory);
         scene.crustlet.wait_gone(&pod.uid());
         assert!(kept.join("file").exists());
         assert!(!scene.crustlet.pod_dir(&pod.uid()).exists());

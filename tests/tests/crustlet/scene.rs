@@ -1,4 +1,4 @@
-//! What most of these tests begin with: the classes of KEP-2857's stories, claims, and what is seen of them.
+//! The fixture of this suite: a testbed with the classes of KEP-2857's stories, and claims with their volumes.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -14,13 +14,13 @@ use runcrust_tests::{Delegate, LoopDevice, Setup, Testbed};
 /// The storage class of the stories.
 pub(crate) const CLASS: &str = "fast-storage";
 
-/// Their runtime class, whose handler is runcrust.
+/// The runtime class of the stories. Its handler is runcrust.
 pub(crate) const MICROVM: &str = "microvm";
 
-/// A driver of before KEP-2857.
-pub(crate) const OLDER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
+/// Arguments for a driver from before KEP-2857.
+pub(crate) const WITHOUT_DEFERRAL: [&str; 2] = ["--without", "DEFER_FS_OPS"];
 
-/// A testbed with the classes.
+/// A testbed with the storage class and the runtime class of the stories.
 #[derive(Debug)]
 pub(crate) struct Scene(Testbed);
 
@@ -32,18 +32,17 @@ impl Deref for Scene {
     }
 }
 
-/// A volume of the driver's, and the claim that it is bound to.
+/// A volume of the driver, and the claim that it is bound to.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) volume: CsiVolume,
-    /// Its name, which its directories have.
+    /// The name of the `PersistentVolume`, which is also that of its directories.
     pub(crate) pv: String,
     claim: String,
     object: Volume,
 }
 
 impl Storage {
-    /// The claim's name.
     pub(crate) fn claim(&self) -> &str {
         &self.claim
     }
@@ -57,20 +56,20 @@ impl Scene {
 
     #[track_caller]
     pub(crate) fn with(delegate: Delegate, setup: &Setup<'_>) -> Self {
-        Self::of(delegate, setup, &StorageClass::new(CLASS), |_| {
+        Self::with_classes(delegate, setup, &StorageClass::new(CLASS), |_| {
             RuntimeClass::new(MICROVM, "crust")
         })
     }
 
-    /// Without any object.
+    /// Sets up a testbed without any object.
     #[track_caller]
     pub(crate) fn bare(delegate: Delegate, setup: &Setup<'_>) -> Self {
         Self(Testbed::with(delegate, setup))
     }
 
-    /// With classes of the test's own.
+    /// Sets up a testbed with the given classes.
     #[track_caller]
-    pub(crate) fn of(
+    pub(crate) fn with_classes(
         delegate: Delegate,
         setup: &Setup<'_>,
         storage: &StorageClass,
@@ -81,31 +80,31 @@ impl Scene {
         Self(testbed)
     }
 
-    /// A claim by this name, of a volume with an ext4 or another file system.
+    /// Creates a claim with this name, bound to a volume with the file system `fstype`.
     #[track_caller]
     pub(crate) fn claim(&self, name: &str, fstype: &str) -> Storage {
-        self.claim_of(name, filesystem(fstype), |volume| volume)
+        self.claim_with_capability(name, filesystem(fstype), |volume| volume)
     }
 
-    /// The same with mount options.
+    /// Like [`Self::claim`], with mount options.
     #[track_caller]
-    pub(crate) fn claim_with(&self, name: &str, fstype: &str, options: &[&str]) -> Storage {
+    pub(crate) fn claim_with_options(&self, name: &str, fstype: &str, options: &[&str]) -> Storage {
         let mut capability = filesystem(fstype);
         mount_of(&mut capability).mount_flags = options.iter().map(|&it| it.to_owned()).collect();
-        self.claim_of(name, capability, |volume| volume)
+        self.claim_with_capability(name, capability, |volume| volume)
     }
 
-    /// The same, by any capability and with what else the `PersistentVolume` says.
+    /// Like [`Self::claim`], with any capability. `customize` changes the `PersistentVolume`.
     #[track_caller]
-    pub(crate) fn claim_of(
+    pub(crate) fn claim_with_capability(
         &self,
         name: &str,
         capability: VolumeCapability,
-        say: impl FnOnce(Volume) -> Volume,
+        customize: impl FnOnce(Volume) -> Volume,
     ) -> Storage {
         let volume = self.volume(name, capability);
         let pv = format!("pv-{name}");
-        let object = say(Volume::new(&pv, &volume).class(CLASS));
+        let object = customize(Volume::new(&pv, &volume).class(CLASS));
         self.apply(&pv, &[&object, &object.claim(name)]);
         Storage {
             claim: name.to_owned(),
@@ -115,13 +114,13 @@ impl Scene {
         }
     }
 
-    /// Has a claim ask for so many bytes.
-    pub(crate) fn ask_for(&self, storage: &Storage, bytes: i64) {
+    /// Makes a claim request this size.
+    pub(crate) fn request_size(&self, storage: &Storage, bytes: i64) {
         let Storage { claim, object, .. } = storage;
         self.apply(&storage.pv, &[object, &object.claim(claim).request(bytes)]);
     }
 
-    /// Waits until a claim's status says that it has so many bytes.
+    /// Waits until a claim's status has this capacity.
     #[track_caller]
     pub(crate) fn wait_capacity(&self, storage: &Storage, bytes: i64) {
         self.crustlet.wait("the claim to have grown", || {
@@ -130,7 +129,7 @@ impl Scene {
         });
     }
 
-    /// Waits until a claim's status says that it can't grow.
+    /// Waits until a claim's status says that its volume cannot grow.
     #[track_caller]
     pub(crate) fn wait_no_growth(&self, storage: &Storage) {
         self.crustlet.wait("the claim's growth to fail", || {
@@ -139,11 +138,11 @@ impl Scene {
         });
     }
 
-    /// Waits until the agent tells of a claim's volume what its pod sees.
+    /// Waits until the agent's metrics show the size of a claim's volume that its pod sees.
     #[track_caller]
     pub(crate) fn wait_stats(&self, storage: &Storage, pod: &Pod, path: &str) {
         let seen = self.size(pod, path);
-        self.crustlet.wait("the volume's size to be told", || {
+        self.crustlet.wait("the volume's size to be reported", || {
             self.stat(storage, "kubelet_volume_stats_capacity_bytes") == Some(seen)
         });
         assert!(self.stat(storage, "kubelet_volume_stats_used_bytes") < Some(seen));
@@ -158,12 +157,12 @@ impl Scene {
             ("persistentvolumeclaim", &storage.claim),
         ];
         let value = self.crustlet.metrics().value(name, &labels)?;
-        // They are whole, and far below 2^53.
-        #[expect(clippy::cast_possible_truncation, reason = "as said")]
+        // The values are whole numbers, far below 2^53.
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
         Some(value as i64)
     }
 
-    /// In bytes: all of a file system, as a pod sees it.
+    /// Returns the size of a whole file system in bytes, as a pod sees it.
     #[track_caller]
     pub(crate) fn size(&self, pod: &Pod, path: &str) -> i64 {
         let text = self.sh(pod, &format!("stat -f -c '%S %b' {path}"));
@@ -175,48 +174,48 @@ impl Scene {
     #[track_caller]
     pub(crate) fn kill_container(&self, pod: &Pod) {
         let killed = self.container(pod);
-        kill_and_wait(self.cri().pid(&killed).expect("it runs"));
+        kill_and_wait(self.cri().pid(&killed).expect("a running container"));
         self.crustlet.wait("another container to run", || {
             let running = self.running(pod);
             running.len() == 1 && running[0] != killed
         });
     }
 
-    /// `volumes_published_with_deferred_ops_total`
+    /// Returns the counter `volumes_published_with_deferred_ops_total`.
     pub(crate) fn published_deferred(&self) -> f64 {
         let name = "volumes_published_with_deferred_ops_total";
         self.crustlet.metrics().count(name, &[])
     }
 
-    /// [`Testbed::assert_deferred`]
+    /// Calls [`Testbed::assert_deferred`].
     #[track_caller]
     pub(crate) fn assert_deferred(&self, pod: &Pod, storage: &Storage) {
         self.0.assert_deferred(pod, &storage.pv, &storage.volume);
     }
 
-    /// [`Testbed::assert_not_on_the_host`]
+    /// Calls [`Testbed::assert_not_on_the_host`].
     #[track_caller]
     pub(crate) fn assert_not_on_the_host(&self, pod: &Pod, storage: &Storage) {
         self.0
             .assert_not_on_the_host(pod, &storage.pv, &storage.volume);
     }
 
-    /// [`Testbed::assert_plain`]
+    /// Calls [`Testbed::assert_plain`].
     #[track_caller]
     pub(crate) fn assert_plain(&self, pod: &Pod, storage: &Storage) {
         self.0.assert_plain(pod, &storage.pv, &storage.volume);
     }
 
-    /// [`Testbed::assert_nothing_left`]
+    /// Calls [`Testbed::assert_nothing_left`].
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self, all: &[&Storage]) {
         let volumes: Vec<&CsiVolume> = all.iter().map(|storage| &storage.volume).collect();
         self.0.assert_nothing_left(&volumes);
     }
 
-    /// Looks at what is on a volume that nobody uses.
+    /// Mounts a volume that is not in use, and runs `work` with its root.
     #[track_caller]
-    pub(crate) fn look<T: Send>(
+    pub(crate) fn inspect<T: Send>(
         &self,
         storage: &Storage,
         work: impl FnOnce(&Path) -> T + Send,
@@ -231,7 +230,7 @@ pub(crate) fn microvm(name: &str) -> Pod {
     Pod::new(name).class(MICROVM)
 }
 
-/// One of these with a claim's volume at `/data`, deferred or not.
+/// A pod of this class with the volume of a claim at `/data`, deferred or not.
 pub(crate) fn pod_with(name: &str, claim: &str, is_deferred: bool) -> Pod {
     let pod = microvm(name);
     let pod = if is_deferred {
@@ -242,9 +241,9 @@ pub(crate) fn pod_with(name: &str, claim: &str, is_deferred: bool) -> Pod {
     pod.mount(claim, "/data")
 }
 
-/// `volume_mount_group`, `volume_supplemental_group` and the latter's change policy.
+/// Returns `volume_mount_group`, `volume_supplemental_group` and `volume_supplemental_group_change_policy`.
 pub(crate) fn groups(capability: Option<&VolumeCapability>) -> [&str; 3] {
-    let capability = capability.expect("it is REQUIRED");
+    let capability = capability.expect("volume_capability is REQUIRED");
     let Some(AccessType::Mount(mount)) = &capability.access_type else {
         panic!("{capability:?}");
     };
@@ -255,7 +254,8 @@ pub(crate) fn groups(capability: Option<&VolumeCapability>) -> [&str; 3] {
     ]
 }
 
-/// A policy of the stories' pair, with what it can do after the mount: `fsGroup: true`. `None`: it has no rule.
+/// An admission policy for the two classes of the stories, with these entries of `postMount`. `None` means a policy
+/// without a rule.
 pub(crate) fn policy(post_mount: Option<&[&str]>) -> String {
     let rule = |post_mount: &[&str]| {
         let post_mount = post_mount.join(", ");
@@ -267,8 +267,8 @@ pub(crate) fn policy(post_mount: Option<&[&str]>) -> String {
     format!("apiVersion: crustlet.crust.dev/v1alpha1\nkind: DeferPolicy\nrules: [{rule}]\n")
 }
 
-/// All that KEP-2857's stories have in it.
-pub(crate) const ALL: [&str; 3] = [
+/// All entries of `postMount` that occur in KEP-2857's stories.
+pub(crate) const ALL_POST_MOUNT: [&str; 3] = [
     "fsGroup: true",
     "fsGroupChangePolicy: [Always, OnRootMismatch]",
     "subPath: true",

@@ -1,4 +1,4 @@
-//! Volumes that no driver makes, and parts of volumes.
+//! Volumes without a driver, and subPaths.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use runcrust_tests::{host, on_each_delegate};
 
 use crate::scene::{Scene, microvm};
 
-/// Nothing is left of a pod where its volumes were.
+/// Asserts that nothing is left of a pod where its volumes were.
 #[track_caller]
 fn assert_gone(scene: &Scene, pod: &Pod) {
     assert!(!scene.crustlet.pod_dir(&pod.uid()).exists());
@@ -19,15 +19,15 @@ fn assert_gone(scene: &Scene, pod: &Pod) {
 }
 
 on_each_delegate! {
-    fn an_empty_dir_is_its_containers_own_and_goes_with_the_pod(delegate: Delegate) {
+    fn an_empty_dir_is_shared_and_removed_with_the_pod(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let work = "if test -e /out/first; then sleep 2147483647; fi; echo made > /out/first; exit 1";
         let pod = microvm("web").fs_group(2000).volume("scratch", "emptyDir: {}");
         let pod = pod.mount("scratch", "/in").mount_as("scratch", "/part", "subPath: a/b");
         let pod = pod.add_container("other", work, &[("scratch", "/out")]);
         scene.run(&pod);
-        // The other is another one by then, and has what it had.
-        scene.crustlet.wait("a container to be started again", || {
+        // The second container has been restarted by then, and finds the file of its first run.
+        scene.crustlet.wait("a container to be restarted", || {
             let status = scene.crustlet.pod("web")["status"].take();
             let all = status["containerStatuses"].as_array().cloned().unwrap_or_default();
             all.iter().any(|it| it["name"] == "other" && it["restartCount"] == 1 && it["ready"] == true)
@@ -35,21 +35,21 @@ on_each_delegate! {
         let script = "cat /in/first; echo x > /part/file; cat /in/a/b/file; stat -c '%g %a' /in; stat -c %g /part/file";
         let container = scene.container_named(&pod, "app");
         assert_eq!(scene.cri().sh(&container, script), "made\nx\n2000 2777\n2000");
-        let place = scene.crustlet.pod_dir(&pod.uid()).join("volumes/kubernetes.io~empty-dir/scratch");
-        assert_eq!(fs::read_to_string(place.join("a/b/file")).unwrap(), "x\n");
+        let directory = scene.crustlet.pod_dir(&pod.uid()).join("volumes/kubernetes.io~empty-dir/scratch");
+        assert_eq!(fs::read_to_string(directory.join("a/b/file")).unwrap(), "x\n");
         scene.end(&pod);
         assert_gone(&scene, &pod);
         scene.assert_nothing_left(&[]);
     }
 
-    fn a_host_path_is_what_its_type_says(delegate: Delegate) {
+    fn the_type_of_a_host_path_is_checked(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
         let at = |name: &str| scene.node.dir().join(name);
         fs::create_dir(at("there")).unwrap();
         fs::write(at("a-file"), "text").unwrap();
         let _listener = UnixListener::bind(at("socket")).unwrap();
-        // Attached as long as this pod has it.
+        // The volume is attached as long as this pod runs.
         let owner = microvm("owner").deferred("data").mount("data", "/data");
         scene.run(&owner);
         let device = scene.csi.device(&data.volume.id);
@@ -84,19 +84,19 @@ on_each_delegate! {
             let source = format!("hostPath: {{path: {}, type: {kind}}}", utf8(&path));
             let wrong = microvm(name).volume("host", &source).mount("host", "/host");
             scene.apply_pod(&wrong);
-            let told = format!("hostPath type check failed: {} is not a {kind}", path.display());
-            scene.crustlet.wait_event_containing(&format!("pod/{name}"), "FailedMount", &told);
+            let message = format!("hostPath type check failed: {} is not a {kind}", path.display());
+            scene.crustlet.wait_event_containing(&format!("pod/{name}"), "FailedMount", &message);
             scene.end(&wrong);
         }
         scene.end(&pod);
         assert_gone(&scene, &pod);
-        assert_eq!(fs::read_to_string(at("there/part/file")).unwrap(), "x\n", "it is the host's");
+        assert_eq!(fs::read_to_string(at("there/part/file")).unwrap(), "x\n", "files on the host stay");
         scene.end(&owner);
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// `subPathExpr` names a part by the container's environment, whoever mounts the volume.
-    fn a_part_is_named_by_a_variable(delegate: Delegate) {
+    /// `subPathExpr` is expanded from the container's environment, for every mounter of a volume.
+    fn a_sub_path_expr_is_expanded(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "xfs"));
         let part = "subPathExpr: $(POD)/$(PART)";
@@ -112,10 +112,10 @@ on_each_delegate! {
         scene.end(&pod);
         scene.assert_nothing_left(&[&data, &logs]);
         for (storage, expected) in [(&data, "data\n"), (&logs, "logs\n")] {
-            let found = scene.look(storage, |root| fs::read_to_string(root.join("web-1/a b/file")).unwrap());
+            let found = scene.inspect(storage, |root| fs::read_to_string(root.join("web-1/a b/file")).unwrap());
             assert_eq!(found, expected);
         }
-        // One that leads out is refused, in words.
+        // A subPath that leads out of the volume is refused with a message.
         for (name, defer) in [("out-deferred", "deferFSMount: true"), ("out-plain", "")] {
             let wrong = microvm(name).claim_as("data", defer).variable("PART", "../..");
             let wrong = wrong.mount_as("data", "/data", "subPathExpr: $(PART)");
@@ -129,8 +129,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    /// From one run of its container to the next; each is bound anew, as what it is by then.
-    fn a_part_may_become_a_file_and_a_directory_again(delegate: Delegate) {
+    /// Between two runs of the container. Each run binds what exists by then.
+    fn a_sub_path_may_change_its_type_between_runs(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let script = "case $(cat /all/run 2>/dev/null || echo 0) in \
             0) test -d /part; rmdir /all/x; echo file > /all/x; echo 1 > /all/run; exit 1;; \
@@ -139,7 +139,7 @@ on_each_delegate! {
         let pod = microvm("web").volume("scratch", "emptyDir: {}").script(script);
         let pod = pod.mount("scratch", "/all").mount_as("scratch", "/part", "subPath: x");
         scene.run(&pod);
-        scene.crustlet.wait("the third run to go on", || {
+        scene.crustlet.wait("the third run to be ready", || {
             let status = scene.crustlet.pod("web")["status"].take();
             let app = &status["containerStatuses"][0];
             app["restartCount"] == 2 && app["ready"] == true
@@ -150,8 +150,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[]);
     }
 
-    /// It is looked for where the link leads.
-    fn a_host_path_that_is_a_link_has_parts(delegate: Delegate) {
+    /// The subPath is looked up in the directory that the link points to.
+    fn a_host_path_that_is_a_link_has_sub_paths(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let at = |name: &str| scene.node.dir().join(name);
         fs::create_dir_all(at("real/part")).unwrap();

@@ -1,4 +1,4 @@
-//! How much room there is: what was promised to one volume is no other's.
+//! `GetCapacity`: space that was promised to one volume is not offered to another.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use runcrust_tests::csi::{CsiClient, create_request, filesystem};
 use tonic::Code;
 
 use crate::scene::Scene;
-use crate::{refused, refused_as};
+use crate::{expect_error, expect_error_in};
 
 const MIB: i64 = 1 << 20;
 
 fn available(scene: &Scene, request: GetCapacityRequest) -> i64 {
-    let told = scene.call_ok(request);
-    assert!(told.available_capacity >= 0, "{told:?}");
+    let answer = scene.call_ok(request);
+    assert!(answer.available_capacity >= 0, "{answer:?}");
     assert!(
-        told.maximum_volume_size.is_none_or(|most| most >= 0),
-        "{told:?}"
+        answer.maximum_volume_size.is_none_or(|most| most >= 0),
+        "{answer:?}"
     );
     assert!(
-        told.minimum_volume_size.is_none_or(|least| least >= 0),
-        "{told:?}"
+        answer.minimum_volume_size.is_none_or(|least| least >= 0),
+        "{answer:?}"
     );
-    told.available_capacity
+    answer.available_capacity
 }
 
-fn left(scene: &Scene) -> i64 {
+fn free(scene: &Scene) -> i64 {
     available(scene, GetCapacityRequest::default())
 }
 
@@ -39,49 +39,53 @@ fn sized(name: &str, mebibytes: i64) -> crust_proto::csi::v1::CreateVolumeReques
 }
 
 #[test]
-fn volumes_take_it_and_give_it_back() {
+fn volumes_take_and_free_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
-    assert_eq!(left(&scene), 100 * MIB);
+    assert_eq!(free(&scene), 100 * MIB);
     let volume = scene.create_volume(sized("a", 64));
-    assert_eq!(left(&scene), 36 * MIB);
-    let message = refused(scene.call(sized("b", 40)), Code::ResourceExhausted);
+    assert_eq!(free(&scene), 36 * MIB);
+    let message = expect_error(scene.call(sized("b", 40)), Code::ResourceExhausted);
     assert!(message.contains("--capacity"), "{message}");
     assert_eq!(
-        (left(&scene), scene.ids().len()),
+        (free(&scene), scene.ids().len()),
         (36 * MIB, 1),
-        "and nothing was made"
+        "no volume was created"
     );
     let _ = scene.create_volume(sized("b", 36));
-    assert_eq!(left(&scene), 0);
-    scene.call(sized("b", 36)).expect("it is there already");
+    assert_eq!(free(&scene), 0);
+    scene.call(sized("b", 36)).expect("an existing volume");
 
-    refused(scene.call(volume.grow(65 * MIB)), Code::ResourceExhausted);
-    scene.call(volume.grow(64 * MIB)).expect("it has that");
+    expect_error(scene.call(volume.grow(65 * MIB)), Code::ResourceExhausted);
+    scene
+        .call(volume.grow(64 * MIB))
+        .expect("a size that the volume has already");
     scene.restart(&["--capacity", "104857600"]);
-    assert_eq!(left(&scene), 0);
+    assert_eq!(free(&scene), 0);
     scene.call_ok(volume.delete());
-    assert_eq!(left(&scene), 64 * MIB);
+    assert_eq!(free(&scene), 64 * MIB);
 }
 
 #[test]
-fn growth_takes_it_too() {
+fn growth_takes_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
     let volume = scene.create_volume(sized("a", 40));
     scene.call_ok(volume.grow(90 * MIB));
-    assert_eq!(left(&scene), 10 * MIB);
-    refused(scene.call(volume.grow(101 * MIB)), Code::ResourceExhausted);
-    assert_eq!(left(&scene), 10 * MIB, "what failed took nothing");
-    let grown = scene.call(volume.grow(90 * MIB)).expect("again");
+    assert_eq!(free(&scene), 10 * MIB);
+    expect_error(scene.call(volume.grow(101 * MIB)), Code::ResourceExhausted);
+    assert_eq!(free(&scene), 10 * MIB, "a failed call takes no space");
+    let grown = scene
+        .call(volume.grow(90 * MIB))
+        .expect("the repeated call");
     assert_eq!(grown.capacity_bytes, 90 * MIB);
 }
 
 #[test]
-fn without_a_limit_it_is_what_the_disk_has() {
+fn without_a_limit_the_disk_is_the_capacity() {
     let scene = Scene::new();
     let disk = nix::sys::statvfs::statvfs(scene.data()).expect("statvfs");
-    let all = i64::try_from(disk.blocks() * disk.fragment_size()).expect("it is a disk's");
-    assert!((1..=all).contains(&left(&scene)));
-    refused(
+    let all = i64::try_from(disk.blocks() * disk.fragment_size()).expect("the size of a disk");
+    assert!((1..=all).contains(&free(&scene)));
+    expect_error(
         scene.call(sized("a", all / MIB + 1024)),
         Code::ResourceExhausted,
     );
@@ -89,13 +93,13 @@ fn without_a_limit_it_is_what_the_disk_has() {
 }
 
 #[test]
-fn there_is_none_for_what_there_cannot_be() {
+fn impossible_volumes_have_no_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
     let here = scene.call_ok(NodeGetInfoRequest {});
-    let here = here.accessible_topology.expect("where it is");
+    let here = here.accessible_topology.expect("a topology");
     let mut there = here.clone();
-    for place in there.segments.values_mut() {
-        "another".clone_into(place);
+    for segment in there.segments.values_mut() {
+        "another".clone_into(segment);
     }
     let of = |change: &dyn Fn(&mut GetCapacityRequest)| {
         let mut request = GetCapacityRequest::default();
@@ -124,7 +128,7 @@ fn there_is_none_for_what_there_cannot_be() {
 }
 
 #[test]
-fn volumes_that_are_made_at_once_share_it() {
+fn volumes_created_at_once_share_the_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
     let made = std::thread::scope(|scope| {
         let work = |index: usize| {
@@ -140,6 +144,6 @@ fn volumes_that_are_made_at_once_share_it() {
     let (made, failed): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
     assert_eq!((made.len(), scene.ids().len()), (3, 3));
     for answer in failed {
-        refused_as(answer, Code::ResourceExhausted, "one of eight");
+        expect_error_in(answer, Code::ResourceExhausted, "one of eight");
     }
 }

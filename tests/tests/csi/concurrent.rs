@@ -1,4 +1,4 @@
-//! Calls at the same time: of two for one volume one may be told to come again, and none is done twice.
+//! Concurrent calls: one of two calls for a volume may be aborted, and none is carried out twice.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,30 +9,30 @@ use tonic::{Code, Status};
 
 use crate::scene::{Scene, read, write};
 
-const TIMES: usize = 8;
+const CALLS: usize = 8;
 
-/// At least one has worked; the others too, or they were aborted.
+/// Asserts that at least one call succeeded and that each other one succeeded or was aborted. Returns the answers.
 #[track_caller]
-fn only_aborted<T: std::fmt::Debug>(answers: Vec<Result<T, Status>>) -> Vec<T> {
-    let mut done = Vec::new();
+fn assert_others_aborted<T: std::fmt::Debug>(answers: Vec<Result<T, Status>>) -> Vec<T> {
+    let mut succeeded = Vec::new();
     for answer in answers {
         match answer {
-            Ok(answer) => done.push(answer),
+            Ok(answer) => succeeded.push(answer),
             Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),
         }
     }
-    assert!(!done.is_empty(), "none was carried out");
-    done
+    assert!(!succeeded.is_empty(), "all calls were aborted");
+    succeeded
 }
 
 fn at_once<C: Call>(scene: &Scene, call: &C) -> Vec<C::Answer> {
-    only_aborted(scene.client().call_concurrently(call, TIMES))
+    assert_others_aborted(scene.client().call_concurrently(call, CALLS))
 }
 
 #[test]
-fn one_volume_is_made_once_and_used_once() {
+fn each_call_takes_effect_once() {
     let scene = Scene::new();
-    // Which grows everywhere.
+    // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
     let made = at_once(&scene, &create_request("pv", filesystem("xfs")));
     assert!(made.iter().all(|it| *it == made[0]), "{made:?}");
     let volume = scene.volume("pv", filesystem("xfs"));
@@ -56,30 +56,30 @@ fn one_volume_is_made_once_and_used_once() {
     assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }
 
-/// Were it made a second time, it would have another UUID, or the first pod's data would have gone.
+/// A second mkfs would change the UUID, or destroy the data of the first pod.
 #[test]
-fn a_file_system_is_made_once() {
+fn a_file_system_is_created_once() {
     let scene = Scene::new();
     for round in 0..5 {
         let volume = scene.volume("pv", filesystem("ext4"));
         let target = scene.target("pod", "pv");
-        let (staged, again) = scene.call_both(volume.stage(), volume.stage());
-        only_aborted(vec![staged, again]);
+        let (staged, repeated) = scene.call_both(volume.stage(), volume.stage());
+        assert_others_aborted(vec![staged, repeated]);
         let superblock = || {
-            let image = fs::read(scene.image(&volume.id)).expect("its image");
+            let image = fs::read(scene.image(&volume.id)).expect("the image");
             image[1024 + 104..1024 + 120].to_vec()
         };
         let uuid = superblock();
         scene.call_ok(volume.publish(&target));
         write(&target, "file", "data");
-        only_aborted(scene.client().call_concurrently(&volume.stage(), TIMES));
+        assert_others_aborted(scene.client().call_concurrently(&volume.stage(), CALLS));
         assert_eq!(superblock(), uuid, "round {round}");
-        scene.put_away(&volume, &[&target]);
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
 #[test]
-fn opposites_end_in_one_of_the_two() {
+fn publish_and_unpublish_end_in_one_of_two_states() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     for _ in 0..10 {
@@ -94,23 +94,23 @@ fn opposites_end_in_one_of_the_two() {
         );
         assert!(
             published.is_ok() || mounts.is_empty(),
-            "mounted, and nobody knows: {mounts:?}"
+            "mounted without a record: {mounts:?}"
         );
     }
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn staging_and_deleting_end_in_one_of_the_two() {
+fn stage_and_delete_end_in_one_of_two_states() {
     let scene = Scene::new();
     for _ in 0..10 {
         let volume = scene.volume("pv", filesystem("ext4"));
         let (staged, deleted) = scene.call_both(volume.stage(), volume.delete());
         match (staged, deleted) {
-            (Ok(_), Err(_)) => scene.put_away(&volume, &[]),
+            (Ok(_), Err(_)) => scene.remove_volume(&volume, &[]),
             (Err(_), Ok(_)) => assert_eq!(scene.leftovers(), Vec::<PathBuf>::new()),
-            (Ok(_), Ok(_)) => panic!("it was staged, and it has gone"),
-            (Err(one), Err(other)) => panic!("neither: {one}, {other}"),
+            (Ok(_), Ok(_)) => panic!("staged and deleted"),
+            (Err(one), Err(other)) => panic!("both failed: {one}, {other}"),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The driver is killed right after each thing that it does for a call, and started again; the
-//! orchestrator repeats the call. No image has two devices, no data are lost, and nothing is left.
+//! The driver is killed right after each step of a call, and started again, and the orchestrator repeats the call. No
+//! image may get two devices, no data may be lost, and nothing may be left behind.
 //!
-//! All of that takes long: `RUNCRUST_TORTURE` does it, and otherwise a few of each call's moments are
-//! taken, others every day.
+//! All steps take long, so they are only tested with `RUNCRUST_TORTURE`. Without it a sample is tested, which changes
+//! every day.
 
+mod cases;
 mod load;
-mod rows;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -22,34 +22,36 @@ use tonic::Status;
 
 use crate::scene::{Scene, read, write};
 
-/// An orchestrator goes on trying; what a killed driver's mkfs still does has to end.
+/// The longest time that an orchestrator retries. A mkfs of the killed driver has to end first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many moments of the driver are a sample, and so many of the programs that it runs.
+/// The size of a sample of the driver's own steps, and of one of the steps of programs that it runs.
 const SAMPLE: usize = 4;
 
-/// A volume, and what the pod that has it has written.
-struct Life {
+/// The volume that the killed call is about.
+struct VolumeUnderTest {
     volume: CsiVolume,
     target: PathBuf,
+    /// Whether a pod has written a file to the volume.
     has_data: bool,
 }
 
-/// A call, and what comes before it.
-struct Row {
+/// A call that the driver is killed in.
+struct CrashCase {
     capability: fn() -> VolumeCapability,
+    /// Brings the volume into the state that the call expects.
     before: fn(&Scene, &CsiVolume, &PathBuf),
-    call: fn(&CsiClient, &Life) -> Result<(), Status>,
+    call: fn(&CsiClient, &VolumeUnderTest) -> Result<(), Status>,
     has_data: bool,
-    /// Once it has worked: what it has to have come to. What it published is given back here, if not by the driver.
-    after: fn(&Scene, &Life),
+    /// Checks the result after the call has succeeded, and unpublishes a deferred volume.
+    after: fn(&Scene, &VolumeUnderTest),
 }
 
-impl Row {
-    /// An ext4 that holds data; its end shows all that there is to see.
+impl CrashCase {
+    /// A case with an ext4 that contains data, and without a check of its own.
     const fn of(
         before: fn(&Scene, &CsiVolume, &PathBuf),
-        call: fn(&CsiClient, &Life) -> Result<(), Status>,
+        call: fn(&CsiClient, &VolumeUnderTest) -> Result<(), Status>,
     ) -> Self {
         Self {
             capability: || filesystem("ext4"),
@@ -61,34 +63,39 @@ impl Row {
     }
 }
 
-fn begin(row: &Row, scene: &Scene) -> Life {
+fn set_up(row: &CrashCase, scene: &Scene) -> VolumeUnderTest {
     let volume = scene.volume("pv", (row.capability)());
     let target = scene.target("pod", "pv");
     if row.has_data {
         scene.call_ok(volume.stage());
         scene.call_ok(volume.publish(&target));
         write(&target, "file", "data");
-        scene.take_back(&volume, &[&target]);
+        scene.unpublish_and_unstage(&volume, &[&target]);
     }
     (row.before)(scene, &volume, &target);
-    Life {
+    VolumeUnderTest {
         volume,
         target,
         has_data: row.has_data,
     }
 }
 
-/// The call, of a driver that is killed right after the `moment`th thing that it, or a program that it runs,
-/// does for it; all that was done.
-fn kill(row: &Row, scene: &Scene, life: &Life, moment: Option<usize>) -> Vec<Step> {
+/// Kills the driver right after step number `moment` of the call, of the driver or of a program that it runs. Returns
+/// all steps up to there. With `None` the call is not disturbed.
+fn kill_after_step(
+    row: &CrashCase,
+    scene: &Scene,
+    volume_under_test: &VolumeUnderTest,
+    moment: Option<usize>,
+) -> Vec<Step> {
     scene.kill();
     let armed = AtomicBool::new(false);
-    let mut made = Vec::new();
+    let mut seen = Vec::new();
     let wanted = |step: &Step| {
         if armed.load(Ordering::SeqCst) {
-            made.push(step.clone());
+            seen.push(step.clone());
         }
-        moment == Some(made.len())
+        moment == Some(seen.len())
     };
     let served = steps::trace_server(
         &scene.command(&[]),
@@ -97,76 +104,87 @@ fn kill(row: &Row, scene: &Scene, life: &Life, moment: Option<usize>) -> Vec<Ste
         || {
             scene.wait_until_listening(|| true);
             armed.store(true, Ordering::SeqCst);
-            (row.call)(scene.client(), life)
+            (row.call)(scene.client(), volume_under_test)
         },
     );
     if !served.killed {
-        served.work.expect("nobody has disturbed it");
+        served.work.expect("an undisturbed call");
     }
-    made
+    seen
 }
 
-/// What the orchestrator does then, to the volume's end.
-fn goes_on(row: &Row, scene: &Scene, life: &Life) {
-    let Life { volume, target, .. } = life;
+/// Restarts the driver, repeats the call until it succeeds, and uses and removes the volume.
+fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) {
+    let VolumeUnderTest { volume, target, .. } = volume_under_test;
     scene.spawn(scene.command(&[]));
     let mut last = None;
-    let done = holds_within(PATIENCE, || {
-        let answer = (row.call)(scene.client(), life);
+    let succeeded = holds_within(PATIENCE, || {
+        let answer = (row.call)(scene.client(), volume_under_test);
         let devices = scene.devices(&volume.id);
         assert!(devices.len() <= 1, "{devices:?}");
         last = answer.err();
         last.is_none()
     });
-    assert!(done, "it fails for ever: {last:?}\n{}", scene.log());
+    assert!(
+        succeeded,
+        "the call keeps failing: {last:?}\n{}",
+        scene.log()
+    );
     if scene.ids().is_empty() {
         assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
         return;
     }
-    // A call that comes again after a while, from an orchestrator that was restarted as well.
-    (row.call)(scene.client(), life).expect("once more");
-    (row.after)(scene, life);
+    // An orchestrator that was restarted as well repeats the call later.
+    (row.call)(scene.client(), volume_under_test).expect("the repeated call");
+    (row.after)(scene, volume_under_test);
     scene.call_ok(volume.stage());
     let _ = scene.device(&volume.id);
     scene.call_ok(volume.publish(target));
     assert_eq!(mounts_below(target), [target.as_path()], "mounts");
     if (row.capability)() != block() {
-        if !life.has_data {
+        if !volume_under_test.has_data {
             write(target, "file", "data");
         }
         assert_eq!(read(target, "file"), "data");
-        scene.take_back(volume, &[target]);
+        scene.unpublish_and_unstage(volume, &[target]);
         scene.restart(&[]);
         scene.call_ok(volume.stage());
         scene.call_ok(volume.publish(target));
         assert_eq!(read(target, "file"), "data", "staged again");
     }
-    scene.put_away(volume, &[target]);
+    scene.remove_volume(volume, &[target]);
 }
 
-/// Kills it at the chosen moments; goes on after one that went wrong.
-fn at_each_moment(row: &Row) {
+/// Kills the driver after each chosen step. Goes on after a failure, and reports all failures at the end.
+fn kill_at_each_step(row: &CrashCase) {
     let scene = Scene::deferring();
-    let life = begin(row, &scene);
-    let steps = kill(row, &scene, &life, None);
-    goes_on(row, &scene, &life);
+    let volume_under_test = set_up(row, &scene);
+    let steps = kill_after_step(row, &scene, &volume_under_test, None);
+    recover(row, &scene, &volume_under_test);
     let mut failed = Vec::new();
-    for moment in chosen(&steps) {
+    for moment in chosen_steps(&steps) {
         let scene = Scene::deferring();
-        let life = begin(row, &scene);
-        let made = kill(row, &scene, &life, Some(moment));
-        let last = format!("{moment}: {}", made.last().expect("the call"));
+        let volume_under_test = set_up(row, &scene);
+        let seen = kill_after_step(row, &scene, &volume_under_test, Some(moment));
+        let last = format!("{moment}: {}", seen.last().expect("a step"));
         println!("killed right after {last}");
-        if catch_unwind(AssertUnwindSafe(|| goes_on(row, &scene, &life))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| {
+            recover(row, &scene, &volume_under_test)
+        }))
+        .is_err()
+        {
             failed.push(last);
         }
     }
     let all = steps.len();
-    assert!(failed.is_empty(), "of {all} moments: {failed:#?}");
+    assert!(
+        failed.is_empty(),
+        "failed after these of {all} steps: {failed:#?}"
+    );
 }
 
-/// The moments after some of the steps, or all: 1 is the first.
-fn chosen(steps: &[Step]) -> Vec<usize> {
+/// Returns the numbers of the steps to kill the driver after, starting with 1: all of them, or a sample.
+fn chosen_steps(steps: &[Step]) -> Vec<usize> {
     let numbered = || steps.iter().zip(1_usize..);
     if std::env::var_os("RUNCRUST_TORTURE").is_some() {
         return numbered().map(|(_, moment)| moment).collect();
@@ -183,6 +201,6 @@ fn chosen(steps: &[Step]) -> Vec<usize> {
         moments.into_iter().skip(first).step_by(stride)
     };
     let own: Vec<usize> = sample(true).collect();
-    assert!(!own.is_empty(), "a call that does nothing: {steps:?}");
+    assert!(!own.is_empty(), "no step of the driver: {steps:?}");
     own.into_iter().chain(sample(false)).collect()
 }

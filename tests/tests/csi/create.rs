@@ -1,4 +1,4 @@
-//! `CreateVolume`: once for a name, and no other than was asked for.
+//! `CreateVolume`: one volume for each name, with the requested properties.
 
 mod names;
 
@@ -12,7 +12,7 @@ use crust_proto::csi::v1::{CapacityRange, CreateVolumeRequest, VolumeContentSour
 use runcrust_tests::csi::{block, create_request, filesystem, mount_of};
 use tonic::Code;
 
-use crate::refused_as;
+use crate::expect_error_in;
 use crate::scene::Scene;
 
 const MIB: i64 = 1 << 20;
@@ -41,7 +41,7 @@ fn set_mode(request: &mut CreateVolumeRequest, mode: i32) {
 }
 
 #[test]
-fn a_volume_is_what_was_asked_for() {
+fn a_volume_has_the_requested_properties() {
     let scene = Scene::new();
     let mut request = request();
     request.capacity_range = Some(range(40 * MIB, 48 * MIB));
@@ -51,30 +51,34 @@ fn a_volume_is_what_was_asked_for() {
         ("csi.storage.k8s.io/pvc/name", "data"),
     ]);
     let volume = scene.call_ok(request.clone()).volume;
-    let volume = volume.expect("it is REQUIRED");
+    let volume = volume.expect("a REQUIRED field");
     assert!((1..=128).contains(&volume.volume_id.len()), "{volume:?}");
     assert!(
         (40 * MIB..=48 * MIB).contains(&volume.capacity_bytes),
         "{volume:?}"
     );
     assert_eq!(volume.content_source, None);
-    // What each call on a node is told again is ours, and not the provisioner's.
+    // The context that node calls receive contains the driver's parameters, and not those of the provisioner.
     request.parameters.remove("csi.storage.k8s.io/pvc/name");
     assert_eq!(volume.volume_context, request.parameters);
-    let image = fs::metadata(scene.image(&volume.volume_id)).expect("its image");
+    let image = fs::metadata(scene.image(&volume.volume_id)).expect("the image");
     assert_eq!(i64::try_from(image.len()), Ok(volume.capacity_bytes));
-    assert_eq!(image.blocks(), 0, "room is taken when it is needed");
-    assert_eq!(image.permissions().mode() & 0o777, 0o600, "tenants' data");
+    assert_eq!(image.blocks(), 0, "the image is sparse");
+    assert_eq!(
+        image.permissions().mode() & 0o777,
+        0o600,
+        "only root may read the data of tenants"
+    );
 }
 
 #[test]
-fn a_name_is_made_once() {
+fn a_name_has_one_volume() {
     let scene = Scene::new();
     let first = scene.call_ok(request());
-    assert_eq!(scene.call(request()).expect("again"), first);
+    assert_eq!(scene.call(request()).expect("the repeated call"), first);
     scene.restart(&[]);
     assert_eq!(scene.call(request()).expect("after a restart"), first);
-    let id = first.volume.expect("it is REQUIRED").volume_id;
+    let id = first.volume.expect("a REQUIRED field").volume_id;
     assert_eq!(scene.ids(), [id.as_str()]);
     assert_ne!(scene.volume("pv-2", filesystem("ext4")).id, id);
 }
@@ -93,16 +97,16 @@ fn an_existing_name_with_a_fitting_size_is_the_same_volume() {
         Some(range(1, 40 * MIB)),
     ] {
         request.capacity_range = range;
-        let again = scene.call(request.clone());
+        let answer = scene.call(request.clone());
         assert_eq!(
-            again.unwrap_or_else(|status| panic!("{range:?}: {status}")),
+            answer.unwrap_or_else(|status| panic!("{range:?}: {status}")),
             first
         );
     }
 }
 
 #[test]
-fn a_name_that_there_is_with_anything_else_is_refused() {
+fn an_existing_name_with_other_parameters_is_refused() {
     let scene = Scene::new();
     let mut first = request();
     first.capacity_range = Some(range(40 * MIB, 0));
@@ -120,19 +124,19 @@ fn a_name_that_there_is_with_anything_else_is_refused() {
     for (what, change) in others {
         let mut other = first.clone();
         change(&mut other);
-        refused_as(scene.call(other), Code::AlreadyExists, what);
+        expect_error_in(scene.call(other), Code::AlreadyExists, what);
     }
-    let image = fs::metadata(scene.image(&volume.id)).expect("its image");
+    let image = fs::metadata(scene.image(&volume.id)).expect("the image");
     assert_eq!(
         i64::try_from(image.len()),
         Ok(volume.capacity),
-        "it has stayed as it was"
+        "the volume is unchanged"
     );
     assert_eq!(scene.ids(), [volume.id]);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_makes_nothing() {
+fn an_invalid_request_creates_nothing() {
     let scene = Scene::new();
     let content = |source| {
         Some(VolumeContentSource {
@@ -195,7 +199,7 @@ fn what_makes_no_sense_is_refused_and_makes_nothing() {
         it.volume_capabilities.insert(0, other);
     });
     for (what, wrong) in cases {
-        refused_as(scene.call(wrong), Code::InvalidArgument, &what);
+        expect_error_in(scene.call(wrong), Code::InvalidArgument, &what);
     }
     assert_eq!(scene.ids(), Vec::<String>::new());
     assert_eq!(scene.leftovers(), Vec::<std::path::PathBuf>::new());
@@ -212,16 +216,16 @@ fn a_size_that_no_volume_can_have_is_out_of_range() {
     ] {
         let mut request = request();
         request.capacity_range = Some(range);
-        refused_as(scene.call(request), Code::OutOfRange, &format!("{range:?}"));
+        expect_error_in(scene.call(request), Code::OutOfRange, &format!("{range:?}"));
     }
     let mut xfs = create_request("pv", filesystem("xfs"));
     xfs.capacity_range = Some(range(0, 100 * MIB));
-    refused_as(scene.call(xfs), Code::OutOfRange, "an xfs of 100 MiB");
+    expect_error_in(scene.call(xfs), Code::OutOfRange, "an xfs of 100 MiB");
     assert_eq!(scene.leftovers(), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
-fn a_size_that_nobody_asks_for_is_the_drivers_choice() {
+fn without_a_size_the_driver_chooses_one() {
     let scene = Scene::new();
     let mut request = request();
     request.capacity_range = None;
@@ -238,5 +242,5 @@ fn a_volume_may_be_for_several_uses() {
     let mut volume = scene.create_volume(request);
     volume.capability = filesystem("ext4");
     scene.call_ok(volume.stage());
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }

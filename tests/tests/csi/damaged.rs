@@ -1,4 +1,4 @@
-//! Volumes that can't be looked into: mkfs over data is the one mistake that can't be mended.
+//! Volumes that cannot be probed. They are never formatted, because data that mkfs destroys cannot be recovered.
 
 mod disk;
 mod programs;
@@ -11,16 +11,16 @@ use runcrust_tests::csi::{CsiVolume, filesystem};
 
 use crate::scene::{Scene, read, write};
 
-/// A volume of a pod that has ended.
-fn used(scene: &Scene, fstype: &str) -> CsiVolume {
+/// Creates a volume, writes a file to it, and unstages it.
+fn volume_with_data(scene: &Scene, fstype: &str) -> CsiVolume {
     let volume = scene.staged("pv", filesystem(fstype));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    scene.take_back(&volume, &[&target]);
+    scene.unpublish_and_unstage(&volume, &[&target]);
     volume
 }
 
-/// Sparse as it was.
+/// Copies a sparse file.
 fn copy(from: &Path, to: &Path) {
     let mut copy = std::process::Command::new("cp");
     let copy = copy
@@ -29,15 +29,16 @@ fn copy(from: &Path, to: &Path) {
     let _ = runcrust_tests::Run::of(copy).success();
 }
 
-fn same(one: &Path, other: &Path) -> bool {
+fn is_same(one: &Path, other: &Path) -> bool {
     let mut compare = std::process::Command::new("cmp");
     runcrust_tests::Run::of(compare.arg("--silent").args([one, other]))
         .status
         .success()
 }
 
-/// What a driver of before, or a copy from before the file system was made, has on record of an ext4 volume.
-const OF_BEFORE: [(&str, &str); 2] = [
+/// Replacements in the record of an ext4 volume that make it an older one: without the file system, as an older driver
+/// or a copy from before the mkfs has it, or with an mkfs under way.
+const OLDER_RECORDS: [(&str, &str); 2] = [
     (r#""holds": "ext4""#, r#""holds": null"#),
     (
         r#""holds": "ext4""#,
@@ -45,21 +46,21 @@ const OF_BEFORE: [(&str, &str); 2] = [
     ),
 ];
 
-/// Puts something else into a volume's record, while no driver runs.
+/// Replaces text in the record of a volume. No driver may be running.
 #[track_caller]
 fn change_record(data: &Path, volume: &CsiVolume, from: &str, to: &str) {
     let file = data.join("volumes").join(format!("{}.json", volume.id));
-    let text = fs::read_to_string(&file).expect("its record");
+    let text = fs::read_to_string(&file).expect("the record");
     assert!(text.contains(from), "{text}");
-    fs::write(&file, text.replace(from, to)).expect("its record");
+    fs::write(&file, text.replace(from, to)).expect("the record");
 }
 
-/// Damages a volume's image: its stage fails, writes nothing to it, and with the damage undone its data
-/// are there.
+/// Damages the image of a volume. The volume cannot be staged, the image is not written to, and once the damage is
+/// undone the data are still there.
 #[track_caller]
-fn is_refused(what: &str, fstype: &str, damage: impl Fn(&File)) {
+fn assert_not_formatted(what: &str, fstype: &str, damage: impl Fn(&File)) {
     let scene = Scene::new();
-    let volume = used(&scene, fstype);
+    let volume = volume_with_data(&scene, fstype);
     let image = scene.image(&volume.id);
     let (whole, damaged) = (
         scene.node.dir().join("whole"),
@@ -77,7 +78,7 @@ fn is_refused(what: &str, fstype: &str, damage: impl Fn(&File)) {
     for _ in 0..2 {
         let status = scene.call(volume.stage()).expect_err(what);
         assert!(status.message().contains(&volume.id), "{what}: {status}");
-        assert!(same(&image, &damaged), "{what}: it was written to");
+        assert!(is_same(&image, &damaged), "{what}: the image is unchanged");
         scene.restart(&[]);
     }
     scene.call_ok(volume.unstage());
@@ -86,20 +87,20 @@ fn is_refused(what: &str, fstype: &str, damage: impl Fn(&File)) {
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data", "{what}");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn one_whose_image_is_empty_is_no_new_one() {
-    is_refused("an empty file", "ext4", |image| {
+fn an_empty_image_is_not_formatted() {
+    assert_not_formatted("an empty file", "ext4", |image| {
         image.set_len(0).expect("ftruncate");
     });
 }
 
 #[test]
-fn one_whose_image_is_shorter_is_not_filled_up() {
+fn a_truncated_image_is_not_extended() {
     for fstype in ["ext4", "xfs", "btrfs"] {
-        is_refused("half a file", fstype, |image| {
+        assert_not_formatted("half a file", fstype, |image| {
             let half = image.metadata().expect("stat").len() / 2;
             image.set_len(half).expect("ftruncate");
         });
@@ -107,8 +108,8 @@ fn one_whose_image_is_shorter_is_not_filled_up() {
 }
 
 #[test]
-fn one_that_was_wiped_whole_is_no_new_one() {
-    is_refused("zeros", "ext4", |image| {
+fn an_image_of_zeros_is_not_formatted() {
+    assert_not_formatted("zeros", "ext4", |image| {
         let size = image.metadata().expect("stat").len();
         image
             .set_len(0)
@@ -118,10 +119,10 @@ fn one_that_was_wiped_whole_is_no_new_one() {
 }
 
 #[test]
-fn one_without_its_signatures_is_not_empty() {
-    // Also the second ones, which tools look for: at 64 MiB is the next of btrfs.
+fn an_image_without_signatures_is_not_formatted() {
+    // Also the second superblock that tools look for: that of btrfs is at 64 MiB.
     for fstype in ["ext4", "xfs", "btrfs"] {
-        is_refused("no superblock", fstype, |image| {
+        assert_not_formatted("no superblock", fstype, |image| {
             for offset in [0, 64 << 20] {
                 if offset < image.metadata().expect("stat").len() {
                     image
@@ -134,8 +135,8 @@ fn one_without_its_signatures_is_not_empty() {
 }
 
 #[test]
-fn one_with_somebodys_data_is_not_empty() {
-    is_refused("noise", "ext4", |image| {
+fn an_image_with_unknown_data_is_not_formatted() {
+    assert_not_formatted("noise", "ext4", |image| {
         let noise: Vec<u8> = (0..1_u32 << 16)
             .map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
@@ -144,7 +145,7 @@ fn one_with_somebodys_data_is_not_empty() {
 }
 
 #[test]
-fn one_with_two_signatures_is_nobodys_to_choose() {
+fn an_image_with_two_signatures_is_refused() {
     let dir = runcrust_tests::TestDir::new();
     let other = dir.join("btrfs");
     File::create(&other)
@@ -156,21 +157,21 @@ fn one_with_two_signatures_is_nobodys_to_choose() {
     other
         .read_exact_at(&mut superblock, 64 << 10)
         .expect("pread");
-    is_refused("two file systems", "ext4", |image| {
+    assert_not_formatted("two file systems", "ext4", |image| {
         image.write_all_at(&superblock, 64 << 10).expect("pwrite");
     });
 }
 
 #[test]
-fn one_whose_image_is_missing_is_not_made_again() {
+fn a_missing_image_is_not_recreated() {
     let scene = Scene::new();
-    let volume = used(&scene, "ext4");
+    let volume = volume_with_data(&scene, "ext4");
     let image = scene.image(&volume.id);
     let aside = image.with_extension("aside");
     fs::rename(&image, &aside).expect("rename");
     let status = scene
         .call(volume.stage())
-        .expect_err("its image is missing");
+        .expect_err("the image is missing");
     assert!(
         status.message().contains(image.to_str().expect("UTF-8")),
         "{status}"
@@ -180,21 +181,23 @@ fn one_whose_image_is_missing_is_not_made_again() {
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
-/// What is there can't be read: the device is larger than the file behind it.
+/// The device is larger than the file behind it, so reads fail.
 #[test]
-fn one_that_cannot_be_read_is_an_error() {
+fn an_unreadable_device_is_an_error() {
     let scene = Scene::new();
-    let volume = used(&scene, "ext4");
+    let volume = volume_with_data(&scene, "ext4");
     let image = scene.image(&volume.id);
     let whole = scene.node.dir().join("whole");
     copy(&image, &whole);
     let device = runcrust_tests::LoopDevice::on(&image);
     let open = File::options().write(true).open(&image).expect("the image");
     open.set_len(4096).expect("ftruncate");
-    let status = scene.call(volume.stage()).expect_err("it can't be read");
+    let status = scene
+        .call(volume.stage())
+        .expect_err("an unreadable device");
     assert!(status.message().contains(&volume.id), "{status}");
     assert_eq!(
         open.metadata().expect("stat").len(),
@@ -207,32 +210,32 @@ fn one_that_cannot_be_read_is_an_error() {
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn one_with_an_older_record_keeps_its_data() {
-    for (now, before) in OF_BEFORE {
+fn a_volume_with_an_older_record_keeps_its_data() {
+    for (now, before) in OLDER_RECORDS {
         let scene = Scene::new();
-        let volume = used(&scene, "ext4");
+        let volume = volume_with_data(&scene, "ext4");
         scene.kill();
         change_record(scene.data(), &volume, now, before);
         scene.spawn(scene.command(&[]));
         scene.call_ok(volume.stage());
         let target = scene.publish(&volume, "pod");
         assert_eq!(read(&target, "file"), "data", "{before}");
-        scene.put_away(&volume, &[&target]);
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
 #[test]
-fn one_that_somebody_else_has_made_is_told_by_its_name() {
+fn a_file_system_made_by_hand_is_named_in_the_error() {
     let scene = Scene::new();
     let mut volume = scene.volume("pv", filesystem("xfs"));
     runcrust_tests::volume::mkfs("ext4", &scene.image(&volume.id), &[]);
-    let message = crate::refused(scene.call(volume.stage()), tonic::Code::FailedPrecondition);
+    let message = crate::expect_error(scene.call(volume.stage()), tonic::Code::FailedPrecondition);
     assert!(message.contains("ask for ext4"), "{message}");
     volume.capability = filesystem("ext4");
     scene.call_ok(volume.stage());
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }

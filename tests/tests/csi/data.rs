@@ -1,4 +1,4 @@
-//! A data directory in which something is wrong: nobody's data are given up, and the other volumes go on.
+//! A data directory with defects: no data are lost, and the other volumes keep working.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem};
 use runcrust_tests::{Csi, Delegate, Node, Run, mounts};
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 use crate::scene::{Scene, read, write};
 
 fn record(scene: &Scene, volume: &CsiVolume) -> PathBuf {
@@ -20,16 +20,16 @@ fn record(scene: &Scene, volume: &CsiVolume) -> PathBuf {
         .join(format!("{}.json", volume.id))
 }
 
-/// With a file, and given back.
-fn used(scene: &Scene) -> CsiVolume {
+/// Creates a volume, writes a file to it, and unstages it.
+fn volume_with_data(scene: &Scene) -> CsiVolume {
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    scene.take_back(&volume, &[&target]);
+    scene.unpublish_and_unstage(&volume, &[&target]);
     volume
 }
 
-/// An attribute as chattr(1) sets it; taken back when it is dropped.
+/// Sets the immutable attribute (chattr(1)) of a file. Dropping the value removes it.
 pub(crate) struct Immutable(PathBuf);
 
 impl Immutable {
@@ -46,27 +46,27 @@ impl Drop for Immutable {
 }
 
 #[test]
-fn an_image_without_its_record_is_nobodys_to_remove() {
+fn an_image_without_a_record_is_not_removed() {
     let scene = Scene::new();
-    let volume = used(&scene);
+    let volume = volume_with_data(&scene);
     let (record, aside) = (record(&scene, &volume), scene.node.dir().join("aside"));
     fs::rename(&record, &aside).unwrap();
     let request = create_request("pv", filesystem("ext4"));
-    let error = refused(scene.call(request.clone()), Code::Internal);
+    let error = expect_error(scene.call(request.clone()), Code::Internal);
     assert!(error.contains("without a record"), "{error}");
-    refused(scene.call(volume.delete()), Code::Internal);
+    expect_error(scene.call(volume.delete()), Code::Internal);
     fs::rename(&aside, &record).unwrap();
     scene.call(request).unwrap();
     scene.call(volume.stage()).unwrap();
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn one_that_something_is_mounted_over_is_not_used() {
+fn a_data_directory_below_a_mount_is_not_used() {
     let node = Node::root_only(Delegate::Runc, "");
-    // On a directory of the test's own, so that what is mounted there goes with it.
+    // Below a directory of the test, whose mounts are removed with it.
     let data = node.dir().subdir("data");
     let data = data.join("csi");
     let csi = Csi::with(&node, &["--data-dir", data.to_str().unwrap()]);
@@ -74,34 +74,34 @@ fn one_that_something_is_mounted_over_is_not_used() {
     csi.call(request.clone()).unwrap();
     csi.call(ProbeRequest::default()).unwrap();
     mounts::tmpfs(&data);
-    let error = refused(
+    let error = expect_error(
         csi.call(create_request("other", filesystem("ext4"))),
         Code::Internal,
     );
     assert!(error.contains("mounted over it"), "{error}");
-    refused(csi.call(request), Code::Internal);
-    refused(csi.call(ProbeRequest::default()), Code::Internal);
+    expect_error(csi.call(request), Code::Internal);
+    expect_error(csi.call(ProbeRequest::default()), Code::Internal);
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
     nix::mount::umount(&data).unwrap();
     csi.call(ProbeRequest::default()).unwrap();
 }
 
 #[test]
-fn growth_does_not_hide_that_an_image_was_cut() {
+fn growth_does_not_hide_a_truncated_image() {
     let scene = Scene::new();
-    let volume = used(&scene);
+    let volume = volume_with_data(&scene);
     let image = File::options()
         .write(true)
         .open(scene.image(&volume.id))
         .unwrap();
     image.set_len(16 << 20).unwrap();
-    let error = refused(scene.call(volume.grow(64 << 20)), Code::FailedPrecondition);
+    let error = expect_error(scene.call(volume.grow(64 << 20)), Code::FailedPrecondition);
     assert!(error.contains("it was cut"), "{error}");
     assert_eq!(image.metadata().unwrap().len(), 16 << 20);
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_its_own_volumes_matter() {
+fn an_unreadable_record_affects_one_volume_only() {
     let scene = Scene::new();
     let bad = scene.volume("bad", block());
     fs::write(record(&scene, &bad), r#"{"version": 2}"#).unwrap();
@@ -113,7 +113,7 @@ fn a_record_that_cannot_be_read_is_its_own_volumes_matter() {
     for _ in 0..2 {
         scene.call(volume.unpublish(&target)).unwrap();
     }
-    let error = refused(scene.call(bad.stage()), Code::Internal);
+    let error = expect_error(scene.call(bad.stage()), Code::Internal);
     assert!(error.contains(&bad.id), "{error}");
     scene.restart(&[]);
     scene.call(volume.unstage()).unwrap();
@@ -124,12 +124,12 @@ fn the_driver_starts_beside_an_image_it_cannot_remove() {
     let (scene, volume) = Scene::with_volume(block());
     let other = scene.volume("other", block());
     let immutable = Immutable::make(&scene.image(&volume.id));
-    refused(scene.call(volume.delete()), Code::Internal);
+    expect_error(scene.call(volume.delete()), Code::Internal);
     scene.restart(&[]);
     assert_eq!(
         scene.ids(),
         [other.id.as_str()],
-        "it is about to be deleted"
+        "the deleted volume is not listed"
     );
     drop(immutable);
     scene.call(volume.delete()).unwrap();
@@ -138,7 +138,7 @@ fn the_driver_starts_beside_an_image_it_cannot_remove() {
 }
 
 #[test]
-fn on_a_full_disk_everything_can_be_given_back() {
+fn on_a_full_disk_all_volumes_can_be_removed() {
     let node = Node::root_only(Delegate::Runc, "");
     let small = node.dir().subdir("small");
     let disk = runcrust_tests::LoopDevice::ext4(node.dir(), 96);
@@ -148,7 +148,7 @@ fn on_a_full_disk_everything_can_be_given_back() {
     let volumes = [
         csi.volume("raw", block()),
         csi.volume("plain", filesystem("ext4")),
-        // What kubelet has, by the earlier draft, the record alone knows.
+        // By the earlier draft, kubelet's publish is only known from the record.
         csi.volume("draft", filesystem("ext4")),
     ];
     let target = |volume: &CsiVolume| csi.target("pod", &volume.id);
@@ -174,8 +174,8 @@ fn on_a_full_disk_everything_can_be_given_back() {
         fill();
         csi.call(volume.unstage()).unwrap();
         assert_eq!(csi.devices(&volume.id), Vec::<PathBuf>::new());
-        // What was given back isn't had without being asked for.
-        refused(
+        // An unstaged volume cannot be published without being staged first.
+        expect_error(
             csi.call(volume.publish(&target(volume))),
             Code::FailedPrecondition,
         );

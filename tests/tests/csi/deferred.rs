@@ -19,8 +19,8 @@ use runcrust_tests::{
 };
 use tonic::{Code, Status};
 
-use crate::scene::deferral;
-use crate::{deferring, refused};
+use crate::scene::deferring_driver;
+use crate::{deferring, expect_error};
 
 const OTHER_POD: &str = "cccccccc-1111-2222-3333-000000000001";
 
@@ -38,29 +38,30 @@ fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
     }
 }
 
-/// Stands in for a `crust_ops` that ends when it has heard what it is asked: of the real one it isn't to be seen when.
-fn ends_in_a_call(socket: &UnixListener, target: &Path) {
+/// Replaces a `crust_ops` that ends during a call: accepts a connection, and closes it once the target path has
+/// arrived. With the real one a test could not tell when that is.
+fn end_during_call(socket: &UnixListener, target: &Path) {
     socket.set_nonblocking(true).unwrap();
-    let mut taken = None;
+    let mut accepted = None;
     wait_until("the driver to call", WAIT_TIMEOUT, || {
-        taken = socket.accept().ok();
-        taken.is_some()
+        accepted = socket.accept().ok();
+        accepted.is_some()
     });
-    let (mut connection, _) = taken.unwrap();
+    let (mut connection, _) = accepted.unwrap();
     connection.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let target = target.as_os_str().as_bytes();
-    let mut heard = Vec::<u8>::new();
-    while !heard.windows(target.len()).any(|it| it == target) {
+    let mut received = Vec::<u8>::new();
+    while !received.windows(target.len()).any(|it| it == target) {
         let mut part = [0; 1024];
         let read = connection.read(&mut part).unwrap();
-        assert_ne!(read, 0, "the driver went away");
-        heard.extend(&part[..read]);
+        assert_ne!(read, 0, "the driver closed the connection");
+        received.extend(&part[..read]);
     }
 }
 
-fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
+fn assert_grows_under_a_writer(delegate: Delegate, fstype: &str) {
     const MORE: i64 = 256 << 20;
-    let (node, _ops, csi) = deferral(delegate, &[]);
+    let (node, _ops, csi) = deferring_driver(delegate, &[]);
     let volume = csi.volume("pv-1", filesystem(fstype));
     let target = csi.target(POD, "pv-1");
     csi.call(volume.stage()).unwrap();
@@ -82,7 +83,7 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
         defer_fs_ops: true,
         ..volume.expand(&target, after)
     };
-    let error = refused(csi.call(expand.clone()), Code::OutOfRange);
+    let error = expect_error(csi.call(expand.clone()), Code::OutOfRange);
     assert!(
         error.contains("ControllerExpandVolume comes first"),
         "{error}"
@@ -92,9 +93,13 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
         (grown.capacity_bytes, grown.node_expansion_required),
         (after, true)
     );
-    assert_eq!(size(&app), before, "not yet");
+    assert_eq!(size(&app), before, "the file system has not grown yet");
     assert_eq!(csi.call(expand.clone()).unwrap().capacity_bytes, after);
-    assert_eq!(csi.call(expand).unwrap().capacity_bytes, after, "again");
+    assert_eq!(
+        csi.call(expand).unwrap().capacity_bytes,
+        after,
+        "the repeated call"
+    );
     assert!(
         size(&app) >= before + MORE / 10 * 9,
         "{} after {before}",
@@ -107,16 +112,16 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &str) {
 }
 
 on_each_delegate! {
-    fn a_volumes_life_deferred_and_plain_by_turns(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+    fn a_volume_is_deferred_and_mounted_in_turns(delegate: Delegate) {
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         mount_of(&mut volume.capability).volume_supplemental_group = "4242".into();
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
 
         csi.call(deferring(&volume, &target)).unwrap();
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands in it");
-        assert_eq!(fs::read_dir(&volume.staging).unwrap().count(), 0, "nor there");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "the target is empty");
+        assert_eq!(fs::read_dir(&volume.staging).unwrap().count(), 0, "the staging directory is empty");
         let device = csi.device(&volume.id);
         assert_eq!(host::mounts_of_device(&device), Vec::<String>::new());
         let sandbox = node.sandbox(POD);
@@ -132,7 +137,7 @@ on_each_delegate! {
         let df: Vec<i64> = df.split_whitespace().filter_map(|field| field.parse().ok()).collect();
         assert_eq!(df, [bytes.total / 1024, bytes.used / 1024, bytes.available / 1024], "{answer:?}");
 
-        let error = refused(csi.call(unpublish(&volume, &target)), Code::FailedPrecondition);
+        let error = expect_error(csi.call(unpublish(&volume, &target)), Code::FailedPrecondition);
         assert!(error.contains(sandbox.id()), "{error}");
         end([app, sandbox]);
         csi.call(unpublish(&volume, &target)).unwrap();
@@ -158,16 +163,16 @@ on_each_delegate! {
     }
 
     fn an_xfs_grows_while_a_pod_writes(delegate: Delegate) {
-        grows_under_a_writer(delegate, "xfs");
+        assert_grows_under_a_writer(delegate, "xfs");
     }
 
     #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
     fn an_ext4_grows_while_a_pod_writes(delegate: Delegate) {
-        grows_under_a_writer(delegate, "ext4");
+        assert_grows_under_a_writer(delegate, "ext4");
     }
 
-    fn what_a_pod_under_another_handler_wrote_is_told_and_kept(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+    fn files_of_another_handlers_pod_are_reported_and_kept(delegate: Delegate) {
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
@@ -186,17 +191,17 @@ on_each_delegate! {
         let [kept] = &kept[..] else { panic!("{kept:?}") };
         assert_eq!(fs::read_to_string(kept.join("logs/astray")).unwrap(), "somebody's data");
         let log = csi.log();
-        let told = log.lines().find(|line| line.contains(" WARN ") && line.contains("somebody has written files"));
-        assert!(told.is_some_and(|line| line.contains(kept.to_str().unwrap())), "{log}");
+        let warning = log.lines().find(|line| line.contains(" WARN ") && line.contains("somebody has written files"));
+        assert!(warning.is_some_and(|line| line.contains(kept.to_str().unwrap())), "{log}");
     }
 
-    fn a_pod_under_another_handler_alone_is_told_too(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+    fn a_pod_with_only_another_handler_is_reported(delegate: Delegate) {
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         csi.call(deferring(&volume, &target)).unwrap();
-        refused(csi.call(stats(&volume, &target)), Code::FailedPrecondition);
+        expect_error(csi.call(stats(&volume, &target)), Code::FailedPrecondition);
         let bare = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
         let app = Container::running(&Runtime::bare(delegate), &bare);
         app.sh("echo astray > /data/file");
@@ -207,16 +212,16 @@ on_each_delegate! {
         csi.call(unpublish(&volume, &target)).unwrap();
     }
 
-    fn without_crust_ops_kubelet_tries_again(delegate: Delegate) {
+    fn without_crust_ops_a_call_can_be_retried(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
         let ops = Ops::stopped(&node, "");
         let csi = Csi::start(&node);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        let error = refused(csi.call(deferring(&volume, &target)), Code::Unavailable);
+        let error = expect_error(csi.call(deferring(&volume, &target)), Code::Unavailable);
         assert!(error.contains(&volume.id) && error.contains("is running and listens on "), "{error}");
-        assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new(), "it isn't mounted instead");
+        assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new(), "the driver does not mount it instead");
         ops.spawn(ops.command());
         csi.call(deferring(&volume, &target)).unwrap();
         let sandbox = node.sandbox(POD);
@@ -226,42 +231,42 @@ on_each_delegate! {
         csi.call(unpublish(&volume, &target)).unwrap();
     }
 
-    fn a_call_that_crust_ops_ended_in_is_tried_again(delegate: Delegate) {
-        let (_node, ops, csi) = deferral(delegate, &[]);
+    fn a_call_that_crust_ops_dies_in_can_be_retried(delegate: Delegate) {
+        let (_node, ops, csi) = deferring_driver(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        let lost = |call: &(dyn Fn() -> Result<(), Status> + Sync)| {
+        let assert_retried = |call: &(dyn Fn() -> Result<(), Status> + Sync)| {
             ops.kill();
             fs::remove_file(ops.socket()).unwrap();
             let socket = UnixListener::bind(ops.socket()).unwrap();
             let ended = thread::scope(|scope| {
                 let calling = scope.spawn(call);
-                ends_in_a_call(&socket, &target);
+                end_during_call(&socket, &target);
                 calling.join().unwrap()
             });
-            let error = refused(ended, Code::Unavailable);
+            let error = expect_error(ended, Code::Unavailable);
             assert!(error.contains(&volume.id), "{error}");
             ops.spawn(ops.command());
         };
         let (publish, unpublish) = (deferring(&volume, &target), unpublish(&volume, &target));
-        lost(&|| csi.call(publish.clone()).map(drop));
-        // As kubelet does with what it is uncertain of. Nothing is to be seen, but the stage may still be under way.
-        lost(&|| csi.call(unpublish.clone()).map(drop));
+        assert_retried(&|| csi.call(publish.clone()).map(drop));
+        // kubelet unpublishes a volume in an uncertain state. Nothing is staged yet, but the stage may still be under way.
+        assert_retried(&|| csi.call(unpublish.clone()).map(drop));
         csi.call(publish.clone()).unwrap();
-        lost(&|| csi.call(stats(&volume, &target)).map(drop));
+        assert_retried(&|| csi.call(stats(&volume, &target)).map(drop));
         csi.call(unpublish).unwrap();
     }
 }
 
 #[test]
-fn a_block_volume_has_nothing_to_defer() {
+fn a_deferred_block_volume_is_refused() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", block());
     let target = csi.target(POD, "pv-1");
     csi.call(volume.stage()).unwrap();
-    let error = refused(csi.call(deferring(&volume, &target)), Code::InvalidArgument);
+    let error = expect_error(csi.call(deferring(&volume, &target)), Code::InvalidArgument);
     assert!(error.contains("defer_fs_ops"), "{error}");
     assert!(!target.exists());
 }

@@ -1,4 +1,4 @@
-//! `DeleteVolume`: only of what nobody has.
+//! `DeleteVolume`: only volumes that are not in use are deleted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,37 +8,37 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::volume::with_mounted;
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 use crate::scene::{Scene, read, write};
 
 #[test]
-fn a_volume_goes_whole_and_once() {
+fn a_volume_is_removed_completely() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call_ok(volume.delete());
     assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
-    scene.call(volume.delete()).expect("again");
-    let again = scene.volume("pv", filesystem("ext4"));
+    scene.call(volume.delete()).expect("the repeated call");
+    let second = scene.volume("pv", filesystem("ext4"));
     scene
-        .call(again.stage())
-        .expect("the name can be made again");
-    scene.put_away(&again, &[]);
+        .call(second.stage())
+        .expect("a new volume with the same name");
+    scene.remove_volume(&second, &[]);
 }
 
 #[test]
-fn a_name_that_is_made_again_has_none_of_the_data() {
+fn a_recreated_volume_is_empty() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "secret");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     assert!(!target.join("file").exists());
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
-/// As after a kubelet that was killed between `NodeUnpublishVolume` and `NodeUnstageVolume`, and forgot the latter.
+/// A kubelet that was killed between `NodeUnpublishVolume` and `NodeUnstageVolume` may never call the latter.
 #[test]
-fn a_staging_that_nothing_uses_goes_with_the_volume() {
+fn an_unused_staging_is_removed_with_its_volume() {
     for (capability, is_published) in [
         (filesystem("ext4"), false),
         (filesystem("ext4"), true),
@@ -50,22 +50,22 @@ fn a_staging_that_nothing_uses_goes_with_the_volume() {
             scene.call_ok(volume.unpublish(&target));
         }
         scene.restart(&[]);
-        assert_eq!(scene.devices(&volume.id).len(), 1, "it is staged still");
+        assert_eq!(scene.devices(&volume.id).len(), 1, "still staged");
         scene.call_ok(volume.delete());
         assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
         scene
             .call(volume.unstage())
-            .expect("kubelet remembers after all");
-        scene.call(volume.delete()).expect("again");
+            .expect("a late NodeUnstageVolume");
+        scene.call(volume.delete()).expect("the repeated call");
     }
 }
 
 #[test]
-fn a_staged_volume_whose_device_is_in_use_stays() {
+fn a_staged_volume_with_a_device_in_use_is_kept() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let device = scene.device(&volume.id);
-    let says_so = || {
-        let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
+    let assert_in_use = || {
+        let message = expect_error(scene.call(volume.delete()), Code::FailedPrecondition);
         assert!(
             message.contains(&volume.id) && message.contains(utf8(&device)),
             "{message}"
@@ -75,38 +75,38 @@ fn a_staged_volume_whose_device_is_in_use_stays() {
     with_mounted(&device, |root| {
         let open = fs::write(root.join("file"), "data");
         open.expect("a file");
-        says_so();
+        assert_in_use();
     });
     let open = fs::File::open(&device).expect("the device");
-    says_so();
+    assert_in_use();
     drop(open);
     let target = scene.publish(&volume, "pod");
-    assert_eq!(read(&target, "file"), "data", "nothing was lost");
+    assert_eq!(read(&target, "file"), "data", "the data are kept");
     scene.call_ok(volume.unpublish(&target));
-    scene.call(volume.delete()).expect("nobody uses it");
+    scene.call(volume.delete()).expect("the volume is unused");
     assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn what_is_published_stays() {
+fn a_published_volume_is_not_deleted() {
     for capability in [filesystem("ext4"), block()] {
         let (scene, volume) = Scene::with_staged(capability);
         let target = scene.publish(&volume, "pod");
-        let message = refused(scene.call(volume.delete()), Code::FailedPrecondition);
+        let message = expect_error(scene.call(volume.delete()), Code::FailedPrecondition);
         assert!(message.contains("NodeUnpublishVolume"), "{message}");
         scene.restart(&[]);
-        refused(scene.call(volume.delete()), Code::FailedPrecondition);
+        expect_error(scene.call(volume.delete()), Code::FailedPrecondition);
         assert!(scene.image(&volume.id).exists() && scene.ids() == [volume.id.as_str()]);
-        scene.put_away(&volume, &[&target]);
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
 #[test]
-fn a_volume_that_is_refused_to_go_has_its_data() {
+fn a_refused_delete_keeps_the_data() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    refused(scene.call(volume.delete()), Code::FailedPrecondition);
+    expect_error(scene.call(volume.delete()), Code::FailedPrecondition);
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }

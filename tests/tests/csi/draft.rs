@@ -1,4 +1,4 @@
-//! The earlier draft of KEP-2857: the driver says what to mount, kubelet has the runtime mount it.
+//! The earlier draft of KEP-2857: the driver returns what to mount, and kubelet has the runtime mount it.
 
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::{
@@ -22,7 +22,7 @@ fn publish(
 }
 
 on_each_delegate! {
-    fn the_runtime_mounts_what_the_driver_names(delegate: Delegate) {
+    fn the_runtime_mounts_what_the_driver_returns(delegate: Delegate) {
         let node = Node::trusted(delegate, "sandbox = \"always\"");
         let ops = Ops::start(&node);
         let csi = Csi::start(&node);
@@ -32,7 +32,7 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         let answer = csi.call(publish(&volume, &target, &["xfs", "ext4"])).unwrap();
-        let info = answer.runtime_mount_info.expect("what to mount");
+        let info = answer.runtime_mount_info.expect("runtime_mount_info");
         let device = csi.device(&volume.id);
         assert_eq!((info.source.as_str(), info.r#type.as_str()), (utf8(&device), "ext4"));
         assert_eq!(info.options["errors"], "remount-ro");
@@ -57,7 +57,7 @@ on_each_delegate! {
         });
         let stats = stats.unwrap();
         assert_eq!((stats.source.as_str(), stats.usage.len()), (utf8(&device), 0));
-        assert!(stats.volume_condition.is_none(), "the SP MUST NOT populate it then");
+        assert!(stats.volume_condition.is_none(), "the SP MUST NOT populate it in this case");
         let expanded = csi.call(NodeExpandVolumeRequest {
             runtime_supports_expand: true,
             ..volume.expand(&target, volume.capacity)
@@ -70,7 +70,7 @@ on_each_delegate! {
         crate::assert_nothing_left(&node);
     }
 
-    fn a_file_system_that_the_runtime_lacks_is_the_drivers(delegate: Delegate) {
+    fn the_driver_mounts_what_the_runtime_does_not_support(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
         let csi = Csi::start(&node);
         let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -82,7 +82,7 @@ on_each_delegate! {
         csi.call(volume.unpublish(&target)).unwrap();
     }
 
-    fn a_publication_that_failed_is_none(delegate: Delegate) {
+    fn a_failed_publish_does_not_claim_the_volume(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
         let csi = Csi::start(&node);
         let mut capability = filesystem("ext4");

@@ -1,4 +1,4 @@
-//! What is told of a call that failed, to people and to programs: always which volume.
+//! Errors name the volume, in the message and in the details for programs.
 
 use std::fs;
 
@@ -10,77 +10,82 @@ use tonic_types::StatusExt as _;
 use crate::data::Immutable;
 use crate::scene::Scene;
 
-/// The reason, and the volume.
+/// Returns the reason and the volume of an error's `ErrorInfo`.
 #[track_caller]
-fn told(status: &Status) -> (String, Option<String>) {
+fn error_info(status: &Status) -> (String, Option<String>) {
     let info = status.get_details_error_info().expect("an ErrorInfo");
     assert_eq!(info.domain, "crust.dev", "{status}");
     (info.reason, info.metadata.get("volume").cloned())
 }
 
 #[test]
-fn whatever_is_wrong_the_volume_is_named() {
+fn every_error_names_the_volume() {
     let (scene, volume) = Scene::with_volume(block());
     let record = scene
         .data()
         .join("volumes")
         .join(format!("{}.json", volume.id));
-    let of = |reason: &str| (reason.to_owned(), Some(volume.id.clone()));
+    let expected = |reason: &str| (reason.to_owned(), Some(volume.id.clone()));
 
-    let shrunk = scene.call(volume.grow(i64::MAX)).expect_err("too large");
-    assert_eq!(told(&shrunk), of("CAPACITY_RANGE"));
-    let mut nowhere = volume.stage();
-    nowhere.staging_target_path.clear();
-    let nowhere = scene.call(nowhere).expect_err("a field is missing");
-    assert_eq!(told(&nowhere), of("INVALID_FIELD"));
-    let nobody = scene
+    let too_large = scene.call(volume.grow(i64::MAX)).expect_err("too large");
+    assert_eq!(error_info(&too_large), expected("CAPACITY_RANGE"));
+    let mut without_path = volume.stage();
+    without_path.staging_target_path.clear();
+    let without_path = scene.call(without_path).expect_err("a field is missing");
+    assert_eq!(error_info(&without_path), expected("INVALID_FIELD"));
+    let without_name = scene
         .call(create_request("", block()))
         .expect_err("without a name");
-    assert_eq!(nobody.code(), Code::InvalidArgument);
+    assert_eq!(without_name.code(), Code::InvalidArgument);
 
-    let text = fs::read(&record).expect("its record");
-    fs::write(&record, "{").expect("its record");
+    let text = fs::read(&record).expect("the record");
+    fs::write(&record, "{").expect("the record");
     for status in [
         scene
             .call(volume.stage())
-            .expect_err("its record is broken"),
+            .expect_err("the record is damaged"),
         scene
             .call(volume.validate())
-            .expect_err("its record is broken"),
+            .expect_err("the record is damaged"),
         scene
             .call(create_request("pv", block()))
-            .expect_err("its record is broken"),
+            .expect_err("the record is damaged"),
     ] {
-        assert_eq!(told(&status), of("DATA"), "{status}");
-        let begins = format!("volume {}: record ", volume.id);
-        assert!(status.message().starts_with(&begins), "{status}");
+        assert_eq!(error_info(&status), expected("DATA"), "{status}");
+        let start = format!("volume {}: record ", volume.id);
+        assert!(status.message().starts_with(&start), "{status}");
     }
-    fs::write(&record, text).expect("its record");
+    fs::write(&record, text).expect("the record");
 
     let image = scene.image(&volume.id);
     let aside = image.with_extension("aside");
     fs::rename(&image, &aside).expect("rename");
     let missing = scene
         .call(volume.stage())
-        .expect_err("its image is missing");
-    assert_eq!(told(&missing), of("DATA"));
+        .expect_err("the image is missing");
+    assert_eq!(error_info(&missing), expected("DATA"));
     fs::rename(&aside, &image).expect("rename");
 
     let mut page = ListVolumesRequest::default();
     "none".clone_into(&mut page.starting_token);
     let page = scene.call(page).expect_err("no such page");
-    assert_eq!(told(&page), ("STARTING_TOKEN".to_owned(), None));
+    assert_eq!(error_info(&page), ("STARTING_TOKEN".to_owned(), None));
 }
 
 #[test]
-fn a_record_that_cannot_be_kept_is_told_with_its_volume() {
+fn an_unwritable_record_is_reported_with_its_volume() {
     let (scene, volume) = Scene::with_volume(block());
     let immutable = Immutable::make(&scene.data().join("volumes"));
-    let status = scene.call(volume.stage()).expect_err("it can't be kept");
-    assert_eq!(told(&status), ("DATA".to_owned(), Some(volume.id.clone())));
-    let begins = format!("volume {}: ", volume.id);
-    assert!(status.message().starts_with(&begins), "{status}");
+    let status = scene
+        .call(volume.stage())
+        .expect_err("the record cannot be written");
+    assert_eq!(
+        error_info(&status),
+        ("DATA".to_owned(), Some(volume.id.clone()))
+    );
+    let start = format!("volume {}: ", volume.id);
+    assert!(status.message().starts_with(&start), "{status}");
     drop(immutable);
     scene.call_ok(volume.stage());
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }

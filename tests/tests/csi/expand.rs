@@ -1,4 +1,4 @@
-//! `ControllerExpandVolume` and `NodeExpandVolume`: larger, never smaller, while it is used.
+//! `ControllerExpandVolume` and `NodeExpandVolume`: volumes grow while they are used, and never shrink.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use runcrust_tests::node::utf8;
 use tonic::Code;
 
 use crate::scene::{Scene, read, write};
-use crate::{refused, refused_as};
+use crate::{expect_error, expect_error_in};
 
 const MIB: i64 = 1 << 20;
 
@@ -27,12 +27,12 @@ fn ranged(volume: &CsiVolume, least: i64, most: i64) -> ControllerExpandVolumeRe
 
 fn blocks(target: &Path) -> i64 {
     let stat = nix::sys::statvfs::statvfs(target).expect("statvfs");
-    i64::try_from(stat.blocks() * stat.fragment_size()).expect("it is small")
+    i64::try_from(stat.blocks() * stat.fragment_size()).expect("a small number")
 }
 
 fn image(scene: &Scene, volume: &CsiVolume) -> i64 {
-    let image = fs::metadata(scene.image(&volume.id)).expect("its image");
-    i64::try_from(image.len()).expect("it is small")
+    let image = fs::metadata(scene.image(&volume.id)).expect("the image");
+    i64::try_from(image.len()).expect("a small number")
 }
 
 #[test]
@@ -48,18 +48,18 @@ fn a_volume_grows_and_its_growth_can_be_repeated() {
     }
     let less = scene
         .call(volume.grow(40 * MIB))
-        .expect("it has that already");
+        .expect("a size that the volume has already");
     assert_eq!(less.capacity_bytes, 64 * MIB);
     scene.restart(&[]);
-    let again = scene
+    let repeated = scene
         .call(ranged(&volume, 50 * MIB, 70 * MIB))
         .expect("within");
-    assert_eq!(again.capacity_bytes, 64 * MIB);
+    assert_eq!(repeated.capacity_bytes, 64 * MIB);
 }
 
-/// The driver is killed between the image's growth and the record's, and the next request is another one.
+/// The driver is killed after the image has grown and before that is on record, and the next request differs.
 #[test]
-fn growth_that_is_not_on_record_has_been_all_the_same() {
+fn growth_is_noticed_without_a_record() {
     let scene = Scene::with(&["--capacity", "1073741824"]);
     let volume = scene.staged("pv", filesystem("xfs"));
     let target = scene.publish(&volume, "pod");
@@ -67,36 +67,36 @@ fn growth_that_is_not_on_record_has_been_all_the_same() {
         .data()
         .join("volumes")
         .join(format!("{}.json", volume.id));
-    let record = fs::read(&file).expect("its record");
+    let record = fs::read(&file).expect("the record");
     let wanted = volume.capacity * 2;
     scene.call_ok(volume.grow(wanted));
     scene.kill();
-    fs::write(&file, record).expect("its record");
+    fs::write(&file, record).expect("the record");
     scene.spawn(scene.command(&["--capacity", "1073741824"]));
 
-    let left = scene.call_ok(GetCapacityRequest::default());
+    let free = scene.call_ok(GetCapacityRequest::default());
     assert_eq!(
-        left.available_capacity,
+        free.available_capacity,
         (1 << 30) - wanted,
-        "no room is promised twice"
+        "no space is promised twice"
     );
     let listed = scene.call_ok(ListVolumesRequest::default());
-    let listed = listed.entries[0].volume.as_ref().expect("it is REQUIRED");
+    let listed = listed.entries[0].volume.as_ref().expect("a REQUIRED field");
     assert_eq!(listed.capacity_bytes, wanted);
     let limited = ranged(&volume, volume.capacity + MIB, volume.capacity + MIB);
-    refused(scene.call(limited), Code::OutOfRange);
+    expect_error(scene.call(limited), Code::OutOfRange);
     let mut limited = volume.expand(&target, 0);
     limited.capacity_range = Some(CapacityRange {
         required_bytes: 0,
         limit_bytes: volume.capacity + MIB,
     });
-    refused(scene.call(limited), Code::OutOfRange);
+    expect_error(scene.call(limited), Code::OutOfRange);
     let mut smaller = create_request("pv", filesystem("xfs"));
     smaller.capacity_range = Some(CapacityRange {
         required_bytes: 0,
         limit_bytes: volume.capacity,
     });
-    refused(scene.call(smaller), Code::AlreadyExists);
+    expect_error(scene.call(smaller), Code::AlreadyExists);
     for more in [volume.capacity + MIB, wanted, wanted + MIB] {
         let grown = scene.call_ok(volume.grow(more));
         assert_eq!(grown.capacity_bytes, more.max(wanted));
@@ -109,7 +109,7 @@ fn growth_that_is_not_on_record_has_been_all_the_same() {
         "{}",
         blocks(&target)
     );
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_volume_never_shrinks() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     for (least, most) in [(0, 16 * MIB), (1, volume.capacity - 1)] {
         let what = format!("{least} to {most}");
-        refused_as(
+        expect_error_in(
             scene.call(ranged(&volume, least, most)),
             Code::OutOfRange,
             &what,
@@ -125,21 +125,21 @@ fn a_volume_never_shrinks() {
     }
     for (least, most) in [(-1, 0), (0, -1), (65 * MIB, 64 * MIB)] {
         let what = format!("{least} to {most}");
-        refused_as(
+        expect_error_in(
             scene.call(ranged(&volume, least, most)),
             Code::InvalidArgument,
             &what,
         );
     }
-    refused_as(
+    expect_error_in(
         scene.call(ranged(&volume, i64::MAX, 0)),
         Code::OutOfRange,
-        "more than a file has",
+        "more than the largest file",
     );
     assert_eq!(image(&scene, &volume), volume.capacity);
 }
 
-fn grows_while_it_is_used(fstype: &str) {
+fn assert_grows_while_used(fstype: &str) {
     let (scene, volume) = Scene::with_staged(filesystem(fstype));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
@@ -153,10 +153,10 @@ fn grows_while_it_is_used(fstype: &str) {
         assert!(now > before * 3 / 2, "{now} of {before}");
     }
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
-fn grows_between_its_stage_and_its_publish(fstype: &str) {
+fn assert_grows_before_publish(fstype: &str) {
     let (scene, volume) = Scene::with_staged(filesystem(fstype));
     let wanted = volume.capacity * 2;
     scene.call_ok(volume.grow(wanted));
@@ -164,39 +164,39 @@ fn grows_between_its_stage_and_its_publish(fstype: &str) {
     assert_eq!(grown.expect("NodeExpandVolume").capacity_bytes, wanted);
     let target = scene.publish(&volume, "pod");
     assert!(blocks(&target) > volume.capacity, "{}", blocks(&target));
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn an_xfs_grows_while_it_is_used() {
-    grows_while_it_is_used("xfs");
+fn an_xfs_grows_in_use() {
+    assert_grows_while_used("xfs");
 }
 
 #[test]
-fn a_btrfs_grows_while_it_is_used() {
-    grows_while_it_is_used("btrfs");
-}
-
-#[test]
-#[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
-fn an_ext4_grows_while_it_is_used() {
-    grows_while_it_is_used("ext4");
-}
-
-#[test]
-fn an_xfs_grows_between_its_stage_and_its_publish() {
-    grows_between_its_stage_and_its_publish("xfs");
-}
-
-#[test]
-fn a_btrfs_grows_between_its_stage_and_its_publish() {
-    grows_between_its_stage_and_its_publish("btrfs");
+fn a_btrfs_grows_in_use() {
+    assert_grows_while_used("btrfs");
 }
 
 #[test]
 #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
-fn an_ext4_grows_between_its_stage_and_its_publish() {
-    grows_between_its_stage_and_its_publish("ext4");
+fn an_ext4_grows_in_use() {
+    assert_grows_while_used("ext4");
+}
+
+#[test]
+fn an_xfs_grows_between_stage_and_publish() {
+    assert_grows_before_publish("xfs");
+}
+
+#[test]
+fn a_btrfs_grows_between_stage_and_publish() {
+    assert_grows_before_publish("btrfs");
+}
+
+#[test]
+#[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
+fn an_ext4_grows_between_stage_and_publish() {
+    assert_grows_before_publish("ext4");
 }
 
 #[test]
@@ -208,14 +208,14 @@ fn a_block_volume_is_larger_at_once() {
     let mut blockdev = std::process::Command::new("blockdev");
     let size = runcrust_tests::Run::of(blockdev.args(["--getsize64", utf8(&target)])).success();
     assert_eq!(size.stdout.trim().parse(), Ok(volume.capacity * 2));
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn the_node_follows_the_controller_and_does_not_go_before_it() {
+fn the_node_does_not_grow_before_the_controller() {
     let (scene, volume) = Scene::with_staged(filesystem("xfs"));
     let target = scene.publish(&volume, "pod");
-    refused(
+    expect_error(
         scene.call(volume.expand(&target, volume.capacity * 2)),
         Code::OutOfRange,
     );
@@ -224,70 +224,70 @@ fn the_node_follows_the_controller_and_does_not_go_before_it() {
         required_bytes: 0,
         limit_bytes: volume.capacity - 1,
     });
-    refused(scene.call(smaller), Code::OutOfRange);
+    expect_error(scene.call(smaller), Code::OutOfRange);
     let mut negative = volume.expand(&target, -1);
-    refused(scene.call(negative.clone()), Code::InvalidArgument);
-    // All that there is.
+    expect_error(scene.call(negative.clone()), Code::InvalidArgument);
+    // Without a size: the size of the image.
     negative.capacity_range = None;
     scene.call_ok(volume.grow(volume.capacity * 2));
     let grown = scene.call_ok(negative);
     assert_eq!(grown.capacity_bytes, volume.capacity * 2);
     assert!(blocks(&target) > volume.capacity);
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn where_it_is_neither_staged_nor_published_it_is_not_found() {
+fn an_unrelated_path_is_not_found() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     let elsewhere = scene.target("other", "pv");
-    refused(
+    expect_error(
         scene.call(volume.expand(&elsewhere, volume.capacity)),
         Code::NotFound,
     );
-    refused(
+    expect_error(
         scene.call(volume.expand(Path::new("/tmp"), volume.capacity)),
         Code::NotFound,
     );
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
-/// Nobody grows what nobody has: the next stage does.
+/// A volume that is not staged cannot be expanded on the node. That happens after the next stage.
 #[test]
-fn a_volume_that_grew_offline_is_large_when_it_is_used_again() {
+fn a_volume_that_grew_offline_is_expanded_later() {
     let (scene, volume) = Scene::with_staged(filesystem("xfs"));
-    scene.take_back(&volume, &[]);
+    scene.unpublish_and_unstage(&volume, &[]);
     scene.call_ok(volume.grow(volume.capacity * 2));
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     scene.call_ok(volume.expand(&target, volume.capacity * 2));
     assert!(blocks(&target) > volume.capacity);
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn a_volume_that_is_there_to_be_read_is_not_written_to() {
+fn a_read_only_volume_does_not_grow() {
     let scene = Scene::new();
     let mut volume = scene.staged("pv", filesystem("xfs"));
-    scene.take_back(&volume, &[]);
+    scene.unpublish_and_unstage(&volume, &[]);
     volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeReaderOnly.into();
     scene.call_ok(volume.stage());
     let larger = volume.capacity * 2;
     scene.call_ok(volume.grow(larger));
-    let written = || {
+    let modified = || {
         let image = fs::metadata(scene.image(&volume.id));
         image.unwrap().modified().unwrap()
     };
-    let before = written();
-    refused(
+    let before = modified();
+    expect_error(
         scene.call(volume.expand(&volume.staging, larger)),
         Code::FailedPrecondition,
     );
-    assert_eq!(written(), before);
+    assert_eq!(modified(), before);
     let target = scene.publish(&volume, "pod");
-    refused(
+    expect_error(
         scene.call(volume.expand(&target, larger)),
         Code::FailedPrecondition,
     );
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }

@@ -1,4 +1,4 @@
-//! fsGroup, by both of its ways to the driver, where the driver mounts and where the runtime does.
+//! fsGroup in each of its two fields, for volumes that the driver mounts and that the runtime mounts.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -10,21 +10,23 @@ use runcrust_tests::container::end;
 use runcrust_tests::csi::{Csi, filesystem, mount_of};
 use runcrust_tests::{Delegate, Node, POD, on_each_delegate};
 
-use crate::scene::deferral;
+use crate::scene::deferring_driver;
 
-/// KEP-2317's field, and KEP-2857's.
+/// The field of KEP-2317 and that of KEP-2857.
 const FIELDS: [fn(&mut MountVolume) -> &mut String; 2] = [
     |mount| &mut mount.volume_mount_group,
     |mount| &mut mount.volume_supplemental_group,
 ];
 
 fn gid(path: &Path) -> u32 {
-    fs::symlink_metadata(path).expect("it is there").gid()
+    fs::symlink_metadata(path)
+        .expect("the file's metadata")
+        .gid()
 }
 
 on_each_delegate! {
-    fn a_deferred_volume_gets_it_by_either_field(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+    fn a_deferred_volume_gets_the_group_of_either_field(delegate: Delegate) {
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         for (field, group) in FIELDS.into_iter().zip(["3001", "3002"]) {
             let mut volume = csi.volume(group, filesystem("ext4"));
             csi.call(volume.stage()).unwrap();
@@ -41,7 +43,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn a_plain_volume_gets_it_as_kubelet_would_have_done() {
+fn a_plain_volume_gets_the_group_as_from_kubelet() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let mut volume = csi.volume("pv-1", filesystem("ext4"));
@@ -49,7 +51,7 @@ fn a_plain_volume_gets_it_as_kubelet_would_have_done() {
     csi.call(volume.stage()).unwrap();
     csi.call(volume.publish(&target)).unwrap();
     fs::write(target.join("file"), "").unwrap();
-    assert_eq!(gid(&target.join("file")), 0, "nobody asked for a group");
+    assert_eq!(gid(&target.join("file")), 0, "no group was requested");
     csi.call(volume.unpublish(&target)).unwrap();
 
     mount_of(&mut volume.capability).volume_mount_group = "4001".to_owned();
@@ -63,7 +65,7 @@ fn a_plain_volume_gets_it_as_kubelet_would_have_done() {
     chown(target.join("file"), None, Some(7)).unwrap();
     csi.call(volume.unpublish(&target)).unwrap();
 
-    // What nobody may write to is left as it is.
+    // A read-only volume is not changed.
     let read_only = NodePublishVolumeRequest {
         readonly: true,
         ..volume.publish(&target)
@@ -85,7 +87,7 @@ fn a_plain_volume_gets_it_as_kubelet_would_have_done() {
 }
 
 #[test]
-fn a_driver_without_the_capability_leaves_it_to_kubelet() {
+fn without_the_capability_kubelet_applies_the_group() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::with(&node, &["--without", "VOLUME_MOUNT_GROUP"]);
     let mut volume = csi.volume("pv-1", filesystem("ext4"));

@@ -1,4 +1,4 @@
-//! CSI 1.13's calls for health, which tell of the same as `volume_condition`.
+//! CSI 1.13's calls for health, which report the same as `volume_condition`.
 
 use std::fs;
 use std::path::Path;
@@ -18,33 +18,37 @@ use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, wait_until};
 use tonic::Code;
 
 use crate::scene::{Scene, write};
-use crate::{deferring, refused};
+use crate::{deferring, expect_error};
 
-/// What a volume's problems are, by status and reason.
+/// Returns the status and the reason of each problem of a volume.
 fn problems(
     health: Option<VolumeHealth>,
     volume: &CsiVolume,
 ) -> Vec<(VolumeHealthErrorType, String)> {
     let health = health.expect("volume_health is REQUIRED");
     assert_eq!(health.volume_id, volume.id);
-    let told = |entry: VolumeHealthEntry| {
+    let status_and_reason = |entry: VolumeHealthEntry| {
         assert!(!entry.message.is_empty(), "{entry:?}");
         (entry.status(), entry.reason)
     };
-    health.health_statuses.into_iter().map(told).collect()
+    health
+        .health_statuses
+        .into_iter()
+        .map(status_and_reason)
+        .collect()
 }
 
 impl Scene {
     fn node_problems(
         &self,
         volume: &CsiVolume,
-        place: &std::path::Path,
+        path: &std::path::Path,
     ) -> Vec<(VolumeHealthErrorType, String)> {
-        let answer = self.call_ok(volume.health(place));
+        let answer = self.call_ok(volume.health(path));
         problems(answer.volume_health, volume)
     }
 
-    fn controllers_problems(&self, volume: &CsiVolume) -> Vec<(VolumeHealthErrorType, String)> {
+    fn controller_problems(&self, volume: &CsiVolume) -> Vec<(VolumeHealthErrorType, String)> {
         let answer = self.call(ControllerGetVolumeHealthRequest {
             volume_id: volume.id.clone(),
             ..ControllerGetVolumeHealthRequest::default()
@@ -55,23 +59,23 @@ impl Scene {
 }
 
 #[test]
-fn a_volume_that_is_well_has_no_problems_wherever_it_is() {
+fn a_healthy_volume_has_no_problems() {
     let scene = Scene::deferring();
     let none = Vec::new();
     let mounted = scene.staged("mounted", filesystem("ext4"));
     let raw = scene.staged("raw", block());
     let deferred = scene.staged("deferred", filesystem("ext4"));
-    let places = [&mounted, &raw, &deferred].map(|volume| scene.target("pod", &volume.id));
-    for (volume, place) in [&mounted, &raw, &deferred].into_iter().zip(&places) {
-        // Nothing is there yet; 1.13 may ask nevertheless.
-        assert_eq!(scene.node_problems(volume, place), none);
+    let paths = [&mounted, &raw, &deferred].map(|volume| scene.target("pod", &volume.id));
+    for (volume, path) in [&mounted, &raw, &deferred].into_iter().zip(&paths) {
+        // The volume is not published yet, but CSI 1.13 allows the call.
+        assert_eq!(scene.node_problems(volume, path), none);
     }
-    scene.call_ok(mounted.publish(&places[0]));
-    scene.call_ok(raw.publish(&places[1]));
-    scene.call_ok(deferring(&deferred, &places[2]));
-    for (volume, place) in [&mounted, &raw, &deferred].into_iter().zip(&places) {
-        assert_eq!(scene.node_problems(volume, place), none);
-        assert_eq!(scene.controllers_problems(volume), none);
+    scene.call_ok(mounted.publish(&paths[0]));
+    scene.call_ok(raw.publish(&paths[1]));
+    scene.call_ok(deferring(&deferred, &paths[2]));
+    for (volume, path) in [&mounted, &raw, &deferred].into_iter().zip(&paths) {
+        assert_eq!(scene.node_problems(volume, path), none);
+        assert_eq!(scene.controller_problems(volume), none);
     }
     let listed = scene.call(ControllerListVolumeHealthRequest::default());
     assert_eq!(listed.expect("ControllerListVolumeHealth").entries, []);
@@ -79,14 +83,14 @@ fn a_volume_that_is_well_has_no_problems_wherever_it_is() {
     assert_eq!(storage.expect("NodeGetStorageHealth").backend_health, []);
 }
 
-/// Both interfaces are asked about the same volume.
+/// Both interfaces are called for the same volume.
 #[test]
-fn each_problem_is_told_by_both_interfaces() {
+fn each_problem_is_reported_by_both_interfaces() {
     use VolumeHealthErrorType::{DataLoss, Degraded, Inaccessible};
     let scene = Scene::deferring();
     let problem = |status, reason: &str| vec![(status, reason.to_owned())];
-    let condition = |volume: &CsiVolume, place: &std::path::Path| {
-        let stats = scene.call_ok(volume.stats(place));
+    let condition = |volume: &CsiVolume, path: &std::path::Path| {
+        let stats = scene.call_ok(volume.stats(path));
         let condition = stats.volume_condition.expect("VOLUME_CONDITION");
         assert!(
             condition.abnormal && !condition.message.is_empty(),
@@ -95,37 +99,37 @@ fn each_problem_is_told_by_both_interfaces() {
     };
 
     let cut = scene.staged("cut", filesystem("ext4"));
-    let place = scene.target("pod", "cut");
-    scene.call_ok(cut.publish(&place));
+    let path = scene.target("pod", "cut");
+    scene.call_ok(cut.publish(&path));
     let image = fs::File::options().write(true).open(scene.image(&cut.id));
     image
         .and_then(|image| image.set_len(1 << 20))
         .expect("a shorter image");
-    // Its file system may have noticed, too.
-    let told = scene.node_problems(&cut, &place);
-    assert_eq!(told[..1], problem(DataLoss, "ImageCut"), "{told:?}");
+    // The file system may report the same damage.
+    let problems = scene.node_problems(&cut, &path);
+    assert_eq!(problems[..1], problem(DataLoss, "ImageCut"), "{problems:?}");
     assert_eq!(
-        scene.controllers_problems(&cut),
+        scene.controller_problems(&cut),
         problem(DataLoss, "ImageCut")
     );
-    condition(&cut, &place);
+    condition(&cut, &path);
 
     let unlinked = scene.staged("unlinked", filesystem("ext4"));
-    let place = scene.target("pod", "unlinked");
-    scene.call_ok(unlinked.publish(&place));
+    let path = scene.target("pod", "unlinked");
+    scene.call_ok(unlinked.publish(&path));
     let device = scene.device(&unlinked.id);
-    fs::remove_file(scene.image(&unlinked.id)).expect("its image");
+    fs::remove_file(scene.image(&unlinked.id)).expect("the image");
     assert_eq!(
-        scene.node_problems(&unlinked, &place),
+        scene.node_problems(&unlinked, &path),
         problem(Inaccessible, "ImageMissing")
     );
     assert_eq!(
-        scene.controllers_problems(&unlinked),
+        scene.controller_problems(&unlinked),
         problem(Inaccessible, "ImageMissing")
     );
-    condition(&unlinked, &place);
+    condition(&unlinked, &path);
 
-    // The two are listed page by page.
+    // Both volumes are listed, on a page each.
     let mut ids = Vec::new();
     let mut request = ControllerListVolumeHealthRequest {
         max_entries: 1,
@@ -145,49 +149,49 @@ fn each_problem_is_told_by_both_interfaces() {
     assert_eq!(ids, expected);
 
     let unmounted = scene.staged("unmounted", filesystem("ext4"));
-    let place = scene.target("pod", "unmounted");
-    scene.call_ok(unmounted.publish(&place));
-    unmount(&place);
+    let path = scene.target("pod", "unmounted");
+    scene.call_ok(unmounted.publish(&path));
+    unmount(&path);
     assert_eq!(
-        scene.node_problems(&unmounted, &place),
+        scene.node_problems(&unmounted, &path),
         problem(Inaccessible, "NotMounted")
     );
 
-    // A pod under a handler without runcrust writes to the host's disk.
+    // A pod with a handler without runcrust writes to the host's disk.
     let astray = scene.staged("astray", filesystem("ext4"));
-    let place = scene.target("pod", "astray");
-    scene.call_ok(deferring(&astray, &place));
-    write(&place, "file", "data");
+    let path = scene.target("pod", "astray");
+    scene.call_ok(deferring(&astray, &path));
+    write(&path, "file", "data");
     assert_eq!(
-        scene.node_problems(&astray, &place),
+        scene.node_problems(&astray, &path),
         problem(Degraded, "FilesOnTheHost")
     );
-    condition(&astray, &place);
+    condition(&astray, &path);
     loopdev::detach(&device);
 }
 
-/// A file system that nobody can write to until this is dropped.
+/// A frozen file system (fsfreeze(8)). Dropping the value thaws it.
 struct Frozen<'p>(&'p Path);
 
 impl<'p> Frozen<'p> {
     fn new(at: &'p Path) -> Self {
         let frozen = Self(at);
-        let _ = frozen.turn("--freeze").success();
+        let _ = frozen.fsfreeze("--freeze").success();
         frozen
     }
 
-    fn turn(&self, how: &str) -> Run {
-        Run::of(Command::new("fsfreeze").arg(how).arg(self.0))
+    fn fsfreeze(&self, action: &str) -> Run {
+        Run::of(Command::new("fsfreeze").arg(action).arg(self.0))
     }
 }
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        let _ = self.turn("--unfreeze");
+        let _ = self.fsfreeze("--unfreeze");
     }
 }
 
-/// A publish is on record before its walk for fsGroup, which may take minutes, and its mount comes after that.
+/// A publish is recorded before the walk that applies the fsGroup, which may take minutes, and mounted after it.
 #[test]
 fn a_volume_that_is_being_published_has_no_problem() {
     let scene = Scene::new();
@@ -197,7 +201,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
     let second = scene.target("two", "pv");
     let frozen = Frozen::new(&first);
     std::thread::scope(|scope| {
-        // The walk ends when this does, also by a panic.
+        // Moved here, so that the walk ends even if an assertion fails.
         let frozen = frozen;
         let published = scope.spawn(|| scene.call(volume.publish(&second)));
         let record = format!("volumes/{}.json", volume.id);
@@ -212,16 +216,16 @@ fn a_volume_that_is_being_published_has_no_problem() {
         published.expect("NodePublishVolume");
     });
     assert_eq!(scene.node_problems(&volume, &second), []);
-    scene.put_away(&volume, &[&first, &second]);
+    scene.remove_volume(&volume, &[&first, &second]);
 }
 
-/// A damaged inode of the images' disk is a problem of one volume. All others are told of nevertheless.
+/// A damaged inode on the disk with the images affects one volume. The others are still reported.
 #[test]
 fn an_unreadable_image_affects_one_volume_only() {
     let node = Node::root_only(Delegate::Runc, "");
     let path = node.dir().join("disk");
     let disk = fs::File::create_new(&path).expect("a disk");
-    disk.set_len(1 << 30).expect("its size");
+    disk.set_len(1 << 30).expect("ftruncate");
     mkfs("ext4", &path, &[]);
     let disk = LoopDevice::on(&path);
     let mountpoint = node.dir().subdir("disk-of-images");
@@ -233,7 +237,7 @@ fn an_unreadable_image_affects_one_volume_only() {
     let [damaged, missing, _] = &volumes;
     csi.kill();
     let image = |volume: &CsiVolume| format!("csi/images/{}.img", volume.id);
-    fs::remove_file(mountpoint.join(image(missing))).expect("its image");
+    fs::remove_file(mountpoint.join(image(missing))).expect("the image");
     unmount(&mountpoint);
     let request = format!("clri /{}", image(damaged));
     let mut debugfs = Command::new("debugfs");
@@ -246,16 +250,16 @@ fn an_unreadable_image_affects_one_volume_only() {
         .expect("ControllerListVolumeHealth")
         .entries
         .into_iter();
-    let mut told: Vec<_> = listed
+    let mut reported: Vec<_> = listed
         .map(|it| (it.volume_id, it.health_statuses[0].reason.clone()))
         .collect();
-    told.sort();
+    reported.sort();
     let mut expected = [(damaged, "ImageUnreadable"), (missing, "ImageMissing")]
         .map(|(volume, reason)| (volume.id.clone(), reason.to_owned()));
     expected.sort();
-    assert_eq!(told, expected);
-    let place = csi.target("pod", "pv");
-    let health = csi.call_ok(damaged.health(&place));
+    assert_eq!(reported, expected);
+    let path = csi.target("pod", "pv");
+    let health = csi.call_ok(damaged.health(&path));
     let inaccessible = VolumeHealthErrorType::Inaccessible;
     assert_eq!(
         problems(health.volume_health, damaged),
@@ -266,20 +270,20 @@ fn an_unreadable_image_affects_one_volume_only() {
 }
 
 #[test]
-fn storage_that_is_gone_is_told() {
+fn a_replaced_data_directory_is_reported() {
     let scene = Scene::new();
     let images = scene.data().join("images");
     let aside = scene.data().join("aside");
     fs::rename(&images, &aside).expect("mv");
     fs::create_dir(&images).expect("mkdir");
     let storage = scene.call(NodeGetStorageHealthRequest::default());
-    let told = storage.expect("NodeGetStorageHealth").backend_health;
-    let told: Vec<_> = told
+    let reported = storage.expect("NodeGetStorageHealth").backend_health;
+    let reported: Vec<_> = reported
         .iter()
         .map(|it| (it.status(), it.reason.as_str()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [(
             StorageHealthErrorType::StorageUnreachable,
             "DataDirectoryReplaced"
@@ -292,7 +296,7 @@ fn storage_that_is_gone_is_told() {
 }
 
 #[test]
-fn what_is_left_out_is_not_served() {
+fn health_calls_can_be_left_out() {
     let arguments = [
         "--without",
         "GET_VOLUME_HEALTH",
@@ -301,13 +305,13 @@ fn what_is_left_out_is_not_served() {
     ];
     let scene = Scene::with(&arguments);
     let volume = scene.volume("pv", filesystem("ext4"));
-    let place = scene.target("pod", "pv");
-    refused(scene.call(volume.health(&place)), Code::Unimplemented);
-    refused(
+    let path = scene.target("pod", "pv");
+    expect_error(scene.call(volume.health(&path)), Code::Unimplemented);
+    expect_error(
         scene.call(NodeGetStorageHealthRequest::default()),
         Code::Unimplemented,
     );
-    refused(
+    expect_error(
         scene.call(ControllerListVolumeHealthRequest::default()),
         Code::Unimplemented,
     );
@@ -315,5 +319,5 @@ fn what_is_left_out_is_not_served() {
         volume_id: volume.id,
         ..Default::default()
     };
-    refused(scene.call(one), Code::Unimplemented);
+    expect_error(scene.call(one), Code::Unimplemented);
 }

@@ -1,4 +1,4 @@
-//! Who the plugin is, what it can do, and what it can't when it plays an older one.
+//! The plugin's identity and capabilities, and those of the older plugins that it can imitate.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use runcrust_tests::Csi;
 use runcrust_tests::csi::{DRIVER, NODE, create_request, filesystem};
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 use crate::scene::Scene;
 
 const CONTROLLER: [ControllerRpc; 7] = [
@@ -44,38 +44,38 @@ const NODE_RPCS: [NodeRpc; 11] = [
     NodeRpc::DeferFsOpsWithSupplementalGroupChangePolicy,
 ];
 
-fn of_the_controller(csi: &Csi) -> BTreeSet<String> {
+fn controller_capabilities(csi: &Csi) -> BTreeSet<String> {
     use controller_service_capability::Type::Rpc;
-    let told = csi.call(ControllerGetCapabilitiesRequest {});
-    let told = told.expect("ControllerGetCapabilities").capabilities;
-    let names = told.iter().map(|capability| {
+    let answer = csi.call(ControllerGetCapabilitiesRequest {});
+    let answer = answer.expect("ControllerGetCapabilities").capabilities;
+    let names = answer.iter().map(|capability| {
         let Some(Rpc(rpc)) = &capability.r#type else {
-            panic!("{capability:?} says nothing");
+            panic!("{capability:?} has no type");
         };
         rpc.r#type().as_str_name().to_owned()
     });
     names.collect()
 }
 
-fn of_the_node(csi: &Csi) -> BTreeSet<String> {
+fn node_capabilities(csi: &Csi) -> BTreeSet<String> {
     use node_service_capability::Type::Rpc;
-    let told = csi.call(NodeGetCapabilitiesRequest {});
-    let told = told.expect("NodeGetCapabilities").capabilities;
-    let names = told.iter().map(|capability| {
+    let answer = csi.call(NodeGetCapabilitiesRequest {});
+    let answer = answer.expect("NodeGetCapabilities").capabilities;
+    let names = answer.iter().map(|capability| {
         let Some(Rpc(rpc)) = &capability.r#type else {
-            panic!("{capability:?} says nothing");
+            panic!("{capability:?} has no type");
         };
         rpc.r#type().as_str_name().to_owned()
     });
     names.collect()
 }
 
-/// Its services' types and its ways to grow, as numbers.
-fn of_the_plugin(csi: &Csi) -> (BTreeSet<i32>, BTreeSet<i32>) {
-    let told = csi.call(GetPluginCapabilitiesRequest {});
+/// Returns the types of the plugin's services and of its volume expansion, as numbers.
+fn plugin_capabilities(csi: &Csi) -> (BTreeSet<i32>, BTreeSet<i32>) {
+    let answer = csi.call(GetPluginCapabilitiesRequest {});
     let (mut services, mut growth) = (BTreeSet::new(), BTreeSet::new());
-    for capability in told.expect("GetPluginCapabilities").capabilities {
-        match capability.r#type.expect("a capability says what it is") {
+    for capability in answer.expect("GetPluginCapabilities").capabilities {
+        match capability.r#type.expect("a type") {
             PluginType::Service(service) => services.insert(service.r#type),
             PluginType::VolumeExpansion(expansion) => growth.insert(expansion.r#type),
         };
@@ -84,7 +84,7 @@ fn of_the_plugin(csi: &Csi) -> (BTreeSet<i32>, BTreeSet<i32>) {
 }
 
 #[test]
-fn the_plugin_says_who_it_is_and_where() {
+fn the_plugin_reports_its_name_and_topology() {
     let scene = Scene::with(&["--max-volumes", "7"]);
     let info = scene.call_ok(GetPluginInfoRequest {});
     assert_eq!(info.name, DRIVER);
@@ -97,15 +97,15 @@ fn the_plugin_says_who_it_is_and_where() {
         (node.node_id.as_str(), node.max_volumes_per_node),
         (NODE, 7)
     );
-    let place = node.accessible_topology.expect("where it is");
-    assert_eq!(place.segments.len(), 1, "{place:?}");
+    let topology = node.accessible_topology.expect("a topology");
+    assert_eq!(topology.segments.len(), 1, "{topology:?}");
     let made = scene.call(create_request("pv", filesystem("ext4")));
     let made = made.expect("CreateVolume").volume.expect("a volume");
-    assert_eq!(made.accessible_topology, [place]);
+    assert_eq!(made.accessible_topology, [topology]);
 }
 
 #[test]
-fn the_driver_and_the_node_have_the_names_that_they_are_given() {
+fn driver_and_node_have_the_configured_names() {
     let scene = Scene::with(&["--driver-name", "other.example", "--node-id", "other"]);
     let info = scene.call_ok(GetPluginInfoRequest {});
     assert_eq!(info.name, "other.example");
@@ -117,12 +117,12 @@ fn the_driver_and_the_node_have_the_names_that_they_are_given() {
 }
 
 #[test]
-fn it_can_do_all_of_this() {
+fn all_capabilities_are_reported() {
     let scene = Scene::new();
     let expected = CONTROLLER.map(|rpc| rpc.as_str_name().to_owned());
-    assert_eq!(of_the_controller(&scene), BTreeSet::from(expected));
+    assert_eq!(controller_capabilities(&scene), BTreeSet::from(expected));
     let expected = NODE_RPCS.map(|rpc| rpc.as_str_name().to_owned());
-    assert_eq!(of_the_node(&scene), BTreeSet::from(expected));
+    assert_eq!(node_capabilities(&scene), BTreeSet::from(expected));
     let services = [
         Service::ControllerService,
         Service::VolumeAccessibilityConstraints,
@@ -130,14 +130,14 @@ fn it_can_do_all_of_this() {
     let services = services.map(i32::from);
     let growth = [i32::from(Expansion::Online)];
     assert_eq!(
-        of_the_plugin(&scene),
+        plugin_capabilities(&scene),
         (BTreeSet::from(services), BTreeSet::from(growth))
     );
 }
 
-/// By what is left out: what else goes with it, of the node and of the controller.
+/// Each case: the capability that is left out, and the capabilities that the node and the controller then lack.
 #[test]
-fn an_older_driver_lacks_what_it_is_told_to_lack() {
+fn capabilities_can_be_left_out() {
     const GROUP: &str = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP";
     const POLICY: &str = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP_CHANGE_POLICY";
     let cases: &[(&str, &[&str], &[&str])] = &[
@@ -165,23 +165,31 @@ fn an_older_driver_lacks_what_it_is_told_to_lack() {
         (POLICY, &[POLICY], &[]),
     ];
     let scene = Scene::new();
-    let (node, controller) = (of_the_node(&scene), of_the_controller(&scene));
-    for (left_out, of_node, of_controller) in cases {
+    let (node, controller) = (node_capabilities(&scene), controller_capabilities(&scene));
+    for (left_out, missing_on_node, missing_on_controller) in cases {
         scene.restart(&["--without", left_out]);
-        let without = |all: &BTreeSet<String>, lacking: &[&str]| -> BTreeSet<String> {
+        let without = |all: &BTreeSet<String>, missing: &[&str]| -> BTreeSet<String> {
             all.iter()
-                .filter(|it| !lacking.contains(&it.as_str()))
+                .filter(|it| !missing.contains(&it.as_str()))
                 .cloned()
                 .collect()
         };
-        assert_eq!(of_the_node(&scene), without(&node, of_node), "{left_out}");
         assert_eq!(
-            of_the_controller(&scene),
-            without(&controller, of_controller),
+            node_capabilities(&scene),
+            without(&node, missing_on_node),
             "{left_out}"
         );
-        let grows = !of_controller.contains(&"EXPAND_VOLUME");
-        assert_eq!(!of_the_plugin(&scene).1.is_empty(), grows, "{left_out}");
+        assert_eq!(
+            controller_capabilities(&scene),
+            without(&controller, missing_on_controller),
+            "{left_out}"
+        );
+        let grows = !missing_on_controller.contains(&"EXPAND_VOLUME");
+        assert_eq!(
+            !plugin_capabilities(&scene).1.is_empty(),
+            grows,
+            "{left_out}"
+        );
     }
 }
 
@@ -194,7 +202,7 @@ fn several_capabilities_can_be_left_out() {
         "EXPAND_VOLUME",
     ];
     let scene = Scene::with(&left_out);
-    let node = of_the_node(&scene);
+    let node = node_capabilities(&scene);
     assert!(
         !node.contains("GET_VOLUME_STATS") && !node.contains("EXPAND_VOLUME"),
         "{node:?}"
@@ -202,29 +210,29 @@ fn several_capabilities_can_be_left_out() {
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     for message in [
-        refused(scene.call(volume.stats(&target)), Code::Unimplemented),
-        refused(
+        expect_error(scene.call(volume.stats(&target)), Code::Unimplemented),
+        expect_error(
             scene.call(volume.grow(volume.capacity * 2)),
             Code::Unimplemented,
         ),
-        refused(
+        expect_error(
             scene.call(volume.expand(&target, volume.capacity)),
             Code::Unimplemented,
         ),
     ] {
         assert!(message.contains("--without"), "{message}");
     }
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn an_older_driver_has_none_of_the_newer_access_modes() {
+fn an_older_driver_refuses_newer_access_modes() {
     let scene = Scene::with(&["--without", "SINGLE_NODE_MULTI_WRITER"]);
     for mode in [Mode::SingleNodeSingleWriter, Mode::SingleNodeMultiWriter] {
         let mut request = create_request("pv", filesystem("ext4"));
         let access = request.volume_capabilities[0].access_mode.as_mut();
         access.expect("a mode").set_mode(mode);
-        let message = refused(scene.call(request), Code::InvalidArgument);
+        let message = expect_error(scene.call(request), Code::InvalidArgument);
         assert!(message.contains("SINGLE_NODE_MULTI_WRITER"), "{message}");
     }
     let _ = scene.volume("pv", filesystem("ext4"));

@@ -1,4 +1,4 @@
-//! `ListVolumes`: all volumes, page by page, while others come and go.
+//! `ListVolumes`: all volumes, page by page, while volumes are created and deleted.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use runcrust_tests::csi::{CsiVolume, filesystem};
 use tonic::Code;
 
 use crate::scene::Scene;
-use crate::{refused, refused_as};
+use crate::{expect_error, expect_error_in};
 
 fn volumes(scene: &Scene, count: usize) -> Vec<CsiVolume> {
     let names = (0..count).map(|index| format!("pv-{index}"));
@@ -28,19 +28,19 @@ fn page(scene: &Scene, max_entries: i32, starting_token: &str) -> ListVolumesRes
 fn ids(page: &ListVolumesResponse) -> Vec<String> {
     let volumes = page.entries.iter().map(|entry| entry.volume.as_ref());
     volumes
-        .map(|volume| volume.expect("it is REQUIRED").volume_id.clone())
+        .map(|volume| volume.expect("a REQUIRED field").volume_id.clone())
         .collect()
 }
 
 #[test]
-fn there_are_none_at_first() {
+fn the_list_is_empty_at_first() {
     let scene = Scene::new();
     assert_eq!(page(&scene, 0, ""), ListVolumesResponse::default());
     assert_eq!(page(&scene, 5, ""), ListVolumesResponse::default());
 }
 
 #[test]
-fn all_are_told_as_they_were_made() {
+fn volumes_are_listed_as_they_were_created() {
     let scene = Scene::new();
     let request = runcrust_tests::csi::create_request("pv", filesystem("ext4"));
     let created = scene.call_ok(request);
@@ -60,20 +60,20 @@ fn pages_have_each_volume_once() {
     let scene = Scene::new();
     let made: BTreeSet<String> = volumes(&scene, 5).into_iter().map(|it| it.id).collect();
     for size in 1..=6 {
-        let mut told = Vec::new();
+        let mut listed = Vec::new();
         let mut token = String::new();
         loop {
             let page = page(&scene, size, &token);
-            assert!(page.entries.len() <= usize::try_from(size).expect("it is small"));
-            told.extend(ids(&page));
+            assert!(page.entries.len() <= usize::try_from(size).expect("a small number"));
+            listed.extend(ids(&page));
             token = page.next_token;
             if token.is_empty() {
                 break;
             }
-            assert!(told.len() < 5, "a token, and no more volumes");
+            assert!(listed.len() < 5, "a token on the last page");
         }
-        assert_eq!(told.len(), 5, "pages of {size}: {told:?}");
-        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), made);
+        assert_eq!(listed.len(), 5, "pages of {size}: {listed:?}");
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), made);
     }
     scene.restart(&[]);
     let first = page(&scene, 2, "");
@@ -88,20 +88,20 @@ fn pages_have_each_volume_once() {
 /// csi-sanity: "pagination should detect volumes added between pages and accept tokens when the last
 /// volume from a page is deleted".
 #[test]
-fn volumes_that_go_between_pages_are_not_missed() {
+fn volumes_deleted_between_pages_do_not_hide_others() {
     let scene = Scene::new();
     let made = volumes(&scene, 6);
     let delete = |id: &str| {
         let volume = made
             .iter()
             .find(|it| it.id == id)
-            .expect("it is one of them");
+            .expect("one of the volumes");
         scene.call_ok(volume.delete());
     };
     let all = scene.ids();
     let first = page(&scene, 2, "");
     assert_eq!(ids(&first), all[..2]);
-    // The last of a page, and the one that the next begins with.
+    // The last volume of a page, and the first one of the next page.
     delete(&all[1]);
     delete(&all[2]);
     let second = page(&scene, 2, &first.next_token);
@@ -115,7 +115,7 @@ fn volumes_that_go_between_pages_are_not_missed() {
     let after = page(&scene, 2, &second.next_token);
     assert!(
         ids(&after).len() <= 1,
-        "only the new one is left: {after:?}"
+        "only the new volume is left: {after:?}"
     );
 }
 
@@ -128,12 +128,12 @@ fn a_bad_token_is_aborted_and_a_negative_maximum_refused() {
             max_entries: 1,
             starting_token: token.to_owned(),
         };
-        refused_as(scene.call(request), Code::Aborted, token);
+        expect_error_in(scene.call(request), Code::Aborted, token);
     }
     let request = ListVolumesRequest {
         max_entries: -1,
         starting_token: String::new(),
     };
-    let message = refused(scene.call(request), Code::InvalidArgument);
+    let message = expect_error(scene.call(request), Code::InvalidArgument);
     assert!(message.contains("max_entries"), "{message}");
 }

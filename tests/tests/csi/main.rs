@@ -1,7 +1,6 @@
-//! `crust-csi`, by its socket: what the Container Storage Interface demands of a plugin, what pods have of
-//! its volumes, and what becomes of them when it is killed.
+//! Tests of `crust-csi` through its socket: the requirements of the Container Storage Interface, pods that use its
+//! volumes, and crashes.
 
-mod again;
 mod block;
 mod capacity;
 mod concurrent;
@@ -11,30 +10,31 @@ mod damaged;
 mod data;
 mod deferred;
 mod delete;
+mod deleted_first;
 mod draft;
 mod errors;
 mod expand;
 mod filesystems;
-mod given_back;
+mod foreign_paths;
 mod groups;
 mod health;
 mod identity;
 mod list;
 mod modes;
-mod older;
-mod places;
 mod process;
 mod publish;
 mod readers;
+mod repeated;
 mod required;
 mod scene;
 mod secrets;
 mod stage;
 mod stats;
-mod stock;
-mod strange;
+mod storage_class;
+mod target_paths;
 mod unknown;
 mod unpublish;
+mod upgrade;
 mod validate;
 
 use std::fmt::Debug;
@@ -45,23 +45,23 @@ use runcrust_tests::Node;
 use runcrust_tests::csi::CsiVolume;
 use tonic::{Code, Status};
 
-/// Of a call that has to fail: what it says.
+/// Asserts that a call failed with `code`, and returns its message.
 #[track_caller]
-fn refused<T: Debug>(call: Result<T, Status>, code: Code) -> String {
-    let status = call.expect_err("it should have failed");
+fn expect_error<T: Debug>(call: Result<T, Status>, code: Code) -> String {
+    let status = call.expect_err("the call fails");
     assert_eq!(status.code(), code, "{status}");
     status.message().to_owned()
 }
 
-/// The same, where what is asked for is told.
+/// Like [`expect_error`], for one of several cases: `what` is printed if the assertion fails.
 #[track_caller]
-fn refused_as<T: Debug>(call: Result<T, Status>, code: Code, what: &str) {
+fn expect_error_in<T: Debug>(call: Result<T, Status>, code: Code, what: &str) {
     let status = call.expect_err(what);
     assert_eq!(status.code(), code, "{what}: {status}");
-    assert!(!status.message().is_empty(), "{what}: it says nothing");
+    assert!(!status.message().is_empty(), "{what}: the message is empty");
 }
 
-/// Nothing of a volume is left: containers' bundles are forgotten by `gc`.
+/// Asserts that nothing is left of a volume on the node. `gc` removes the records of bundles first.
 #[track_caller]
 fn assert_nothing_left(node: &Node) {
     let _ = node.handler().crust(&["gc"]).success();

@@ -1,4 +1,4 @@
-//! Two pods and one volume, by each access mode (KEP-2485), deferred and not.
+//! Two pods with one volume, in each access mode (KEP-2485), deferred or not.
 
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use runcrust_tests::container::end;
@@ -6,15 +6,15 @@ use runcrust_tests::csi::{Csi, filesystem};
 use runcrust_tests::{Node, on_each_delegate};
 use tonic::Code;
 
-use crate::scene::deferral;
-use crate::{deferring, refused};
+use crate::scene::deferring_driver;
+use crate::{deferring, expect_error};
 
 const ONE: &str = "eeeeeeee-1111-2222-3333-000000000001";
 const TWO: &str = "eeeeeeee-1111-2222-3333-000000000002";
 
 on_each_delegate! {
     fn pods_share_a_volume_unless_its_mode_says_one(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         for mode in [Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter, Mode::SingleNodeSingleWriter] {
             let mut capability = filesystem("ext4");
             capability.access_mode.as_mut().unwrap().mode = mode.into();
@@ -24,7 +24,7 @@ on_each_delegate! {
             csi.call(deferring(&volume, &targets[0])).unwrap();
             let second = csi.call(deferring(&volume, &targets[1]));
             if mode == Mode::SingleNodeSingleWriter {
-                let error = refused(second, Code::FailedPrecondition);
+                let error = expect_error(second, Code::FailedPrecondition);
                 assert!(error.contains(targets[0].to_str().unwrap()), "{error}");
                 assert!(!targets[1].exists());
             } else {
@@ -44,25 +44,25 @@ on_each_delegate! {
     }
 
     fn a_volume_is_mounted_by_driver_or_runtime_but_not_both(delegate: Delegate) {
-        let (_node, _ops, csi) = deferral(delegate, &[]);
+        let (_node, _ops, csi) = deferring_driver(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [ONE, TWO].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
         csi.call(volume.publish(&targets[0])).unwrap();
-        let error = refused(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
+        let error = expect_error(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
         assert!(error.contains("the driver mounts it"), "{error}");
-        let error = refused(csi.call(deferring(&volume, &targets[0])), Code::AlreadyExists);
+        let error = expect_error(csi.call(deferring(&volume, &targets[0])), Code::AlreadyExists);
         assert!(error.contains("mounted by another"), "{error}");
         csi.call(volume.unpublish(&targets[0])).unwrap();
         csi.call(deferring(&volume, &targets[1])).unwrap();
-        let error = refused(csi.call(volume.publish(&targets[0])), Code::FailedPrecondition);
+        let error = expect_error(csi.call(volume.publish(&targets[0])), Code::FailedPrecondition);
         assert!(error.contains("the container runtime mounts it"), "{error}");
         csi.call(volume.unpublish(&targets[1])).unwrap();
     }
 }
 
 #[test]
-fn who_only_reads_is_not_beside_who_writes() {
+fn a_read_only_stage_beside_a_writer_is_refused() {
     let node = Node::trusted(runcrust_tests::Delegate::Runc, "");
     let csi = Csi::start(&node);
     let mut volume = csi.volume("pv-1", filesystem("ext4"));
@@ -73,7 +73,7 @@ fn who_only_reads_is_not_beside_who_writes() {
     volume.staging = volume.staging.with_file_name("second");
     std::fs::create_dir(&volume.staging).unwrap();
     csi.call(volume.stage()).unwrap();
-    let error = refused(
+    let error = expect_error(
         csi.call(volume.publish(&targets[1])),
         Code::FailedPrecondition,
     );

@@ -1,4 +1,4 @@
-//! The process itself: its start, its end, and what it finds of an earlier one.
+//! The driver's process: its start and end, and the state that it finds.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use runcrust_tests::process::descriptors;
 use crate::scene::{Scene, read, write};
 
 #[test]
-fn a_second_one_on_the_same_data_does_not_start() {
+fn a_second_driver_with_the_same_data_does_not_start() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let other = format!(
         "unix://{}",
@@ -21,15 +21,12 @@ fn a_second_one_on_the_same_data_does_not_start() {
     );
     let run = scene.run_another(&["--endpoint", &other]);
     assert!(!run.status.success(), "{run}");
-    assert!(
-        run.stderr.contains("--data-dir"),
-        "it says what to do: {run}"
-    );
-    scene.put_away(&volume, &[]);
+    assert!(run.stderr.contains("--data-dir"), "a hint: {run}");
+    scene.remove_volume(&volume, &[]);
 }
 
 #[test]
-fn one_that_is_stopped_leaves_pods_their_volumes() {
+fn a_stopped_driver_leaves_pods_their_volumes() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
@@ -39,12 +36,12 @@ fn one_that_is_stopped_leaves_pods_their_volumes() {
     assert_eq!(read(&target, "file"), "data");
     scene.spawn(scene.command(&[]));
     assert_eq!(scene.device(&volume.id), device);
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
-/// Its server is `crust_ops`' too, of which the suite `ops` has more.
+/// `crust_ops` has the same server, and the suite `ops` tests more of it.
 #[test]
-fn hundreds_of_mute_connections_keep_nobody_out() {
+fn hundreds_of_silent_connections_block_no_client() {
     const DESCRIPTORS: usize = 128;
     let scene = Scene::new();
     let ended = scene.stop();
@@ -57,7 +54,7 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
         .args(command.get_args());
     scene.spawn(limited);
     let connect = || UnixStream::connect(scene.socket()).expect("connect");
-    // Clients that end within HTTP/2's preface.
+    // Clients that disconnect within HTTP/2's preface.
     for _ in 0..3 {
         connect().write_all(b"PRI").expect("write");
     }
@@ -68,7 +65,7 @@ fn hundreds_of_mute_connections_keep_nobody_out() {
 }
 
 #[test]
-fn its_directories_and_its_socket_are_roots_alone() {
+fn directories_and_socket_are_only_for_root() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     let mode = |path: PathBuf| fs::metadata(path).expect("stat").permissions().mode() & 0o077;
     assert_eq!(mode(scene.data().to_owned()), 0);
@@ -77,7 +74,7 @@ fn its_directories_and_its_socket_are_roots_alone() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_at_the_start() {
+fn invalid_arguments_are_refused_at_the_start() {
     let scene = Scene::new();
     let nowhere = scene.data().with_file_name("other");
     let nowhere = nowhere.to_str().expect("UTF-8");
@@ -102,9 +99,9 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     assert!(!fs::exists(nowhere).expect("stat"));
 }
 
-/// Whoever serves under another name sees the same volumes: the data directory is all its state.
+/// A driver with another name finds the same volumes.
 #[test]
-fn its_data_directory_is_all_that_it_knows() {
+fn all_state_is_in_the_data_directory() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
@@ -113,11 +110,11 @@ fn its_data_directory_is_all_that_it_knows() {
     assert_eq!(scene.ids(), [volume.id.as_str()]);
     scene.call_ok(volume.publish(&target));
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn what_it_is_told_is_no_line_of_its_log() {
+fn a_path_cannot_forge_a_line_of_the_log() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv\nforged");
     scene.call_ok(volume.publish(&target));
@@ -128,5 +125,5 @@ fn what_it_is_told_is_no_line_of_its_log() {
     let log = scene.log();
     assert!(log.contains("forged"), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("forged")), "{log}");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }

@@ -1,4 +1,4 @@
-//! `NodePublishVolume`: the specification's table of second publications, and what a pod may do.
+//! `NodePublishVolume`: the specification's table of repeated calls, and the access that a pod gets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use runcrust_tests::host::mounts_below;
 use tonic::Code;
 
 use crate::scene::{Scene, read, write};
-use crate::{refused, refused_as};
+use crate::{expect_error, expect_error_in};
 
-fn of_mode(scene: &Scene, mode: Mode) -> CsiVolume {
+fn staged_with_mode(scene: &Scene, mode: Mode) -> CsiVolume {
     let mut capability = filesystem("ext4");
     capability
         .access_mode
@@ -38,20 +38,20 @@ type Change = fn(&mut NodePublishVolumeRequest);
 const OTHERS: [(&str, Change); 3] = [
     ("readonly", |it| it.readonly = true),
     ("another type", |it| {
-        let capability = it.volume_capability.as_mut().expect("it is there");
+        let capability = it.volume_capability.as_mut().expect("a capability");
         "xfs".clone_into(&mut mount_of(capability).fs_type);
     }),
     ("an option", |it| {
-        let capability = it.volume_capability.as_mut().expect("it is there");
+        let capability = it.volume_capability.as_mut().expect("a capability");
         mount_of(capability).mount_flags = vec!["noexec".to_owned()];
     }),
 ];
 
 #[test]
-fn it_is_staged_first() {
+fn a_volume_has_to_be_staged_first() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     let target = scene.target("pod", "pv");
-    let message = refused(
+    let message = expect_error(
         scene.call(volume.publish(&target)),
         Code::FailedPrecondition,
     );
@@ -59,18 +59,18 @@ fn it_is_staged_first() {
     scene.call_ok(volume.stage());
     let mut elsewhere = volume.publish(&target);
     elsewhere.staging_target_path.push_str("-of-another");
-    refused(scene.call(elsewhere), Code::FailedPrecondition);
+    expect_error(scene.call(elsewhere), Code::FailedPrecondition);
     assert!(!target.exists());
-    scene.take_back(&volume, &[]);
-    refused(
+    scene.unpublish_and_unstage(&volume, &[]);
+    expect_error(
         scene.call(volume.publish(&target)),
         Code::FailedPrecondition,
     );
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }
 
 #[test]
-fn the_same_again_is_the_same() {
+fn a_repeated_publish_changes_nothing() {
     let scene = Scene::new();
     for readonly in [false, true] {
         let volume = scene.staged("pv", filesystem("ext4"));
@@ -80,38 +80,38 @@ fn the_same_again_is_the_same() {
         scene.call_ok(request.clone());
         let mounts = mounts_below(&target);
         assert_eq!(mounts, [target.as_path()]);
-        scene.call(request.clone()).expect("again");
+        scene.call(request.clone()).expect("the repeated call");
         scene.restart(&[]);
         scene.call(request).expect("after a restart");
-        assert_eq!(mounts_below(&target), mounts, "one mount");
-        scene.put_away(&volume, &[&target]);
+        assert_eq!(mounts_below(&target), mounts, "still one mount");
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
 #[test]
-fn the_same_target_with_other_arguments_exists() {
+fn other_arguments_for_the_same_target_are_refused() {
     let scene = Scene::new();
     for mode in [
         Mode::SingleNodeWriter,
         Mode::SingleNodeMultiWriter,
         Mode::SingleNodeSingleWriter,
     ] {
-        let volume = of_mode(&scene, mode);
+        let volume = staged_with_mode(&scene, mode);
         let target = scene.publish(&volume, "pod");
         for (what, change) in OTHERS {
             let mut request = volume.publish(&target);
             change(&mut request);
-            refused_as(scene.call(request), Code::AlreadyExists, what);
+            expect_error_in(scene.call(request), Code::AlreadyExists, what);
         }
         assert!(!is_read_only(&target.join("file")));
-        scene.put_away(&volume, &[&target]);
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
-/// `SINGLE_NODE_WRITER` is what orchestrators without the newer modes say of a volume that several
-/// pods of a node may have (KEP-2485).
+/// Orchestrators without the newer modes send `SINGLE_NODE_WRITER` for a volume that several pods of a node may use
+/// (KEP-2485).
 #[test]
-fn a_second_target_is_the_access_modes_matter() {
+fn the_access_mode_decides_about_a_second_target() {
     let scene = Scene::new();
     let cases = [
         (Mode::SingleNodeMultiWriter, true),
@@ -119,7 +119,7 @@ fn a_second_target_is_the_access_modes_matter() {
         (Mode::SingleNodeSingleWriter, false),
     ];
     for (mode, is_allowed) in cases {
-        let volume = of_mode(&scene, mode);
+        let volume = staged_with_mode(&scene, mode);
         let first = scene.publish(&volume, "pod-a");
         let second = scene.target("pod-b", "pv");
         let request = volume.publish(&second);
@@ -129,20 +129,20 @@ fn a_second_target_is_the_access_modes_matter() {
                 .unwrap_or_else(|status| panic!("{mode:?}: {status}"));
             write(&first, "file", "data");
             assert_eq!(read(&second, "file"), "data", "{mode:?}");
-            scene.put_away(&volume, &[&first, &second]);
+            scene.remove_volume(&volume, &[&first, &second]);
         } else {
-            let message = refused(scene.call(request.clone()), Code::FailedPrecondition);
+            let message = expect_error(scene.call(request.clone()), Code::FailedPrecondition);
             assert!(
                 message.contains(first.to_str().expect("UTF-8")),
                 "{message}"
             );
             scene.restart(&[]);
-            refused(scene.call(request), Code::FailedPrecondition);
+            expect_error(scene.call(request), Code::FailedPrecondition);
             scene.call_ok(volume.unpublish(&first));
             scene
                 .call(volume.publish(&second))
-                .expect("the first one has gone");
-            scene.put_away(&volume, &[&second]);
+                .expect("the first target is unpublished");
+            scene.remove_volume(&volume, &[&second]);
         }
     }
 }
@@ -150,7 +150,7 @@ fn a_second_target_is_the_access_modes_matter() {
 #[test]
 fn several_pods_may_read_what_one_writes() {
     let scene = Scene::new();
-    let volume = of_mode(&scene, Mode::SingleNodeMultiWriter);
+    let volume = staged_with_mode(&scene, Mode::SingleNodeMultiWriter);
     let writer = scene.publish(&volume, "writer");
     let reader = scene.target("reader", "pv");
     let mut request = volume.publish(&reader);
@@ -160,17 +160,20 @@ fn several_pods_may_read_what_one_writes() {
     assert_eq!(read(&reader, "file"), "data");
     assert!(is_read_only(&reader.join("file")) && !is_read_only(&writer.join("file")));
     scene.call_ok(volume.unpublish(&writer));
-    assert!(is_read_only(&reader.join("file")), "alone, too");
-    scene.put_away(&volume, &[&reader]);
+    assert!(
+        is_read_only(&reader.join("file")),
+        "also without the writer"
+    );
+    scene.remove_volume(&volume, &[&reader]);
 }
 
 #[test]
-fn a_reader_is_no_writer_by_either_word() {
+fn either_way_to_ask_for_read_only_prevents_writes() {
     let scene = Scene::new();
-    let volume = of_mode(&scene, Mode::SingleNodeWriter);
+    let volume = staged_with_mode(&scene, Mode::SingleNodeWriter);
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    scene.take_back(&volume, &[&target]);
+    scene.unpublish_and_unstage(&volume, &[&target]);
     for mode in [Mode::SingleNodeReaderOnly, Mode::SingleNodeWriter] {
         let mut volume = volume.clone();
         volume
@@ -187,13 +190,13 @@ fn a_reader_is_no_writer_by_either_word() {
             .unwrap_or_else(|status| panic!("{mode:?}: {status}"));
         assert_eq!(read(&target, "file"), "data");
         assert!(is_read_only(&target.join("new")), "{mode:?}");
-        scene.take_back(&volume, &[&target]);
+        scene.unpublish_and_unstage(&volume, &[&target]);
     }
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }
 
 #[test]
-fn options_are_the_mounts() {
+fn options_apply_to_the_mount() {
     let scene = Scene::new();
     let mut capability = filesystem("ext4");
     let flags = ["noexec", "nodev", "_netdev", "commit=30"];
@@ -204,11 +207,11 @@ fn options_are_the_mounts() {
     let mount = mounts
         .iter()
         .find(|mount| mount.point == target)
-        .expect("its mount");
+        .expect("the mount");
     for option in ["noexec", "nodev", "commit=30"] {
         assert!(mount.line.contains(option), "{option}: {}", mount.line);
     }
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
@@ -224,38 +227,38 @@ fn an_option_that_the_file_system_refuses_leaves_no_mount() {
     let status = published.expect_err("no file system has that option");
     assert!(status.message().contains(&volume.id), "{status}");
     assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn groups_own_the_volume_before_anybody_sees_it() {
+fn the_group_owns_the_volume_before_it_is_visible() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let scene = Scene::new();
     let mut capability = filesystem("ext4");
     mount_of(&mut capability).volume_mount_group = "4321".to_owned();
     let volume = scene.staged("pv", capability);
     let target = scene.publish(&volume, "pod");
-    let root = fs::metadata(&target).expect("its root");
+    let root = fs::metadata(&target).expect("the root directory");
     assert_eq!(
         (root.gid(), root.permissions().mode() & 0o2070),
         (4321, 0o2070)
     );
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn what_others_have_mounted_is_theirs() {
+fn a_foreign_mount_at_the_target_is_kept() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     fs::create_dir(&target).expect("mkdir");
     runcrust_tests::mounts::tmpfs(&target);
     write(&target, "theirs", "data");
-    refused(
+    expect_error(
         scene.call(volume.publish(&target)),
         Code::FailedPrecondition,
     );
     assert_eq!(read(&target, "theirs"), "data");
     nix::mount::umount(&target).expect("umount");
     scene.call_ok(volume.publish(&target));
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }

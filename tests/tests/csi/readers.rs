@@ -1,5 +1,5 @@
-//! `readonly` is each pod's own: a pod that only reads beside one that writes, deferred and not; and the
-//! same request in another spelling, beside a pod that runs.
+//! `readonly` applies to one pod: a reader beside a writer, deferred or not. Also the same request with its options
+//! spelled differently while a pod runs.
 
 use std::fs;
 
@@ -10,12 +10,12 @@ use runcrust_tests::csi::{filesystem, mount_of};
 use runcrust_tests::{Delegate, Node, host, on_each_delegate};
 
 use crate::publishing;
-use crate::scene::deferral;
+use crate::scene::deferring_driver;
 
 const READER: &str = "adadadad-1111-2222-3333-000000000001";
 const WRITER: &str = "adadadad-1111-2222-3333-000000000002";
 
-/// The reader's request and the writer's, in the order in which they are asked.
+/// Puts the reader's and the writer's value into the order in which they are used.
 fn in_order<T>(reader: T, writer: T, reader_is_first: bool) -> [T; 2] {
     if reader_is_first {
         [reader, writer]
@@ -26,7 +26,7 @@ fn in_order<T>(reader: T, writer: T, reader_is_first: bool) -> [T; 2] {
 
 on_each_delegate! {
     fn a_reader_and_a_writer_share_a_deferred_volume(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         for reader_is_first in [true, false] {
             let name = if reader_is_first { "pv-1" } else { "pv-2" };
             let volume = csi.volume(name, filesystem("ext4"));
@@ -47,10 +47,10 @@ on_each_delegate! {
             let [reading, writing] = in_order(&one, &two, reader_is_first);
             let _ = writing.sh("echo hello > /data/file");
             assert_eq!(reading.sh("cat /data/file"), "hello");
-            let refused = reading.exec(&["/bin/touch", "/data/file"]).failure();
-            assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+            let expect_error = reading.exec(&["/bin/touch", "/data/file"]).failure();
+            assert!(expect_error.stderr.contains("Read-only file system"), "{expect_error}");
             for request in [&reads, &writes] {
-                csi.call(request.clone()).expect("the same again");
+                csi.call(request.clone()).expect("the repeated call");
             }
             end([one, two]);
             end([first, second]);
@@ -61,8 +61,8 @@ on_each_delegate! {
         }
     }
 
-    fn another_spelling_of_the_same_request_is_the_same(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+    fn the_same_options_in_another_spelling_are_accepted(delegate: Delegate) {
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let mut with = |flags: &[&str]| {
             mount_of(&mut volume.capability).mount_flags = flags.iter().map(ToString::to_string).collect();
@@ -77,9 +77,9 @@ on_each_delegate! {
         let entry = node.entry(&target).join("mountInfo.json");
         let before = fs::read(&entry).unwrap();
         for flags in [&["commit=7", "noatime"][..], &["rw,noatime", "commit=7", "_netdev"]] {
-            let again = with(flags);
-            csi.call(again.stage()).unwrap();
-            csi.call(publishing(&again, &target, true)).unwrap();
+            let respelled = with(flags);
+            csi.call(respelled.stage()).unwrap();
+            csi.call(publishing(&respelled, &target, true)).unwrap();
             assert_eq!(fs::read(&entry).unwrap(), before, "{flags:?}");
         }
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
@@ -107,9 +107,9 @@ fn a_reader_and_a_writer_share_a_volume_on_the_host() {
         }
         fs::write(writer.join("file"), "hello").unwrap();
         assert_eq!(fs::read_to_string(reader.join("file")).unwrap(), "hello");
-        let refused = fs::write(reader.join("file"), "").unwrap_err();
-        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-        // Its mount alone can't be written to.
+        let expect_error = fs::write(reader.join("file"), "").unwrap_err();
+        assert_eq!(expect_error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        // Only the reader's mount is read-only, so the file system can grow.
         csi.call(volume.expand(&reader, 0)).unwrap();
         for target in [&reader, &writer] {
             csi.call(volume.unpublish(target)).unwrap();

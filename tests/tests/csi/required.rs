@@ -1,23 +1,23 @@
-//! A REQUIRED field that is missing, or a path that isn't one: `INVALID_ARGUMENT`, and the field's name.
+//! A missing REQUIRED field or an invalid path is answered with `INVALID_ARGUMENT` and the field's name.
 
 use crust_proto::csi::v1::volume_capability::AccessMode;
 use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability};
 use runcrust_tests::csi::{Call, create_request, filesystem};
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 use crate::scene::Scene;
 
-/// A field's name, and how it gets lost.
+/// The name of a field, and a function that removes it or makes it invalid.
 type Case<C> = (&'static str, fn(&mut C));
 
-/// With each loss the call is refused; without one it isn't.
+/// Asserts that a call is refused in each of the cases, and accepted with the whole request.
 #[track_caller]
-fn each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
-    for (field, lose) in cases {
+fn assert_each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
+    for (field, spoil) in cases {
         let mut request = whole.clone();
-        lose(&mut request);
-        let message = refused(scene.call(request.clone()), Code::InvalidArgument);
+        spoil(&mut request);
+        let message = expect_error(scene.call(request.clone()), Code::InvalidArgument);
         assert!(
             message.contains(field),
             "{}, {field} of {request:?}: {message}",
@@ -29,7 +29,7 @@ fn each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
         .unwrap_or_else(|status| panic!("{}, a request with all fields: {status}", C::NAME));
 }
 
-fn there(capability: &mut Option<VolumeCapability>) -> &mut VolumeCapability {
+fn capability_of(capability: &mut Option<VolumeCapability>) -> &mut VolumeCapability {
     capability.as_mut().expect("a capability")
 }
 
@@ -44,10 +44,10 @@ const STAGE: &[Case<NodeStageVolumeRequest>] = &[
     }),
     ("volume_capability", |it| it.volume_capability = None),
     ("volume_capability", |it| {
-        there(&mut it.volume_capability).access_type = None;
+        capability_of(&mut it.volume_capability).access_type = None;
     }),
     ("volume_capability", |it| {
-        there(&mut it.volume_capability).access_mode = None;
+        capability_of(&mut it.volume_capability).access_mode = None;
     }),
 ];
 
@@ -61,18 +61,18 @@ const PUBLISH: &[Case<NodePublishVolumeRequest>] = &[
     }),
     ("volume_capability", |it| it.volume_capability = None),
     ("volume_capability", |it| {
-        there(&mut it.volume_capability).access_type = None;
+        capability_of(&mut it.volume_capability).access_type = None;
     }),
     ("volume_capability", |it| {
-        there(&mut it.volume_capability).access_mode = None;
+        capability_of(&mut it.volume_capability).access_mode = None;
     }),
 ];
 
-/// In the order of a volume's life: the request that has all its fields is carried out.
+/// In the order of a volume's life, because the whole requests are carried out.
 #[test]
-fn every_required_field_of_each_call_is_asked_for() {
+fn each_required_field_of_each_call_is_checked() {
     let scene = Scene::new();
-    each_is_required(
+    assert_each_is_required(
         &scene,
         create_request("pv", filesystem("ext4")),
         &[
@@ -90,7 +90,7 @@ fn every_required_field_of_each_call_is_asked_for() {
         ],
     );
     let volume = scene.volume("pv", filesystem("ext4"));
-    each_is_required(
+    assert_each_is_required(
         &scene,
         volume.validate(),
         &[
@@ -104,10 +104,10 @@ fn every_required_field_of_each_call_is_asked_for() {
             }),
         ],
     );
-    each_is_required(&scene, volume.stage(), STAGE);
+    assert_each_is_required(&scene, volume.stage(), STAGE);
     let target = scene.target("pod", "pv");
-    each_is_required(&scene, volume.publish(&target), PUBLISH);
-    each_is_required(
+    assert_each_is_required(&scene, volume.publish(&target), PUBLISH);
+    assert_each_is_required(
         &scene,
         volume.stats(&target),
         &[
@@ -115,7 +115,7 @@ fn every_required_field_of_each_call_is_asked_for() {
             ("volume_path", |it| it.volume_path.clear()),
         ],
     );
-    each_is_required(
+    assert_each_is_required(
         &scene,
         volume.expand(&target, volume.capacity),
         &[
@@ -123,7 +123,7 @@ fn every_required_field_of_each_call_is_asked_for() {
             ("volume_path", |it| it.volume_path.clear()),
         ],
     );
-    each_is_required(
+    assert_each_is_required(
         &scene,
         volume.unpublish(&target),
         &[
@@ -132,7 +132,7 @@ fn every_required_field_of_each_call_is_asked_for() {
             ("target_path", |it| it.target_path = "mount".to_owned()),
         ],
     );
-    each_is_required(
+    assert_each_is_required(
         &scene,
         volume.unstage(),
         &[
@@ -143,7 +143,7 @@ fn every_required_field_of_each_call_is_asked_for() {
             }),
         ],
     );
-    each_is_required(
+    assert_each_is_required(
         &scene,
         volume.grow(volume.capacity * 2),
         &[
@@ -151,22 +151,22 @@ fn every_required_field_of_each_call_is_asked_for() {
             ("capacity_range", |it| it.capacity_range = None),
         ],
     );
-    each_is_required(
+    assert_each_is_required(
         &scene,
         volume.delete(),
         &[("volume_id", |it| it.volume_id.clear())],
     );
 }
 
-/// It is OPTIONAL in the message, and what a plugin with `STAGE_UNSTAGE_VOLUME` says has a row of its
-/// own in the specification's table.
+/// The field is OPTIONAL in the message. The specification's table of errors has a row for a plugin with
+/// `STAGE_UNSTAGE_VOLUME`.
 #[test]
-fn publishing_without_a_staging_path_is_a_precondition() {
+fn publishing_without_a_staging_path_is_refused() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     let mut request = volume.publish(&target);
     request.staging_target_path.clear();
-    let message = refused(scene.call(request), Code::FailedPrecondition);
+    let message = expect_error(scene.call(request), Code::FailedPrecondition);
     assert!(message.contains("staging_target_path"), "{message}");
     assert!(!target.exists());
 }

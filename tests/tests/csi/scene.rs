@@ -1,4 +1,4 @@
-//! A driver on a node of its own, and the life of its volumes.
+//! The fixture of this suite: a driver with a node of its own, and helpers for its volumes.
 
 use std::fs;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use crust_proto::csi::v1::VolumeCapability;
 use runcrust_tests::csi::CsiVolume;
 use runcrust_tests::{Csi, Delegate, Node, Ops};
 
-/// Fields are dropped in their order: the driver goes before what it stands on.
+/// A driver with its node. Fields are dropped in their order, so the driver ends before the node is removed.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) csi: Csi,
@@ -30,7 +30,7 @@ impl Scene {
         Self::with(&[])
     }
 
-    /// With further arguments for the driver.
+    /// Starts a driver with further arguments.
     #[track_caller]
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let node = Node::trusted(Delegate::Runc, "");
@@ -42,10 +42,10 @@ impl Scene {
         }
     }
 
-    /// With somebody to defer to.
+    /// Starts a driver and a `crust_ops` that it can defer to.
     #[track_caller]
     pub(crate) fn deferring() -> Self {
-        let (node, ops, csi) = deferral(Delegate::Runc, &[]);
+        let (node, ops, csi) = deferring_driver(Delegate::Runc, &[]);
         Self {
             csi,
             _ops: Some(ops),
@@ -53,7 +53,7 @@ impl Scene {
         }
     }
 
-    /// Starts a driver and makes a volume, `pv`.
+    /// Starts a driver and creates a volume, `pv`.
     #[track_caller]
     pub(crate) fn with_volume(capability: VolumeCapability) -> (Self, CsiVolume) {
         let scene = Self::new();
@@ -69,7 +69,7 @@ impl Scene {
         (scene, volume)
     }
 
-    /// A volume that is staged.
+    /// Creates and stages a volume.
     #[track_caller]
     pub(crate) fn staged(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
         let volume = self.volume(name, capability);
@@ -77,7 +77,7 @@ impl Scene {
         volume
     }
 
-    /// Publishes a staged volume for a pod.
+    /// Publishes a staged volume for a pod, and returns the target path.
     #[track_caller]
     pub(crate) fn publish(&self, volume: &CsiVolume, pod: &str) -> PathBuf {
         let target = self.target(pod, "pv");
@@ -85,9 +85,9 @@ impl Scene {
         target
     }
 
-    /// Ends a volume that is published there, and unpublishes and unstages it.
+    /// Unpublishes a volume from all targets and unstages it. Asserts that no loop device is left.
     #[track_caller]
-    pub(crate) fn take_back(&self, volume: &CsiVolume, targets: &[&Path]) {
+    pub(crate) fn unpublish_and_unstage(&self, volume: &CsiVolume, targets: &[&Path]) {
         for target in targets {
             self.call_ok(volume.unpublish(target));
         }
@@ -99,20 +99,20 @@ impl Scene {
         );
     }
 
-    /// The same, and deletes it: nothing is left of it or any other.
+    /// Unpublishes, unstages and deletes a volume. Asserts that the data directory is empty afterwards.
     #[track_caller]
-    pub(crate) fn put_away(&self, volume: &CsiVolume, targets: &[&Path]) {
-        self.take_back(volume, targets);
+    pub(crate) fn remove_volume(&self, volume: &CsiVolume, targets: &[&Path]) {
+        self.unpublish_and_unstage(volume, targets);
         self.call_ok(volume.delete());
         assert_eq!(self.leftovers(), Vec::<PathBuf>::new());
     }
 
-    /// The ids of all volumes.
+    /// Returns the ids of all volumes.
     #[track_caller]
     pub(crate) fn ids(&self) -> Vec<String> {
         let listed = self.call(crust_proto::csi::v1::ListVolumesRequest::default());
         let entries = listed.expect("ListVolumes").entries.into_iter();
-        let ids = entries.map(|entry| entry.volume.expect("it is REQUIRED").volume_id);
+        let ids = entries.map(|entry| entry.volume.expect("a REQUIRED field").volume_id);
         ids.collect()
     }
 }
@@ -120,23 +120,23 @@ impl Scene {
 /// Writes a file to a published volume.
 #[track_caller]
 pub(crate) fn write(target: &Path, name: &str, data: &str) {
-    fs::write(target.join(name), data).expect("a volume that can be written");
+    fs::write(target.join(name), data).expect("a writable volume");
 }
 
-/// Reads one from it.
+/// Reads a file from a published volume.
 #[track_caller]
 pub(crate) fn read(target: &Path, name: &str) -> String {
     let read = fs::read_to_string(target.join(name));
     read.unwrap_or_else(|error| panic!("{}: {name}: {error}", target.display()))
 }
 
-/// Files of a name below a directory, however deep.
-pub(crate) fn found(directory: &Path, name: &str) -> Vec<PathBuf> {
+/// Returns the files with this name anywhere below a directory.
+pub(crate) fn find_files(directory: &Path, name: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     let of = |path: PathBuf| {
         if path.is_dir() {
-            found(&path, name)
+            find_files(&path, name)
         } else if path.file_name().is_some_and(|it| it == name) {
             vec![path]
         } else {
@@ -146,9 +146,9 @@ pub(crate) fn found(directory: &Path, name: &str) -> Vec<PathBuf> {
     paths.flat_map(of).collect()
 }
 
-/// A driver that can defer, and whom it defers to. They are dropped from the last to the first.
+/// Starts a driver and the `crust_ops` that it defers to. The caller has to drop them in reverse order.
 #[track_caller]
-pub(crate) fn deferral(delegate: Delegate, arguments: &[&str]) -> (Node, Ops, Csi) {
+pub(crate) fn deferring_driver(delegate: Delegate, arguments: &[&str]) -> (Node, Ops, Csi) {
     let (node, ops) = Ops::with_node(delegate);
     let csi = Csi::with(&node, arguments);
     (node, ops, csi)

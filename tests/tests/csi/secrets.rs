@@ -1,4 +1,4 @@
-//! What nobody may log: secrets, and mount options, which may be some.
+//! Secrets are not logged, and neither are values of mount options, which may be secrets.
 
 use std::collections::HashMap;
 
@@ -15,15 +15,15 @@ fn secrets() -> HashMap<String, String> {
 }
 
 fn capability(flag: &str) -> VolumeCapability {
-    // Which grows everywhere.
+    // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
     let mut capability = filesystem("xfs");
     mount_of(&mut capability).mount_flags = vec![format!("{flag}{MARKER}")];
     capability
 }
 
-/// The log has all calls, and nothing of what they were told in confidence.
+/// Asserts that the log contains all calls, and no secret.
 #[track_caller]
-fn assert_discreet(scene: &Scene, calls: &[&str]) {
+fn assert_no_secret_in_log(scene: &Scene, calls: &[&str]) {
     let log = scene.log();
     for call in calls {
         assert!(log.contains(call), "{call} isn't logged:\n{log}");
@@ -32,9 +32,9 @@ fn assert_discreet(scene: &Scene, calls: &[&str]) {
 }
 
 #[test]
-fn what_works_is_logged_without_them() {
+fn successful_calls_are_logged_without_secrets() {
     let scene = Scene::with(&["--log-level", "trace"]);
-    // The kernel never sees such an option, and so it may say anything.
+    // The kernel never gets such an option, so its value is arbitrary.
     let mut create = create_request("pv", capability("x-note="));
     create.secrets = secrets();
     let volume = scene.create_volume(create);
@@ -56,11 +56,11 @@ fn what_works_is_logged_without_them() {
     let mut validate = volume.validate();
     validate.secrets = secrets();
     scene.call_ok(validate);
-    scene.take_back(&volume, &[&target]);
+    scene.unpublish_and_unstage(&volume, &[&target]);
     let mut delete = volume.delete();
     delete.secrets = secrets();
     scene.call_ok(delete);
-    assert_discreet(
+    assert_no_secret_in_log(
         &scene,
         &[
             &volume.id,
@@ -77,7 +77,7 @@ fn what_works_is_logged_without_them() {
 }
 
 #[test]
-fn what_fails_is_logged_without_them() {
+fn failed_calls_are_logged_without_secrets() {
     let scene = Scene::with(&["--log-level", "trace"]);
     for flag in [
         "password=",
@@ -102,34 +102,34 @@ fn what_fails_is_logged_without_them() {
             .expect_err("no file system has such an option");
         assert!(
             !status.message().contains(MARKER),
-            "{flag:?}: the answer is logged too: {status}"
+            "{flag:?}: a secret in the error: {status}"
         );
         let is_answered = !matches!(status.code(), Code::Unknown | Code::Unavailable);
         assert!(is_answered, "{status}");
-        assert_discreet(&scene, &[&volume.id, "NodeStageVolume"]);
+        assert_no_secret_in_log(&scene, &[&volume.id, "NodeStageVolume"]);
         scene.call_ok(volume.unstage());
     }
 }
 
-/// Who asks for another's publication isn't told its options, and neither is the log.
+/// Neither the error of a conflicting request nor the log contains the options of the first one.
 #[test]
-fn what_conflicts_is_told_without_them() {
+fn conflicts_are_reported_without_secrets() {
     let scene = Scene::with(&["--log-level", "trace"]);
     let volume = scene.staged("pv", capability("note="));
     let mut other = volume.clone();
     other.capability = capability("other=");
     let status = scene
         .call(other.stage())
-        .expect_err("it is staged with other options");
+        .expect_err("the volume is staged with other options");
     assert_eq!(status.code(), Code::AlreadyExists, "{status}");
     assert!(!status.message().contains(MARKER), "{status}");
-    assert_discreet(&scene, &[&volume.id, "NodeStageVolume"]);
-    scene.put_away(&volume, &[]);
+    assert_no_secret_in_log(&scene, &[&volume.id, "NodeStageVolume"]);
+    scene.remove_volume(&volume, &[]);
 }
 
-/// The kernel's own words may have it, too.
+/// The kernel's own message may contain the value as well.
 #[test]
-fn what_the_kernel_refuses_is_told_without_them() {
+fn errors_of_the_kernel_are_reported_without_secrets() {
     let scene = Scene::new();
     let mut capability = filesystem("ext4");
     mount_of(&mut capability).mount_flags = vec![format!("data={MARKER}")];

@@ -1,4 +1,4 @@
-//! `NodeStageVolume` and `NodeUnstageVolume`: a device with a file system, once, and mounted nowhere.
+//! `NodeStageVolume` and `NodeUnstageVolume`: one device with a file system, which is not mounted.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use runcrust_tests::volume::{fsck, type_on};
 use tonic::Code;
 
 use crate::scene::{Scene, read, write};
-use crate::{refused, refused_as};
+use crate::{expect_error, expect_error_in};
 
 fn with(volume: &CsiVolume, change: impl FnOnce(&mut VolumeCapability)) -> NodeStageVolumeRequest {
     let mut request = volume.stage();
-    change(request.volume_capability.as_mut().expect("it is there"));
+    change(request.volume_capability.as_mut().expect("a capability"));
     request
 }
 
 #[test]
-fn a_stage_makes_a_file_system_and_mounts_nothing() {
+fn a_stage_creates_a_file_system_and_mounts_nothing() {
     for (fstype, made) in [
         ("ext4", "ext4"),
         ("xfs", "xfs"),
@@ -33,46 +33,49 @@ fn a_stage_makes_a_file_system_and_mounts_nothing() {
         assert_eq!(mounts_of_device(&device), Vec::<String>::new());
         assert_eq!(mounts_below(&volume.staging), Vec::<PathBuf>::new());
         let mut inside = fs::read_dir(&volume.staging).expect("the staging directory");
-        assert!(inside.next().is_none(), "it stays empty");
+        assert!(inside.next().is_none(), "the staging directory stays empty");
         fsck(made, &device);
         scene.call_ok(volume.unstage());
-        assert!(volume.staging.is_dir(), "it is the orchestrator's");
-        scene.put_away(&volume, &[]);
+        assert!(
+            volume.staging.is_dir(),
+            "the directory belongs to the orchestrator"
+        );
+        scene.remove_volume(&volume, &[]);
     }
 }
 
 #[test]
-fn a_stage_can_be_repeated_and_makes_one_device() {
+fn a_repeated_stage_uses_the_same_device() {
     for capability in [filesystem("ext4"), block()] {
         let (scene, volume) = Scene::with_staged(capability);
         let device = scene.device(&volume.id);
-        let made = fs::read(scene.image(&volume.id)).expect("its image");
-        scene.call(volume.stage()).expect("again");
+        let made = fs::read(scene.image(&volume.id)).expect("the image");
+        scene.call(volume.stage()).expect("the repeated call");
         assert_eq!(scene.device(&volume.id), device);
         scene.restart(&[]);
         scene.call(volume.stage()).expect("after a restart");
         assert_eq!(scene.device(&volume.id), device);
-        let is_same = fs::read(scene.image(&volume.id)).expect("its image") == made;
+        let is_same = fs::read(scene.image(&volume.id)).expect("the image") == made;
         assert!(
             is_same || volume.capability != block(),
             "nothing is written to a block volume"
         );
-        scene.put_away(&volume, &[]);
+        scene.remove_volume(&volume, &[]);
     }
 }
 
 #[test]
-fn staged_again_while_a_pod_has_it_is_fine() {
+fn a_stage_can_be_repeated_while_a_pod_runs() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     scene.call_ok(volume.stage());
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn at_the_same_path_with_another_capability_it_exists() {
+fn another_capability_for_the_same_path_is_refused() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let others = [
         (
@@ -97,40 +100,40 @@ fn at_the_same_path_with_another_capability_it_exists() {
         ),
     ];
     for (what, request) in others {
-        refused_as(scene.call(request), Code::AlreadyExists, what);
+        expect_error_in(scene.call(request), Code::AlreadyExists, what);
     }
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }
 
 #[test]
-fn another_file_system_is_not_made_over_the_one_that_is_there() {
+fn an_existing_file_system_is_not_replaced() {
     let scene = Scene::new();
     let mut volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    scene.take_back(&volume, &[&target]);
-    let before = fs::read(scene.image(&volume.id)).expect("its image");
+    scene.unpublish_and_unstage(&volume, &[&target]);
+    let before = fs::read(scene.image(&volume.id)).expect("the image");
     for other in ["xfs", "btrfs"] {
         let request = with(&volume, |it| other.clone_into(&mut mount_of(it).fs_type));
-        let message = refused(scene.call(request), Code::FailedPrecondition);
+        let message = expect_error(scene.call(request), Code::FailedPrecondition);
         assert!(
             message.contains("ext4") && message.contains(&volume.id),
             "{message}"
         );
     }
     assert!(
-        fs::read(scene.image(&volume.id)).expect("its image") == before,
-        "it was written to"
+        fs::read(scene.image(&volume.id)).expect("the image") == before,
+        "the image is unchanged"
     );
     volume.capability = filesystem("ext4");
     scene.call_ok(volume.stage());
     scene.call_ok(volume.publish(&target));
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn what_cannot_be_used_so_is_refused() {
+fn unsupported_capabilities_are_refused() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     let mode = |mode: Mode| {
         with(&volume, |it| {
@@ -163,38 +166,42 @@ fn what_cannot_be_used_so_is_refused() {
         ("a context", context),
     ];
     for (what, request) in cases {
-        refused_as(scene.call(request), Code::InvalidArgument, what);
+        expect_error_in(scene.call(request), Code::InvalidArgument, what);
     }
     assert_eq!(scene.devices(&volume.id), Vec::<PathBuf>::new());
-    scene.put_away(&volume, &[]);
+    scene.remove_volume(&volume, &[]);
 }
 
 #[test]
-fn an_unstage_can_be_repeated_and_comes_after_the_unpublish() {
+fn an_unstage_comes_after_the_unpublish() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
-    scene.call(volume.unstage()).expect("it isn't staged");
+    scene
+        .call(volume.unstage())
+        .expect("the volume is not staged");
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
-    let message = refused(scene.call(volume.unstage()), Code::FailedPrecondition);
+    let message = expect_error(scene.call(volume.unstage()), Code::FailedPrecondition);
     assert!(message.contains("NodeUnpublishVolume"), "{message}");
     scene.restart(&[]);
-    refused(scene.call(volume.unstage()), Code::FailedPrecondition);
+    expect_error(scene.call(volume.unstage()), Code::FailedPrecondition);
     assert_eq!(read(&target, "file"), "data");
-    scene.take_back(&volume, &[&target]);
-    scene.put_away(&volume, &[]);
+    scene.unpublish_and_unstage(&volume, &[&target]);
+    scene.remove_volume(&volume, &[]);
 }
 
 /// CSI: "If the volume corresponding to the `volume_id` is not staged to the `staging_target_path`, the
 /// Plugin MUST reply `0 OK`."
 #[test]
-fn an_unstage_of_another_path_takes_nothing_away() {
+fn an_unstage_of_another_path_removes_nothing() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let device = scene.device(&volume.id);
     let mut other = volume.clone();
     other.staging = scene.node.dir().join("another");
-    scene.call(other.unstage()).expect("it isn't staged there");
+    scene
+        .call(other.unstage())
+        .expect("the volume is not staged there");
     assert_eq!(scene.device(&volume.id), device);
     scene.publish(&volume, "pod");
-    scene.put_away(&volume, &[&scene.target("pod", "pv")]);
+    scene.remove_volume(&volume, &[&scene.target("pod", "pv")]);
 }

@@ -1,17 +1,17 @@
-//! Volumes that there are not: `NOT_FOUND`, but for `DeleteVolume`, which has nothing to do, and for
-//! `NodeUnpublishVolume` and `NodeUnstageVolume`, which give back what stands at the path.
+//! Unknown volumes: `NOT_FOUND`, except for `DeleteVolume`, which succeeds, and for `NodeUnpublishVolume` and
+//! `NodeUnstageVolume`, which remove what is at the path.
 
 use std::fs;
 
 use runcrust_tests::csi::{CsiVolume, filesystem};
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 use crate::scene::Scene;
 
-/// Ids that no driver gives, and one that this one might.
+/// Ids that no driver assigns, and one that this driver could have assigned.
 fn ids() -> Vec<String> {
-    let might_be = format!("crust-{}", "0".repeat(32));
+    let possible = format!("crust-{}", "0".repeat(32));
     let long = "x".repeat(4000);
     let fixed = [
         "no-such-volume",
@@ -23,7 +23,7 @@ fn ids() -> Vec<String> {
         "lock",
     ];
     let fixed = fixed.into_iter().map(str::to_owned);
-    fixed.chain([might_be, long]).collect()
+    fixed.chain([possible, long]).collect()
 }
 
 fn unknown(scene: &Scene, id: &str) -> CsiVolume {
@@ -37,28 +37,28 @@ fn unknown(scene: &Scene, id: &str) -> CsiVolume {
 }
 
 #[test]
-fn each_call_about_one_says_that_there_is_none() {
+fn calls_for_an_unknown_volume_are_not_found() {
     let scene = Scene::new();
     let target = scene.target("pod", "pv");
     for id in ids() {
         let volume = unknown(&scene, &id);
-        refused(scene.call(volume.stage()), Code::NotFound);
-        refused(scene.call(volume.publish(&target)), Code::NotFound);
-        refused(scene.call(volume.stats(&target)), Code::NotFound);
-        refused(scene.call(volume.expand(&target, 64 << 20)), Code::NotFound);
-        refused(scene.call(volume.grow(64 << 20)), Code::NotFound);
-        refused(scene.call(volume.validate()), Code::NotFound);
-        refused(scene.call(volume.health(&target)), Code::NotFound);
+        expect_error(scene.call(volume.stage()), Code::NotFound);
+        expect_error(scene.call(volume.publish(&target)), Code::NotFound);
+        expect_error(scene.call(volume.stats(&target)), Code::NotFound);
+        expect_error(scene.call(volume.expand(&target, 64 << 20)), Code::NotFound);
+        expect_error(scene.call(volume.grow(64 << 20)), Code::NotFound);
+        expect_error(scene.call(volume.validate()), Code::NotFound);
+        expect_error(scene.call(volume.health(&target)), Code::NotFound);
         scene
             .call(volume.unpublish(&target))
-            .expect("it isn't published");
-        scene.call(volume.unstage()).expect("nor staged");
+            .expect("nothing is published");
+        scene.call(volume.unstage()).expect("nothing is staged");
     }
     assert!(!target.exists());
 }
 
 #[test]
-fn one_that_is_not_there_is_deleted_already() {
+fn deleting_an_unknown_volume_succeeds() {
     let scene = Scene::new();
     let kept = scene.volume("pv", filesystem("ext4"));
     for id in ids() {
@@ -70,11 +70,11 @@ fn one_that_is_not_there_is_deleted_already() {
 }
 
 #[test]
-fn one_that_was_deleted_is_not_there() {
+fn a_deleted_volume_is_not_found() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call_ok(volume.delete());
     let target = scene.target("pod", "pv");
-    refused(scene.call(volume.stage()), Code::NotFound);
-    refused(scene.call(volume.publish(&target)), Code::NotFound);
-    refused(scene.call(volume.validate()), Code::NotFound);
+    expect_error(scene.call(volume.stage()), Code::NotFound);
+    expect_error(scene.call(volume.publish(&target)), Code::NotFound);
+    expect_error(scene.call(volume.validate()), Code::NotFound);
 }

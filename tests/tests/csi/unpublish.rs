@@ -1,4 +1,4 @@
-//! `NodeUnpublishVolume`: nothing is left at the target path, and nothing is lost.
+//! `NodeUnpublishVolume`: nothing is left at the target path, and no data are lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,19 @@ use runcrust_tests::csi::{DRIVER, block, filesystem};
 use runcrust_tests::host::mounts_below;
 use tonic::Code;
 
-use crate::scene::{Scene, deferral, found, read, write};
-use crate::{deferring, refused};
+use crate::scene::{Scene, deferring_driver, find_files, read, write};
+use crate::{deferring, expect_error};
 
 #[test]
-fn the_target_path_goes_and_the_call_can_be_repeated() {
+fn an_unpublish_removes_the_target_and_can_be_repeated() {
     for capability in [filesystem("ext4"), block()] {
         let (scene, volume) = Scene::with_staged(capability);
         let target = scene.publish(&volume, "pod");
         scene.call_ok(volume.unpublish(&target));
-        assert!(!target.exists() && target.parent().expect("it has one").is_dir());
-        scene.call(volume.unpublish(&target)).expect("again");
+        assert!(!target.exists() && target.parent().expect("a parent").is_dir());
+        scene
+            .call(volume.unpublish(&target))
+            .expect("the repeated call");
         scene.restart(&[]);
         scene
             .call(volume.unpublish(&target))
@@ -27,17 +29,15 @@ fn the_target_path_goes_and_the_call_can_be_repeated() {
         let never = scene.target("another", "pv");
         scene
             .call(volume.unpublish(&never))
-            .expect("it never was there");
+            .expect("never published");
         let nowhere = scene.node.dir().join("no/such/directory");
-        scene
-            .call(volume.unpublish(&nowhere))
-            .expect("its parent isn't, either");
-        scene.put_away(&volume, &[&target]);
+        scene.call(volume.unpublish(&nowhere)).expect("no parent");
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
 #[test]
-fn what_is_written_is_there_when_it_is_published_again() {
+fn data_are_there_when_a_volume_is_published_again() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let mut target = scene.publish(&volume, "pod-a");
     for pod in ["pod-b", "pod-c"] {
@@ -46,11 +46,11 @@ fn what_is_written_is_there_when_it_is_published_again() {
         target = scene.publish(&volume, pod);
         assert_eq!(read(&target, "file"), pod);
     }
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn one_pods_end_is_not_the_others() {
+fn the_end_of_one_pod_does_not_affect_another() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let (first, second) = (
         scene.publish(&volume, "pod-a"),
@@ -58,58 +58,58 @@ fn one_pods_end_is_not_the_others() {
     );
     scene.call_ok(volume.unpublish(&first));
     write(&second, "file", "data");
-    refused(scene.call(volume.unstage()), Code::FailedPrecondition);
+    expect_error(scene.call(volume.unstage()), Code::FailedPrecondition);
     assert_eq!(read(&second, "file"), "data");
-    scene.put_away(&volume, &[&second]);
+    scene.remove_volume(&volume, &[&second]);
 }
 
 #[test]
-fn a_volume_that_a_pod_still_uses_stays_whole() {
+fn a_volume_in_use_is_not_unmounted() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
     write(&target, "file", "data");
     let open = fs::File::open(target.join("file")).expect("the file");
-    let message = refused(
+    let message = expect_error(
         scene.call(volume.unpublish(&target)),
         Code::FailedPrecondition,
     );
     assert!(message.contains(&volume.id), "{message}");
     assert_eq!(read(&target, "file"), "data");
     drop(open);
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn mounts_over_one_another_all_go() {
+fn stacked_mounts_are_all_removed() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.publish(&volume, "pod");
-    // As when two mounters that both have found nothing have mounted.
+    // Two mounters that both found nothing mounted leave two mounts.
     runcrust_tests::mounts::bind(&target, &target);
     assert_eq!(mounts_below(&target).len(), 2);
     scene.call_ok(volume.unpublish(&target));
     assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn what_others_have_mounted_stays() {
+fn a_mount_of_another_program_stays() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));
     let target = scene.target("pod", "pv");
     fs::create_dir(&target).expect("mkdir");
     runcrust_tests::mounts::tmpfs(&target);
     write(&target, "theirs", "data");
-    refused(
+    expect_error(
         scene.call(volume.unpublish(&target)),
         Code::FailedPrecondition,
     );
     assert_eq!(read(&target, "theirs"), "data");
     nix::mount::umount(&target).expect("umount");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
-/// A pod under a handler without runcrust has written to the host's disk.
+/// A pod with a handler without runcrust has written to the host's disk.
 #[test]
-fn files_in_the_directory_are_kept_and_told() {
+fn stray_files_are_kept_and_logged() {
     let scene = Scene::new();
     let quarantine = scene
         .node
@@ -118,13 +118,13 @@ fn files_in_the_directory_are_kept_and_told() {
         .join("plugins")
         .join(DRIVER);
     for (round, arguments) in [&[][..], &["--quarantine-dir"]].iter().enumerate() {
-        let place = match arguments {
+        let expected_dir = match arguments {
             [] => quarantine.clone(),
             _ => scene.node.dir().join("quarantine"),
         };
         let mut arguments = arguments.to_vec();
         if !arguments.is_empty() {
-            arguments.push(place.to_str().expect("UTF-8"));
+            arguments.push(expected_dir.to_str().expect("UTF-8"));
         }
         scene.restart(&arguments);
         let volume = scene.staged("pv", filesystem("ext4"));
@@ -133,33 +133,33 @@ fn files_in_the_directory_are_kept_and_told() {
         write(&target, "sub/stray", "data");
         scene
             .call(volume.unpublish(&target))
-            .expect("the pod never sticks");
+            .expect("the pod can end");
         assert!(!target.exists());
-        let kept = found(&place, "stray");
+        let kept = find_files(&expected_dir, "stray");
         assert_eq!(
             kept.len(),
             1,
             "round {round}: {kept:?} in {}",
-            place.display()
+            expected_dir.display()
         );
-        assert_eq!(fs::read_to_string(&kept[0]).expect("it"), "data");
-        let told = kept[0]
+        assert_eq!(fs::read_to_string(&kept[0]).expect("a file"), "data");
+        let moved_to = kept[0]
             .parent()
             .and_then(Path::parent)
-            .expect("where it was moved to");
+            .expect("the directory in the quarantine");
         assert!(
-            scene.log().contains(told.to_str().expect("UTF-8")),
+            scene.log().contains(moved_to.to_str().expect("UTF-8")),
             "{}",
             scene.log()
         );
-        scene.put_away(&volume, &[]);
+        scene.remove_volume(&volume, &[]);
     }
 }
 
-/// A boot has taken what was staged, and mounts: there is nobody to ask.
+/// A boot has removed the entry and the mounts, so the driver needs no `crust_ops`.
 #[test]
-fn where_nothing_is_staged_nobody_has_to_answer() {
-    let (node, ops, csi) = deferral(Delegate::Runc, &[]);
+fn without_an_entry_crust_ops_is_not_needed() {
+    let (node, ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let deferred = csi.volume("pv-1", filesystem("ext4"));
     csi.call(deferred.stage()).unwrap();
     let target = csi.target("pod", "pv-1");

@@ -1,11 +1,11 @@
-//! `ValidateVolumeCapabilities`: confirmed is what was asked for, whole; what isn't has a reason.
+//! `ValidateVolumeCapabilities`: a request is confirmed as a whole, or refused with a reason.
 
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::{ValidateVolumeCapabilitiesRequest, VolumeCapability};
 use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem, mount_of};
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 use crate::scene::Scene;
 
 const DEFER: &str = "crust.dev/defer";
@@ -17,20 +17,20 @@ fn set_mode(request: &mut ValidateVolumeCapabilitiesRequest, mode: Mode) {
     access.expect("a mode").set_mode(mode);
 }
 
-fn scene() -> (Scene, ValidateVolumeCapabilitiesRequest) {
-    let scene = Scene::new();
+fn scene_with_request() -> (Scene, ValidateVolumeCapabilitiesRequest) {
+    let scene_with_request = Scene::new();
     let mut request = create_request("pv", filesystem("ext4"));
     request
         .parameters
         .insert(DEFER.to_owned(), "true".to_owned());
-    let volume = scene.create_volume(request);
+    let volume = scene_with_request.create_volume(request);
     let request = volume.validate();
-    (scene, request)
+    (scene_with_request, request)
 }
 
 #[test]
-fn what_a_volume_can_do_is_confirmed() {
-    let (scene, request) = scene();
+fn supported_capabilities_are_confirmed() {
+    let (scene_with_request, request) = scene_with_request();
     let cases: [(&str, Change); 6] = [
         ("as it was made", |_| {}),
         ("as a block device", |it| {
@@ -48,7 +48,7 @@ fn what_a_volume_can_do_is_confirmed() {
     for (what, change) in cases {
         let mut request = request.clone();
         change(&mut request);
-        let answer = scene.call(request.clone());
+        let answer = scene_with_request.call(request.clone());
         let answer = answer.unwrap_or_else(|status| panic!("{what}: {status}"));
         let confirmed = answer
             .confirmed
@@ -62,61 +62,69 @@ fn what_a_volume_can_do_is_confirmed() {
     }
 }
 
-/// What is asked for, and a word of why it isn't confirmed; or that it is.
-fn is_confirmed(scene: &Scene, volume: &CsiVolume, cases: &[(VolumeCapability, Option<&str>)]) {
-    for (capability, refused) in cases {
+/// Asserts for each capability that it is confirmed, or, with `Some`, refused with a reason that contains the text.
+fn assert_confirmed(
+    scene_with_request: &Scene,
+    volume: &CsiVolume,
+    cases: &[(VolumeCapability, Option<&str>)],
+) {
+    for (capability, expect_error) in cases {
         let mut request = volume.validate();
         request.volume_capabilities = vec![capability.clone()];
-        let answer = scene.call_ok(request);
-        let told = format!("{capability:?}: {}", answer.message);
-        assert_eq!(answer.confirmed.is_none(), refused.is_some(), "{told}");
+        let answer = scene_with_request.call_ok(request);
+        let context = format!("{capability:?}: {}", answer.message);
+        assert_eq!(
+            answer.confirmed.is_none(),
+            expect_error.is_some(),
+            "{context}"
+        );
         assert!(
-            answer.message.contains(refused.unwrap_or_default()),
-            "{told}"
+            answer.message.contains(expect_error.unwrap_or_default()),
+            "{context}"
         );
     }
 }
 
 #[test]
-fn a_file_system_that_has_no_room_is_not_confirmed() {
-    let (scene, volume) = Scene::with_volume(block());
+fn a_file_system_that_is_too_large_is_not_confirmed() {
+    let (scene_with_request, volume) = Scene::with_volume(block());
     let cases = [
         (filesystem("xfs"), Some("takes")),
         (filesystem("btrfs"), Some("takes")),
         (filesystem("ext4"), None),
         (block(), None),
     ];
-    is_confirmed(&scene, &volume, &cases);
+    assert_confirmed(&scene_with_request, &volume, &cases);
 }
 
 #[test]
-fn another_file_system_than_a_volume_holds_is_not_confirmed() {
-    let (scene, volume) = Scene::with_staged(filesystem("ext4"));
+fn another_file_system_type_is_not_confirmed() {
+    let (scene_with_request, volume) = Scene::with_staged(filesystem("ext4"));
     let cases = [
         (filesystem("ext3"), Some("holds ext4")),
         (filesystem("ext4"), None),
         (block(), None),
     ];
-    is_confirmed(&scene, &volume, &cases);
-    let again = create_request("pv", filesystem("ext3"));
-    let message = refused(scene.call(again), Code::AlreadyExists);
+    assert_confirmed(&scene_with_request, &volume, &cases);
+    let repeated = create_request("pv", filesystem("ext3"));
+    let message = expect_error(scene_with_request.call(repeated), Code::AlreadyExists);
     assert!(message.contains("holds ext4"), "{message}");
 
-    // Which ext4 can be mounted as, and is not for that.
-    let mut older = scene.staged("older", filesystem("ext3"));
-    scene.take_back(&older, &[]);
+    // An ext3 can be mounted as ext4, which does not make it one.
+    let mut older = scene_with_request.staged("older", filesystem("ext3"));
+    scene_with_request.unpublish_and_unstage(&older, &[]);
     older.capability = filesystem("ext4");
-    scene.call_ok(older.stage());
-    is_confirmed(
-        &scene,
+    scene_with_request.call_ok(older.stage());
+    assert_confirmed(
+        &scene_with_request,
         &older,
         &[(filesystem("ext3"), None), (filesystem("ext4"), None)],
     );
 }
 
 #[test]
-fn what_it_cannot_do_is_not_and_why() {
-    let (scene, request) = scene();
+fn unsupported_capabilities_are_refused_with_a_reason() {
+    let (scene_with_request, request) = scene_with_request();
     let cases: [(&str, Change); 8] = [
         ("MULTI_NODE_MULTI_WRITER", |it| {
             set_mode(it, Mode::MultiNodeMultiWriter);
@@ -147,7 +155,7 @@ fn what_it_cannot_do_is_not_and_why() {
     for (what, change) in cases {
         let mut request = request.clone();
         change(&mut request);
-        let answer = scene.call(request);
+        let answer = scene_with_request.call(request);
         let answer = answer.unwrap_or_else(|status| panic!("{what}: {status}"));
         assert_eq!(answer.confirmed, None, "{what}");
         assert!(!answer.message.is_empty(), "{what}: no reason");

@@ -58,7 +58,7 @@ fn is_closed(stream: &mut UnixStream) -> bool {
 }
 
 #[test]
-fn hundreds_of_mute_connections_keep_nobody_out() {
+fn hundreds_of_silent_connections_block_no_client() {
     const DESCRIPTORS: usize = 256;
     let node = Node::trusted(Delegate::Runc, "");
     let ops = limited(&node, DESCRIPTORS);

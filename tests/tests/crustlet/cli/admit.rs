@@ -1,14 +1,14 @@
-//! `crustlet admit`: what a policy does is what it says.
+//! `crustlet admit`: prints the decisions that the agent makes with the same policy.
 
 use runcrust_tests::manifests::Pod;
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, Run, Setup, binary};
 use serde_json::Value;
 
-use super::{PATIENCE, file};
+use super::{COMMAND_TIMEOUT, write_file};
 use crate::scene::{Scene, microvm, policy};
 
-/// Pods that are deferred, and that aren't, for one reason or another.
+/// Pods with volumes that are deferred, and that are not, for different reasons.
 fn pods() -> Vec<Pod> {
     let pod = |name: &str| microvm(name).claim("data");
     vec![
@@ -36,7 +36,7 @@ fn deferred(document: &Value) -> Value {
 }
 
 #[test]
-fn what_is_printed_is_what_the_agent_decides() {
+fn it_prints_what_the_agent_decides() {
     let policy = policy(Some(&["subPath: true", "fsGroup: true"]));
     let setup = Setup {
         policy: Some(&policy),
@@ -45,20 +45,20 @@ fn what_is_printed_is_what_the_agent_decides() {
     let scene = Scene::with(Delegate::Runc, &setup);
     let _data = scene.claim("data", "ext4");
     let manifests = scene.crustlet.manifest("x");
-    let policy = file(&scene, "policy.yaml", &policy);
+    let policy = write_file(&scene, "policy.yaml", &policy);
     let mut decisions = Vec::new();
     for pod in pods() {
         let name = pod.name();
-        let path = file(&scene, "pod.yaml", &pod.to_string());
+        let path = write_file(&scene, "pod.yaml", &pod.to_string());
         let mut admit = std::process::Command::new(binary("crustlet"));
         admit.args(["admit", &path, "-o", "json", "--admission-policy", &policy]);
         admit.args(["--manifests", utf8(manifests.parent().unwrap())]);
-        let run = Run::within(&mut admit, PATIENCE)
-            .expect("it ends")
+        let run = Run::within(&mut admit, COMMAND_TIMEOUT)
+            .expect("the command ends")
             .success();
         let printed: Value = serde_json::from_str(&run.stdout).unwrap();
-        let mut told = run.stderr.lines();
-        decisions.push(told.next().unwrap_or_default().to_owned());
+        let mut lines = run.stderr.lines();
+        decisions.push(lines.next().unwrap_or_default().to_owned());
         scene.apply_pod(&pod);
         scene
             .crustlet
@@ -74,7 +74,7 @@ fn what_is_printed_is_what_the_agent_decides() {
     let yes = "volume data: deferred: storage class fast-storage with runtime class microvm";
     assert_eq!([reason(0), reason(1), reason(2), reason(5)], [yes; 4]);
     assert_eq!(reason(6), "volume data: deferred: set in the pod");
-    for (index, told) in [
+    for (index, part) in [
         (3, "fsGroupChangePolicy"),
         (4, "runtimeClassName"),
         (7, "neither a claim"),
@@ -82,7 +82,7 @@ fn what_is_printed_is_what_the_agent_decides() {
     ] {
         let decision = reason(index);
         assert!(
-            decision.contains(": not deferred: ") && decision.contains(told),
+            decision.contains(": not deferred: ") && decision.contains(part),
             "{decision}"
         );
     }

@@ -4,16 +4,16 @@ use std::fs;
 
 use runcrust_tests::manifests::{Claim, documents};
 
-use super::going::Going;
-use super::{complaint, file, scene};
+use super::background::BackgroundCommand;
+use super::{failure_message, scene, write_file};
 use crate::scene::{CLASS, microvm, pod_with};
 
 #[test]
-fn a_pod_is_waited_for_until_nothing_is_left_of_it() {
+fn it_waits_until_nothing_is_left_of_a_pod() {
     let scene = scene();
     let data = scene.claim("data", "ext4");
     let (web, other) = (pod_with("web", "data", true), microvm("other"));
-    let both = file(&scene, "both.yaml", &documents(&[&web, &other]));
+    let both = write_file(&scene, "both.yaml", &documents(&[&web, &other]));
     let _ = scene.crustlet.cli(&["run", &both]).success();
     let run = scene.crustlet.cli(&["delete", "-f", &both]).success();
     assert_eq!(run.stdout, "pod \"web\" deleted\npod \"other\" deleted\n");
@@ -22,22 +22,22 @@ fn a_pod_is_waited_for_until_nothing_is_left_of_it() {
     assert!(scene.crustlet.all("pods").is_empty());
     scene.assert_nothing_left(&[&data]);
 
-    // What is said of the end counts before what the pod says.
+    // A timeout on the command line ends the wait before the pod's grace period ends.
     let slow = "trap 'sleep 1000' TERM; sleep 1000 & wait";
     let slow = microvm("slow").script(slow).to_string();
     let slow = slow.replace(
         "terminationGracePeriodSeconds: 1",
         "terminationGracePeriodSeconds: 1000",
     );
-    let slow = file(&scene, "slow.yaml", &slow);
+    let slow = write_file(&scene, "slow.yaml", &slow);
     let _ = scene.crustlet.cli(&["run", &slow]).success();
     let _ = scene
         .crustlet
         .cli(&["delete", "pod", "slow", "--wait=false"])
         .success();
-    let told = complaint(&scene, &["delete", "pod", "slow", "--timeout=1s"]);
+    let message = failure_message(&scene, &["delete", "pod", "slow", "--timeout=1s"]);
     assert_eq!(
-        told,
+        message,
         "not deleted after 1s: pod/slow; hint: `crustlet events` shows what they wait for"
     );
     let shown = scene
@@ -49,15 +49,15 @@ fn a_pod_is_waited_for_until_nothing_is_left_of_it() {
         shown.starts_with("slow   1/1   Terminating   0 "),
         "{shown}"
     );
-    let again = complaint(&scene, &["run", &slow]);
+    let message = failure_message(&scene, &["run", &slow]);
     assert!(
-        again.ends_with("Pod default/slow is being deleted; hint: wait until it is gone"),
-        "{again}"
+        message.ends_with("Pod default/slow is being deleted; hint: wait until it is gone"),
+        "{message}"
     );
 }
 
 #[test]
-fn what_cannot_be_deleted_is_told_and_the_others_are() {
+fn it_deletes_what_it_can_and_reports_the_rest() {
     let scene = scene();
     let (one, two, alone) = (microvm("one"), microvm("two"), microvm("alone"));
     scene.apply("shared", &[&one, &two]);
@@ -80,15 +80,15 @@ fn what_cannot_be_deleted_is_told_and_the_others_are() {
     assert_eq!(
         [&one, &two].map(|pod| scene.container(pod)),
         containers,
-        "they go on"
+        "they keep running"
     );
-    // As the hint says.
+    // Follow the hint.
     scene.apply("shared", &[&two]);
     scene.crustlet.wait_gone(&one.uid());
     let _ = scene.crustlet.cli(&["delete", "pod/two"]).success();
     assert!(!shared.exists());
 
-    let refused = |arguments: &[&str]| complaint(&scene, &[&["delete"], arguments].concat());
+    let refused = |arguments: &[&str]| failure_message(&scene, &[&["delete"], arguments].concat());
     assert_eq!(
         refused(&["pod"]),
         "no pods were named; hint: crustlet delete pod NAME"
@@ -98,16 +98,16 @@ fn what_cannot_be_deleted_is_told_and_the_others_are() {
         "volumes.crustlet.crust.dev cannot be deleted by a command; the agent removes them itself"
     );
     assert!(refused(&["node", "a"]).starts_with("unknown resource type \"node\"; hint: "));
-    let wrong = file(&scene, "wrong.yaml", "kind: Pod\n");
+    let wrong = write_file(&scene, "wrong.yaml", "kind: Pod\n");
     assert!(refused(&["-f", &wrong]).starts_with(&format!("{wrong}: document 1: ")));
 }
 
 #[test]
-fn a_pod_that_is_forgotten_is_ended_afterwards() {
+fn a_force_deleted_pod_is_ended_in_the_background() {
     let scene = scene();
     let data = scene.claim("data", "ext4");
     let pod = pod_with("web", "data", true);
-    let web = file(&scene, "web.yaml", &pod.to_string());
+    let web = write_file(&scene, "web.yaml", &pod.to_string());
     let _ = scene.crustlet.cli(&["run", &web]).success();
     let run = scene
         .crustlet
@@ -118,19 +118,19 @@ fn a_pod_that_is_forgotten_is_ended_afterwards() {
     scene.assert_nothing_left(&[&data]);
 }
 
-/// As kubectl's `--force`, which is a grace period of 0.
+/// Like kubectl's `--force`, which means a grace period of 0.
 #[test]
-fn a_pod_that_is_forgotten_has_no_time_whatever_it_was_given() {
+fn force_overrides_the_grace_period() {
     let scene = scene();
-    // Neither ends by itself.
-    let deaf = |name: &str| {
+    // Neither pod ends on SIGTERM.
+    let ignoring_sigterm = |name: &str| {
         let script = "trap '' TERM; while :; do sleep 1000 & wait; done";
         let pod = microvm(name).script(script).to_string();
         let grace = "terminationGracePeriodSeconds: ";
         pod.replace(&format!("{grace}1\n"), &format!("{grace}1000\n"))
     };
     for name in ["at-once", "hastened"] {
-        let pod = file(&scene, name, &deaf(name));
+        let pod = write_file(&scene, name, &ignoring_sigterm(name));
         let _ = scene.crustlet.cli(&["run", &pod]).success();
     }
     let begun = ["delete", "pod", "hastened", "--wait=false"];
@@ -145,10 +145,10 @@ fn a_pod_that_is_forgotten_has_no_time_whatever_it_was_given() {
             "--grace-period=7",
             "--wait=false",
         ];
-        let told = complaint(&scene, &refused);
+        let message = failure_message(&scene, &refused);
         assert!(
-            told.contains("grace_period_seconds is more than 0"),
-            "{told}"
+            message.contains("grace_period_seconds is more than 0"),
+            "{message}"
         );
         let forced = ["delete", "pod", name, "--force"];
         let run = scene.crustlet.cli(&forced).success();
@@ -161,36 +161,38 @@ fn a_pod_that_is_forgotten_has_no_time_whatever_it_was_given() {
 }
 
 #[test]
-fn a_claim_goes_when_its_pods_have() {
+fn a_claim_is_deleted_after_its_pods() {
     let scene = scene();
     let claim = Claim::of_class("data", CLASS, 32 << 20);
     let pod = pod_with("web", "data", false);
-    let both = file(&scene, "both.yaml", &documents(&[&claim, &pod]));
+    let both = write_file(&scene, "both.yaml", &documents(&[&claim, &pod]));
     let _ = scene.crustlet.cli(&["run", &both]).success();
-    let mut deleting = Going::start(&scene, &["delete", "pvc", "data"]);
+    let mut deleting = BackgroundCommand::start(&scene, &["delete", "pvc", "data"]);
     deleting.wait_for("persistentvolumeclaim \"data\" deleted\n");
-    scene.crustlet.wait("it to be shown as such", || {
-        let shown = scene
-            .crustlet
-            .cli(&["get", "pvc", "data", "--no-headers"])
-            .stdout;
-        shown.starts_with("data   Terminating   pvc-")
-    });
+    scene
+        .crustlet
+        .wait("the claim to be shown as Terminating", || {
+            let shown = scene
+                .crustlet
+                .cli(&["get", "pvc", "data", "--no-headers"])
+                .stdout;
+            shown.starts_with("data   Terminating   pvc-")
+        });
     assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
-    // A claim that is to go is nobody's any more.
-    let late = file(
+    // No new pod can use a claim that is being deleted.
+    let late = write_file(
         &scene,
         "late.yaml",
         &pod_with("late", "data", false).to_string(),
     );
-    let told = scene.crustlet.cli(&["run", &late, "--timeout=2s"]);
-    let told = told.failure().stderr;
-    assert!(told.contains("is being deleted"), "{told}");
+    let message = scene.crustlet.cli(&["run", &late, "--timeout=2s"]);
+    let message = message.failure().stderr;
+    assert!(message.contains("is being deleted"), "{message}");
     let _ = scene.crustlet.cli(&["delete", "pod", "late"]).success();
     assert!(deleting.is_running());
     let _ = scene.crustlet.cli(&["delete", "pod", "web"]).success();
     assert_eq!(deleting.wait().code(), Some(0));
-    scene.crustlet.wait("the volume to be destroyed", || {
+    scene.crustlet.wait("the volume to be deleted", || {
         scene.csi.leftovers().is_empty()
     });
     let file = scene

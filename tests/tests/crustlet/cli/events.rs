@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::going::Going;
-use super::{complaint, scene};
+use super::background::BackgroundCommand;
+use super::{failure_message, scene};
 use crate::scene::{microvm, pod_with};
 
 #[test]
-fn they_are_those_of_an_object_or_of_all() {
+fn it_lists_events_of_one_object_or_of_all() {
     let scene = scene();
     let (one, two) = (microvm("one"), pod_with("two", "missing", false));
     scene.run(&one);
@@ -57,7 +57,7 @@ fn they_are_those_of_an_object_or_of_all() {
     assert_eq!(event["reportingComponent"], "crustlet");
     let none = scene.crustlet.cli(&["events", "-n", "shop"]).success();
     assert_eq!(none.stderr, "No events found in shop namespace.\n");
-    let unknown = complaint(&scene, &["events", "node/a"]);
+    let unknown = failure_message(&scene, &["events", "node/a"]);
     assert!(
         unknown.starts_with("unknown resource type \"node\"; hint: "),
         "{unknown}"
@@ -65,11 +65,11 @@ fn they_are_those_of_an_object_or_of_all() {
 }
 
 #[test]
-fn they_are_told_as_they_come_until_the_agent_ends() {
+fn watch_prints_new_events_until_the_agent_ends() {
     let scene = scene();
     let (one, two) = (microvm("one"), microvm("two"));
     scene.run(&one);
-    let mut watching = Going::start(&scene, &["events", "-w"]);
+    let mut watching = BackgroundCommand::start(&scene, &["events", "-w"]);
     watching.wait_for("Started container app");
     scene.run(&two);
     watching.wait_for("Pod/two   Started container app");
@@ -77,7 +77,7 @@ fn they_are_told_as_they_come_until_the_agent_ends() {
     assert_eq!(
         so_far.matches("Pod/one   Started").count(),
         1,
-        "each once: {so_far}"
+        "each event once: {so_far}"
     );
     assert!(watching.is_running());
     assert!(scene.crustlet.stop().success());

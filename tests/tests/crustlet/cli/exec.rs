@@ -1,10 +1,10 @@
 //! `crustlet exec`
 
-use super::{complaint, scene};
+use super::{failure_message, scene};
 use crate::scene::microvm;
 
 #[test]
-fn a_command_has_its_output_and_its_exit_code() {
+fn it_passes_on_output_and_exit_code() {
     let scene = scene();
     let pod =
         microvm("web").add_container("other", "echo x > /tmp/other; exec sleep 2147483647", &[]);
@@ -15,23 +15,23 @@ fn a_command_has_its_output_and_its_exit_code() {
         (run.status.code(), run.stdout.as_str(), run.stderr.as_str()),
         (Some(3), "out\n", "err\n")
     );
-    // Words are words.
+    // Arguments arrive unchanged.
     let run = exec(&["pod/web", "--", "echo", "a  b", "$HOME", "-n", "--socket=x"]).success();
     assert_eq!(run.stdout, "a  b $HOME -n --socket=x\n");
-    scene.crustlet.wait("the other to write", || {
+    scene.crustlet.wait("the other container to write", || {
         exec(&["web", "-c", "other", "--", "cat", "/tmp/other"]).stdout == "x\n"
     });
-    // More than one answer of gRPC's own limit.
+    // More than gRPC's default limit for one message.
     let run = exec(&["web", "--", "sh", "-c", "busybox seq 1 1000000"]).success();
     assert_eq!(run.stdout.len(), 6_888_896);
     let run = exec(&["web", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(run.status.code(), Some(137), "{run}");
 
-    let refused = |arguments: &[&str]| complaint(&scene, &[&["exec"], arguments].concat());
-    let told = refused(&["web", "--", "nope"]);
+    let refused = |arguments: &[&str]| failure_message(&scene, &[&["exec"], arguments].concat());
+    let message = refused(&["web", "--", "nope"]);
     assert!(
-        told.starts_with("Pod default/web: ExecSync") && told.contains("nope"),
-        "{told}"
+        message.starts_with("Pod default/web: ExecSync") && message.contains("nope"),
+        "{message}"
     );
     assert_eq!(
         refused(&["nope", "--", "true"]),
@@ -43,8 +43,11 @@ fn a_command_has_its_output_and_its_exit_code() {
     );
     let interactive = "exec has neither standard input nor a terminal, because CRI's ExecSync has none; hint: leave out -i and -t";
     assert_eq!(refused(&["-it", "web", "--", "sh"]), interactive);
-    let told = refused(&["web", "--timeout=1s", "--", "sleep", "1000"]);
-    assert!(told.starts_with("Pod default/web: ExecSync"), "{told}");
+    let message = refused(&["web", "--timeout=1s", "--", "sleep", "1000"]);
+    assert!(
+        message.starts_with("Pod default/web: ExecSync"),
+        "{message}"
+    );
     let usage = exec(&["web"]).failure();
     assert_eq!(usage.status.code(), Some(2), "{usage}");
 

@@ -7,18 +7,19 @@ use runcrust_tests::kubernetes::yaml;
 use runcrust_tests::manifests::CsiDriver;
 use serde_json::Value;
 
-use super::{complaint, scene};
+use super::{failure_message, scene};
 use crate::scene::{Scene, microvm, pod_with};
 
-/// When all objects here were made, and how long ago that is.
-const MADE: &str = "2001-01-01T00:00:00Z";
+/// The creation time of all objects in these tests.
+const CREATED: &str = "2001-01-01T00:00:00Z";
 
+/// Returns the age of an object that was created at [`CREATED`].
 fn age() -> String {
-    const UNTIL_THEN: Duration = Duration::from_secs(978_307_200);
+    const CREATED_AFTER_EPOCH: Duration = Duration::from_secs(978_307_200);
     let since = SystemTime::UNIX_EPOCH
         .elapsed()
         .unwrap()
-        .checked_sub(UNTIL_THEN)
+        .checked_sub(CREATED_AFTER_EPOCH)
         .unwrap();
     format!("{}y", since.as_secs() / 3600 / 24 / 365)
 }
@@ -26,12 +27,12 @@ fn age() -> String {
 fn dated(manifest: &str) -> String {
     manifest.replace(
         "metadata:\n",
-        &format!("metadata:\n  creationTimestamp: {MADE}\n"),
+        &format!("metadata:\n  creationTimestamp: {CREATED}\n"),
     )
 }
 
-/// Two pods, one of which can't run, and what they need.
-fn filled() -> (Scene, String) {
+/// Creates two pods, one of which cannot run, and the objects that they need. Returns the volume's handle.
+fn scene_with_objects() -> (Scene, String) {
     let scene = scene();
     let data = scene.claim("data", "ext4");
     for name in ["classes", "pv-data"] {
@@ -54,9 +55,9 @@ fn filled() -> (Scene, String) {
     (scene, data.volume.id)
 }
 
-/// A table, to the letter; `{}` is the age.
+/// Asserts the whole table that a command prints. `{}` in `expected` stands for the age.
 #[track_caller]
-fn check(scene: &Scene, arguments: &[&str], expected: &[&str]) {
+fn assert_table(scene: &Scene, arguments: &[&str], expected: &[&str]) {
     let run = scene
         .crustlet
         .cli(&[&["get"], arguments].concat())
@@ -67,9 +68,9 @@ fn check(scene: &Scene, arguments: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn tables_are_kubectls() {
-    let (scene, handle) = filled();
-    check(
+fn tables_look_like_those_of_kubectl() {
+    let (scene, handle) = scene_with_objects();
+    assert_table(
         &scene,
         &["pods"],
         &[
@@ -81,13 +82,13 @@ fn tables_are_kubectls() {
         "NAME   READY   STATUS    RESTARTS   AGE   IP       NODE             RUNTIMECLASS",
         &format!("web    1/1     Running   0          {{}}   <none>   {NODE}   microvm"),
     ];
-    check(&scene, &["po", "-o", "wide"], &wide);
-    check(
+    assert_table(&scene, &["po", "-o", "wide"], &wide);
+    assert_table(
         &scene,
         &["pod", "web", "--no-headers"],
         &["web   1/1   Running   0     {}"],
     );
-    check(
+    assert_table(
         &scene,
         &["pods", "-A"],
         &[
@@ -96,7 +97,7 @@ fn tables_are_kubectls() {
             "shop        waits   0/1     ContainerCreating   0          {}",
         ],
     );
-    check(
+    assert_table(
         &scene,
         &["pods", "-n", "shop"],
         &[
@@ -104,7 +105,7 @@ fn tables_are_kubectls() {
             "waits   0/1     ContainerCreating   0          {}",
         ],
     );
-    check(
+    assert_table(
         &scene,
         &["pvc"],
         &[
@@ -112,7 +113,7 @@ fn tables_are_kubectls() {
             "data   Bound    pv-data   32Mi       RWO            fast-storage   <unset>                 {}",
         ],
     );
-    check(
+    assert_table(
         &scene,
         &["persistentvolumes", "-o", "wide"],
         &[
@@ -126,8 +127,8 @@ fn tables_are_kubectls() {
             "fast-storage   {DRIVER}   Delete          WaitForFirstConsumer   true                   {{}}"
         ),
     ];
-    check(&scene, &["sc/fast-storage"], &class);
-    check(
+    assert_table(&scene, &["sc/fast-storage"], &class);
+    assert_table(
         &scene,
         &["runtimeclasses.node.k8s.io"],
         &["NAME      HANDLER   AGE", "microvm   crust     {}"],
@@ -138,13 +139,13 @@ fn tables_are_kubectls() {
             "{DRIVER}   false            false            false             <unset>         false               Persistent   {{}}"
         ),
     ];
-    check(&scene, &["csidrivers"], &driver);
-    check(
+    assert_table(&scene, &["csidrivers"], &driver);
+    assert_table(
         &scene,
         &["secrets"],
         &["NAME   TYPE     DATA   AGE", "key    Opaque   1      {}"],
     );
-    check(
+    assert_table(
         &scene,
         &["volumes"],
         &[
@@ -171,8 +172,8 @@ fn tables_are_kubectls() {
 }
 
 #[test]
-fn documents_are_what_was_written_and_what_became_of_it() {
-    let (scene, _) = filled();
+fn documents_contain_spec_and_status() {
+    let (scene, _) = scene_with_objects();
     let get = |arguments: &[&str]| {
         scene
             .crustlet
@@ -183,7 +184,7 @@ fn documents_are_what_was_written_and_what_became_of_it() {
     let json: Value = serde_json::from_str(&get(&["pod", "web", "-o", "json"])).unwrap();
     assert_eq!(json, yaml(&get(&["pod/web", "-o", "yaml"])));
     assert_eq!(json["apiVersion"], "v1");
-    assert_eq!(json["metadata"]["creationTimestamp"], MADE);
+    assert_eq!(json["metadata"]["creationTimestamp"], CREATED);
     assert_eq!(json["metadata"]["namespace"], "default");
     assert_eq!(json["spec"]["nodeName"], NODE);
     assert_eq!(
@@ -228,7 +229,7 @@ fn documents_are_what_was_written_and_what_became_of_it() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn it_reports_missing_objects_and_unknown_kinds() {
     let scene = scene();
     let none = |arguments: &[&str]| {
         let run = scene
@@ -253,7 +254,7 @@ fn what_is_not_there_is_told() {
     assert_eq!(yaml(&empty.stdout)["items"], Value::Array(Vec::new()));
 
     scene.run(&microvm("web"));
-    let refused = |arguments: &[&str]| complaint(&scene, &[&["get"], arguments].concat());
+    let refused = |arguments: &[&str]| failure_message(&scene, &[&["get"], arguments].concat());
     assert_eq!(refused(&["pod", "nope"]), "pods \"nope\" not found");
     assert_eq!(
         refused(&["sc/nope"]),
@@ -269,7 +270,7 @@ fn what_is_not_there_is_told() {
         refused(&["pod", "web", "-A"]),
         "cannot get objects by name in all namespaces; hint: use --namespace instead of --all-namespaces"
     );
-    // What is there is shown nevertheless.
+    // Objects that exist are printed anyway.
     let some = scene
         .crustlet
         .cli(&["get", "pod", "web", "nope", "-o", "name"])

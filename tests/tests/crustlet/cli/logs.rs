@@ -1,13 +1,13 @@
 //! `crustlet logs`
 
-use super::going::Going;
-use super::{complaint, scene, wait_output};
+use super::background::BackgroundCommand;
+use super::{failure_message, scene, wait_output};
 use crate::scene::microvm;
 
 #[test]
-fn a_containers_words_are_told_until_it_ends() {
+fn it_follows_a_container_until_it_ends() {
     let scene = scene();
-    // Two streams have no order but that of time.
+    // The order of lines in two streams is only defined by their times.
     let script = "echo one; while ! test -e /tmp/two; do sleep 0.1; done; echo two >&2; while ! test -e /tmp/three; do sleep 0.1; done; printf 'th ree'; while ! test -e /tmp/end; do sleep 0.1; done; echo; echo end";
     let pod = microvm("web").restart_policy("Never").script(script);
     scene.run(&pod);
@@ -15,7 +15,7 @@ fn a_containers_words_are_told_until_it_ends() {
     scene.sh(&pod, "touch /tmp/two");
     wait_output(&scene, &["logs", "web"], "one\ntwo\n");
     scene.sh(&pod, "touch /tmp/three");
-    let mut following = Going::start(&scene, &["logs", "-f", "pod/web"]);
+    let mut following = BackgroundCommand::start(&scene, &["logs", "-f", "pod/web"]);
     following.wait_for("two\n");
     assert!(following.is_running());
     scene.sh(&pod, "touch /tmp/end");
@@ -23,16 +23,19 @@ fn a_containers_words_are_told_until_it_ends() {
     assert_eq!(following.text(), "one\ntwo\nth ree\nend\n");
     scene.crustlet.wait_pod("web", "Succeeded");
     wait_output(&scene, &["logs", "web"], "one\ntwo\nth ree\nend\n");
-    // One that has ended is told at once.
+    // The log of an ended container is printed without waiting.
     let run = scene.crustlet.cli(&["logs", "-f", "web"]).success();
     assert_eq!(run.stdout, "one\ntwo\nth ree\nend\n");
-    let told = complaint(&scene, &["logs", "-p", "web"]);
-    assert_eq!(told, "Pod default/web: the container has no previous run");
+    let message = failure_message(&scene, &["logs", "-p", "web"]);
+    assert_eq!(
+        message,
+        "Pod default/web: the container has no previous run"
+    );
     scene.end(&pod);
 }
 
 #[test]
-fn the_run_before_has_its_own() {
+fn it_prints_the_log_of_the_previous_run() {
     let scene = scene();
     let pod = microvm("web")
         .volume("scratch", "emptyDir: {}")
@@ -46,10 +49,10 @@ fn the_run_before_has_its_own() {
         "first\n"
     );
     wait_output(&scene, &["logs", "web", "-c", "other"], "other\n");
-    // What it says of a restart is known after the agent's own, too.
+    // The previous run's log is still found after a restart of the agent.
     scene.crustlet.restart(&[]);
     wait_output(&scene, &["logs", "web", "-p", "-c", "app"], "first\n");
-    let refused = |arguments: &[&str]| complaint(&scene, &[&["logs"], arguments].concat());
+    let refused = |arguments: &[&str]| failure_message(&scene, &[&["logs"], arguments].concat());
     assert_eq!(
         refused(&["web", "-c", "nope"]),
         "Pod default/web has no container \"nope\""

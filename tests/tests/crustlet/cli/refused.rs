@@ -1,4 +1,4 @@
-//! What `crustlet serve` doesn't start with, and commands without it.
+//! Arguments and files that `crustlet serve` refuses, and commands without an agent.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,25 +6,23 @@ use std::os::unix::fs::PermissionsExt as _;
 use runcrust_tests::Run;
 use runcrust_tests::node::utf8;
 
-use super::{PATIENCE, complaint, scene};
+use super::{COMMAND_TIMEOUT, failure_message, scene};
 use crate::scene::{Scene, microvm};
 
-/// One more agent, which has to end by itself.
+/// Starts one more agent, which has to end by itself with an error.
 #[track_caller]
-fn beside(scene: &Scene, arguments: &[&str]) -> Run {
-    let ended = Run::within(&mut scene.crustlet.command(arguments), PATIENCE);
-    ended
-        .expect("it serves, and should have refused to")
-        .failure()
+fn start_second_agent(scene: &Scene, arguments: &[&str]) -> Run {
+    let ended = Run::within(&mut scene.crustlet.command(arguments), COMMAND_TIMEOUT);
+    ended.expect("the agent refuses to start").failure()
 }
 
 #[test]
-fn a_root_directory_is_one_agents_and_no_kubelets() {
+fn refuses_a_root_directory_of_an_agent_or_a_kubelet() {
     let scene = scene();
     let other = format!("--listen={}", scene.node.dir().join("other").display());
     let metrics = "--metrics-address=127.0.0.1:0";
     let root = scene.crustlet.root().display();
-    let run = beside(&scene, &[&other, metrics]);
+    let run = start_second_agent(&scene, &[&other, metrics]);
     assert!(
         run.stderr.contains(&format!(
             "--root-dir {root}: another crustlet is using the directory"
@@ -35,14 +33,14 @@ fn a_root_directory_is_one_agents_and_no_kubelets() {
     let kubelets = scene.node.dir().join("kubelets");
     fs::create_dir_all(kubelets.join("pods/uid/volumes")).unwrap();
     let at = format!("--root-dir={}", utf8(&kubelets));
-    let run = beside(&scene, &[&at, &other, metrics]);
+    let run = start_second_agent(&scene, &[&at, &other, metrics]);
     let expected = format!(
         "--root-dir {}: the directory contains pods, volumes or claims but no crustlet.lock, so their owner is unknown; hint: ",
         utf8(&kubelets)
     );
     assert!(run.stderr.contains(&expected), "{run}");
     fs::write(kubelets.join("cpu_manager_state"), "{}").unwrap();
-    let run = beside(&scene, &[&at, &other, metrics]);
+    let run = start_second_agent(&scene, &[&at, &other, metrics]);
     let expected = format!(
         "--root-dir {}: the directory belongs to a kubelet (it contains cpu_manager_state), whose files crustlet would remove; hint: use a directory of crustlet's own and list it in runcrust's kubelet_dirs",
         utf8(&kubelets)
@@ -50,17 +48,17 @@ fn a_root_directory_is_one_agents_and_no_kubelets() {
     assert!(run.stderr.contains(&expected), "{run}");
     assert!(kubelets.join("pods/uid/volumes").exists());
 
-    // Its socket is the first one's, too.
+    // The first agent's socket is refused as well.
     let own = format!("--root-dir={}", scene.node.dir().join("own").display());
-    let run = beside(&scene, &[&own, metrics]);
+    let run = start_second_agent(&scene, &[&own, metrics]);
     assert!(run.stderr.contains(utf8(scene.crustlet.socket())), "{run}");
     scene.run(&microvm("web"));
 }
 
 #[test]
-fn a_command_line_that_means_nothing_starts_nothing() {
+fn refuses_invalid_arguments() {
     let scene = scene();
-    for (argument, told) in [
+    for (argument, message) in [
         ("--metrics-address=0.0.0.0:9100", "not a loopback address"),
         ("--metrics-address=[::]:9100", "not a loopback address"),
         ("--csi=nobody", "expected NAME=unix:///PATH"),
@@ -71,26 +69,29 @@ fn a_command_line_that_means_nothing_starts_nothing() {
         ("--root-dir=here", "must be an absolute path"),
         ("--volume-stats-agg-period=0", "the value must be 1 or more"),
     ] {
-        let run = beside(&scene, &[argument]);
+        let run = start_second_agent(&scene, &[argument]);
         assert_eq!(run.status.code(), Some(2), "{run}");
-        assert!(run.stderr.contains(told), "{run}");
+        assert!(run.stderr.contains(message), "{run}");
     }
 }
 
 #[test]
-fn a_policy_that_is_none_starts_nothing() {
+fn refuses_an_invalid_admission_policy() {
     let scene = scene();
     scene.crustlet.kill();
     let file = scene.node.dir().join("policy.yaml");
     let argument = format!("--admission-policy={}", utf8(&file));
-    let refused = |told: &str| {
-        let run = beside(&scene, &[&argument]);
+    let refused = |message: &str| {
+        let run = start_second_agent(&scene, &[&argument]);
         assert_eq!(run.status.code(), Some(1), "{run}");
         let last = run.stderr.lines().next_back().unwrap_or_default();
-        assert!(last.contains(utf8(&file)) && last.contains(told), "{run}");
+        assert!(
+            last.contains(utf8(&file)) && last.contains(message),
+            "{run}"
+        );
     };
     refused("No such file");
-    for (text, told) in [
+    for (text, message) in [
         ("kind: [", "line 1"),
         (
             "apiVersion: v1\nkind: DeferPolicy\nrules: []\n",
@@ -102,7 +103,7 @@ fn a_policy_that_is_none_starts_nothing() {
         ),
     ] {
         fs::write(&file, text).unwrap();
-        refused(told);
+        refused(message);
     }
     fs::write(
         &file,
@@ -113,7 +114,7 @@ fn a_policy_that_is_none_starts_nothing() {
 }
 
 #[test]
-fn without_an_agent_it_is_said_what_to_start() {
+fn commands_without_an_agent_say_how_to_start_it() {
     let scene = scene();
     scene.crustlet.kill();
     let socket = utf8(scene.crustlet.socket());
@@ -125,17 +126,20 @@ fn without_an_agent_it_is_said_what_to_start() {
         &["delete", "pod", "web"],
         &["run", "/dev/null"],
     ] {
-        let told = complaint(&scene, arguments);
+        let message = failure_message(&scene, arguments);
         let start = format!("cannot connect to the agent at {socket}: ");
         let hint =
             "; hint: check that `crustlet serve` is running and listens on this socket (--socket)";
-        assert!(told.starts_with(&start) && told.ends_with(hint), "{told}");
+        assert!(
+            message.starts_with(&start) && message.ends_with(hint),
+            "{message}"
+        );
     }
 }
 
-/// It has what is written when it begins to answer.
+/// The agent reads the manifests before it accepts the first call.
 #[test]
-fn who_asks_first_after_a_start_is_told_of_what_is_written() {
+fn manifests_are_known_before_the_first_call() {
     let scene = scene();
     let pod = microvm("web");
     scene.run(&pod);
@@ -153,10 +157,10 @@ fn who_asks_first_after_a_start_is_told_of_what_is_written() {
 }
 
 #[test]
-fn a_manifest_that_is_wrong_is_told_once_and_the_others_go_on() {
+fn an_invalid_manifest_is_logged_once_and_others_apply() {
     let scene = scene();
     let (one, two) = (microvm("one"), microvm("two"));
-    // All that is wanted was known once: until then nothing would be ended.
+    // Once the agent knows all wanted pods, it ends others. Until then it would end none.
     scene.run(&one);
     let wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: wrong}\nspec:\n  containers: {}\n";
     scene.crustlet.write("a-wrong", wrong);
@@ -172,18 +176,18 @@ fn a_manifest_that_is_wrong_is_told_once_and_the_others_go_on() {
         let lines = log.lines().filter(|line| line.contains(utf8(&file)));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    let (of_wrong, of_broken) = (about("a-wrong"), about("b-broken"));
+    let (about_wrong, about_broken) = (about("a-wrong"), about("b-broken"));
     assert!(
-        of_wrong.len() == 1 && of_wrong[0].contains("document 1: Pod default/wrong: "),
-        "{of_wrong:?}"
+        about_wrong.len() == 1 && about_wrong[0].contains("document 1: Pod default/wrong: "),
+        "{about_wrong:?}"
     );
-    assert!(of_wrong[0].contains("containers"), "{of_wrong:?}");
+    assert!(about_wrong[0].contains("containers"), "{about_wrong:?}");
     assert!(
-        of_broken.len() == 1 && of_broken[0].contains("line 3"),
-        "{of_broken:?}"
+        about_broken.len() == 1 && about_broken[0].contains("line 3"),
+        "{about_broken:?}"
     );
 
-    // A pod whose file can't be read any more goes on, as it was.
+    // A pod keeps running unchanged when its file becomes unreadable.
     let container = scene.container(&two);
     scene.crustlet.write("two", "apiVersion: v1\nkind: [");
     let later = microvm("later");
@@ -195,13 +199,13 @@ fn a_manifest_that_is_wrong_is_told_once_and_the_others_go_on() {
             .log()
             .contains(utf8(&scene.crustlet.manifest("two")))
     );
-    // After a restart nobody knows what it was: nothing is ended that may be wanted.
+    // After a restart the agent cannot know what the file contained, so it ends no pod that may be wanted.
     let later_container = scene.container(&later);
     scene.crustlet.restart(&[]);
     scene.crustlet.remove("later");
     scene
         .crustlet
-        .wait("it to be seen that its manifest is gone", || {
+        .wait("the agent to notice that the manifest is gone", || {
             let pods = scene.crustlet.all("pods");
             let mut later = pods
                 .iter()
@@ -221,43 +225,43 @@ fn a_manifest_that_is_wrong_is_told_once_and_the_others_go_on() {
 }
 
 #[test]
-fn a_manifest_that_others_can_write_is_none() {
+fn a_manifest_that_others_can_write_is_ignored() {
     let scene = scene();
     let pod = microvm("web");
     let file = scene.crustlet.manifest("web");
     let mode = |mode: u32| fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-    let told = |what: &str| {
-        scene.crustlet.wait("it to be told", || {
+    let assert_refused = |what: &str| {
+        scene.crustlet.wait("the agent to log the refusal", || {
             let log = scene.crustlet.log();
             log.lines()
                 .any(|line| line.contains(what) && line.contains("chmod go-w"))
         });
         assert!(!scene.crustlet.has("pod", "web"));
     };
-    let beside = file.with_file_name(".web");
-    fs::write(&beside, pod.to_string()).unwrap();
-    fs::set_permissions(&beside, Permissions::from_mode(0o664)).unwrap();
-    fs::rename(&beside, &file).unwrap();
-    told("web.yaml can be written by others than root; hint: ");
+    let start_second_agent = file.with_file_name(".web");
+    fs::write(&start_second_agent, pod.to_string()).unwrap();
+    fs::set_permissions(&start_second_agent, Permissions::from_mode(0o664)).unwrap();
+    fs::rename(&start_second_agent, &file).unwrap();
+    assert_refused("web.yaml can be written by others than root; hint: ");
     mode(0o644);
     scene.crustlet.wait_pod("web", "Running");
-    // Of one that was, what it said counts.
+    // If the manifest was read before, its last accepted contents count.
     let container = scene.container(&pod);
     mode(0o646);
     let later = microvm("later");
     scene.run(&later);
     assert_eq!(scene.container(&pod), container);
 
-    // Nor is a directory.
+    // A directory that others can write is refused as well.
     mode(0o644);
     scene.end(&later);
     scene.end(&pod);
     let directory = file.parent().unwrap();
     fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
     scene.apply_pod(&pod);
-    told("manifests can be written by others than root; hint: ");
-    let web = super::file(&scene, "other.yaml", &microvm("other").to_string());
-    let refused = complaint(&scene, &["run", &web]);
+    assert_refused("manifests can be written by others than root; hint: ");
+    let web = super::write_file(&scene, "other.yaml", &microvm("other").to_string());
+    let refused = failure_message(&scene, &["run", &web]);
     assert!(
         refused.contains("can be written by others than root; hint: manifests are run as root"),
         "{refused}"

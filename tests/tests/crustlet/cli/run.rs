@@ -6,24 +6,24 @@ use runcrust_tests::manifests::{Claim, Pod, RuntimeClass, StorageClass, document
 use runcrust_tests::{Delegate, Run, Setup};
 use serde_json::Value;
 
-use super::{complaint, file, scene, wait_output, with_input};
+use super::{failure_message, scene, wait_output, with_input, write_file};
 use crate::scene::{MICROVM, Scene, microvm, pod_with};
 
-/// Warnings and other events go elsewhere.
+/// Asserts that a command succeeded and printed these lines. Events are written to stderr.
 #[track_caller]
-fn assert_told(run: &Run, lines: &[&str]) {
+fn assert_printed(run: &Run, lines: &[&str]) {
     assert!(run.status.success(), "{run}");
     assert_eq!(run.stdout.lines().collect::<Vec<_>>(), lines, "{run}");
 }
 
 #[test]
-fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
+fn it_applies_a_whole_file_and_waits_for_its_pods() {
     let scene = Scene::bare(Delegate::Runc, &Setup::default());
     let class = StorageClass::new("fast").parameter("csi.storage.k8s.io/fstype: ext4");
     let pod = microvm("web").claim("data").mount("data", "/data");
     let claim = Claim::of_class("data", "fast", 32 << 20);
     let text = documents(&[&class, &RuntimeClass::new(MICROVM, "crust"), &pod, &claim]);
-    let all = file(&scene, "all.yaml", &text);
+    let all = write_file(&scene, "all.yaml", &text);
     let run = scene.crustlet.cli(&["run", &all]);
     let lines = |outcome: [&str; 4]| {
         let [class, runtime, pod, claim] = outcome;
@@ -36,14 +36,14 @@ fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
         ]
     };
     let created = lines(["created"; 4]);
-    assert_told(
+    assert_printed(
         &run,
         &created.iter().map(String::as_str).collect::<Vec<_>>(),
     );
-    let told = |run: &Run, part: &str| run.stderr.lines().any(|it| it.contains(part));
-    assert!(told(&run, "pod/web   Started container app"), "{run}");
+    let has_event = |run: &Run, part: &str| run.stderr.lines().any(|it| it.contains(part));
+    assert!(has_event(&run, "pod/web   Started container app"), "{run}");
     assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
-    // An object a file, which everybody can read and edit.
+    // Each object has its own file, which an operator can read and edit.
     let mut files: Vec<String> = fs::read_dir(scene.crustlet.manifest("x").parent().unwrap())
         .unwrap()
         .map(|it| it.unwrap().file_name().into_string().unwrap())
@@ -57,29 +57,29 @@ fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
     ];
     assert_eq!(files, expected);
 
-    // What has happened before isn't told again.
-    let again = scene.crustlet.cli(&["run", &all]);
+    // A second call does not repeat earlier events.
+    let second_run = scene.crustlet.cli(&["run", &all]);
     let unchanged = lines(["unchanged"; 4]);
-    assert_told(
-        &again,
+    assert_printed(
+        &second_run,
         &unchanged.iter().map(String::as_str).collect::<Vec<_>>(),
     );
-    assert_eq!(again.stderr, "");
+    assert_eq!(second_run.stderr, "");
     let more = text.replace("32Mi", "64Mi");
     let run = with_input(&scene, &["run", "-"], &more);
     let configured = lines(["unchanged", "unchanged", "unchanged", "configured"]);
-    assert_told(
+    assert_printed(
         &run,
         &configured.iter().map(String::as_str).collect::<Vec<_>>(),
     );
 
     let other = documents(&[&microvm("new"), &pod.clone().fs_group(7)]);
-    let other = file(&scene, "other.yaml", &other);
-    let told = complaint(&scene, &["run", &other]);
+    let other = write_file(&scene, "other.yaml", &other);
+    let message = failure_message(&scene, &["run", &other]);
     let expected = format!(
         "{other}: Pod default/web already exists with a different spec; hint: delete it first; until it starts, only deferFSMount can be set to true"
     );
-    assert_eq!(told, expected);
+    assert_eq!(message, expected);
     assert!(!scene.crustlet.has("pod", "new"), "all or nothing");
     let all = ["pod/web", "pvc/data"];
     let _ = scene
@@ -87,18 +87,18 @@ fn all_of_a_file_is_applied_and_its_pods_are_waited_for() {
         .cli(&[&["delete"][..], &all].concat())
         .success();
     scene.assert_nothing_left(&[]);
-    scene.crustlet.wait("the volume to be destroyed", || {
+    scene.crustlet.wait("the volume to be deleted", || {
         scene.csi.leftovers().is_empty()
     });
 }
 
 #[test]
-fn it_waits_as_long_as_it_is_told_and_says_what_for() {
+fn it_waits_until_the_timeout_and_says_what_for() {
     let scene = scene();
     let pod = pod_with("web", "missing", false);
-    let web = file(&scene, "web.yaml", &pod.to_string());
+    let web = write_file(&scene, "web.yaml", &pod.to_string());
     let run = scene.crustlet.cli(&["run", &web, "--no-wait"]);
-    assert_told(&run, &["pod/web created"]);
+    assert_printed(&run, &["pod/web created"]);
     assert_eq!(run.stderr, "");
     scene.crustlet.wait_event("pod/web", "FailedMount");
     let run = scene.crustlet.cli(&["run", &web, "--timeout=1s"]).failure();
@@ -111,8 +111,8 @@ fn it_waits_as_long_as_it_is_told_and_says_what_for() {
         (Some(1), "pod/web unchanged\n")
     );
 
-    // Somebody deletes it meanwhile.
-    let mut waiting = super::going::Going::start(&scene, &["run", &web]);
+    // The pod is deleted in the meantime.
+    let mut waiting = super::background::BackgroundCommand::start(&scene, &["run", &web]);
     waiting.wait_for("pod/web unchanged");
     let _ = scene
         .crustlet
@@ -129,28 +129,28 @@ fn it_waits_as_long_as_it_is_told_and_says_what_for() {
 }
 
 #[test]
-fn a_pod_that_ends_is_waited_for_until_it_has() {
+fn it_waits_until_a_pod_that_ends_has_ended() {
     let scene = scene();
     let ending = |name: &str, code: u8| {
         let pod = Pod::new(name).class(MICROVM).restart_policy("Never");
         pod.script(&format!("echo done; exit {code}"))
     };
-    let good = file(&scene, "good.yaml", &ending("good", 0).to_string());
+    let good = write_file(&scene, "good.yaml", &ending("good", 0).to_string());
     let run = scene.crustlet.cli(&["run", &good]);
-    // It may be seen while it runs.
-    let told: Vec<&str> = run.stdout.lines().collect();
+    // The command may already see the pod while it runs.
+    let lines: Vec<&str> = run.stdout.lines().collect();
     let ended = [
         vec!["pod/good created", "pod/good succeeded"],
         vec!["pod/good created", "pod/good running"],
     ];
-    assert!(run.status.success() && ended.contains(&told), "{run}");
+    assert!(run.status.success() && ended.contains(&lines), "{run}");
     scene.crustlet.wait_pod("good", "Succeeded");
-    assert_told(
+    assert_printed(
         &scene.crustlet.cli(&["run", &good]),
         &["pod/good unchanged", "pod/good succeeded"],
     );
 
-    let bad = file(
+    let bad = write_file(
         &scene,
         "bad.yaml",
         &documents(&[&ending("bad", 3), &microvm("other")]),
@@ -172,9 +172,9 @@ fn a_pod_that_ends_is_waited_for_until_it_has() {
 }
 
 #[test]
-fn what_is_no_manifest_changes_nothing() {
+fn an_invalid_manifest_changes_nothing() {
     let scene = scene();
-    for (text, told) in [
+    for (text, part) in [
         ("", "the manifest contains no object"),
         ("---\n---\n", "the manifest contains no object"),
         ("kind: [", "line 1"),
@@ -193,21 +193,21 @@ fn what_is_no_manifest_changes_nothing() {
         ),
     ] {
         let whole = documents(&[&microvm("whole")]);
-        // One that is right doesn't come of it, either.
+        // A valid document in the same file is not applied, either.
         let both = if text.contains("apiVersion") {
             format!("{text}---\n{whole}")
         } else {
             text.to_owned()
         };
-        let path = file(&scene, "wrong.yaml", &both);
-        let complaint = complaint(&scene, &["run", &path]);
+        let path = write_file(&scene, "wrong.yaml", &both);
+        let message = failure_message(&scene, &["run", &path]);
         assert!(
-            complaint.starts_with(&format!("{path}: ")) && complaint.contains(told),
-            "{complaint}"
+            message.starts_with(&format!("{path}: ")) && message.contains(part),
+            "{message}"
         );
     }
     assert_eq!(scene.crustlet.all("pods"), Vec::<serde_json::Value>::new());
-    let missing = complaint(&scene, &["run", "/nowhere.yaml"]);
+    let missing = failure_message(&scene, &["run", "/nowhere.yaml"]);
     assert!(
         missing.starts_with("read /nowhere.yaml: ") && missing.contains("No such file"),
         "{missing}"
@@ -216,7 +216,7 @@ fn what_is_no_manifest_changes_nothing() {
 
 /// KEP-2857, "`DeferFSMount` field in Pod Spec".
 #[test]
-fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
+fn the_mounter_of_a_volume_is_fixed_once_the_pod_starts() {
     let scene = scene();
     let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
     let (plain, other) = (
@@ -225,7 +225,7 @@ fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
     );
     let deferred = pod_with("deferred", "logs", true);
     for (pod, name) in [(&plain, "plain.yaml"), (&deferred, "deferred.yaml")] {
-        let pod = file(&scene, name, &pod.to_string());
+        let pod = write_file(&scene, name, &pod.to_string());
         let _ = scene.crustlet.cli(&["run", &pod]).success();
     }
     let shown = |pod: &str| {
@@ -238,20 +238,23 @@ fn who_mounts_a_volume_is_fixed_once_its_pod_has_begun() {
     );
 
     let other = other.to_string();
-    let changed = file(&scene, "other.yaml", &other);
-    let told = complaint(&scene, &["run", &changed]);
+    let changed = write_file(&scene, "other.yaml", &other);
+    let message = failure_message(&scene, &["run", &changed]);
     let expected = "Pod default/web has started, and the mounters of its volumes cannot change; hint: leave deferFSMount as it is, or delete the pod first";
-    assert_eq!(told, format!("{changed}: {expected}"));
+    assert_eq!(message, format!("{changed}: {expected}"));
     let back = pod_with("deferred", "logs", false).to_string();
-    let told = with_input(&scene, &["run", "-"], &back).failure().stderr;
-    assert!(told.contains("Pod default/deferred has started"), "{told}");
-    // What is shown is what there is.
+    let message = with_input(&scene, &["run", "-"], &back).failure().stderr;
+    assert!(
+        message.contains("Pod default/deferred has started"),
+        "{message}"
+    );
+    // Applying the object as `get` prints it changes nothing.
     let same = scene.crustlet.pod("deferred").to_string();
     let _ = with_input(&scene, &["run", "-"], &same).success();
 
     scene.crustlet.write("pod_default_web", &other);
-    let told = scene.crustlet.wait_event("pod/web", "FailedUpdate");
-    assert!(told.contains("has begun"), "{told}");
+    let message = scene.crustlet.wait_event("pod/web", "FailedUpdate");
+    assert!(message.contains("has begun"), "{message}");
     assert_eq!(shown("web"), false);
     scene.assert_plain(&plain, &data);
     scene.crustlet.restart(&[]);

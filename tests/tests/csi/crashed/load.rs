@@ -1,4 +1,4 @@
-//! Orchestrators that go on trying, and a driver that is killed again and again under them.
+//! Several orchestrators retry their calls while the driver is killed repeatedly.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,24 +14,24 @@ use crate::scene::{Scene, read, write};
 
 const VOLUMES: usize = 6;
 
-/// How often it is killed: `RUNCRUST_TORTURE`, or 20 times.
+/// Returns how often the driver is killed: `RUNCRUST_TORTURE`, or 20 times.
 fn kills() -> usize {
     std::env::var("RUNCRUST_TORTURE").map_or(20, |times| {
         times.parse().expect("RUNCRUST_TORTURE is a number")
     })
 }
 
-/// A volume's orchestrator.
+/// The orchestrator of one volume.
 struct Orchestrator<'s> {
     client: CsiClient,
     volume: CsiVolume,
     target: PathBuf,
-    /// All calls of all of them that have worked.
+    /// Number of successful calls of all orchestrators.
     done: &'s AtomicUsize,
 }
 
 impl Orchestrator<'_> {
-    /// Until it works. Nothing but the driver's end keeps it from that.
+    /// Repeats a call until it succeeds. It may only fail because the driver ended or another call is running.
     fn until_done<C: Call>(&self, call: &C) {
         let mut last = None;
         let done = holds_within(WAIT_TIMEOUT, || {
@@ -47,7 +47,7 @@ impl Orchestrator<'_> {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One pod after the other, each of which finds what the one before has written.
+    /// Runs one pod after the other. Each one finds the data of the one before.
     fn work(&self, is_over: &AtomicBool) {
         let mut written = None;
         for pod in 0_usize.. {
@@ -94,7 +94,7 @@ fn at_any_moment_under_load() {
         .map(|it| it.volume.id.clone())
         .collect();
     let mut random = Random::new(seed());
-    // Asserted when nobody works any more.
+    // Asserted after the threads have ended.
     let mut several = Vec::new();
     std::thread::scope(|scope| {
         let working = orchestrators.into_iter().map(|orchestrator| {
@@ -104,7 +104,7 @@ fn at_any_moment_under_load() {
         let working: Vec<_> = working.collect();
         for _ in 0..kills() {
             let enough = done.load(Ordering::Relaxed) + 1 + random.below(20);
-            wait_until("so many calls", WAIT_TIMEOUT, || {
+            wait_until("enough successful calls", WAIT_TIMEOUT, || {
                 let has_failed = working.iter().any(ScopedJoinHandle::is_finished);
                 has_failed || done.load(Ordering::Relaxed) >= enough
             });

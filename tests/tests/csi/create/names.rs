@@ -1,14 +1,14 @@
-//! Volumes' names, and the place that they are made at.
+//! `CreateVolume`: valid names, and the topology.
 
 use crust_proto::csi::v1::{NodeGetInfoRequest, Topology, TopologyRequirement};
 use runcrust_tests::csi::{create_request, filesystem};
 use tonic::Code;
 
 use crate::scene::Scene;
-use crate::{refused, refused_as};
+use crate::{expect_error, expect_error_in};
 
 #[test]
-fn names_may_not_be_too_long_or_have_control_characters() {
+fn long_names_and_control_characters_are_refused() {
     let scene = Scene::new();
     let longest = "n".repeat(128);
     let wide = "ä".repeat(64);
@@ -43,7 +43,7 @@ fn names_may_not_be_too_long_or_have_control_characters() {
         &too_long,
         &too_wide,
     ] {
-        let message = refused(
+        let message = expect_error(
             scene.call(create_request(name, filesystem("ext4"))),
             Code::InvalidArgument,
         );
@@ -53,16 +53,16 @@ fn names_may_not_be_too_long_or_have_control_characters() {
 }
 
 #[test]
-fn a_volume_is_on_this_node_or_nowhere() {
+fn a_volume_for_another_node_is_refused() {
     let scene = Scene::new();
     let here = scene.call_ok(NodeGetInfoRequest {}).accessible_topology;
-    let here = here.expect("where it is");
+    let here = here.expect("a topology");
     let mut there = here.clone();
-    for place in there.segments.values_mut() {
-        "another".clone_into(place);
+    for segment in there.segments.values_mut() {
+        "another".clone_into(segment);
     }
     let created = |name: &str, requisite: &[&Topology], preferred: &[&Topology]| {
-        let owned = |places: &[&Topology]| places.iter().copied().cloned().collect();
+        let owned = |topologies: &[&Topology]| topologies.iter().copied().cloned().collect();
         let mut request = create_request(name, filesystem("ext4"));
         request.accessibility_requirements = Some(TopologyRequirement {
             requisite: owned(requisite),
@@ -71,9 +71,9 @@ fn a_volume_is_on_this_node_or_nowhere() {
         scene.call(request)
     };
     created("a", &[&here], &[&here]).expect("here");
-    created("b", &[&there, &here], &[&there]).expect("rather there");
-    created("c", &[], &[&there]).expect("preferred alone");
-    refused_as(
+    created("b", &[&there, &here], &[&there]).expect("required here or there");
+    created("c", &[], &[&there]).expect("only preferred");
+    expect_error_in(
         created("d", &[&there], &[]),
         Code::ResourceExhausted,
         "elsewhere",

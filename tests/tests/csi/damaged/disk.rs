@@ -1,4 +1,4 @@
-//! A disk that answers EIO: what can't be read isn't empty.
+//! A disk that returns EIO. A volume that cannot be read is not an empty one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,26 +11,28 @@ use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, mounts};
 use rustix::fs::{Advice, fadvise, syncfs};
 use tonic::Code;
 
-use super::{OF_BEFORE, change_record};
-use crate::refused;
+use super::{OLDER_RECORDS, change_record};
+use crate::expect_error;
 use crate::scene::{read, write};
 
 const SIZE: u64 = 128 << 20;
 
-/// Where a file's first byte is on its disk.
-fn place(file: &Path) -> u64 {
+/// Returns the offset of a file's first byte on its disk.
+fn first_byte(file: &Path) -> u64 {
     let mut filefrag = Command::new("filefrag");
-    let told = Run::of(filefrag.args(["-e", "-v", "-b1"]).arg(file)).success();
+    let run = Run::of(filefrag.args(["-e", "-v", "-b1"]).arg(file)).success();
     // `0:   0..  262143:   65011712..  65273855:  262144:`
-    let mut lines = told.stdout.lines().map(str::split_whitespace);
+    let mut lines = run.stdout.lines().map(str::split_whitespace);
     let first = lines.find_map(|mut words| (words.next() == Some("0:")).then(|| words.nth(2)));
-    let first = first.flatten().map(|place| place.trim_end_matches('.'));
-    let first = first.and_then(|place| place.parse().ok());
-    first.unwrap_or_else(|| panic!("{}", told.stdout))
+    let first = first
+        .flatten()
+        .map(|first_byte| first_byte.trim_end_matches('.'));
+    let first = first.and_then(|first_byte| first_byte.parse().ok());
+    first.unwrap_or_else(|| panic!("{}", run.stdout))
 }
 
 #[test]
-fn an_image_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+fn an_unreadable_image_is_not_formatted() {
     let node = Node::root_only(Delegate::Runc, "");
     let path = node.dir().join("disk");
     let disk = File::options()
@@ -40,14 +42,14 @@ fn an_image_that_cannot_be_read_is_not_taken_for_an_empty_one() {
         .open(&path)
         .unwrap();
     disk.set_len(SIZE).unwrap();
-    // Who has a journal writes behind the cut, and what was cut can be read again, as zeroes.
+    // A journal would be written behind the cut, which extends the file again, so the lost part would be read as zeros.
     mkfs("ext4", &path, &["-O", "^has_journal"]);
     let device = LoopDevice::on(&path);
     let mountpoint = node.dir().subdir("disk-of-images");
     mounts::mount(device.path(), &mountpoint, "ext4");
     let data = mountpoint.join("csi");
-    let there = ["--data-dir", data.to_str().unwrap()];
-    let csi = Csi::with(&node, &there);
+    let data_dir = ["--data-dir", data.to_str().unwrap()];
+    let csi = Csi::with(&node, &data_dir);
     let volume = csi.volume("pv", filesystem("ext4"));
     let target = csi.target("pod", "pv");
     csi.call(volume.stage()).unwrap();
@@ -56,20 +58,20 @@ fn an_image_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     csi.call(volume.unpublish(&target)).unwrap();
     csi.call(volume.unstage()).unwrap();
     csi.kill();
-    let (now, before) = OF_BEFORE[0];
+    let (now, before) = OLDER_RECORDS[0];
     change_record(&data, &volume, now, before);
 
     let image = data.join("images").join(format!("{}.img", volume.id));
-    let cached = File::open(&image).unwrap();
-    syncfs(&cached).unwrap();
-    fadvise(&cached, 0, None, Advice::DontNeed).unwrap();
-    drop(cached);
-    let cut = place(&image);
+    let image_file = File::open(&image).unwrap();
+    syncfs(&image_file).unwrap();
+    fadvise(&image_file, 0, None, Advice::DontNeed).unwrap();
+    drop(image_file);
+    let cut = first_byte(&image);
     let mut rest = vec![0; usize::try_from(SIZE - cut).unwrap()];
     disk.read_exact_at(&mut rest, cut).unwrap();
     disk.set_len(cut).unwrap();
-    csi.spawn(csi.command(&there));
-    let message = refused(csi.call(volume.stage()), Code::Internal);
+    csi.spawn(csi.command(&data_dir));
+    let message = expect_error(csi.call(volume.stage()), Code::Internal);
     assert!(message.contains("so that it isn't formatted"), "{message}");
     assert!(message.contains(&volume.id), "{message}");
     let size = fs::metadata(&path).unwrap().len();

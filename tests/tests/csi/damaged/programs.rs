@@ -1,5 +1,4 @@
-//! Programs that fail, or say what isn't so: nothing is made over what is there, and nothing is left of what
-//! was half made.
+//! Programs that fail or give wrong answers. Data are never overwritten, and no half-made file system is left.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -10,18 +9,20 @@ use std::process::Command;
 use runcrust_tests::csi::filesystem;
 use tonic::Code;
 
-use super::{OF_BEFORE, change_record, copy, same, used};
-use crate::refused;
+use super::{OLDER_RECORDS, change_record, copy, is_same, volume_with_data};
+use crate::expect_error;
 use crate::scene::{Scene, read};
 
-/// Where a program is that the driver runs.
+/// Returns the path of a program that the driver runs.
 fn installed(name: &str) -> PathBuf {
-    let places = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|it| Path::new(it).join(name));
-    let mut there = places.into_iter().filter(|it| it.is_file());
-    there.next().unwrap_or_else(|| panic!("{name} isn't there"))
+    let candidates = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|it| Path::new(it).join(name));
+    let mut existing = candidates.into_iter().filter(|it| it.is_file());
+    existing
+        .next()
+        .unwrap_or_else(|| panic!("{name} is not installed"))
 }
 
-/// Starts the driver where a program is another one. In a mount namespace of its own: others' drivers have theirs.
+/// Starts the driver with a script in the place of a program. Its own mount namespace hides that from other tests.
 fn spawn_with(scene: &Scene, program: &str, script: &str) {
     let other = scene.node.dir().join(program);
     let _ = fs::remove_file(&other);
@@ -32,10 +33,11 @@ fn spawn_with(scene: &Scene, program: &str, script: &str) {
         .open(&other);
     let written = file.and_then(|mut file| write!(file, "#!/bin/sh\n{script}\n"));
     written.expect("a script");
-    spawn_where(scene, &other, &installed(program));
+    spawn_with_mounted(scene, &other, &installed(program));
 }
 
-fn spawn_where(scene: &Scene, other: &Path, program: &Path) {
+/// Starts the driver in a mount namespace in which `other` is mounted over `program`.
+fn spawn_with_mounted(scene: &Scene, other: &Path, program: &Path) {
     let driver = scene.command(&[]);
     let script = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
     let mut command = Command::new("unshare");
@@ -45,81 +47,87 @@ fn spawn_where(scene: &Scene, other: &Path, program: &Path) {
     scene.spawn(command);
 }
 
-/// A used volume isn't staged where blkid does so, whatever the record says, and has its data afterwards.
-fn is_refused_where(starts: impl Fn(&Scene)) {
-    let as_it_is = (r#""holds""#, r#""holds""#);
-    for (now, then) in [as_it_is, OF_BEFORE[0], OF_BEFORE[1]] {
+/// Asserts that a volume with data is not staged by a driver that `start` has started with another blkid, whatever the
+/// record says, and that it keeps its data.
+fn assert_not_staged_by(start: impl Fn(&Scene)) {
+    let unchanged = (r#""holds""#, r#""holds""#);
+    for (now, then) in [unchanged, OLDER_RECORDS[0], OLDER_RECORDS[1]] {
         let scene = Scene::new();
-        let volume = used(&scene, "ext4");
+        let volume = volume_with_data(&scene, "ext4");
         let image = scene.image(&volume.id);
         let whole = scene.node.dir().join("whole");
         copy(&image, &whole);
         scene.kill();
         change_record(scene.data(), &volume, now, then);
-        starts(&scene);
-        let status = scene.call(volume.stage()).expect_err("blkid has failed");
+        start(&scene);
+        let status = scene.call(volume.stage()).expect_err("blkid failed");
         let message = status.message();
         assert!(message.contains(&volume.id), "{message}");
         for advice in ["wipe", "blkdiscard", "mkfs"] {
             assert!(!message.contains(advice), "{message}");
         }
-        assert!(same(&image, &whole), "{then}: it was written to: {message}");
+        assert!(
+            is_same(&image, &whole),
+            "{then}: the image is unchanged: {message}"
+        );
         scene.restart(&[]);
         scene.call_ok(volume.stage());
         let target = scene.publish(&volume, "pod");
         assert_eq!(read(&target, "file"), "data", "{then}");
-        scene.put_away(&volume, &[&target]);
+        scene.remove_volume(&volume, &[&target]);
     }
 }
 
-fn is_refused_where_blkid(script: &str) {
-    is_refused_where(|scene| spawn_with(scene, "blkid", script));
+fn assert_not_staged_with_blkid(script: &str) {
+    assert_not_staged_by(|scene| spawn_with(scene, "blkid", script));
 }
 
 #[test]
-fn a_probe_that_finds_nothing_where_data_is_is_not_believed() {
-    is_refused_where_blkid("exit 2");
+fn a_probe_that_overlooks_data_is_not_trusted() {
+    assert_not_staged_with_blkid("exit 2");
 }
 
 #[test]
-fn a_probe_that_fails_is_not_taken_for_an_empty_device() {
-    is_refused_where_blkid("echo \"error: $6: Input/output error\" >&2; exit 2");
+fn a_failed_probe_does_not_mean_an_empty_device() {
+    assert_not_staged_with_blkid("echo \"error: $6: Input/output error\" >&2; exit 2");
 }
 
 #[test]
-fn a_probe_that_fails_silently_is_none() {
-    is_refused_where_blkid("exit 1");
+fn a_probe_that_fails_silently_is_an_error() {
+    assert_not_staged_with_blkid("exit 1");
 }
 
 #[test]
-fn a_probe_that_succeeds_silently_is_none() {
-    is_refused_where_blkid("exit 0");
+fn a_probe_without_output_is_an_error() {
+    assert_not_staged_with_blkid("exit 0");
 }
 
 #[test]
-fn a_probe_that_is_killed_is_none() {
-    is_refused_where_blkid("kill -KILL $$");
+fn a_killed_probe_is_an_error() {
+    assert_not_staged_with_blkid("kill -KILL $$");
 }
 
 #[test]
-fn a_probe_that_names_it_and_fails_is_none() {
-    is_refused_where_blkid("echo TYPE=ext4; exit 2");
+fn a_probe_with_output_that_fails_is_an_error() {
+    assert_not_staged_with_blkid("echo TYPE=ext4; exit 2");
 }
 
 #[test]
-fn a_probe_that_finds_another_file_system_makes_none() {
-    is_refused_where_blkid("echo TYPE=xfs");
+fn a_probe_that_finds_another_type_is_an_error() {
+    assert_not_staged_with_blkid("echo TYPE=xfs");
 }
 
 #[test]
-fn a_probe_that_is_not_installed_is_none() {
-    is_refused_where(|scene| spawn_where(scene, Path::new("/dev/null"), &installed("blkid")));
+fn a_missing_probe_is_an_error() {
+    assert_not_staged_by(|scene| {
+        spawn_with_mounted(scene, Path::new("/dev/null"), &installed("blkid"))
+    });
 }
 
 #[test]
-fn an_image_that_is_cut_while_it_is_looked_at_is_not_made_anew() {
+fn an_image_truncated_during_a_probe_is_not_formatted() {
     let scene = Scene::new();
-    let volume = used(&scene, "ext4");
+    let volume = volume_with_data(&scene, "ext4");
     let (image, whole) = (scene.image(&volume.id), scene.node.dir().join("whole"));
     copy(&image, &whole);
     let inode = || {
@@ -129,10 +137,15 @@ fn an_image_that_is_cut_while_it_is_looked_at_is_not_made_anew() {
     };
     let (file, _) = inode();
     scene.kill();
-    change_record(scene.data(), &volume, OF_BEFORE[0].0, OF_BEFORE[0].1);
+    change_record(
+        scene.data(),
+        &volume,
+        OLDER_RECORDS[0].0,
+        OLDER_RECORDS[0].1,
+    );
     let cut = format!("truncate --size 0 {}; exit 2", image.display());
     spawn_with(&scene, "blkid", &cut);
-    let _ = refused(scene.call(volume.stage()), Code::FailedPrecondition);
+    let _ = expect_error(scene.call(volume.stage()), Code::FailedPrecondition);
     assert_eq!(inode(), (file, 0));
     scene.restart(&[]);
     scene.call_ok(volume.unstage());
@@ -140,11 +153,11 @@ fn an_image_that_is_cut_while_it_is_looked_at_is_not_made_anew() {
     scene.call_ok(volume.stage());
     let target = scene.publish(&volume, "pod");
     assert_eq!(read(&target, "file"), "data");
-    scene.put_away(&volume, &[&target]);
+    scene.remove_volume(&volume, &[&target]);
 }
 
 #[test]
-fn a_file_system_that_is_not_made_whole_is_not_the_volumes() {
+fn a_failed_mkfs_leaves_the_image_empty() {
     for (program, script) in [
         ("mkfs.ext4", "exit 1"),
         ("mkfs.ext4", "exit 0"),
@@ -158,23 +171,23 @@ fn a_file_system_that_is_not_made_whole_is_not_the_volumes() {
         ),
     ] {
         let scene = Scene::new();
-        // Large enough for an xfs, too.
+        // Large enough for an xfs as well.
         let mut request = runcrust_tests::csi::create_request("pv", filesystem("xfs"));
         request.volume_capabilities = vec![filesystem("ext4")];
         let volume = scene.create_volume(request);
         scene.kill();
         spawn_with(&scene, program, script);
         for _ in 0..2 {
-            let message = refused(scene.call(volume.stage()), Code::Internal);
+            let message = expect_error(scene.call(volume.stage()), Code::Internal);
             assert!(message.contains(&volume.id), "{script}: {message}");
             let images = fs::read_dir(scene.data().join("images")).expect("images");
-            assert_eq!(images.count(), 1, "{script}: nothing is left beside it");
-            let image = fs::metadata(scene.image(&volume.id)).expect("its image");
+            assert_eq!(images.count(), 1, "{script}: no other file is left");
+            let image = fs::metadata(scene.image(&volume.id)).expect("the image");
             assert_eq!(image.blocks(), 0, "{script}");
         }
         scene.restart(&[]);
         scene.call_ok(volume.stage());
         let target = scene.publish(&volume, "pod");
-        scene.put_away(&volume, &[&target]);
+        scene.remove_volume(&volume, &[&target]);
     }
 }

@@ -1,4 +1,4 @@
-//! Target paths: whose one is, and what stands there already.
+//! Target paths: which volume one belongs to, and paths at which something exists already.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use runcrust_tests::csi::{CsiVolume, block, filesystem};
 use runcrust_tests::{Csi, Delegate, Node, POD, host};
 use tonic::Code;
 
-use crate::scene::deferral;
-use crate::{deferring, refused};
+use crate::scene::deferring_driver;
+use crate::{deferring, expect_error};
 
-fn two(csi: &Csi) -> [CsiVolume; 2] {
+fn two_staged_volumes(csi: &Csi) -> [CsiVolume; 2] {
     let volumes = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     for volume in &volumes {
         csi.call(volume.stage()).unwrap();
@@ -18,9 +18,9 @@ fn two(csi: &Csi) -> [CsiVolume; 2] {
 }
 
 #[test]
-fn one_is_given_to_one_of_two_that_come_at_once() {
-    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
-    let [one, other] = two(&csi);
+fn two_volumes_race_for_a_target_and_one_gets_it() {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
+    let [one, other] = two_staged_volumes(&csi);
     for round in 0..10 {
         let target = csi.target(POD, &format!("pv-{round}"));
         let answers = if round % 2 == 0 {
@@ -28,40 +28,39 @@ fn one_is_given_to_one_of_two_that_come_at_once() {
         } else {
             csi.call_both(deferring(&one, &target), deferring(&other, &target))
         };
-        let (has, has_not) = match (&answers.0, &answers.1) {
+        let (winner, loser) = match (&answers.0, &answers.1) {
             (Ok(_), Err(_)) => (&one, &other),
             (Err(_), Ok(_)) => (&other, &one),
             _ => panic!("round {round}: {answers:?}"),
         };
-        refused(
-            csi.call(has_not.unpublish(&target)),
-            Code::FailedPrecondition,
-        );
+        expect_error(csi.call(loser.unpublish(&target)), Code::FailedPrecondition);
         let mounted = host::mounts_below(&target).len();
         let staged = usize::from(node.entry(&target).exists());
         assert_eq!(mounted + staged, 1, "round {round}");
-        csi.call(has.unpublish(&target)).unwrap();
+        csi.call(winner.unpublish(&target)).unwrap();
         assert!(!target.exists() && !node.entry(&target).exists());
     }
 }
 
 #[test]
-fn what_somebody_else_has_staged_for_the_runtime_stays() {
-    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
-    let theirs = node.ext4();
+fn an_entry_of_another_driver_stays() {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
+    let foreign_device = node.ext4();
     let target = csi.target(POD, "pv-theirs");
     fs::create_dir_all(&target).unwrap();
-    let _ = node.try_stage(&target, theirs.path(), &[]).success();
+    let _ = node
+        .try_stage(&target, foreign_device.path(), &[])
+        .success();
     let entry = node.entry(&target).join("mountInfo.json");
     let staged = fs::read(&entry).unwrap();
     let volume = csi.volume("pv-1", filesystem("ext4"));
     csi.call(volume.stage()).unwrap();
     for error in [
-        refused(
+        expect_error(
             csi.call(deferring(&volume, &target)),
             Code::FailedPrecondition,
         ),
-        refused(
+        expect_error(
             csi.call(volume.unpublish(&target)),
             Code::FailedPrecondition,
         ),
@@ -69,14 +68,15 @@ fn what_somebody_else_has_staged_for_the_runtime_stays() {
         assert!(error.contains("another volume"), "{error}");
     }
     assert_eq!(fs::read(&entry).unwrap(), staged);
-    csi.call(volume.unstage()).expect("it is nowhere");
+    csi.call(volume.unstage())
+        .expect("the volume is not published");
 }
 
-/// As a full disk may leave it, or a record's older copy.
+/// A full disk or an older copy of the record may leave such a record.
 #[test]
-fn what_a_record_says_too_much_is_no_claim() {
-    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
-    let [one, other] = two(&csi);
+fn an_outdated_record_does_not_claim_a_target() {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
+    let [one, other] = two_staged_volumes(&csi);
     let target = csi.target(POD, "pv");
     csi.call(deferring(&one, &target)).unwrap();
     let record = csi.data().join("volumes").join(format!("{}.json", one.id));
@@ -84,7 +84,7 @@ fn what_a_record_says_too_much_is_no_claim() {
     csi.call(one.unpublish(&target)).unwrap();
     fs::write(&record, older).unwrap();
     csi.call(one.unstage()).unwrap();
-    // The device's number may be the other one's from here on.
+    // The other volume may get the device's number from here on.
     csi.call(other.unstage()).unwrap();
     csi.call(other.stage()).unwrap();
 
@@ -98,7 +98,7 @@ fn what_a_record_says_too_much_is_no_claim() {
 }
 
 #[test]
-fn what_stands_there_is_the_hosts() {
+fn files_of_the_host_at_a_target_stay() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -110,12 +110,12 @@ fn what_stands_there_is_the_hosts() {
     let file = node.dir().join("file");
     fs::write(&file, "data").unwrap();
     for error in [
-        refused(
+        expect_error(
             csi.call(volume.publish(&directory)),
             Code::FailedPrecondition,
         ),
-        refused(csi.call(raw.publish(&file)), Code::FailedPrecondition),
-        refused(csi.call(raw.publish(&directory)), Code::FailedPrecondition),
+        expect_error(csi.call(raw.publish(&file)), Code::FailedPrecondition),
+        expect_error(csi.call(raw.publish(&directory)), Code::FailedPrecondition),
     ] {
         assert!(error.contains("something is there"), "{error}");
     }
@@ -123,7 +123,7 @@ fn what_stands_there_is_the_hosts() {
     csi.call(raw.unpublish(&file)).unwrap();
     assert!(directory.join("empty").exists());
     assert_eq!(fs::read_to_string(&file).unwrap(), "data");
-    // As csi-sanity may have made it.
+    // csi-sanity may have created such a directory.
     let empty = node.dir().subdir("vacant");
     csi.call(volume.publish(&empty)).unwrap();
     csi.call(volume.unpublish(&empty)).unwrap();

@@ -1,5 +1,5 @@
-//! The same request once more: of a driver that was restarted with other features, or to which something
-//! happened meanwhile. kubelet asks so after its own restart, with the pod running.
+//! Repeated requests to a driver that was restarted with other features, or whose volumes were changed in between.
+//! kubelet repeats them after its own restart while the pod runs.
 
 use std::fs;
 use std::process::Command;
@@ -9,35 +9,40 @@ use runcrust_tests::csi::{CsiVolume, block, create_request, filesystem, mount_of
 use runcrust_tests::{Csi, Delegate, Node, POD, Run, host, loopdev};
 use tonic::Code;
 
-use crate::scene::deferral;
-use crate::{deferring, publishing, refused};
+use crate::scene::deferring_driver;
+use crate::{deferring, expect_error, publishing};
 
 const OTHER_POD: &str = "45454545-1111-2222-3333-000000000001";
-const DEFER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
-const GROUP: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];
-const POLICY: [&str; 2] = [
+const WITHOUT_DEFERRAL: [&str; 2] = ["--without", "DEFER_FS_OPS"];
+const WITHOUT_MOUNT_GROUP: [&str; 2] = ["--without", "VOLUME_MOUNT_GROUP"];
+const WITHOUT_CHANGE_POLICY: [&str; 2] = [
     "--without",
     "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP_CHANGE_POLICY",
 ];
 
-/// A driver of some features publishes, one of others is asked the same, and takes the volume back.
-fn of_both(first: &[&str], then: &[&str], volume: impl Fn(&Csi) -> CsiVolume, is_deferred: bool) {
-    let (node, _ops, csi) = deferral(Delegate::Runc, first);
+/// Publishes with a driver started as `first`, repeats the request to a driver started as `then`, and unpublishes.
+fn publish_with_both(
+    first: &[&str],
+    then: &[&str],
+    volume: impl Fn(&Csi) -> CsiVolume,
+    is_deferred: bool,
+) {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, first);
     let volume = volume(&csi);
     let target = csi.target(POD, "pv-1");
     let request = publishing(&volume, &target, is_deferred);
     csi.call(volume.stage()).unwrap();
     csi.call(request.clone()).unwrap();
     let what = format!("{first:?}, then {then:?}");
-    let seen = || {
+    let state = || {
         let staged = fs::read(node.entry(&target).join("mountInfo.json")).ok();
         (staged, host::mounts_of_device(&csi.device(&volume.id)))
     };
-    let before = seen();
+    let before = state();
     csi.restart(then);
     csi.call(volume.stage()).expect(&what);
     csi.call(request).expect(&what);
-    assert_eq!(seen(), before, "{what}: what is there stays");
+    assert_eq!(state(), before, "{what}: the volume is unchanged");
     csi.call(volume.unpublish(&target)).expect(&what);
     csi.call(volume.unstage()).expect(&what);
 }
@@ -51,9 +56,9 @@ fn a_published_volume_survives_an_upgrade_and_a_downgrade() {
         request.parameters.extend([parameter]);
         csi.create_volume(request)
     };
-    for (first, then) in [(&DEFER[..], &[][..]), (&[], &DEFER)] {
-        of_both(first, then, plain, true);
-        of_both(first, then, stock, false);
+    for (first, then) in [(&WITHOUT_DEFERRAL[..], &[][..]), (&[], &WITHOUT_DEFERRAL)] {
+        publish_with_both(first, then, plain, true);
+        publish_with_both(first, then, stock, false);
     }
 }
 
@@ -67,20 +72,26 @@ fn a_group_unknown_to_an_older_driver_is_the_same_request() {
         mount.volume_supplemental_group_change_policy = "OnRootMismatch".to_owned();
         volume
     };
-    for (first, then) in [(&GROUP[..], &[][..]), (&[], &GROUP)] {
-        of_both(first, then, grouped, false);
-        of_both(first, then, grouped, true);
+    for (first, then) in [
+        (&WITHOUT_MOUNT_GROUP[..], &[][..]),
+        (&[], &WITHOUT_MOUNT_GROUP),
+    ] {
+        publish_with_both(first, then, grouped, false);
+        publish_with_both(first, then, grouped, true);
     }
-    for (first, then) in [(&POLICY[..], &[][..]), (&[], &POLICY)] {
-        of_both(first, then, grouped, true);
+    for (first, then) in [
+        (&WITHOUT_CHANGE_POLICY[..], &[][..]),
+        (&[], &WITHOUT_CHANGE_POLICY),
+    ] {
+        publish_with_both(first, then, grouped, true);
     }
 }
 
-/// Two pods of the node have it: each of them is asked for again.
+/// The volume has two pods on the node, and both requests are repeated.
 #[test]
-fn a_second_pod_changes_nothing_of_that() {
-    for (first, then) in [(&DEFER[..], &[][..]), (&[], &DEFER)] {
-        let (_node, _ops, csi) = deferral(Delegate::Runc, first);
+fn two_pods_survive_an_upgrade_and_a_downgrade() {
+    for (first, then) in [(&WITHOUT_DEFERRAL[..], &[][..]), (&[], &WITHOUT_DEFERRAL)] {
+        let (_node, _ops, csi) = deferring_driver(Delegate::Runc, first);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         csi.call(volume.stage()).unwrap();
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
@@ -89,7 +100,8 @@ fn a_second_pod_changes_nothing_of_that() {
         }
         csi.restart(then);
         for target in &targets {
-            csi.call(deferring(&volume, target)).expect("again");
+            csi.call(deferring(&volume, target))
+                .expect("the repeated call");
         }
         for target in &targets {
             csi.call(volume.unpublish(target)).unwrap();
@@ -98,9 +110,9 @@ fn a_second_pod_changes_nothing_of_that() {
     }
 }
 
-/// Or of a driver whose record is an older copy.
+/// The driver's record is an older copy, from before the publish.
 #[test]
-fn what_is_there_and_not_on_record_is_taken_for_what_it_is() {
+fn a_mount_without_a_record_is_recognised() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     for (name, capability) in [("raw", block()), ("plain", filesystem("ext4"))] {
@@ -114,7 +126,8 @@ fn what_is_there_and_not_on_record_is_taken_for_what_it_is() {
         let target = node.dir().join(name);
         csi.call(volume.publish(&target)).unwrap();
         fs::write(&record, older).unwrap();
-        csi.call(volume.publish(&target)).expect("again");
+        csi.call(volume.publish(&target))
+            .expect("the repeated call");
         assert_eq!(host::mounts_below(&target).len(), 1);
         csi.call(volume.unpublish(&target)).unwrap();
         assert_eq!(host::mounts_below(&target).len(), 0);
@@ -122,9 +135,9 @@ fn what_is_there_and_not_on_record_is_taken_for_what_it_is() {
     }
 }
 
-/// What was hidden for a while isn't forgotten by whoever couldn't see it.
+/// A mount that is hidden below another one stays on record.
 #[test]
-fn one_that_fails_forgets_nothing() {
+fn a_failed_repetition_keeps_the_record() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", block());
@@ -138,18 +151,18 @@ fn one_that_fails_forgets_nothing() {
             .arg(&target),
     )
     .success();
-    refused(csi.call(volume.publish(&target)), Code::FailedPrecondition);
+    expect_error(csi.call(volume.publish(&target)), Code::FailedPrecondition);
     nix::mount::umount(&target).unwrap();
     assert_eq!(host::mounts_below(&target).len(), hidden);
-    refused(csi.call(volume.unstage()), Code::FailedPrecondition);
+    expect_error(csi.call(volume.unstage()), Code::FailedPrecondition);
     csi.call(volume.unpublish(&target)).unwrap();
     assert!(!target.exists());
     csi.call(volume.unstage()).unwrap();
 }
 
-/// Somebody has put a copy in its place, say a backup: the one that is mounted is still the pod's.
+/// A copy, say a backup, replaces the image file. The pod keeps the mounted one.
 #[test]
-fn an_image_that_was_replaced_keeps_no_pod_from_its_end() {
+fn a_replaced_image_does_not_delay_the_end_of_a_pod() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -163,12 +176,12 @@ fn an_image_that_was_replaced_keeps_no_pod_from_its_end() {
     let _ = Run::of(cp.arg("--sparse=always").args([&image, &copy])).success();
     fs::rename(&copy, &image).unwrap();
     let republish: NodePublishVolumeRequest = volume.publish(&target);
-    refused(csi.call(republish), Code::FailedPrecondition);
-    refused(csi.call(volume.delete()), Code::FailedPrecondition);
+    expect_error(csi.call(republish), Code::FailedPrecondition);
+    expect_error(csi.call(volume.delete()), Code::FailedPrecondition);
     csi.call(volume.unpublish(&target)).unwrap();
     assert_eq!(host::mounts_below(&target).len(), 0);
     csi.call(volume.unstage()).unwrap();
     csi.call(volume.delete()).unwrap();
-    // Nothing by its name is attached any more, so that is the administrator's.
+    // The driver no longer finds this device by the image's name, so an administrator would have to detach it.
     loopdev::detach(&old);
 }

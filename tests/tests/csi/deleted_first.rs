@@ -1,5 +1,5 @@
-//! `NodeUnpublishVolume` and `NodeUnstageVolume` of a volume that was deleted first: kubelet would ask for ever, and
-//! the pod's directory stay.
+//! `NodeUnpublishVolume` and `NodeUnstageVolume` of a volume that was deleted first. If they failed, kubelet would
+//! repeat them forever, and the pod's directory would stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,28 +11,28 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{LoopDevice, POD, loopdev};
 use tonic::Code;
 
-use crate::scene::{Scene, found, read, write};
-use crate::{deferring, refused};
+use crate::scene::{Scene, find_files, read, write};
+use crate::{deferring, expect_error};
 
 impl Scene {
-    /// Somebody has removed a volume behind the driver's back.
-    fn lose(&self, volume: &CsiVolume) {
+    /// Removes the files of a volume without the driver.
+    fn remove_files(&self, volume: &CsiVolume) {
         for file in [self.record(&volume.id), self.image(&volume.id)] {
-            fs::remove_file(&file).expect("a file of the volume's");
+            fs::remove_file(&file).expect("a file of the volume");
         }
     }
 
-    /// Files of a name that were moved away from kubelet's directories.
+    /// Returns the files with this name that were moved away from kubelet's directories.
     fn quarantined(&self, name: &str) -> Vec<PathBuf> {
         let plugins = self.node.handler().kubelet_dir().join("plugins");
-        found(&plugins.join(DRIVER).join("quarantine"), name)
+        find_files(&plugins.join(DRIVER).join("quarantine"), name)
     }
 }
 
-/// The node is down while its pod is removed by force: the mounts and what was staged in /run go with it, the
-/// volume is deleted, and the kubelet that is started then has the pod's directory.
+/// The pod is removed by force while the node is down. The mounts and the entries in /run are lost, the volume is
+/// deleted, and the kubelet that starts later finds the pod's directory.
 #[test]
-fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
+fn a_deferred_volume_deleted_while_the_node_was_down() {
     for (what, files) in [
         ("empty subPath directories", &[][..]),
         ("files", &["sub/stray"]),
@@ -41,16 +41,16 @@ fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
         let volume = scene.staged("pv", filesystem("ext4"));
         let target = scene.target(POD, "pv");
         scene.call_ok(deferring(&volume, &target));
-        fs::create_dir_all(target.join("sub/deeper")).expect("as containerd makes them");
+        fs::create_dir_all(target.join("sub/deeper")).expect("mkdir");
         for file in files {
             write(&target, file, "data");
         }
         scene.simulate_reboot();
-        fs::remove_dir_all(scene.node.entry(&target)).expect("what was staged");
+        fs::remove_dir_all(scene.node.entry(&target)).expect("the entry");
         scene.spawn(scene.command(&[]));
         scene.call_ok(volume.delete());
 
-        for round in ["first", "again"] {
+        for round in ["first", "second"] {
             scene
                 .call(volume.unpublish(&target))
                 .unwrap_or_else(|status| panic!("{what}, {round}: {status}"));
@@ -68,22 +68,22 @@ fn a_deferred_volume_that_was_deleted_while_the_node_was_down() {
     }
 }
 
-/// What a runtime would find goes, too.
+/// The entry that a runtime would find is removed as well.
 #[test]
-fn what_is_staged_for_a_runtime_is_unstaged() {
+fn the_entry_of_a_deleted_volume_is_unstaged() {
     let scene = Scene::deferring();
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.target(POD, "pv");
     scene.call_ok(deferring(&volume, &target));
     let device = scene.device(&volume.id);
-    scene.lose(&volume);
+    scene.remove_files(&volume);
     scene.call_ok(volume.unpublish(&target));
     assert!(!target.exists() && !scene.node.entry(&target).exists());
     scene.call_ok(volume.unstage());
     loopdev::detach(&device);
 }
 
-/// Provably its own: the device shows its image, which was unlinked. With its record or without.
+/// The mount is known to be the volume's, because its device names the unlinked image. With and without a record.
 #[test]
 fn a_mount_of_a_deleted_image_is_unmounted() {
     for (capability, is_known) in [
@@ -96,9 +96,9 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
         let target = scene.publish(&volume, POD);
         let device = scene.device(&volume.id);
         if is_known {
-            fs::remove_file(scene.image(&volume.id)).expect("its image");
+            fs::remove_file(scene.image(&volume.id)).expect("the image");
         } else {
-            scene.lose(&volume);
+            scene.remove_files(&volume);
         }
         scene.call_ok(volume.unpublish(&target));
         assert!(!target.exists());
@@ -110,45 +110,45 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
     }
 }
 
-/// It stays, and whoever reads the pod's events learns what is mounted where.
+/// Mounts of others stay. The error, which becomes an event of the pod, names the mount.
 #[test]
-fn what_others_have_there_stays() {
+fn mounts_of_others_stay() {
     let scene = Scene::deferring();
     let volume = scene.volume("pv", filesystem("ext4"));
     scene.call_ok(volume.delete());
     let target = scene.target(POD, "pv");
-    let refuses = |what: &str, place: &Path| {
-        let called = if place == volume.staging {
+    let assert_refused = |what: &str, path: &Path| {
+        let called = if path == volume.staging {
             scene.call(volume.unstage()).map(drop)
         } else {
             scene.call(volume.unpublish(&target)).map(drop)
         };
-        let message = refused(called, Code::FailedPrecondition);
+        let message = expect_error(called, Code::FailedPrecondition);
         assert!(
-            message.contains(&volume.id) && message.contains(utf8(place)),
+            message.contains(&volume.id) && message.contains(utf8(path)),
             "{what}: {message}"
         );
     };
     let below = target.join("sub");
-    for (what, place) in [
+    for (what, path) in [
         ("a mount", &target),
         ("a mount below", &below),
         ("a mount at the staging path", &volume.staging),
     ] {
-        fs::create_dir_all(place).expect("mkdir");
-        tmpfs(place);
-        write(place, "theirs", "data");
-        refuses(what, place);
-        assert_eq!(read(place, "theirs"), "data", "{what}");
-        unmount(place);
+        fs::create_dir_all(path).expect("mkdir");
+        tmpfs(path);
+        write(path, "theirs", "data");
+        assert_refused(what, path);
+        assert_eq!(read(path, "theirs"), "data", "{what}");
+        unmount(path);
     }
 
-    // A device that isn't the driver's.
+    // A device of another driver.
     let device = LoopDevice::ext4(scene.node.dir(), 16);
     let staged = ["--device", utf8(device.path()), "--fstype", "ext4"];
     let stage = [&["stage", utf8(&target)][..], &staged].concat();
     let _ = scene.node.handler().crust(&stage).success();
-    refuses("another driver's", &target);
+    assert_refused("another driver's", &target);
     assert!(scene.node.entry(&target).exists());
     let _ = scene
         .node
@@ -156,25 +156,28 @@ fn what_others_have_there_stays() {
         .crust(&["unstage", utf8(&target)])
         .success();
 
-    // Another volume of the driver's.
+    // Another volume of this driver.
     let other = scene.staged("other", filesystem("ext4"));
     scene.call_ok(other.publish(&target));
     write(&target, "file", "data");
-    refuses("another volume", &target);
+    assert_refused("another volume", &target);
     assert_eq!(read(&target, "file"), "data");
-    let theirs = CsiVolume {
+    let with_other_staging = CsiVolume {
         staging: other.staging.clone(),
         ..volume.clone()
     };
-    let message = refused(scene.call(theirs.unstage()), Code::FailedPrecondition);
+    let message = expect_error(
+        scene.call(with_other_staging.unstage()),
+        Code::FailedPrecondition,
+    );
     assert!(message.contains(&other.id), "{message}");
     assert!(other.staging.exists());
-    scene.put_away(&other, &[&target]);
+    scene.remove_volume(&other, &[&target]);
 }
 
-/// Only what stands at one of kubelet's own places is known to be the volume's.
+/// Only files at one of kubelet's own paths are known to belong to the volume.
 #[test]
-fn files_are_moved_away_from_kubelets_places_alone() {
+fn files_are_moved_away_from_kubelets_paths_only() {
     let (scene, volume) = Scene::with_volume(filesystem("ext4"));
     scene.call_ok(volume.delete());
     write(&volume.staging, "stray", "data");
@@ -185,10 +188,10 @@ fn files_are_moved_away_from_kubelets_places_alone() {
     let elsewhere = scene.node.dir().subdir("elsewhere");
     write(&elsewhere, "theirs", "data");
     let nowhere = scene.node.dir().join("no/such/directory");
-    for place in [&elsewhere, &nowhere] {
-        scene.call_ok(volume.unpublish(place));
+    for path in [&elsewhere, &nowhere] {
+        scene.call_ok(volume.unpublish(path));
         let unstage = CsiVolume {
-            staging: place.clone(),
+            staging: path.clone(),
             ..volume.clone()
         };
         scene.call_ok(unstage.unstage());

@@ -1,4 +1,5 @@
-//! Drivers of before: capabilities that are left out, also under running pods (KEP-2857, stories 4 to 6).
+//! Upgrades and downgrades between drivers with and without a capability, also under running pods (KEP-2857, stories
+//! 4 to 6).
 
 use std::fs;
 
@@ -8,19 +9,19 @@ use runcrust_tests::csi::filesystem;
 use runcrust_tests::{POD, host, on_each_delegate};
 use tonic::Code;
 
-use crate::scene::deferral;
-use crate::{deferring, refused};
+use crate::scene::deferring_driver;
+use crate::{deferring, expect_error};
 
 const OTHER_POD: &str = "ffffffff-1111-2222-3333-000000000001";
-const OLDER: [&str; 2] = ["--without", "DEFER_FS_OPS"];
+const WITHOUT_DEFERRAL: [&str; 2] = ["--without", "DEFER_FS_OPS"];
 
 on_each_delegate! {
     fn a_driver_that_is_upgraded_defers_from_the_next_pod_on(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &OLDER);
+        let (node, _ops, csi) = deferring_driver(delegate, &WITHOUT_DEFERRAL);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        // It doesn't know the field.
+        // This driver does not know the field.
         csi.call(deferring(&volume, &target)).unwrap();
         fs::write(target.join("file"), "of the host's mount\n").unwrap();
         csi.restart(&[]);
@@ -35,7 +36,7 @@ on_each_delegate! {
     }
 
     fn a_driver_downgraded_under_a_pod_can_still_unpublish(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &[]);
+        let (node, _ops, csi) = deferring_driver(delegate, &[]);
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
@@ -43,10 +44,10 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         app.sh("echo kept > /data/file");
-        csi.restart(&OLDER);
+        csi.restart(&WITHOUT_DEFERRAL);
         for error in [
-            refused(csi.call(volume.stats(&target)), Code::FailedPrecondition),
-            refused(csi.call(volume.expand(&target, 0)), Code::FailedPrecondition),
+            expect_error(csi.call(volume.stats(&target)), Code::FailedPrecondition),
+            expect_error(csi.call(volume.expand(&target, 0)), Code::FailedPrecondition),
         ] {
             assert!(error.contains("no DEFER_FS_OPS"), "{error}");
         }
@@ -64,8 +65,8 @@ on_each_delegate! {
         csi.call(volume.unpublish(&target)).unwrap();
     }
 
-    fn an_access_mode_has_a_newer_name_from_an_upgrade_on(delegate: Delegate) {
-        let (node, _ops, csi) = deferral(delegate, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
+    fn an_upgraded_driver_accepts_the_newer_access_mode(delegate: Delegate) {
+        let (node, _ops, csi) = deferring_driver(delegate, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
@@ -73,7 +74,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &targets[0], "/data");
         csi.restart(&[]);
-        // What kubelet makes of ReadWriteOnce now.
+        // The mode that kubelet now sends for ReadWriteOnce.
         volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeMultiWriter.into();
         csi.call(volume.stage()).expect("kubelet stages again after its own restart");
         csi.call(deferring(&volume, &targets[0])).expect("and publishes");
@@ -90,8 +91,8 @@ on_each_delegate! {
         csi.call(volume.unstage()).unwrap();
     }
 
-    fn one_pod_means_one_from_an_upgrade_on(delegate: Delegate) {
-        let (_node, _ops, csi) = deferral(delegate, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
+    fn an_upgraded_driver_enforces_a_single_writer(delegate: Delegate) {
+        let (_node, _ops, csi) = deferring_driver(delegate, &["--without", "SINGLE_NODE_MULTI_WRITER"]);
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
@@ -101,7 +102,7 @@ on_each_delegate! {
         volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeSingleWriter.into();
         csi.call(volume.stage()).expect("kubelet stages again after its own restart");
         csi.call(deferring(&volume, &targets[0])).expect("and publishes");
-        let error = refused(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
+        let error = expect_error(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
         assert!(error.contains("ReadWriteOncePod"), "{error}");
         csi.call(volume.unpublish(&targets[0])).unwrap();
         csi.call(deferring(&volume, &targets[1])).expect("the first one's pod has ended");

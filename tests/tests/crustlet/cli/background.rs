@@ -1,4 +1,4 @@
-//! A command that goes on.
+//! A command that keeps running while the test continues.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::process::{Child, ExitStatus, Stdio};
 
 use runcrust_tests::wait_until;
 
-use super::PATIENCE;
+use super::COMMAND_TIMEOUT;
 use crate::scene::Scene;
 
-/// It is killed when this is dropped.
+/// A running command. Dropping it kills the process.
 #[derive(Debug)]
-pub(super) struct Going {
+pub(super) struct BackgroundCommand {
     child: Child,
     output: PathBuf,
 }
 
-impl Going {
+impl BackgroundCommand {
     pub(super) fn start(scene: &Scene, arguments: &[&str]) -> Self {
-        let output = scene.node.dir().join("going");
+        let output = scene.node.dir().join("background");
         let [stdout, stderr] = [0, 1].map(|_| {
             Stdio::from(
                 File::options()
@@ -40,28 +40,30 @@ impl Going {
         }
     }
 
-    /// All that it has written so far.
+    /// Returns everything that the command has written so far, to either stream.
     pub(super) fn text(&self) -> String {
         fs::read_to_string(&self.output).unwrap()
     }
 
-    /// Waits until it has written this.
+    /// Waits until the command has written `part`.
     #[track_caller]
     pub(super) fn wait_for(&self, part: &str) {
-        wait_until(&format!("a command to write {part:?}"), PATIENCE, || {
-            self.text().contains(part)
-        });
+        wait_until(
+            &format!("a command to write {part:?}"),
+            COMMAND_TIMEOUT,
+            || self.text().contains(part),
+        );
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the command ends by itself.
     #[track_caller]
     pub(super) fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
-        wait_until("a command to end", PATIENCE, || {
+        wait_until("a command to end", COMMAND_TIMEOUT, || {
             ended = self.child.try_wait().expect("waitpid");
             ended.is_some()
         });
-        ended.expect("it has ended")
+        ended.expect("an exit status")
     }
 
     pub(super) fn is_running(&mut self) -> bool {
@@ -69,7 +71,7 @@ impl Going {
     }
 }
 
-impl Drop for Going {
+impl Drop for BackgroundCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

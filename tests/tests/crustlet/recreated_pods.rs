@@ -1,12 +1,12 @@
-//! Pods of the same name, one after another.
+//! A pod is removed and created again under its name.
 
 use runcrust_tests::on_each_delegate;
 
 use crate::scene::{Scene, pod_with};
 
 on_each_delegate! {
-    /// Its uid is made of its name, so it is the same: the first ends nevertheless, volumes and all.
-    fn a_pod_that_is_written_again_while_it_ends_starts_anew(delegate: Delegate) {
+    /// The uid is derived from the name, so both pods have the same one. The first pod and its volumes must end anyway.
+    fn a_pod_recreated_while_it_terminates_starts_anew(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
         let sleep = "exec sleep 1000";

@@ -1,4 +1,5 @@
-//! `NodeUnpublishVolume` of what isn't the volume's: it removes and moves as root, and is told a path.
+//! `NodeUnpublishVolume` with a path that is not the volume's. The call removes and moves files as root, and only gets
+//! a path.
 
 use std::fs;
 
@@ -10,13 +11,13 @@ use runcrust_tests::{
 };
 use tonic::Code;
 
-use crate::scene::deferral;
-use crate::{deferring, publishing, refused};
+use crate::scene::deferring_driver;
+use crate::{deferring, expect_error, publishing};
 
 const OTHER_POD: &str = "34343434-1111-2222-3333-000000000001";
 
 #[test]
-fn a_directory_that_is_nobodys_target_is_left_alone() {
+fn a_directory_that_is_no_target_is_left_alone() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -42,13 +43,13 @@ fn a_directory_that_is_nobodys_target_is_left_alone() {
             target_path: wrong,
             ..volume.unpublish(&empty)
         };
-        let error = refused(csi.call(request), Code::InvalidArgument);
+        let error = expect_error(csi.call(request), Code::InvalidArgument);
         assert!(error.contains("target_path"), "{error}");
     }
 }
 
 #[test]
-fn what_else_is_mounted_at_a_target_stays() {
+fn a_foreign_mount_at_a_target_stays() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -60,15 +61,15 @@ fn what_else_is_mounted_at_a_target_stays() {
         if staged {
             csi.call(volume.stage()).unwrap();
         }
-        let error = refused(
+        let error = expect_error(
             csi.call(volume.unpublish(&target)),
             Code::FailedPrecondition,
         );
         assert!(error.contains("tmpfs (none) is mounted there"), "{error}");
     }
-    let error = refused(csi.call(volume.publish(&target)), Code::FailedPrecondition);
+    let error = expect_error(csi.call(volume.publish(&target)), Code::FailedPrecondition);
     assert!(error.contains("tmpfs (none) is mounted there"), "{error}");
-    let error = refused(
+    let error = expect_error(
         csi.call(deferring(&volume, &target)),
         Code::FailedPrecondition,
     );
@@ -80,34 +81,34 @@ fn what_else_is_mounted_at_a_target_stays() {
 }
 
 #[test]
-fn another_volumes_target_is_its_own() {
-    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
+fn a_target_of_another_volume_is_refused() {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let [one, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let [plain, deferred] = [csi.target(POD, "pv-1"), csi.target(OTHER_POD, "pv-1")];
     for volume in [&one, &other] {
         csi.call(volume.stage()).unwrap();
     }
     csi.call(one.publish(&plain)).unwrap();
-    let error = refused(csi.call(other.unpublish(&plain)), Code::FailedPrecondition);
+    let error = expect_error(csi.call(other.unpublish(&plain)), Code::FailedPrecondition);
     assert!(error.contains(&one.id), "{error}");
-    let error = refused(csi.call(other.publish(&plain)), Code::FailedPrecondition);
+    let error = expect_error(csi.call(other.publish(&plain)), Code::FailedPrecondition);
     assert!(error.contains(&one.id), "{error}");
     assert_eq!(host::mounts_of_device(&csi.device(&one.id)).len(), 1);
     csi.call(one.unpublish(&plain)).unwrap();
 
     csi.call(deferring(&one, &deferred)).unwrap();
-    let error = refused(
+    let error = expect_error(
         csi.call(other.unpublish(&deferred)),
         Code::FailedPrecondition,
     );
     assert!(error.contains(&one.id), "{error}");
-    assert!(node.entry(&deferred).exists(), "it is staged still");
+    assert!(node.entry(&deferred).exists(), "still staged");
     csi.call(one.unpublish(&deferred)).unwrap();
 }
 
 #[test]
-fn another_volumes_deferred_target_is_not_given_out_again() {
-    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
+fn a_deferred_target_of_another_volume_is_refused() {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let [one, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let target = csi.target(POD, "pv-1");
     for volume in [&one, &other] {
@@ -115,7 +116,7 @@ fn another_volumes_deferred_target_is_not_given_out_again() {
     }
     csi.call(deferring(&one, &target)).unwrap();
     let staged = fs::read(node.entry(&target).join("mountInfo.json")).unwrap();
-    let error = refused(
+    let error = expect_error(
         csi.call(deferring(&other, &target)),
         Code::FailedPrecondition,
     );
@@ -130,7 +131,7 @@ fn another_volumes_deferred_target_is_not_given_out_again() {
 }
 
 #[test]
-fn a_target_that_cannot_be_breaks_nothing() {
+fn an_impossible_target_does_no_harm() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -143,7 +144,8 @@ fn a_target_that_cannot_be_breaks_nothing() {
         node.dir().join("none/mount"),
     ];
     for target in &impossible {
-        csi.call(volume.publish(target)).expect_err("it can't be");
+        csi.call(volume.publish(target))
+            .expect_err("an impossible target");
     }
     let target = csi.target(POD, "pv-1");
     csi.call(volume.publish(&target)).unwrap();
@@ -156,7 +158,7 @@ fn a_target_that_cannot_be_breaks_nothing() {
 }
 
 #[test]
-fn what_is_below_a_target_is_left_alone() {
+fn files_below_a_target_path_are_left_alone() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -168,10 +170,10 @@ fn what_is_below_a_target_is_left_alone() {
     assert!(!node.handler().kubelet_dir().join("pods/plugins").exists());
 }
 
-/// Whoever detaches it by hand, and whoever unlinks its image.
+/// The device was detached by hand, or the image was unlinked.
 #[test]
-fn a_volume_that_lost_its_device_can_be_given_back() {
-    let (_node, _ops, csi) = deferral(Delegate::Runc, &[]);
+fn a_volume_without_its_device_can_be_removed() {
+    let (_node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let deferred = csi.volume("pv-1", filesystem("ext4"));
     csi.call(deferred.stage()).unwrap();
     let target = csi.target(POD, "pv-1");
@@ -179,9 +181,9 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     let device = csi.device(&deferred.id);
     loopdev::detach(&device);
     let unstaged = csi.call(deferred.unstage());
-    // Or another test has the number by now.
+    // Another test may have got the number by now.
     if LoopDevice::is_idle(&device) {
-        let error = refused(unstaged, Code::FailedPrecondition);
+        let error = expect_error(unstaged, Code::FailedPrecondition);
         assert!(error.contains("it is published"), "{error}");
     }
     csi.call(deferred.unpublish(&target)).unwrap();
@@ -189,11 +191,11 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
 
     let raw = csi.volume("pv-2", block());
     csi.call(raw.stage()).unwrap();
-    let node_of_it = csi.target(POD, "pv-2");
-    csi.call(raw.publish(&node_of_it)).unwrap();
+    let device_node = csi.target(POD, "pv-2");
+    csi.call(raw.publish(&device_node)).unwrap();
     loopdev::detach(&csi.device(&raw.id));
-    csi.call(raw.unpublish(&node_of_it)).unwrap();
-    assert!(!node_of_it.exists());
+    csi.call(raw.unpublish(&device_node)).unwrap();
+    assert!(!device_node.exists());
     csi.call(raw.unstage()).unwrap();
 
     let plain = csi.volume("pv-3", filesystem("ext4"));
@@ -202,15 +204,15 @@ fn a_volume_that_lost_its_device_can_be_given_back() {
     csi.call(plain.publish(&mounted)).unwrap();
     let device = csi.device(&plain.id);
     fs::remove_file(csi.image(&plain.id)).unwrap();
-    refused(csi.call(plain.delete()), Code::FailedPrecondition);
+    expect_error(csi.call(plain.delete()), Code::FailedPrecondition);
     csi.call(plain.unpublish(&mounted)).unwrap();
     csi.call(plain.unstage()).unwrap();
     csi.call(plain.delete()).unwrap();
-    // Nothing by its name is attached any more, so that is the administrator's.
+    // The driver no longer finds this device by the image's name, so an administrator would have to detach it.
     loopdev::detach(&device);
 }
 
-/// The node of a device is what a pod has, and no data: whatever is attached there by now, it goes.
+/// The target is only a device node and contains no data, so it is removed whatever is attached to the device by now.
 #[test]
 fn a_block_volume_whose_device_was_reused_can_be_unpublished() {
     let node = Node::trusted(Delegate::Runc, "");
@@ -236,9 +238,9 @@ fn a_block_volume_whose_device_was_reused_can_be_unpublished() {
     csi.call(raw.delete()).unwrap();
 }
 
-/// A backup, say.
+/// For example by a backup.
 #[test]
-fn an_image_attached_by_others_delays_no_pods_end() {
+fn an_image_attached_by_others_does_not_delay_pods() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let volume = csi.volume("pv-1", filesystem("ext4"));
@@ -248,16 +250,16 @@ fn an_image_attached_by_others_delays_no_pods_end() {
     let backup = LoopDevice::read_only_on(&csi.image(&volume.id));
     csi.call(volume.unpublish(&target)).unwrap();
     assert!(!target.exists());
-    let error = refused(csi.call(volume.unstage()), Code::Internal);
+    let error = expect_error(csi.call(volume.unstage()), Code::Internal);
     assert!(error.contains("by one alone"), "{error}");
     drop(backup);
     csi.call(volume.unstage()).unwrap();
 }
 
-/// What it leaves on record is nobody's claim on another volume.
+/// The record of the failed publish does not claim the mount of another volume.
 #[test]
-fn a_publication_that_failed_is_not_taken_for_another_volumes() {
-    let (node, ops, csi) = deferral(Delegate::Runc, &[]);
+fn a_failed_publish_does_not_claim_another_volume() {
+    let (node, ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let mut capability = filesystem("ext4");
     mount_of(&mut capability).mount_flags = vec!["bogus=1".to_owned()];
     let failing = csi.volume("pv-1", capability);
@@ -271,31 +273,33 @@ fn a_publication_that_failed_is_not_taken_for_another_volumes() {
         if deferred {
             ops.kill();
         }
-        csi.call(publish(&failing)).expect_err("it can't be");
+        csi.call(publish(&failing))
+            .expect_err("an impossible target");
         if deferred {
             ops.spawn(ops.command());
         }
         csi.call(publish(&other)).unwrap();
-        let seen = || {
+        let state = || {
             let staged = fs::read(node.entry(&target).join("mountInfo.json")).ok();
             (staged, host::mounts_of_device(&csi.device(&other.id)))
         };
-        let before = seen();
-        refused(
+        let before = state();
+        expect_error(
             csi.call(failing.unpublish(&target)),
             Code::FailedPrecondition,
         );
-        assert_eq!(seen(), before, "deferred: {deferred}");
-        csi.call(failing.unstage()).expect("it is nowhere");
+        assert_eq!(state(), before, "deferred: {deferred}");
+        csi.call(failing.unstage())
+            .expect("the volume is not published");
         csi.call(failing.stage()).unwrap();
         csi.call(other.unpublish(&target)).unwrap();
     }
 }
 
-/// What a boot has left on record of a volume, whose image was lost besides, is no claim either.
+/// Neither does the record of a volume whose mount a boot has removed, and whose image was lost.
 #[test]
-fn a_lost_volume_is_not_taken_for_its_replacement() {
-    let (node, _ops, csi) = deferral(Delegate::Runc, &[]);
+fn a_lost_volume_does_not_claim_its_replacement() {
+    let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {
         let publish = |volume: &CsiVolume| publishing(volume, &target, deferred);

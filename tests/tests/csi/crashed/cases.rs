@@ -1,0 +1,191 @@
+//! The calls that the driver is killed in.
+
+mod deferred;
+
+use std::path::PathBuf;
+
+use crust_proto::csi::v1::VolumeCapability;
+use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, create_request, filesystem};
+use tonic::Status;
+
+use super::{CrashCase, kill_at_each_step};
+use crate::scene::Scene;
+
+pub(super) fn ext4() -> VolumeCapability {
+    filesystem("ext4")
+}
+
+pub(super) fn call<C: Call>(client: &CsiClient, call: C) -> Result<(), Status> {
+    client.call(call).map(drop)
+}
+
+fn delete(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
+    scene.call_ok(volume.delete());
+}
+
+#[test]
+fn creating() {
+    kill_at_each_step(&CrashCase {
+        has_data: false,
+        ..CrashCase::of(delete, |client, _| {
+            call(client, create_request("pv", ext4()))
+        })
+    });
+}
+
+#[test]
+fn deleting() {
+    kill_at_each_step(&CrashCase::of(
+        |_, _, _| {},
+        |client, volume_under_test| call(client, volume_under_test.volume.delete()),
+    ));
+}
+
+/// Deleting a volume also removes its unused staging.
+#[test]
+fn deleting_what_is_staged() {
+    kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
+        call(client, volume_under_test.volume.delete())
+    }));
+}
+
+fn staging_for_the_first_time(capability: fn() -> VolumeCapability) {
+    kill_at_each_step(&CrashCase {
+        capability,
+        has_data: false,
+        ..CrashCase::of(
+            |_, _, _| {},
+            |client, volume_under_test| call(client, volume_under_test.volume.stage()),
+        )
+    });
+}
+
+#[test]
+fn staging_an_ext4_for_the_first_time() {
+    staging_for_the_first_time(ext4);
+}
+
+#[test]
+fn staging_an_xfs_for_the_first_time() {
+    staging_for_the_first_time(|| filesystem("xfs"));
+}
+
+#[test]
+fn staging_a_btrfs_for_the_first_time() {
+    staging_for_the_first_time(|| filesystem("btrfs"));
+}
+
+#[test]
+fn staging_a_block_volume() {
+    staging_for_the_first_time(block);
+}
+
+#[test]
+fn staging_what_holds_data() {
+    kill_at_each_step(&CrashCase::of(
+        |_, _, _| {},
+        |client, volume_under_test| call(client, volume_under_test.volume.stage()),
+    ));
+}
+
+pub(super) fn stage(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
+    scene.call_ok(volume.stage());
+}
+
+pub(super) fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
+    stage(scene, volume, target);
+    scene.call_ok(volume.publish(target));
+}
+
+#[test]
+fn publishing() {
+    kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
+        call(
+            client,
+            volume_under_test.volume.publish(&volume_under_test.target),
+        )
+    }));
+}
+
+#[test]
+fn publishing_a_block_volume() {
+    kill_at_each_step(&CrashCase {
+        capability: block,
+        has_data: false,
+        ..CrashCase::of(stage, |client, volume_under_test| {
+            call(
+                client,
+                volume_under_test.volume.publish(&volume_under_test.target),
+            )
+        })
+    });
+}
+
+#[test]
+fn unpublishing() {
+    kill_at_each_step(&CrashCase::of(publish, |client, volume_under_test| {
+        call(
+            client,
+            volume_under_test
+                .volume
+                .unpublish(&volume_under_test.target),
+        )
+    }));
+}
+
+#[test]
+fn unpublishing_a_block_volume() {
+    kill_at_each_step(&CrashCase {
+        capability: block,
+        has_data: false,
+        after: |_, volume_under_test| assert!(!volume_under_test.target.exists()),
+        ..CrashCase::of(publish, |client, volume_under_test| {
+            call(
+                client,
+                volume_under_test
+                    .volume
+                    .unpublish(&volume_under_test.target),
+            )
+        })
+    });
+}
+
+#[test]
+fn unstaging() {
+    kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
+        call(client, volume_under_test.volume.unstage())
+    }));
+}
+
+#[test]
+fn growing() {
+    kill_at_each_step(&CrashCase::of(publish, |client, volume_under_test| {
+        call(
+            client,
+            volume_under_test
+                .volume
+                .grow(volume_under_test.volume.capacity * 2),
+        )
+    }));
+}
+
+#[test]
+fn growing_on_the_node() {
+    kill_at_each_step(&CrashCase {
+        // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
+        capability: || filesystem("xfs"),
+        before: |scene, volume, target| {
+            publish(scene, volume, target);
+            scene.call_ok(volume.grow(volume.capacity * 2));
+        },
+        call: |client, volume_under_test| {
+            let expand = volume_under_test.volume.expand(
+                &volume_under_test.target,
+                volume_under_test.volume.capacity * 2,
+            );
+            call(client, expand)
+        },
+        has_data: true,
+        after: |_, _| {},
+    });
+}
