@@ -45,7 +45,7 @@ fn reserve_volumes(user: &mut UserGuard<'_, '_>) -> Result<()> {
     for (target, mounts) in user.plan.by_volume() {
         let locked = user.lock(target)?;
         let pod_uid = user.plan.mounted_in.pod_uid(target, user.id);
-        let (new, mounts) = user.announce(target, &mounts, &pod_uid, None);
+        let (new, mounts) = user.prepare_announcement(target, &mounts, &pod_uid, None);
         crust_volume::reserve(user.context, &locked, new, mounts)?;
     }
     Ok(())
@@ -87,7 +87,7 @@ impl<'a, 'p> UserGuard<'a, 'p> {
 
     /// Returns the data with which the caller announces the container to the volume. From here on, dropping the guard
     /// withdraws the container from that volume.
-    pub(super) fn announce<'u>(
+    pub(super) fn prepare_announcement<'u>(
         &mut self,
         target: &'p TargetPath,
         mounts: &[&PlannedMount],
