@@ -53,7 +53,8 @@ pub(crate) enum CallError {
     Hangs { after: Duration },
     /// Nothing is staged at the target path.
     #[error(
-        "volume {0}: nothing is staged at its target path; hint: the CSI driver has to publish it first (RuntimeStageVolume)"
+        "volume {0}: nothing is staged at its target path; hint: the CSI driver has to publish it first \
+         (RuntimeStageVolume)"
     )]
     NotStaged(String),
     /// No runtime has the volume mounted.

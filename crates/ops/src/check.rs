@@ -80,8 +80,8 @@ fn config_source(config: &Config) -> String {
     source.map_or_else(|| "the defaults".to_owned(), path_text)
 }
 
-/// Checks the programs and directories in the runtime's configuration. If it names no delegate, the runtime searches for
-/// one, and nothing is checked.
+/// Checks the programs and directories in the runtime's configuration. If it names no delegate, the runtime searches
+/// for one, and nothing is checked.
 fn check_runtime_config(settings: &Settings, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(delegate) = &config.delegate {
@@ -206,8 +206,8 @@ fn check_metrics_address(address: &MetricsAddress) -> Finding {
     }
 }
 
-/// Returns true if a `crust_ops` answers at a port. If the daemon is running during the check, the port is expected to be
-/// in use.
+/// Returns true if a `crust_ops` answers at a port. If the daemon is running during the check, the port is expected to
+/// be in use.
 fn is_crust_ops(address: &SocketAddr) -> bool {
     let request = || {
         let mut stream = TcpStream::connect_timeout(address, ANSWER_TIMEOUT)?;

@@ -69,12 +69,12 @@ pub(crate) enum CliError {
 pub(crate) struct CliCall<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: &'a [OsString],
-    /// Whether the call changes something: it then comes to its end also when its caller hangs up.
+    /// Whether the program runs to its end even if the caller hangs up, because it changes something.
     pub(crate) runs_to_completion: bool,
 }
 
 impl Policy {
-    /// Runs `<program> crust <arguments>` in a volume's turn, and reads its answer.
+    /// Runs `<program> crust <arguments>` and parses its answer. `volume_lock` is held until the program has ended.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         runs: &CliRuns,
@@ -86,8 +86,8 @@ impl Policy {
             after: self.timeout,
         };
         let began = Instant::now();
-        // The program may be on a file system that hangs. The turn goes with the thread, so that at most one thread hangs
-        // for a volume.
+        // The program may be on a file system that hangs. The lock goes with the thread, so that at most one thread
+        // hangs for a volume.
         let trusted = {
             let (program, allowed) = (call.program.to_owned(), self.allowed.clone());
             spawn_blocking(move || (trust::check(&program, &allowed), volume_lock))

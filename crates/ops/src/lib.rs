@@ -1,5 +1,5 @@
-//! `crust_ops`: the gRPC proxy through which CSI node plugins defer mounts to the container runtime (KEP-2857), with the
-//! CRUST interface of the KEP's earlier draft.
+//! `crust_ops`: the gRPC proxy through which CSI node plugins defer mounts to the container runtime (KEP-2857), with
+//! the CRUST interface of the KEP's earlier draft.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

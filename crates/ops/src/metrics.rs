@@ -69,8 +69,8 @@ pub(crate) struct Metrics {
     in_use: Gauge,
 }
 
-/// The methods with a label of their own. All others are counted as `other`, because a caller can use any name and labels
-/// are kept until the process ends.
+/// The methods with a label of their own. All others are counted as `other`, because a caller can use any name and
+/// labels are kept until the process ends.
 const METHODS: [&str; 13] = [
     "crust.v1.Runtime/RuntimeStageVolume",
     "crust.v1.Runtime/RuntimeUnstageVolume",
@@ -87,8 +87,8 @@ const METHODS: [&str; 13] = [
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ];
 
-/// The histogram's buckets in seconds. The range is from a stage on a tmpfs to a publish that applies fsGroup to many
-/// files. Calls that were ended after the timeout of 30 s are below 35.
+/// The histogram's buckets in seconds. They range from a stage on a tmpfs to a publish that applies fsGroup to many
+/// files. Calls that ended by the timeout of 30 s are in the bucket of 35 s.
 const BUCKETS: [f64; 14] = [
     0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 35.0, 60.0, 120.0,
 ];

@@ -1,5 +1,5 @@
-//! Operations on the volumes that are staged on this node. They run in threads that may block on locks and disks, except
-//! for a stage that needn't wait.
+//! Operations on the volumes that are staged on this node. They run in threads that may block on locks and disks,
+//! except for a stage that needn't wait.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use crate::call_error::{CallError, NodeError};
 use crate::staging_limits::{Reservation, StagedTotals, StagingLimits};
 
-/// The number of threads for operations that wait for locks and disks. A volume uses one at a time, so that other volumes
-/// are only blocked once this many volumes have devices that hang.
+/// The number of threads for operations that wait for locks and disks. A volume uses one at a time, so that other
+/// volumes are only blocked once this many volumes have devices that hang.
 const WORK_THREADS: usize = 64;
 
 /// The number of threads for reads, which are short.
@@ -136,8 +136,8 @@ impl StagingNode {
         .await
     }
 
-    /// Stages a volume in the calling task, if that needn't wait. A stage takes only a few calls on a tmpfs, which is less
-    /// time than passing it to another thread.
+    /// Stages a volume in the calling task, if that needn't wait. A stage takes only a few calls on a tmpfs, which is
+    /// less time than passing it to another thread.
     fn stage_without_waiting(
         &self,
         target: &TargetPath,
@@ -153,8 +153,8 @@ impl StagingNode {
         Some(staged.map_err(CallError::from))
     }
 
-    /// Checks whether the runtime may stage a volume for a caller of a socket. The returned reservation must be kept until
-    /// the runtime has staged it.
+    /// Checks whether the runtime may stage a volume for a caller of a socket. The returned reservation must be kept
+    /// until the runtime has staged it.
     pub(crate) async fn check_admission(
         &self,
         target: TargetPath,
@@ -200,8 +200,8 @@ impl StagingNode {
 
     /// Finds the volume that a sandbox uses from a device.
     ///
-    /// The path is compared with the staged paths first, because the path of a device in use may be gone. Then the device
-    /// that it leads to is looked up.
+    /// The path is compared with the staged paths first, because the path of a device in use may be gone. Then the
+    /// device that it leads to is looked up.
     pub(crate) async fn find_volume(
         &self,
         sandbox: String,
@@ -293,8 +293,8 @@ impl StagingNode {
     }
 }
 
-/// Returns true if a sandbox, or a container of its pod, uses a volume. The draft's interface only names sandboxes, but a
-/// container may still run after its sandbox has ended.
+/// Returns true if a sandbox, or a container of its pod, uses a volume. The draft's interface only names sandboxes, but
+/// a container may still run after its sandbox has ended.
 fn is_used_by(
     context: &Context<'_>,
     target: &TargetPath,

@@ -1,7 +1,7 @@
 //! The gRPC services, and what they share.
 
-/// Defines `stats_response`, which builds the response of `RuntimeGetVolumeStats`. Both packages have a message of their
-/// own with the same fields.
+/// Defines `stats_response`, which builds the response of `RuntimeGetVolumeStats`. Both packages have a message of
+/// their own with the same fields.
 macro_rules! stats_response {
     ($($package:ident)::+) => {
         fn stats_response(
@@ -59,8 +59,8 @@ pub(crate) struct ServiceState {
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     /// The locks of calls that change a volume.
     pub(crate) change_locks: KeyedLocks<Digest>,
-    /// The locks of calls that only read a volume. With them, a runtime that hangs is one process, however many calls ask
-    /// it.
+    /// The locks of calls that only read a volume. With them, a runtime that hangs is one process, however many calls
+    /// ask it.
     pub(crate) query_locks: KeyedLocks<Digest>,
     pub(crate) runs: CliRuns,
     pub(crate) metrics: Arc<Metrics>,

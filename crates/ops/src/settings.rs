@@ -38,8 +38,8 @@ pub(crate) struct Settings {
     pub(crate) metrics_listen: String,
     /// Host names that requests to the metrics port may use, in addition to its address and the loopback names.
     pub(crate) metrics_hosts: Vec<String>,
-    /// The runtime, whose configuration sets the crust directory. The default is `runcrust` in the directory of the real
-    /// path of `crust_ops`.
+    /// The runtime, whose configuration sets the crust directory. The default is `runcrust` in the directory of the
+    /// real path of `crust_ops`.
     pub(crate) runtime: PathBuf,
     /// Further programs that a `runtime-cli` may name, such as runtimes under other names.
     pub(crate) allowed_clis: Vec<PathBuf>,
@@ -91,8 +91,8 @@ impl Default for Settings {
     }
 }
 
-/// Returns the path of the runtime in the directory of this program. `program` is the real path of the program as `/proc`
-/// shows it, which has the suffix ` (deleted)` after an upgrade has replaced the program.
+/// Returns the path of the runtime in the directory of this program. `program` is the real path of the program as
+/// `/proc` shows it, which has the suffix ` (deleted)` after an upgrade has replaced the program.
 fn runtime_beside(program: Option<PathBuf>) -> PathBuf {
     program
         .unwrap_or_else(|| "/usr/bin/crust_ops".into())
@@ -109,7 +109,8 @@ pub(crate) enum MetricsAddress {
 }
 
 impl Settings {
-    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless the command line `named` it.
+    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless the command line `named`
+    /// it.
     pub(crate) fn load(path: &Path, named: bool) -> Result<Self, ConfigError> {
         let settings = match config::read(path)? {
             Some(text) => Self::parse(path, &text)?,

@@ -1,5 +1,5 @@
-//! Limits on staging over the sockets. The totals are kept between calls, because listing the entries for each stage would
-//! cost more than the stage.
+//! Limits on staging over the sockets. The totals are kept between calls, because listing the entries for each stage
+//! would cost more than the stage.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -122,8 +122,8 @@ impl StagedTotals {
         Some(Ok(()))
     }
 
-    /// Sets the estimate from a count. `ended` are the reservations that had ended before the count began: the entries of
-    /// all others may be missing in it.
+    /// Sets the estimate from a count. `ended` are the reservations that had ended before the count began: the entries
+    /// of all others may be missing in it.
     fn set_count(&self, count: EntryUsage, ended: EntryUsage) {
         let mut state = self.state();
         let missing = EntryUsage {
@@ -148,8 +148,8 @@ fn sum(one: EntryUsage, other: EntryUsage) -> EntryUsage {
 }
 
 impl StagingLimits {
-    /// Checks the total after a stage's growth. Volumes that root staged may exceed a limit already; then only growth in
-    /// the limit's unit is refused.
+    /// Checks the total after a stage's growth. Volumes that root staged may exceed a limit already; then only growth
+    /// in the limit's unit is refused.
     fn check(self, growth: EntryUsage, total: EntryUsage) -> Result<(), AdmissionError> {
         let limit_reached = |unit, used, limit, setting| AdmissionError::LimitReached {
             unit,

@@ -1,8 +1,8 @@
 //! Attaches volumes in the transient namespace, where only the delegate can see them.
 //!
-//! runcrust moves to a copy of the host's mount namespace and execs the delegate in it. In this copy alone, a tmpfs with
-//! the volumes is mounted on the attach directory, and the container's mounts use them as ordinary bind sources. The
-//! copy ends with the delegate.
+//! runcrust moves to a copy of the host's mount namespace and execs the delegate in it. In this copy alone, a tmpfs
+//! with the volumes is mounted on the attach directory, and the container's mounts use them as ordinary bind sources.
+//! The copy ends with the delegate.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -165,11 +165,11 @@ impl AttachDirectory {
 
     /// Mounts slaves of the attached views over them. The delegate binds the slaves.
     ///
-    /// The views themselves stay hidden below. Each is the only member of its peer group, which exists in this namespace
-    /// alone. Every copy of a slave is a slave of the same group, wherever it propagates to and whatever propagation the
-    /// delegate gives its own mount later: [`propagated_mounts`](crate::propagated_mounts) recognizes copies on the host
-    /// by their group. Nothing propagates in the other direction: mounts on a slave don't reach its master, and a
-    /// container's mounts are private once this namespace has ended.
+    /// The views themselves stay hidden below. Each is the only member of its peer group, which exists in this
+    /// namespace alone. Every copy of a slave is a slave of the same group, wherever it propagates to and whatever
+    /// propagation the delegate gives its own mount later: [`propagated_mounts`](crate::propagated_mounts) recognizes
+    /// copies on the host by their group. Nothing propagates in the other direction: mounts on a slave don't reach its
+    /// master, and a container's mounts are private once this namespace has ended.
     pub fn cover_with_slaves(&self) -> Result<(), AttachError> {
         let flags = clone_flags() | OpenTreeFlags::AT_RECURSIVE;
         let slaves = open_tree(&self.tmpfs, "", flags);
@@ -215,8 +215,8 @@ fn kernel_can_set_group() -> bool {
     move_mount(CWD, "", CWD, "", set_group) == Err(Errno::NOENT)
 }
 
-/// Makes the attach directory a private bind mount of itself in the host's namespace, where it stays. Does nothing if it
-/// is one already.
+/// Makes the attach directory a private bind mount of itself in the host's namespace, where it stays. Does nothing if
+/// it is one already.
 ///
 /// The caller must hold the attach lock: two processes at once would make two mounts.
 pub fn make_private_mount(directory: &Path) -> Result<(), AttachError> {
@@ -266,8 +266,8 @@ fn clone_flags() -> OpenTreeFlags {
     OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH
 }
 
-/// Returns the root of the mount that a directory is in. It walks up by `..` and not by path, because a directory on the
-/// path, such as `/run`, may have another mount over it.
+/// Returns the root of the mount that a directory is in. It walks up by `..` and not by path, because a directory on
+/// the path, such as `/run`, may have another mount over it.
 fn root_of_mount(directory: &OwnedFd) -> Result<OwnedFd, AttachError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut current =

@@ -1,5 +1,5 @@
-//! Mounts a volume for one container alone, because no sandbox of its pod has the volume mounted. Several such containers
-//! share the superblock, since the kernel has one superblock for each device.
+//! Mounts a volume for one container alone, because no sandbox of its pod has the volume mounted. Several such
+//! containers share the superblock, since the kernel has one superblock for each device.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Compares the metadata of two stages of one volume by meaning. kubelet publishes volumes again after each restart, and
-//! an upgraded driver may write the same metadata differently.
+//! Compares the metadata of two stages of one volume by meaning. kubelet publishes volumes again after each restart,
+//! and an upgraded driver may write the same metadata differently.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -143,14 +143,14 @@ fn compare(
     differences
 }
 
-/// Returns true if two different access modes may come from the same persistent volume claim, one of them under an older
-/// name.
+/// Returns true if two different access modes may come from the same persistent volume claim, one of them under an
+/// older name.
 ///
 /// kubelet passes `SINGLE_NODE_WRITER` both for `ReadWriteOnce` and for `ReadWriteOncePod` as long as the driver lacks
 /// the capability `SINGLE_NODE_MULTI_WRITER` (KEP-2485), and a driver may pass on no mode at all. If the driver is
-/// upgraded or downgraded while a pod runs, kubelet publishes the volume again with the other name after its own restart.
-/// The staged metadata isn't changed then, and exclusive use is preserved: after an upgrade, each further pod passes
-/// `SINGLE_NODE_SINGLE_WRITER` itself; after a downgrade, the record in use still contains it.
+/// upgraded or downgraded while a pod runs, kubelet publishes the volume again with the other name after its own
+/// restart. The staged metadata isn't changed then, and exclusive use is preserved: after an upgrade, each further pod
+/// passes `SINGLE_NODE_SINGLE_WRITER` itself; after a downgrade, the record in use still contains it.
 fn may_be_renamed(staged: &MountInfo, requested: &MountInfo) -> bool {
     let is_older_name =
         |info: &MountInfo| matches!(info.access_mode, None | Some(AccessMode::SingleNodeWriter));

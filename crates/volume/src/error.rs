@@ -148,8 +148,8 @@ pub(super) enum Cause {
     #[error("{0} aren't supported by this version")]
     Unsupported(&'static str),
     #[error(
-        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration sets \
-         which ones are allowed"
+        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration \
+         sets which ones are allowed"
     )]
     FileSystem { fstype: String, allowed: String },
     #[error("it is in use by {user}; hint: end that {noun} first")]
@@ -177,8 +177,8 @@ pub(super) enum Cause {
     )]
     DeviceGone(DeviceNumber),
     #[error(
-        "device path {path} leads to device {now} now, but the volume is in use on device {mounted}; hint: end the pods \
-         or containers that use it, and stage the volume again with the device that holds its data"
+        "device path {path} leads to device {now} now, but the volume is in use on device {mounted}; hint: end the \
+         pods or containers that use it, and stage the volume again with the device that holds its data"
     )]
     DevicePathMoved {
         path: String,
@@ -186,9 +186,9 @@ pub(super) enum Cause {
         mounted: DeviceNumber,
     },
     #[error(
-        "device {device} isn't the disk that was staged: the staged disk had the sequence number {staged}, this one has \
-         {now}; hint: the device was detached, and another disk has its name; the CSI driver has to publish the volume \
-         again"
+        "device {device} isn't the disk that was staged: the staged disk had the sequence number {staged}, this one \
+         has {now}; hint: the device was detached, and another disk has its name; the CSI driver has to publish the \
+         volume again"
     )]
     OtherDisk {
         device: String,
@@ -196,8 +196,8 @@ pub(super) enum Cause {
         now: DiskSeq,
     },
     #[error(
-        "device {device} is in use by a user that runcrust has no record of; hint: is it mounted on the host, or does a \
-         process of an ended container still run? findmnt and lsblk show what holds it"
+        "device {device} is in use by a user that runcrust has no record of; hint: is it mounted on the host, or does \
+         a process of an ended container still run? findmnt and lsblk show what holds it"
     )]
     DeviceBusy { device: String },
     #[error(

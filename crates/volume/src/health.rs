@@ -71,8 +71,8 @@ pub fn check_health(check: &HealthCheck<'_>) -> VolumeCondition {
     summarize(&symptoms(check), check.fstype)
 }
 
-/// Checks a volume in use. `usage` is the result of asking its file system for the usage, and `not_grown` the error of a
-/// growth that was requested before the mount.
+/// Checks a volume in use. `usage` is the result of asking its file system for the usage, and `not_grown` the error of
+/// a growth that was requested before the mount.
 pub(super) fn condition(
     record: &VolumeRecord,
     target: &TargetPath,
@@ -179,8 +179,8 @@ impl Symptom<'_> {
                 format!("{hint}; the next mount, and each resize, tries again")
             }
             Self::HostFiles(_) => {
-                "a pod used the volume under another runtime handler, or docker cp or podman cp wrote to the directory: \
-                 move the files away, into the volume if they belong there"
+                "a pod used the volume under another runtime handler, or docker cp or podman cp wrote to the \
+                 directory: move the files away, into the volume if they belong there"
                     .to_owned()
             }
         }

@@ -1,5 +1,6 @@
-//! Reports what this host supports: the capabilities of this process, the kernel's file systems, and its mount API, which
-//! is tried with a tmpfs in a mount namespace of its own. The kernel is asked; there is no list of kernel versions.
+//! Reports what this host supports: the capabilities of this process, the kernel's file systems, and its mount API,
+//! which is tried with a tmpfs in a mount namespace of its own. The kernel is asked; there is no list of kernel
+//! versions.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -133,8 +134,8 @@ pub const SET_GROUP_CALL: &str = "move_mount(MOVE_MOUNT_SET_GROUP)";
 /// A path that leads to the root of a mount on every host.
 const MOUNT_POINT: &str = "/proc";
 
-/// Tries the calls that are needed to mount a volume, on a thread with a mount namespace of its own. The thread has ended
-/// when this returns.
+/// Tries the calls that are needed to mount a volume, on a thread with a mount namespace of its own. The thread has
+/// ended when this returns.
 #[must_use]
 pub fn try_mount_api() -> MountApiTrial {
     let started = std::thread::Builder::new().spawn(|| {

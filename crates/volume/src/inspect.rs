@@ -51,7 +51,8 @@ pub struct BlockDevice {
     pub number: DeviceNumber,
     /// The device's path with links resolved.
     pub path: PathBuf,
-    /// The disk's sequence number (`diskseq`), which the kernel never uses twice; `None` if the kernel doesn't report it.
+    /// The disk's sequence number (`diskseq`), which the kernel never uses twice; `None` if the kernel doesn't report
+    /// it.
     pub disk_seq: Option<DiskSeq>,
     /// In bytes.
     pub size: u64,

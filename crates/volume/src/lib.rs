@@ -9,12 +9,13 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`stage()`], [`unstage()`] | write a volume's entry in the crust directory, and remove it |
-//! | [`read_staged`], [`volume_properties`], [`ensure_mounted()`] | read a staged volume, plan its mount, and mount it in a sandbox |
+//! | [`read_staged`], [`volume_properties`], [`ensure_mounted()`] | read a staged volume, plan its mount, mount it |
 //! | [`publish`], [`release`], [`reconcile()`] | record users, remove them, and remove stale state |
 //! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | report on volumes and grow them |
-//! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter the pod's sandbox, the transient namespace, and the root file system of a container that is being created |
+//! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter a sandbox, the transient namespace, a new container's root |
 //! | [`propagated_mounts`] | unmount copies of a container's volumes that propagated to the host |
-//! | [`privileges`], [`host_features`] | lower this process's capabilities to those that an operation needs; report what this host supports |
+//! | [`privileges`] | lower this process's capabilities to those that an operation needs |
+//! | [`host_features`] | report what this host supports |
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 

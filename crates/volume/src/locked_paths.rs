@@ -11,8 +11,8 @@ use super::context::Context;
 use super::error::Cause;
 use super::target_index;
 
-/// The paths of a volume with the locks of all of them. Two calls that name one directory by different paths take turns,
-/// because they share at least the path with its links resolved.
+/// The paths of a volume with the locks of all of them. Two calls that name one directory by different paths take
+/// turns, because they share at least the path with its links resolved.
 ///
 /// All other operations need a volume that is staged and whose entries stay. They lock its target path alone.
 #[derive(Debug)]

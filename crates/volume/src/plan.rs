@@ -208,8 +208,8 @@ pub(super) fn try_read_staged(
 /// Fails if a device isn't the disk that was staged.
 ///
 /// A device isn't held open between its stage and its first mount. If it is detached meanwhile (`losetup -D`, a removed
-/// disk), its name and number are soon reused, and the pod would get the data of another volume. An entry without a disk
-/// sequence number (from an earlier version or another writer) is compared by its path. Nothing is compared if the
+/// disk), its name and number are soon reused, and the pod would get the data of another volume. An entry without a
+/// disk sequence number (from an earlier version or another writer) is compared by its path. Nothing is compared if the
 /// kernel doesn't report a sequence number.
 pub(super) fn check_disk(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
     let Some(staged) = info.disk_seq else {

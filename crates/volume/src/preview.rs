@@ -1,5 +1,5 @@
-//! Previews a volume's mount for a pod from the present entry and records. Nothing is locked, written, mounted or opened
-//! exclusively.
+//! Previews a volume's mount for a pod from the present entry and records. Nothing is locked, written, mounted or
+//! opened exclusively.
 
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 //!
 //! runcrust execs the delegate, which must have the same capability sets as without runcrust. Therefore only the
 //! effective set is lowered, and raised again. It limits what this thread may do now, but not what the delegate may do:
-//! execve(2) computes the delegate's sets from the permitted, inheritable, bounding and ambient sets and the securebits,
-//! which can't be raised again once they are lowered. A process that executes nothing lowers all of them.
+//! execve(2) computes the delegate's sets from the permitted, inheritable, bounding and ambient sets and the
+//! securebits, which can't be raised again once they are lowered. A process that executes nothing lowers all of them.
 
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
@@ -104,8 +104,8 @@ pub fn drop_all_but(operation: Operation) -> Result<(), PrivilegesError> {
         return Ok(());
     };
     if before.contains(&Capability::CAP_SETPCAP) {
-        // A program that root executes gets the whole bounding set, so that one is lowered in case something is executed
-        // after all.
+        // A program that root executes gets the whole bounding set, so that one is lowered in case something is
+        // executed after all.
         for other in caps::all().difference(&needed) {
             let dropped = caps::drop(None, CapSet::Bounding, *other);
             // An older kernel refuses to drop a capability that it doesn't know. Such a one isn't in the set.
@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(now(), before);
     }
 
-    /// Mounts `/proc` with `hidepid=2` for this thread, as hardened nodes do, with a `gid=` that root doesn't have. Each
-    /// mount of `/proc` has its own options since Linux 5.8.
+    /// Mounts `/proc` with `hidepid=2` for this thread, as hardened nodes do, with a `gid=` that root doesn't have.
+    /// Each mount of `/proc` has its own options since Linux 5.8.
     fn hide_processes() {
         unshare_mount_namespace().unwrap();
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;

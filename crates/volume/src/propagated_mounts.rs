@@ -1,5 +1,5 @@
-//! Finds and unmounts copies of a container's volumes on the host. A volume that is mounted on a mount which the container
-//! shares with the host propagates to the host.
+//! Finds and unmounts copies of a container's volumes on the host. A volume that is mounted on a mount which the
+//! container shares with the host propagates to the host.
 //!
 //! A copy is recognized by its master. The mounts that the delegate binds are slaves of mounts that exist only in the
 //! transient namespace (see
@@ -89,8 +89,8 @@ pub enum UnmountCopiesError {
 /// Unmounts the copies of all mounts in the attach directory, until the deadline. Copies in other namespaces that they
 /// propagated to are unmounted with them.
 ///
-/// The caller must be in the transient namespace. A copy on which something else is mounted is kept, because the owner of
-/// that mount would lose it.
+/// The caller must be in the transient namespace. A copy on which something else is mounted is kept, because the owner
+/// of that mount would lose it.
 pub fn unmount_copies(
     attach_directory: &Path,
     deadline: Deadline,

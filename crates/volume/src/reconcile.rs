@@ -1,6 +1,6 @@
-//! Finds and removes stale state, which killed processes, hooks that weren't called and a boot of the node leave behind.
-//! State on disk is only trusted after it has been checked against the kernel. State that can't be checked is kept and
-//! reported.
+//! Finds and removes stale state, which killed processes, hooks that weren't called and a boot of the node leave
+//! behind. State on disk is only trusted after it has been checked against the kernel. State that can't be checked is
+//! kept and reported.
 
 mod decide;
 mod records;
@@ -86,7 +86,8 @@ pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
     pass.report.into_result()
 }
 
-/// Reconciles all state of the node with the processes and devices that exist. This takes too long for the end of a pod.
+/// Reconciles all state of the node with the processes and devices that exist. This takes too long for the end of a
+/// pod.
 ///
 /// In addition to what [`sweep`] removes, it finds users that ended without a hook, entries without their second entry
 /// or target directory, and temporary files. A volume that another process has locked is left. `runtime` is a path of

@@ -98,8 +98,8 @@ fn record_growth(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> 
 
 /// Carries out the recorded growth on a detached mount.
 ///
-/// If growing fails, the pod starts nevertheless: the error is logged and recorded, [`stats`](super::stats()) reports it,
-/// and the next mount retries.
+/// If growing fails, the pod starts nevertheless: the error is logged and recorded, [`stats`](super::stats()) reports
+/// it, and the next mount retries.
 pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> Result<(), Cause> {
     let Some(limits) = volume.pending_resize()? else {
         return Ok(());

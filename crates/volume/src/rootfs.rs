@@ -176,8 +176,8 @@ impl Rootfs {
 
     /// Mounts a view of a volume at a path in the container.
     ///
-    /// From the first call on, no other process may mount anything in this namespace, because the mount table isn't read
-    /// again.
+    /// From the first call on, no other process may mount anything in this namespace, because the mount table isn't
+    /// read again.
     pub fn mount(
         &mut self,
         view: &DetachedMount,

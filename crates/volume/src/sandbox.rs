@@ -171,8 +171,8 @@ impl Sandbox {
         }
     }
 
-    /// Returns true if the sandbox's process has called `pivot_root`. Before that, `/` is the host's, and a `/.crust` in
-    /// it doesn't belong to the sandbox.
+    /// Returns true if the sandbox's process has called `pivot_root`. Before that, `/` is the host's, and a `/.crust`
+    /// in it doesn't belong to the sandbox.
     fn has_pivoted(&self) -> Result<bool, SandboxError> {
         let root = || stat("/").map(|root| (root.st_dev, root.st_ino));
         let its_root = self.namespace.enter(root);

@@ -114,8 +114,8 @@ pub(super) fn validated(
     Ok(info)
 }
 
-/// Checks the device of [`validated`] metadata. Returns the metadata to write, with the disk's sequence number and without
-/// options that have no effect on a mount.
+/// Checks the device of [`validated`] metadata. Returns the metadata to write, with the disk's sequence number and
+/// without options that have no effect on a mount.
 fn with_checked_device(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
     let plan = MountPlan::new(context.config, &info, None)?;
     Ok(MountInfo {
@@ -166,14 +166,17 @@ pub(super) fn try_stage<'a>(
         admission::reserve_growth(context, limiter, &lookup, &present, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_unchanged) {
-        tracing::warn!(volume = %target, "replaced the metadata of a volume that isn't in use: it was {before}; it is {info}");
+        tracing::warn!(
+            volume = %target,
+            "replaced the metadata of a volume that isn't in use: it was {before}; it is {info}"
+        );
     }
     target_index::add(context, &lookup, context.deadline)?;
     Ok(context.crust.begin_stage_at(&lookup, &info)?)
 }
 
-/// Checks a volume that another program is about to stage for a caller of a socket, as [`stage`] does for such a caller. A
-/// volume that is staged already with the same meaning is always accepted.
+/// Checks a volume that another program is about to stage for a caller of a socket, as [`stage`] does for such a
+/// caller. A volume that is staged already with the same meaning is always accepted.
 ///
 /// A device that can't be opened isn't an error here: the other program reports it.
 pub fn check_admission(
@@ -198,8 +201,8 @@ pub fn check_admission(
     admitted().map_err(|cause| VolumeError::new(requested, cause))
 }
 
-/// Returns true if a stage would change nothing, because the volume is staged or in use with the same meaning. Fails if it
-/// is in use with another meaning.
+/// Returns true if a stage would change nothing, because the volume is staged or in use with the same meaning. Fails if
+/// it is in use with another meaning.
 pub(super) fn is_staged_as(
     context: &Context<'_>,
     present: &Result<Option<Volume>, EntryError>,
@@ -215,8 +218,8 @@ pub(super) fn is_staged_as(
     Ok(requested.is_ok_and(|requested| has_same_meaning(context, present, &requested)))
 }
 
-/// Returns the present volume if its metadata can be compared. An unreadable entry has none, and a volume in Kata's layout
-/// is another volume with users and a record of its own.
+/// Returns the present volume if its metadata can be compared. An unreadable entry has none, and a volume in Kata's
+/// layout is another volume with users and a record of its own.
 fn readable_volume(present: &Result<Option<Volume>, EntryError>) -> Option<&Volume> {
     let present = present.as_ref().ok()?.as_ref();
     present.filter(|present| !present.is_kata_layout())
@@ -235,8 +238,8 @@ fn describe_entry(present: &Result<Option<Volume>, EntryError>) -> Option<String
     }
 }
 
-/// Returns true if a volume is in use with the requested meaning, and false if it isn't in use. Fails if it is in use with
-/// another meaning.
+/// Returns true if a volume is in use with the requested meaning, and false if it isn't in use. Fails if it is in use
+/// with another meaning.
 fn is_in_use_as(
     context: &Context<'_>,
     present: &Volume,
@@ -266,8 +269,8 @@ fn is_in_use_as(
     }
 }
 
-/// Stages a volume and mounts it in a running sandbox. If the mount fails, the metadata and the pending resize that were
-/// staged before are restored.
+/// Stages a volume and mounts it in a running sandbox. If the mount fails, the metadata and the pending resize that
+/// were staged before are restored.
 pub fn stage_and_mount(
     context: &Context<'_>,
     target: &TargetPath,

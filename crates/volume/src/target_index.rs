@@ -26,8 +26,8 @@ pub(super) fn add(
     Ok(context.state.add_targets(std::slice::from_ref(target))?)
 }
 
-/// Adds a target path without waiting. Fails with [`AdmissionError::WouldWait`] if the index must be made from the staged
-/// volumes first.
+/// Adds a target path without waiting. Fails with [`AdmissionError::WouldWait`] if the index must be made from the
+/// staged volumes first.
 pub(super) fn add_without_waiting(
     context: &Context<'_>,
     target: &TargetLookup<'_>,
@@ -42,8 +42,8 @@ pub(super) fn add_without_waiting(
     add(context, target, deadline)
 }
 
-/// Adds the target paths of all staged volumes. Entries that an earlier version or a CSI driver wrote aren't indexed yet.
-/// Writes nothing if all of them are indexed.
+/// Adds the target paths of all staged volumes. Entries that an earlier version or a CSI driver wrote aren't indexed
+/// yet. Writes nothing if all of them are indexed.
 pub(super) fn add_all(
     context: &Context<'_>,
     found: &[SurveyedVolume],
@@ -67,8 +67,8 @@ fn has_all(context: &Context<'_>, targets: &[TargetLookup<'_>]) -> Result<bool, 
     Ok(true)
 }
 
-/// Removes a path without an entry from the index. The caller must hold the path's lock, because a stage adds the path to
-/// the index before it writes the entry.
+/// Removes a path without an entry from the index. The caller must hold the path's lock, because a stage adds the path
+/// to the index before it writes the entry.
 pub(super) fn remove(context: &Context<'_>, path: &TargetPath) -> Result<(), Cause> {
     if path.csi_volume().is_some() {
         return Ok(());

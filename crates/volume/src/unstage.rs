@@ -11,8 +11,8 @@ use super::error::{Cause, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::users::check_no_live_user;
 
-/// Unstages the volume at a directory, by whichever path it was staged. Succeeds if nothing is staged there, and fails if
-/// the volume has a live user.
+/// Unstages the volume at a directory, by whichever path it was staged. Succeeds if nothing is staged there, and fails
+/// if the volume has a live user.
 ///
 /// Waits until the context's deadline for the kernel to release the device, because the mounts of a killed process end
 /// shortly after the process. A device that another pod uses isn't waited for.

@@ -21,8 +21,8 @@ pub struct NewContainer<'a> {
     pub pod_uid: &'a str,
     /// The SELinux label for its volumes' files; `None` if the host doesn't enforce a policy.
     pub label: Option<&'a str>,
-    /// The mounts of the transient namespace before the delegate runs. `None` if the delegate isn't given the volume as a
-    /// mount.
+    /// The mounts of the transient namespace before the delegate runs. `None` if the delegate isn't given the volume as
+    /// a mount.
     pub mounts_before: Option<&'a DeviceMounts>,
 }
 
@@ -103,8 +103,8 @@ pub fn publish(
 /// Fails if a volume was mounted on the host while an announced container was being created.
 ///
 /// Copies of the container's own mounts are an error even if they have been unmounted. The plan avoids them, but a
-/// symbolic link in a directory that the container shares with the host can lead to a shared mount. A foreign mount is an
-/// error too, because the delegate might have made it in a way that hides its origin; it is left alone.
+/// symbolic link in a directory that the container shares with the host can lead to a shared mount. A foreign mount is
+/// an error too, because the delegate might have made it in a way that hides its origin; it is left alone.
 pub fn check_host_mounts(
     context: &Context<'_>,
     copies: &CopyCleanup,
@@ -137,8 +137,8 @@ pub fn check_host_mounts(
     checked().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Removes a pending user that this process [announced](announce), because the container won't be created. A pending user
-/// with the same id and another process stays.
+/// Removes a pending user that this process [announced](announce), because the container won't be created. A pending
+/// user with the same id and another process stays.
 pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
     let withdrawn = || -> Result<_, Cause> {
         let Some(locked) = context.lock_volume(target)? else {

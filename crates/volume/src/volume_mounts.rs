@@ -35,8 +35,8 @@ impl VolumeMount {
     }
 }
 
-/// Opens the file of an `O_PATH` descriptor for reading. Fails with `ENOTDIR` unless it is a directory or a regular file,
-/// because opening a device, FIFO or socket in a volume has side effects.
+/// Opens the file of an `O_PATH` descriptor for reading. Fails with `ENOTDIR` unless it is a directory or a regular
+/// file, because opening a device, FIFO or socket in a volume has side effects.
 pub(super) fn open_directory_or_file(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     let kind = FileType::from_raw_mode(fstat(file)?.st_mode);
     if !matches!(kind, FileType::Directory | FileType::RegularFile) {
@@ -58,16 +58,16 @@ fn threads(process: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Finds the mounts of a volume in the namespaces of its live users. Sandboxes come first, because a container's mount may
-/// be read-only.
+/// Finds the mounts of a volume in the namespaces of its live users. Sandboxes come first, because a container's mount
+/// may be read-only.
 pub(super) fn find(record: &VolumeRecord) -> impl Iterator<Item = VolumeMount> {
     let users_of_kind = |kind| record.users.iter().filter(move |user| user.kind == kind);
     let users = users_of_kind(UserKind::Sandbox).chain(users_of_kind(UserKind::Container));
     users.flat_map(|user| find_in_process(&user.process, record.device))
 }
 
-/// Finds the mounts of a device's file system in a process's mount namespace. A container may control its own file tree:
-/// paths are resolved within its root, and a mount is identified by its device.
+/// Finds the mounts of a device's file system in a process's mount namespace. A container may control its own file
+/// tree: paths are resolved within its root, and a mount is identified by its device.
 fn find_in_process(process: &Process, device: DeviceNumber) -> Vec<VolumeMount> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(tree) = ProcessTree::read(process) else {

@@ -70,8 +70,8 @@ impl TestNode {
         released.expect("it is a user");
     }
 
-    /// Stages a volume and reserves it for a container, as a create does whose hook mounts the volume. `loop_devices` is the
-    /// cache of one process.
+    /// Stages a volume and reserves it for a container, as a create does whose hook mounts the volume. `loop_devices`
+    /// is the cache of one process.
     fn reserve(
         &self,
         pod: &str,

@@ -1,7 +1,8 @@
-//! The attendant, a process between the daemon and a `runtime-cli`. It starts the program, and becomes the parent of all
-//! processes that the program leaves behind (`PR_SET_CHILD_SUBREAPER`). When the program has ended, or the daemon closes
-//! the socket or is gone, it kills them and ends after the last one. Processes that hang in the kernel block only their
-//! attendant.
+//! The attendant, a process between the daemon and a `runtime-cli`. It starts the program, and becomes the parent of
+//! all processes that the program leaves behind (`PR_SET_CHILD_SUBREAPER`).
+//!
+//! The attendant kills all of them when the program has ended, or when the daemon closes the socket or is gone. It ends
+//! after the last one. Processes that hang in the kernel block only their attendant.
 //!
 //! The attendant's standard input is a socket to the daemon, to which it writes the program's exit once.
 
@@ -99,8 +100,8 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Waits until the program ends or the daemon closes the socket. Then kills the program and its descendants, reports the
-/// exit, and waits for all of them.
+/// Waits until the program ends or the daemon closes the socket. Then kills the program and its descendants, reports
+/// the exit, and waits for all of them.
 fn attend(child: &mut Child, daemon: OwnedFd) -> io::Result<()> {
     let pid = Pid::from_child(child);
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;

@@ -22,8 +22,8 @@ use super::{CliCall, CliError};
 /// The limit on the bytes that are read from each stream. An answer usually has some hundred.
 const MAX_OUTPUT: u64 = 64 * 1024;
 
-/// The timeout, after the program has ended, for the rest of its output, which is in the pipes already, and for its killed
-/// descendants, which end soon unless they hang in the kernel.
+/// The timeout, after the program has ended, for the rest of its output, which is in the pipes already, and for its
+/// killed descendants, which end soon unless they hang in the kernel.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The output of a program.
@@ -40,7 +40,7 @@ pub(super) struct Output {
 
 /// Runs a program until it has ended or its caller has hung up. Returns `None` after the deadline.
 ///
-/// `turn` is held until the program and all its descendants are gone, so that only one call can hang in the kernel for
+/// `volume_lock` is held until the program and all its descendants are gone, so that only one call can hang in the kernel for
 /// each volume.
 pub(super) async fn run(
     runs: &CliRuns,
@@ -104,8 +104,8 @@ struct CliProcess {
 struct OutputTooLong;
 
 impl CliProcess {
-    /// Starts the attendant, which executes the program. This process doesn't execute the program itself, because it may
-    /// be on a file system that hangs.
+    /// Starts the attendant, which executes the program. This process doesn't execute the program itself, because it
+    /// may be on a file system that hangs.
     fn start(program: &Path, arguments: &[OsString]) -> io::Result<Self> {
         let (socket, attendants_end) = UnixStream::pair()?;
         let attendants_end = OwnedFd::from(attendants_end.into_std()?);

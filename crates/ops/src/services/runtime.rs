@@ -121,8 +121,9 @@ impl ServiceState {
         stats.map_err(CallError::cli(volume))
     }
 
-    /// Lets the runtime that has the volume mounted grow it. If no runtime has, the configured runtime records the growth for
-    /// the next mount, because kubelet may expand a volume between its publish and the sandbox and doesn't retry.
+    /// Lets the runtime that has the volume mounted grow it. If no runtime has, the configured runtime records the
+    /// growth for the next mount, because kubelet may expand a volume between its publish and the sandbox and doesn't
+    /// retry.
     pub(super) async fn expand(
         &self,
         target: TargetPath,

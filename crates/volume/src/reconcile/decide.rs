@@ -31,8 +31,8 @@ pub(super) enum DeviceState {
     Held(String),
 }
 
-/// Decides about the record of a bundle whose config was rewritten. `record` is the file name of the record, and `config`
-/// says whether the bundle's config exists.
+/// Decides about the record of a bundle whose config was rewritten. `record` is the file name of the record, and
+/// `config` says whether the bundle's config exists.
 pub(super) fn bundle(
     record: &str,
     config: io::Result<bool>,
@@ -89,8 +89,8 @@ pub(super) fn owner(
     }
 }
 
-/// Finds a user that may be alive and is only in a record other than the authoritative one. A volume with two entries has
-/// a record in each; the one in the entry of the target path is authoritative.
+/// Finds a user that may be alive and is only in a record other than the authoritative one. A volume with two entries
+/// has a record in each; the one in the entry of the target path is authoritative.
 pub(super) fn find_stray_user(
     authoritative: Option<&VolumeRecord>,
     others: &[VolumeRecord],
@@ -198,8 +198,8 @@ impl ObservedVolume {
         is_outdated.then(|| (VolumePart::Copy, Remove(reason.into())))
     }
 
-    /// Decides about a `runtime-cli` without a record. Other runtimes that follow the protocol keep records of their own,
-    /// and may use the device in a virtual machine, which can't be seen from here.
+    /// Decides about a `runtime-cli` without a record. Other runtimes that follow the protocol keep records of their
+    /// own, and may use the device in a virtual machine, which can't be seen from here.
     fn decide_unclaimed_cli(&self) -> Option<(VolumePart, RemovalDecision)> {
         let (cli, is_ours) = self.cli.as_ref().filter(|_| !self.has_record())?;
         let decision = match &self.devices {
@@ -252,8 +252,8 @@ fn is_removed((_, decision): &(VolumePart, RemovalDecision)) -> bool {
 pub(super) struct Pods {
     /// The uids of pods with a live sandbox.
     live: Vec<String>,
-    /// The uids of pods for which it is unknown whether the sandbox is alive, each with the reason. `None` stands for any
-    /// pod: a record can't be read.
+    /// The uids of pods for which it is unknown whether the sandbox is alive, each with the reason. `None` stands for
+    /// any pod: a record can't be read.
     unknown: Vec<(Option<String>, String)>,
 }
 

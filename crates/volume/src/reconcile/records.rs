@@ -26,8 +26,8 @@ fn decide_bundle(record: &BundleRecord) -> Option<RemovalDecision> {
     decide::bundle(&name, config.try_exists(), absence)
 }
 
-/// Decides about all bundles. They are probed with a timeout, because this happens at the end of every container and one
-/// bundle on a file system that hangs must not delay it.
+/// Decides about all bundles. They are probed with a timeout, because this happens at the end of every container and
+/// one bundle on a file system that hangs must not delay it.
 fn decide_bundles(records: &[(Digest, BundleRecord)]) -> Vec<Option<RemovalDecision>> {
     let configs = records.iter().map(|(_, record)| path_probe(&record.config));
     let decide = |(record, answer): (&BundleRecord, Option<_>)| {
@@ -51,7 +51,8 @@ fn decide_bundles(records: &[(Digest, BundleRecord)]) -> Vec<Option<RemovalDecis
 }
 
 impl ReconcilePass<'_> {
-    /// Removes records of bundles that are gone. No hook can remove them, because a bundle is removed after its `delete`.
+    /// Removes records of bundles that are gone. No hook can remove them, because a bundle is removed after its
+    /// `delete`.
     pub(super) fn bundles(&mut self) {
         let records = match self.context.state.bundle_records() {
             Ok(records) => records,
@@ -149,8 +150,8 @@ impl ReconcilePass<'_> {
         owners
     }
 
-    /// Removes the owners whose volume can't be in use: an unstage was killed, a driver removed an entry in Kata's layout
-    /// itself, or the node has booted.
+    /// Removes the owners whose volume can't be in use: an unstage was killed, a driver removed an entry in Kata's
+    /// layout itself, or the node has booted.
     pub(super) fn sweep_owners(&mut self, owners: &[OwnerEntry], pods: &Pods) {
         let decisions = self.decide_owners(owners, pods);
         if !decisions.is_empty() {
@@ -188,8 +189,9 @@ impl ReconcilePass<'_> {
         }
     }
 
-    /// Reviews a decision under the owners' lock, which isn't held while devices are read. Returns `None` if the owner is
-    /// no longer stale: the volume has been staged, or the owner has been listed again in place of an earlier boot's.
+    /// Reviews a decision under the owners' lock, which isn't held while devices are read. Returns `None` if the owner
+    /// is no longer stale: the volume has been staged, or the owner has been listed again in place of an earlier
+    /// boot's.
     fn review(&self, owner: &OwnerEntry, decision: RemovalDecision) -> Option<RemovalDecision> {
         let is_stale = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)

@@ -1,9 +1,9 @@
 //! Decides whether a volume's target directory is gone (KEP-2857, story 5: a driver that no longer defers removes the
 //! directory and never unstages).
 //!
-//! It isn't enough that the directory doesn't exist: a driver may stage before it creates the directory, an administrator
-//! may stage a volume long before its pod exists, and kubelet's file system may not be mounted. A part of the path must be
-//! missing that existed when the volume was staged or used.
+//! It isn't enough that the directory doesn't exist: a driver may stage before it creates the directory, an
+//! administrator may stage a volume long before its pod exists, and kubelet's file system may not be mounted. A part of
+//! the path must be missing that existed when the volume was staged or used.
 
 use std::fs::{self, FileType};
 use std::io::ErrorKind;

@@ -94,9 +94,9 @@ impl ReconcilePass<'_> {
         }
     }
 
-    /// Removes stale locks: those of volumes whose unstage was killed, and those of devices that are gone. The holder of a
-    /// lock may remove its file even if the volume has been staged or the device attached meanwhile, because the next
-    /// process creates it again.
+    /// Removes stale locks: those of volumes whose unstage was killed, and those of devices that are gone. The holder
+    /// of a lock may remove its file even if the volume has been staged or the device attached meanwhile, because the
+    /// next process creates it again.
     ///
     /// The number of locks isn't limited. Those that aren't checked before the deadline are left to the next pass.
     fn locks(&mut self, staged: &BTreeSet<Digest>) {
@@ -334,8 +334,8 @@ fn has_dead_users(found: &SurveyedVolume) -> Result<bool, String> {
     Ok(users.iter().any(|(_, life)| *life != ProcessState::Alive))
 }
 
-/// Returns whether the devices of a volume without live users are free: those that it has been mounted from since it was
-/// staged, and the staged one.
+/// Returns whether the devices of a volume without live users are free: those that it has been mounted from since it
+/// was staged, and the staged one.
 fn devices_state(
     context: &Context<'_>,
     mode: ReconcileMode,

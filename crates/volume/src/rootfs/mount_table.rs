@@ -1,5 +1,5 @@
-//! The mounts in a container's mount namespace while volumes are added. The mount table is long, because it also has all
-//! mounts of the node, and so it is read once and not for each volume.
+//! The mounts in a container's mount namespace while volumes are added. The mount table is long, because it also has
+//! all mounts of the node, and so it is read once and not for each volume.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};

@@ -48,8 +48,8 @@ fn users<const N: usize>(users: [(&str, ProcessState); N]) -> Vec<(User, Process
     users.map(|(id, life)| (user(id), life)).collect()
 }
 
-/// Returns the decisions as short texts: `-part` for a removed part and `?part` for one that is left. A user is named by
-/// its id.
+/// Returns the decisions as short texts: `-part` for a removed part and `?part` for one that is left. A user is named
+/// by its id.
 fn decisions(observed: &ObservedVolume) -> Vec<String> {
     let parts = observed.decide().into_iter();
     let texts = parts.map(|(part, decision)| {
