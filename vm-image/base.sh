@@ -1,12 +1,14 @@
 #!/bin/sh
-# Makes the root file system of a Debian release with the packages of a list, once:
+# Builds the root file system of a Debian release with the packages of a list, unless it exists:
 #
 #   sh vm-image/base.sh CACHE RELEASE LIST [OPTION…]
 #
-# OPTIONs are mmdebstrap's. Prints the directory below CACHE that holds it: root, a directory, and where
-# the list has a kernel, vmlinuz and initrd.img. Its name has the digest of the packages and the archives they come from; while
-# these stay the same, so does it, whatever the archives have since: remove the directory for newer
-# packages. A directory of another digest, for the same release, is removed.
+# OPTIONs are passed to mmdebstrap. Prints the directory below CACHE that contains the result: the directory `root`, and
+# if the list has a kernel, vmlinuz and initrd.img.
+#
+# The name of the printed directory contains the digest of the list, of the scripts, and of the archives' addresses. It
+# is used again as long as these are the same, even if the archives have newer packages: remove it to get those.
+# Directories for the same release with another digest are removed.
 set -eu
 
 cache=$1 release=$2 list=$3
@@ -21,7 +23,7 @@ key=$({
 } | sha256sum | cut -c 1-16)
 base=$cache/$release-$key
 
-# Under its name it is whole.
+# A directory with this name is complete.
 if [ -d "$base" ]; then
     echo "$base"
     exit
@@ -37,17 +39,17 @@ sh "$here/debian.sh" "$new/root" "$release" "$packages" \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' "$@"
 
-# The kernel's own names carry its version.
+# Without the kernel's version, which is part of the names.
 for file in "$new"/root/boot/vmlinuz-* "$new"/root/boot/initrd.img-*; do
     if [ -e "$file" ]; then
         name=${file##*/}
         mv "$file" "$new/${name%%-*}"
     fi
 done
-# A later run trusts a directory with this name: it has to be whole after a power cut, too.
+# A later run trusts a directory with this name, so it must be complete even after a power failure.
 sync --file-system "$new"
 
-# base-*: how such directories were named before there were releases.
+# base-* is an earlier name of such directories.
 rm -rf --one-file-system "$cache/$release"-* "$cache"/base-*
 mv "$new" "$base"
 echo "$base"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes the node's root file system, of the lower layer, our packages and the files in node/:
+# Builds the node's root file system from the lower layer, runcrust's packages, and the files in node/:
 #
 #   sh vm-image/node.sh CACHE RELEASE PACKAGE.deb…
 #
-# Prints the directory below CACHE that holds root.img, vmlinuz and initrd.img. Its name is the digest
-# of what they were made from; while that stays the same, so do they.
+# Prints the directory below CACHE that contains root.img, vmlinuz and initrd.img. Its name is the digest of what they
+# are built from, and they are only built again after a change of that.
 set -eu
 
 cache=$1 release=$2
@@ -12,14 +12,14 @@ shift 2
 here=$(dirname "$0")
 
 mkdir -p "$cache"
-# One at a time; the second finds what the first has made.
+# One build at a time. The second one finds the result of the first.
 exec 8>"$cache/cache.lock"
 flock 8
-# Left behind by runs that were killed.
+# Directories that killed runs left behind.
 rm -rf --one-file-system "$cache"/new.*
 
 base=$(sh "$here/base.sh" "$cache" "$release" "$here/packages")
-# The tree's names, modes and links count too.
+# The digest covers the names, modes and links in the tree, too.
 tree=$(tar --create --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --directory "$here/node" . | sha256sum)
 key=$({
     echo "${base##*/} $tree"
@@ -36,7 +36,7 @@ new=$(mktemp --directory "$cache/new.XXXXXX")
 trap 'rm -rf --one-file-system "$new"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# What nobody waits for, or asks for here.
+# Units that delay the boot, or that the node does not need.
 masked='apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer
     e2scrub_reap.service fstrim.timer getty@tty1.service serial-getty@ttyS0.service
     podman.service podman.socket podman-auto-update.service podman-auto-update.timer
@@ -44,9 +44,9 @@ masked='apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all
     systemd-update-utmp.service systemd-update-utmp-runlevel.service'
 
 cp --archive --reflink=auto "$base/root" "$new/root"
-# As on any node: no service is started before there is a systemd, and all that are to be are enabled.
+# As on any node, dpkg enables the services. It does not start them, because systemd does not run in this root.
 dpkg --root="$new/root" --force-not-root --install "$@" >&2
-# Then, as by an operator: what dpkg knows of is a configuration that was changed.
+# Copied after dpkg, as if by an operator: dpkg treats them as changed configuration files.
 cp --recursive --no-dereference --preserve=mode,links "$here/node/." "$new/root"
 for handler in crust:/usr/bin/runcrust crust-crun:/usr/local/bin/runcrust-crun; do
     chroot "$new/root" "${handler#*:}" install containerd --handler "${handler%%:*}" \
@@ -59,14 +59,14 @@ for unit in payload.mount payload.service console.service; do
     ln -sf "../$unit" "$new/root/etc/systemd/system/multi-user.target.wants/$unit"
 done
 sed -i 's/^root:[^:]*:/root::/' "$new/root/etc/shadow"
-# Nothing is made up for at boot.
+# Systemd's services with ConditionNeedsUpdate= don't run at boot.
 touch "$new/root/etc/.updated" "$new/root/var/.updated"
 
 truncate --size 6G "$new/root.img"
 mke2fs -q -t ext4 -d "$new/root" "$new/root.img"
 rm -rf --one-file-system "$new/root"
 ln "$base/vmlinuz" "$base/initrd.img" "$new"
-# A later run trusts a directory with this name: it has to be whole after a power cut, too.
+# A later run trusts a directory with this name, so it must be complete even after a power failure.
 sync --file-system "$new"
 
 rm -rf --one-file-system "$cache"/node-*

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Builds the disk that the guest takes its tests from:
+# Builds the disk with the tests for the guest:
 #
 #   sh vm-image/payload.sh IMAGE ARCHIVE NEXTEST PROGRAMS PACKAGE.deb…
 #
-# ARCHIVE is NEXTEST's, a program, of this workspace; the PACKAGEs are those that the node has installed,
-# and PROGRAMS the directory that has those which are in none of them.
-# VM_FILTER is a filterset of nextest's for tests to run in place of the profile's.
+# NEXTEST is the program cargo-nextest, and ARCHIVE its archive of this workspace's tests. The PACKAGEs are those that
+# are installed on the node. PROGRAMS is the directory of the programs that are in no package. VM_FILTER is a filterset
+# of nextest that replaces the one of the profile.
 set -eu
 
 image=$1 archive=$2 nextest=$3 programs=$4
@@ -21,11 +21,11 @@ cp "$@" "$payload/packages"
 cp "$programs/crust-csi" "$programs/crustlet" "$payload/programs"
 cp "$nextest" "$(dirname "$0")/guest/run" "$payload"
 printf %s "${VM_FILTER-}" >"$payload/filter"
-# Every package's tests are listed and run in its directory, as everywhere; some read what is deployed.
+# nextest lists and runs the tests of a package in the package's directory. Some tests read files of deploy/ and docs/.
 (cd "$workspace" && cp -R .config Cargo.toml Makefile benches crates deploy docs fuzz hooks manuals src testbed \
     tests "$payload/workspace")
-# Unpacked here, where the processor is a real one, and without the debug information, which is
-# nine tenths of it.
+# Unpacked here, because the guest's emulated processor is slow, and without the debug information, which is nine tenths
+# of the size.
 tar --zstd -xf "$archive" -C "$payload/tests"
 find "$payload/cargo-nextest" "$payload/tests" -type f -perm -0100 -exec strip --strip-debug {} +
 truncate --size 1G "$image"

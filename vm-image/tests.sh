@@ -1,17 +1,20 @@
 #!/bin/sh
-# Says in one line how many tests there are, and how many of them the guest runs:
+# Prints in one line how many tests there are, and how many of them the guest runs:
 #
 #   sh vm-image/tests.sh
 #
-# What nextest counts as skipped is without the test programs that the profile leaves out as a whole.
-# Fails where a test that is ignored on the host is run neither in the guest nor by `make engines SHORT=1`, where
-# these profiles name tests that there aren't, and where the guest runs nothing of a program without a reason.
+# nextest's own number of skipped tests lacks those of test programs that the profile leaves out as a whole.
+#
+# Fails if
+# - a test that is ignored on the host is run neither in the guest nor by `make engines SHORT=1`;
+# - the filter of a profile names a test that does not exist;
+# - the guest runs no test of a program, and the profile gives no reason.
 set -eu
 
 here=$(dirname "$0")
 configuration=$here/../.config/nextest.toml
 
-# The tests that a filterset selects with a profile, one a line.
+# Prints the tests that the filterset $3 selects with the profile $1, one on each line. $2 is nextest's --run-ignored.
 list() {
     cargo nextest list --locked --workspace --cargo-quiet --profile "$1" --ignore-default-filter \
         --message-format oneline --run-ignored "$2" --filterset "$3"
@@ -21,24 +24,24 @@ count() {
     printf %s "$1" | grep -c '' || true
 }
 
-# Run nowhere, but by hand: a delegate that Debian hasn't.
+# Only run by hand, with a delegate that no Debian release has.
 by_hand='test(a_delegate_that_has_pivoted_already)'
-# In the form that CI runs.
-elsewhere=$(list engines only "default() & ($(cat "$here/../tests/engines/short.filter"))")
-forgotten=$(list vm only "not (default() | $by_hand)" | grep -vxF "$elsewhere" || true)
+# The part of `make engines` that CI runs.
+in_engines=$(list engines only "default() & ($(cat "$here/../tests/engines/short.filter"))")
+forgotten=$(list vm only "not (default() | $by_hand)" | grep -vxF "$in_engines" || true)
 if [ -n "$forgotten" ]; then
-    echo "$0: ignored, and neither in profile vm of .config/nextest.toml nor in engines' short form, so CI runs them nowhere:" >&2
+    echo "$0: CI runs these ignored tests nowhere: select them in profile vm or engines of .config/nextest.toml" >&2
     echo "$forgotten" >&2
     exit 1
 fi
 all=$(list vm all 'all()')
 
-# What the profiles' filters name: a test program (".*", any) and a regular expression, a line for
-# each alternative of one.
-named() {
+# Prints what the filters of the profiles name, a line for each alternative of a regular expression: the test program
+# (".*" if the filter names none), and the regular expression.
+filter_names() {
     awk '
-        /^\[profile\.(engines|youki|vm)\]/ { is_ours = 1 }
-        !is_ours || /^#/ { next }
+        /^\[profile\.(engines|youki|vm)\]/ { is_checked = 1 }
+        !is_checked || /^#/ { next }
         {
             for (rest = $0; match(rest, /binary\([^)]*\)|test\(\/[^\/]*\/\)|test\([^\/()]*\)/); ) {
                 before = substr(rest, 1, RSTART - 1)
@@ -65,30 +68,30 @@ named() {
         }' "$configuration"
 }
 
-# A test that is renamed isn't left out unnoticed.
-named | while read -r program name; do
+# Without this, a test that is renamed would silently be left out.
+filter_names | while read -r program name; do
     case $name in ^*) name=${name#^} ;; *) name=".*$name" ;; esac
     if ! printf '%s\n' "$all" | grep -Eq "::$program $name|^$program $name"; then
-        echo "$0: a profile names $name of $program: there is no such test" >&2
+        echo "$0: .config/nextest.toml names the test $name of the program $program, which does not exist" >&2
         exit 1
     fi
 done
 
-# The programs of the suites that a list names, one a line.
+# Prints the test programs of the package runcrust-tests in the list $1, one on each line.
 programs() {
     printf '%s\n' "$1" | sed -n 's,^runcrust-tests::\([a-z0-9_]*\) .*,\1,p' | sort -u
 }
 
-# Comments of the profile name what it leaves out.
+# A comment above the profile lists what it leaves out, and why.
 in_guest=$(programs "$(list vm all 'default()')")
 reasons=$(sed -n '/^# In the guest/,/^\[profile\.vm\]/s/^#   //p' "$configuration")
 for program in $(programs "$all" | grep -vxF "$in_guest"); do
     if ! printf '%s\n' "$reasons" | grep -qw "$program"; then
-        echo "$0: the guest runs nothing of $program: profile vm names no reason" >&2
+        echo "$0: the guest runs no test of $program: add the reason to the comment above profile vm in $configuration" >&2
         exit 1
     fi
 done
 
 run=$(list vm all "${VM_FILTER:-default()}")
 all=$(count "$all") run=$(count "$run")
-echo "$all tests: $run of them are run in the guest, $((all - run)) are left out"
+echo "$all tests: $run of them run in the guest, $((all - run)) are left out"
