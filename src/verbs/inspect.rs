@@ -98,7 +98,7 @@ fn user_json(seen: &ObservedUser) -> Value {
         seen.user.mounts.iter().map(
             |mount| json!({"destination": path_json(&mount.destination), "source": mount.source}),
         );
-    let (life, why) = users::describe_life(&seen.life);
+    let (life, why) = users::describe_life(&seen.process_state);
     object["life"] = life.into();
     object["why"] = why.into();
     object["mounts"] = mounts.collect();
@@ -190,11 +190,11 @@ impl InspectedVolume {
         }
         for ObservedUser {
             user,
-            life,
+            process_state,
             mount_points,
         } in &self.0.users
         {
-            let (life, why) = users::describe_life(life);
+            let (life, why) = users::describe_life(process_state);
             let why = if why.is_empty() {
                 why
             } else {

@@ -81,10 +81,10 @@ pub(crate) async fn serve(configured: DaemonConfig) -> Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %settings.listen.display(), "serves");
     loop {
         tokio::select! {
-            told = signals.next() => match told {
+            event = signals.next() => match event {
                 SignalEvent::Reload => reload(&configured, &loaded, &nodes),
                 SignalEvent::Terminate(name) => {
-                    tracing::info!("{name}: finishes what is under way");
+                    tracing::info!("{name}: ending after the running calls");
                     break;
                 }
             },

@@ -10,7 +10,7 @@ use crust_state::{ProcessState, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
-use super::overview::{VolumeOverview, may_be_live, users_with_life};
+use super::overview::{VolumeOverview, may_be_live, users_with_state};
 use super::unstage::{device_holder, owned_devices};
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::device_mounts::is_on;
@@ -40,7 +40,7 @@ pub struct Inspection {
 pub struct ObservedUser {
     pub user: User,
     /// Whether the user's process is alive.
-    pub life: ProcessState,
+    pub process_state: ProcessState,
     /// The mount points of the volume's file system in the user's mount namespace.
     pub mount_points: Vec<PathBuf>,
 }
@@ -89,20 +89,22 @@ pub fn inspect(context: &Context<'_>, overview: VolumeOverview) -> Inspection {
 }
 
 fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
-    let observed = users_with_life(record).into_iter().map(|(user, life)| {
-        let mounts = match life {
-            ProcessState::Alive => mountinfo::read(user.process.pid).unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        let mounts = mounts
-            .into_iter()
-            .filter(|mount| is_on(mount, record.device));
-        ObservedUser {
-            mount_points: mounts.map(|mount| mount.mount_point).collect(),
-            user,
-            life,
-        }
-    });
+    let observed = users_with_state(record)
+        .into_iter()
+        .map(|(user, process_state)| {
+            let mounts = match process_state {
+                ProcessState::Alive => mountinfo::read(user.process.pid).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            let mounts = mounts
+                .into_iter()
+                .filter(|mount| is_on(mount, record.device));
+            ObservedUser {
+                mount_points: mounts.map(|mount| mount.mount_point).collect(),
+                user,
+                process_state,
+            }
+        });
     observed.collect()
 }
 
@@ -156,7 +158,7 @@ fn obstacles(
         obstacles.push(format!("its lock is held by {holder}"));
     }
     let live = match record {
-        Ok(Some(record)) => users_with_life(record)
+        Ok(Some(record)) => users_with_state(record)
             .into_iter()
             .filter(may_be_live)
             .collect(),

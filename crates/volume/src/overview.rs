@@ -48,14 +48,17 @@ impl VolumeOverview {
     fn new(found: SurveyedVolume) -> Self {
         let record = found.record().map_err(|error| error.to_string());
         let (device, users) = match &record {
-            Ok(Some(record)) => (Some(record.device), users_with_life(record)),
+            Ok(Some(record)) => (Some(record.device), users_with_state(record)),
             _ => (None, Vec::new()),
         };
         let cli = found.runtime_cli();
         let has_cli = !matches!(cli, Ok(None));
-        let lives: Vec<&ProcessState> = users.iter().map(|(_, life)| life).collect();
+        let states: Vec<&ProcessState> = users
+            .iter()
+            .map(|(_, process_state)| process_state)
+            .collect();
         let state = defect(&found).map_or_else(
-            || state(record.as_ref().map(Option::is_some), &lives, has_cli),
+            || state(record.as_ref().map(Option::is_some), &states, has_cli),
             VolumeState::Broken,
         );
         let users: Vec<User> = users
@@ -103,15 +106,15 @@ impl VolumeOverview {
 }
 
 /// Returns the recorded users, each with whether its process is alive.
-pub(super) fn users_with_life(record: &VolumeRecord) -> Vec<(User, ProcessState)> {
+pub(super) fn users_with_state(record: &VolumeRecord) -> Vec<(User, ProcessState)> {
     let users = record.users.iter();
     users
         .map(|user| (user.clone(), user.process.state()))
         .collect()
 }
 
-pub(super) fn may_be_live((_, life): &(User, ProcessState)) -> bool {
-    !matches!(life, ProcessState::Ended(_))
+pub(super) fn may_be_live((_, process_state): &(User, ProcessState)) -> bool {
+    !matches!(process_state, ProcessState::Ended(_))
 }
 
 /// Returns the defect for which a container with this volume would be refused; `None` if its entries are sound.
@@ -145,10 +148,12 @@ pub(super) fn state(
     if users.contains(&&ProcessState::Alive) {
         return VolumeState::InUse;
     }
-    let mut unknown = users.iter().filter_map(|life| match life {
-        ProcessState::Unknown(why) => Some(why.clone()),
-        _ => None,
-    });
+    let mut unknown = users
+        .iter()
+        .filter_map(|process_state| match process_state {
+            ProcessState::Unknown(why) => Some(why.clone()),
+            _ => None,
+        });
     match unknown.next() {
         Some(why) => VolumeState::Uncertain(why),
         None if has_cli && !has_record => VolumeState::Uncertain(

@@ -231,27 +231,30 @@ mod tests {
         let process = Process::from_pid(child.id().cast_signed()).unwrap();
         let hidden = std::thread::spawn(move || {
             hide_processes();
-            let life = || {
+            let process_state = || {
                 OPERATIONS
                     .map(|(_, operation)| with_lowered(operation, || process.state()).unwrap())
             };
-            let alive = life();
+            let alive = process_state();
             child.kill().unwrap();
             child.wait().unwrap();
-            (alive, life())
+            (alive, process_state())
         });
         let (alive, dead) = hidden.join().unwrap();
-        for ((name, operation), life) in OPERATIONS.into_iter().zip(alive) {
+        for ((name, operation), process_state) in OPERATIONS.into_iter().zip(alive) {
             let sees_hidden = operation.needs().contains(&Capability::CAP_SYS_PTRACE);
-            let is_expected = match &life {
+            let is_expected = match &process_state {
                 ProcessState::Alive => sees_hidden,
                 ProcessState::Unknown(reason) => !sees_hidden && reason.contains("hidepid="),
                 ProcessState::Ended(_) => false,
             };
-            assert!(is_expected, "{name}: {life:?}");
+            assert!(is_expected, "{name}: {process_state:?}");
         }
-        for life in dead {
-            assert!(matches!(life, ProcessState::Ended(_)), "{life:?}");
+        for process_state in dead {
+            assert!(
+                matches!(process_state, ProcessState::Ended(_)),
+                "{process_state:?}"
+            );
         }
     }
 }

@@ -58,8 +58,8 @@ pub(super) fn bundle(
 }
 
 /// Decides about the record of a process.
-pub(super) fn process(life: &ProcessState) -> Option<RemovalDecision> {
-    match life {
+pub(super) fn process(process_state: &ProcessState) -> Option<RemovalDecision> {
+    match process_state {
         ProcessState::Alive => None,
         ProcessState::Ended(end) => Some(Remove(end.to_string())),
         ProcessState::Unknown(reason) => Some(Leave(reason.clone())),
@@ -147,7 +147,7 @@ impl ObservedVolume {
         self.stray_user.is_some()
             || users
                 .clone()
-                .any(|(_, life)| !matches!(life, ProcessState::Ended(_)))
+                .any(|(_, process_state)| !matches!(process_state, ProcessState::Ended(_)))
     }
 
     fn has_record(&self) -> bool {
@@ -164,8 +164,8 @@ impl ObservedVolume {
     /// Decides which parts are stale. Parts that are in use are left out.
     pub(super) fn decide(&self) -> Vec<(VolumePart, RemovalDecision)> {
         let users = self.users.iter().flatten();
-        let users = users.filter_map(|(user, life)| {
-            let decision = process(life)?;
+        let users = users.filter_map(|(user, process_state)| {
+            let decision = process(process_state)?;
             Some((VolumePart::User(user.clone()), decision))
         });
         let mut parts: Vec<(VolumePart, RemovalDecision)> = users.collect();

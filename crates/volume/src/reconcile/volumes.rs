@@ -17,7 +17,7 @@ use super::target_directory;
 use super::{ReconcileMode, ReconcilePass};
 use crate::context::Context;
 use crate::error::Cause;
-use crate::overview::users_with_life;
+use crate::overview::users_with_state;
 use crate::target_index;
 use crate::unstage::device_holder;
 use crust_blockfs::device::{self, Device, DeviceError};
@@ -235,7 +235,7 @@ impl ReconcilePass<'_> {
         let mut observed = ObservedVolume {
             is_half: found.completeness == Completeness::TargetEntryMissing,
             is_kata_layout: found.is_kata_layout,
-            users: record.as_ref().map(users_with_life),
+            users: record.as_ref().map(users_with_state),
             has_stray_record: !others.is_empty(),
             stray_user: find_stray_user(record.as_ref(), &others, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same_file(&cli, facts.runtime))),
@@ -330,8 +330,10 @@ fn error_text<T>(result: Result<T, impl Display>) -> Result<T, String> {
 
 fn has_dead_users(found: &SurveyedVolume) -> Result<bool, String> {
     let record = error_text(found.record())?;
-    let users = record.as_ref().map_or(Vec::new(), users_with_life);
-    Ok(users.iter().any(|(_, life)| *life != ProcessState::Alive))
+    let users = record.as_ref().map_or(Vec::new(), users_with_state);
+    Ok(users
+        .iter()
+        .any(|(_, process_state)| *process_state != ProcessState::Alive))
 }
 
 /// Returns whether the devices of a volume without live users are free: those that it has been mounted from since it

@@ -45,7 +45,9 @@ fn unused_volume() -> ObservedVolume {
 
 fn users<const N: usize>(users: [(&str, ProcessState); N]) -> Vec<(User, ProcessState)> {
     let users = users.into_iter();
-    users.map(|(id, life)| (user(id), life)).collect()
+    users
+        .map(|(id, process_state)| (user(id), process_state))
+        .collect()
 }
 
 /// Returns the decisions as short texts: `-part` for a removed part and `?part` for one that is left. A user is named
