@@ -1,4 +1,4 @@
-//! Mounts that tests make, and mount namespaces where nobody else sees them.
+//! Mounts that tests make, and private mount namespaces.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -11,40 +11,39 @@ use crate::host;
 
 const NOTHING: Option<&str> = None;
 
-/// Mounts a file system of a type.
+/// Mounts a file system of this type.
 #[track_caller]
 pub fn mount(source: &Path, at: &Path, fstype: &str) {
     let mounted = nix::mount::mount(Some(source), at, Some(fstype), MsFlags::empty(), NOTHING);
     mounted.unwrap_or_else(|error| panic!("mount {}: {error}", at.display()));
 }
 
-/// Mounts an empty tmpfs.
 #[track_caller]
 pub fn tmpfs(at: &Path) {
     mount(Path::new("none"), at, "tmpfs");
 }
 
-/// Mounts a file or directory at another place.
+/// Binds a file or directory to another path.
 #[track_caller]
 pub fn bind(from: &Path, to: &Path) {
     let mounted = nix::mount::mount(Some(from), to, NOTHING, MsFlags::MS_BIND, NOTHING);
     mounted.unwrap_or_else(|error| panic!("bind {}: {error}", to.display()));
 }
 
-/// Takes off what is mounted at a place, which nobody uses.
+/// Unmounts what is mounted at a path and not in use.
 #[track_caller]
 pub fn unmount(at: &Path) {
     let off = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
     off.unwrap_or_else(|error| panic!("umount {}: {error}", at.display()));
 }
 
-/// Takes off what is mounted at a place, if anything is, where a failure of its own would hide another.
+/// Unmounts what is mounted at a path and ignores errors, for code in which a panic would hide another one.
 pub fn try_unmount(at: &Path) {
     let _ = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
 }
 
-/// Takes off what is mounted at and below a directory, the last first; what can't be is told. Of one that is in
-/// use the place is freed all the same.
+/// Unmounts everything at and below a directory, the last mount first, and returns the errors. A mount that is in use
+/// is detached from the mount table.
 pub(crate) fn unmount_below(root: &Path) -> Vec<String> {
     let take_off = |mount: &PathBuf| {
         let off = umount2(mount, MntFlags::UMOUNT_NOFOLLOW)
@@ -56,15 +55,14 @@ pub(crate) fn unmount_below(root: &Path) -> Vec<String> {
     mounts.iter().rev().filter_map(take_off).collect()
 }
 
-/// Gives this thread a mount namespace of its own: what is mounted in it from here on, no one else
-/// sees.
+/// Gives this thread a private mount namespace, so that nothing else sees what it mounts from now on.
 pub fn unshare_mounts() {
     unshare(CloneFlags::CLONE_NEWNS).expect("unshare(CLONE_NEWNS)");
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     nix::mount::mount(NOTHING, "/", NOTHING, private, NOTHING).expect("make / private");
 }
 
-/// Does `work`, and all that it starts, in such a namespace.
+/// Runs `work` in a thread with a private mount namespace.
 pub fn in_private_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let work = || {
         unshare_mounts();

@@ -1,4 +1,4 @@
-//! A node with runcrust on it, for one test.
+//! A node with a private runcrust.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,12 +10,12 @@ use crate::{
     Bundle, Container, Delegate, Handler, LoopDevice, Run, TestDir, Version, mounts, volume,
 };
 
-/// Longer than any wait in a test should take on a loaded machine.
+/// A timeout that no wait in a test should reach, even on a loaded machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A directory, and runcrust installed with everything of its own below it.
+/// A directory with an installed runcrust and everything that belongs to it.
 ///
-/// Declare it first: what is made on it goes before it.
+/// Declare the node first, so that it is dropped after everything that was made on it.
 #[derive(Debug)]
 pub struct Node {
     handler: Handler,
@@ -23,7 +23,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// With the default configuration.
+    /// Makes a node with the default configuration.
     pub fn new(delegate: Delegate) -> Self {
         Self::with(delegate, "")
     }
@@ -35,14 +35,14 @@ impl Node {
         (node, device)
     }
 
-    /// Makes a node with the default configuration, and a device with an empty file system, as small as that can be.
+    /// Makes a node with the default configuration, and a device with an empty file system of the smallest size.
     pub fn with_formatted(delegate: Delegate, fstype: &'static str) -> (Self, LoopDevice) {
         let node = Self::new(delegate);
         let device = node.formatted(fstype);
         (node, device)
     }
 
-    /// With lines added to the configuration.
+    /// Makes a node with extra lines in the configuration.
     pub fn with(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::new();
         Self {
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// With a runcrust that `crust_ops` runs.
+    /// Makes a node whose runcrust can be run by `crust_ops`.
     pub fn trusted(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::new();
         Self {
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// With a runcrust that a daemon's configuration may name, which may be in the directory.
+    /// Makes a node in a directory that only root can change, so that a daemon's configuration may name files in it.
     pub fn root_only(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::root_only();
         Self {
@@ -69,8 +69,8 @@ impl Node {
         }
     }
 
-    /// With its directory on the root directory's mount, as a kubelet's usually is. `/tmp` may be a mount of its own:
-    /// a tmpfs by default in Debian 13.
+    /// Makes a node on the root directory's mount, on which kubelet's directory usually is. `/tmp` may be a separate
+    /// mount: in Debian 13 it is a tmpfs by default.
     pub fn on_root_mount(delegate: Delegate) -> Self {
         let dir = TestDir::root_only();
         Self {
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// With programs that are replaced while it runs.
+    /// Makes a node whose programs can be replaced while it runs.
     pub fn installed(delegate: Delegate, version: Version, extra: &str) -> Self {
         let dir = TestDir::new();
         Self {
@@ -88,8 +88,8 @@ impl Node {
         }
     }
 
-    /// With everything as it should be: only root can change a program or a directory, what isn't to
-    /// outlive a boot is in memory, and kubelet's directory is there.
+    /// Makes a node that `doctor` accepts: only root can change its programs and directories, the crust and state
+    /// directories are on a tmpfs, and kubelet's directory exists.
     pub fn well_configured(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::root_only();
         for name in ["crust", "run"] {
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// With its own log.
+    /// Makes a node whose runcrust writes a log to [`Self::log_path`].
     pub fn logging(delegate: Delegate) -> Self {
         let node = Self::new(delegate);
         let line = format!("log = {:?}", node.log_path());
@@ -112,39 +112,37 @@ impl Node {
         node
     }
 
-    /// The directory.
     pub fn dir(&self) -> &TestDir {
         &self.dir
     }
 
-    /// The installed runcrust.
     pub fn handler(&self) -> &Handler {
         &self.handler
     }
 
-    /// A device with an empty ext4, and one MiB more than that file system needs.
+    /// Makes a device with an empty ext4, which has one MiB more than that file system needs.
     pub fn ext4(&self) -> LoopDevice {
         LoopDevice::ext4(&self.dir, 32)
     }
 
-    /// A device with an empty file system, as small as that can be.
+    /// Makes a device with an empty file system of the smallest size.
     pub fn formatted(&self, fstype: &'static str) -> LoopDevice {
         LoopDevice::formatted(&self.dir, fstype, volume::smallest(fstype))
     }
 
-    /// A volume's target path, as an empty directory; kubelet makes it before it publishes.
+    /// Creates a volume's target path as an empty directory, as kubelet does before it publishes.
     pub fn target(&self, pod_uid: &str, volume: &str) -> PathBuf {
         let target = self.handler.target_path(pod_uid, volume);
         fs::create_dir_all(&target).expect("mkdir of a target path");
         target
     }
 
-    /// Stages a device for a target path; `options` as on the command line.
+    /// Stages an ext4 device for a target path with options of `crust stage`.
     pub fn try_stage(&self, target: &Path, device: &Path, options: &[&str]) -> Run {
         self.try_stage_as("ext4", target, device, options)
     }
 
-    /// The same with another file system.
+    /// Stages a device with this file system type.
     pub fn try_stage_as(
         &self,
         fstype: &str,
@@ -158,7 +156,7 @@ impl Node {
         self.handler.crust(&arguments)
     }
 
-    /// Makes a target path and stages a device for it.
+    /// Creates a target path and stages a device for it, which must succeed.
     #[track_caller]
     pub fn stage(
         &self,
@@ -174,81 +172,79 @@ impl Node {
         target
     }
 
-    /// Unstages a target path.
     pub fn unstage(&self, target: &Path) -> Run {
         self.handler.crust(&["unstage", utf8(target)])
     }
 
-    /// Asks for a volume's stats.
+    /// Runs `crust stats` for a target path.
     pub fn stats(&self, target: &Path) -> Run {
         self.handler.crust(&["stats", utf8(target)])
     }
 
-    /// Asks for a volume's growth; in bytes, 0 is no limit.
+    /// Runs `crust resize` for a target path. The sizes are bytes, and 0 is no limit.
     pub fn resize(&self, target: &Path, min: u64, max: u64) -> Run {
         let (min, max) = (min.to_string(), max.to_string());
         self.handler.crust(&["resize", utf8(target), &min, &max])
     }
 
-    /// The bundle of a sandbox, not written yet.
+    /// Returns the bundle of a sandbox, which is not written yet.
     pub fn sandbox_bundle(&self, pod_uid: &str) -> Bundle {
         Bundle::sandbox(&self.dir, pod_uid)
     }
 
-    /// A running sandbox.
+    /// Starts a sandbox.
     #[track_caller]
     pub fn sandbox(&self, pod_uid: &str) -> Container {
         let bundle = self.sandbox_bundle(pod_uid).write();
         Container::running(&self.handler.runtime(), &bundle)
     }
 
-    /// The bundle of an app, not written yet.
+    /// Returns the bundle of an app, which is not written yet.
     pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
         Bundle::app_in(&self.dir, sandbox)
     }
 
-    /// A running app with one bind mount.
+    /// Starts an app with one bind mount.
     #[track_caller]
     pub fn app(&self, sandbox: &Container, source: &Path, destination: &str) -> Container {
         let bundle = self.app_bundle(sandbox).bind(source, destination, &[]);
         self.run(&bundle.write())
     }
 
-    /// Creates and starts a written bundle's container through runcrust.
+    /// Creates and starts the container of a written bundle through runcrust.
     #[track_caller]
     pub fn run(&self, bundle: &Bundle) -> Container {
         Container::running(&self.handler.runtime(), bundle)
     }
 
-    /// A container of a written bundle, not created yet.
+    /// Makes the guard for a container of a written bundle, without creating the container.
     pub fn container(&self, bundle: &Bundle) -> Container {
         Container::new(&self.handler.runtime(), bundle)
     }
 
-    /// What runcrust and its hook logged, where the configuration names [`Self::log_path`].
+    /// Reads the log of runcrust and its hook, if the configuration names [`Self::log_path`].
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// A place for runcrust's own log.
     pub fn log_path(&self) -> PathBuf {
         self.dir.join("runcrust.log")
     }
 
-    /// The crust directory's entry of a target path.
+    /// Returns a target path's entry in the crust directory.
     pub fn entry(&self, target: &Path) -> PathBuf {
         self.handler.crust_root().join(digest(utf8(target)))
     }
 
-    /// A volume's lock file, which is there from its first use on.
+    /// Returns a volume's lock file, which exists from the volume's first use on.
     pub fn lock_file(&self, target: &Path) -> PathBuf {
         let mut name = self.entry(target).file_name().expect("a name").to_owned();
         name.push(".lock");
         self.handler.state_dir().join("locks").join(name)
     }
 
-    /// All files below the crust directory and the runtime's state but its locks, relative to
-    /// the test's directory. The index of target paths counts while it names one: file systems stay in it.
+    /// Returns all files in the crust and state directories except locks, relative to the test's directory. The index
+    /// of target paths is included only if it contains one, because it keeps file systems.
     pub fn records(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for root in [self.handler.crust_root(), self.handler.state_dir()] {
@@ -264,7 +260,7 @@ impl Node {
         files
     }
 
-    /// The locks of volumes, each of which goes with its volume.
+    /// Returns the lock files of volumes, each of which is removed with its volume.
     pub fn volume_locks(&self) -> Vec<PathBuf> {
         let mut locks = Vec::new();
         files_below(&self.handler.state_dir().join("locks"), &mut locks);
@@ -276,15 +272,15 @@ impl Node {
         locks
     }
 
-    /// There is no record, nothing staged, and no volume's lock.
+    /// Checks that no record, no staged volume and no volume's lock exists.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
         let left = (self.records(), self.volume_locks());
         assert_eq!(left, (Vec::new(), Vec::new()));
     }
 
-    /// Waits until no record says that a volume is used or a sandbox lives: hooks take them away as
-    /// containers end. An unstage sweeps up what they have missed, so this is asked before it.
+    /// Waits until no record of a user or a sandbox is left. Hooks remove these records when containers end. Call it
+    /// before an unstage, which removes what hooks have missed.
     #[track_caller]
     pub fn assert_released(&self) {
         let mut left = Vec::new();
@@ -293,10 +289,11 @@ impl Node {
             left.retain(|record| says_used(record));
             left.is_empty()
         });
-        assert!(released, "nobody has released {left:?}");
+        assert!(released, "no hook has released {left:?}");
     }
 
-    /// Unstages volumes that were used: nothing is left, and their hooks have left nothing to it.
+    /// Unstages volumes that were used, and checks that nothing is left and that the hooks have released everything
+    /// before.
     #[track_caller]
     pub fn unstage_all(&self, volumes: &[&Path]) {
         self.assert_released();
@@ -311,7 +308,7 @@ fn names_a_target(index: &Path) -> bool {
     !fs::read_to_string(index).is_ok_and(|text| text.contains("\"elsewhere\":[]"))
 }
 
-/// Whether a record is there only as long as somebody lives.
+/// Returns whether a record exists only as long as a container.
 fn says_used(record: &Path) -> bool {
     let name = record.file_name().and_then(|name| name.to_str());
     matches!(name, Some("runtime-cli" | "runcrust.json")) || record.starts_with("run/sandboxes")
@@ -322,7 +319,7 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
         return;
     };
     for entry in entries {
-        let entry = entry.expect("an entry of a directory of ours");
+        let entry = entry.expect("an entry of the test's directory");
         if entry.file_type().expect("its type").is_dir() {
             files_below(&entry.path(), files);
         } else {
@@ -331,14 +328,14 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// A text's SHA-256, as names of directories have it.
+/// Returns the SHA-256 of a text in hexadecimal, as it is used in names of directories.
 pub(crate) fn digest(text: &str) -> String {
     let digest = <sha2::Sha256 as sha2::Digest>::digest(text.as_bytes());
     let digits = digest.iter().map(|byte| format!("{byte:02x}"));
     digits.collect::<Vec<_>>().concat()
 }
 
-/// A path as an argument.
+/// Converts a path to an argument. Paths in tests are UTF-8.
 pub fn utf8(path: &Path) -> &str {
     path.to_str().expect("paths in tests are UTF-8")
 }

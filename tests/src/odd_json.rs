@@ -1,5 +1,4 @@
-//! JSON as nobody writes it, with places where it may change and the certainty that it changes
-//! nowhere else.
+//! Unusual but valid JSON with named places that may change, to check that nothing else changes.
 
 mod write;
 
@@ -9,21 +8,19 @@ use serde_json::Value;
 
 pub use write::{Places, write};
 
-/// A text with named places that may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// What must not change. One more than there are places.
+    /// The parts that must not change. There is one more than there are places.
     fixed: Vec<String>,
-    /// Between them: a name, and what stands there.
+    /// The names and original texts of the places between them.
     places: Vec<(String, String)>,
 }
 
-/// What became of a place.
+/// The text of a place before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What stood there: a value, or the white space before a closing bracket.
+    /// The original text: a value, or the white space before a closing bracket.
     pub before: String,
-    /// What stands there now.
     pub after: String,
 }
 
@@ -44,14 +41,13 @@ impl Template {
         self.fixed.push(String::new());
     }
 
-    /// The same with more text behind it.
+    /// Appends text that must not change.
     #[must_use]
     pub fn followed_by(mut self, text: &str) -> Self {
         self.push(text);
         self
     }
 
-    /// The text.
     pub fn text(&self) -> String {
         let places = self.places.iter().map(|(_, text)| text.as_str());
         let places = places.chain([""]);
@@ -61,7 +57,8 @@ impl Template {
             .collect()
     }
 
-    /// What became of the places in a later form of the text, by their names.
+    /// Compares a changed text with the template, and returns the texts of the places by name. Panics with the first
+    /// difference if anything else has changed, even by one byte.
     #[track_caller]
     pub fn changes(&self, later: &str) -> BTreeMap<&str, Change> {
         let (first, others) = self.fixed.split_first().expect("never empty");
@@ -87,18 +84,17 @@ impl Template {
             changes.insert(name.as_str(), change);
             rest = &rest[at + fixed.len()..];
         }
-        assert_eq!(rest, "", "behind the text");
+        assert_eq!(rest, "", "text after the end of the template");
         changes
     }
 }
 
 impl Change {
-    /// Whether nothing happened.
     pub fn is_unchanged(&self) -> bool {
         self.before == self.after
     }
 
-    /// What was inserted, when what stood there still stands around it.
+    /// Returns the text that was inserted. Panics if the place changed in another way.
     #[track_caller]
     pub fn inserted(&self) -> &str {
         let (before, after) = (&self.before, &self.after);
@@ -107,18 +103,18 @@ impl Change {
                 && after.starts_with(&before[..at])
                 && after.ends_with(&before[at..])
         });
-        let at = around.unwrap_or_else(|| panic!("{after:?} isn't {before:?} and an insertion"));
+        let at = around.unwrap_or_else(|| panic!("{after:?} isn't {before:?} with an insertion"));
         &after[at..after.len() - (before.len() - at)]
     }
 
-    /// The elements that were inserted into an array.
+    /// Parses the elements that were inserted into an array.
     #[track_caller]
     pub fn elements(&self) -> Vec<Value> {
         let list = format!("[{}]", self.inserted().trim_start_matches(','));
         serde_json::from_str(&list).unwrap_or_else(|error| panic!("{error}: {list}"))
     }
 
-    /// The members that were inserted into an object.
+    /// Parses the members that were inserted into an object.
     #[track_caller]
     pub fn members(&self) -> Value {
         let object = format!("{{{}}}", self.inserted().trim_start_matches(','));
@@ -126,7 +122,7 @@ impl Change {
     }
 }
 
-/// Says where `text`, which should hold `fixed`, leaves it.
+/// Describes where `text` first differs from `fixed`, which it should contain.
 fn divergence(fixed: &str, text: &str) -> String {
     let boundaries = fixed.char_indices().map(|(at, _)| at);
     let held = boundaries.take_while(|&at| text.contains(&fixed[..at]));
@@ -134,7 +130,7 @@ fn divergence(fixed: &str, text: &str) -> String {
     let at = text.find(&fixed[..held]).unwrap_or(0) + held;
     let around = |text: &str| -> String { text.chars().take(120).collect() };
     format!(
-        "the text should go on with {:?}, and goes on with {:?}",
+        "the text differs from the template: expected {:?}, found {:?}",
         around(&fixed[held..]),
         around(&text[at..])
     )
@@ -157,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn it_is_json_and_the_same_each_time() {
+    fn the_text_is_json_and_reproducible() {
         let text = template().text();
         assert_eq!(text, template().text());
         let _: &RawValue = serde_json::from_str(&text).unwrap();
     }
 
     #[test]
-    fn changes_in_places_are_found() {
+    fn changes_in_places_are_returned() {
         let template = template();
         assert!(
             template
@@ -188,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_any_other_byte_is_seen() {
+    fn a_change_of_any_other_byte_is_detected() {
         let template = template();
         let text = template.text();
         for (at, _) in text.match_indices(' ') {
@@ -202,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "goes on with")]
-    fn what_is_missing_is_shown() {
+    #[should_panic(expected = "differs from the template")]
+    fn missing_text_is_shown() {
         let template = template();
         let text = template.text();
         template.changes(&text[..text.len() - 1]);

@@ -1,4 +1,4 @@
-//! A `crust_ops` of the test's own, and blocking clients for it.
+//! A private `crust_ops` with blocking clients.
 
 mod clients;
 
@@ -20,7 +20,7 @@ use crate::{Delegate, LoopDevice, Node, binary, wait_until, wait_until_async};
 /// How long the daemon may take to start or end.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The daemon, for the handler of a [`Node::trusted`]. Dropped, it is killed.
+/// The daemon for the handler of a [`Node::trusted`]. It is killed on drop.
 #[derive(Debug)]
 pub struct Ops {
     daemon: Daemon,
@@ -30,13 +30,13 @@ pub struct Ops {
 }
 
 impl Ops {
-    /// Started with its defaults, but for where things are.
+    /// Starts a daemon with the default settings, except for paths.
     #[track_caller]
     pub fn start(node: &Node) -> Self {
         Self::with(node, "")
     }
 
-    /// Starts it with its defaults on a node of its own.
+    /// Starts a daemon with the default settings on a new node.
     #[track_caller]
     pub fn with_node(delegate: Delegate) -> (Node, Self) {
         let node = Node::trusted(delegate, "");
@@ -44,7 +44,7 @@ impl Ops {
         (node, ops)
     }
 
-    /// With lines added to its configuration.
+    /// Starts a daemon with extra lines in its configuration.
     #[track_caller]
     pub fn with(node: &Node, extra: &str) -> Self {
         let ops = Self::stopped(node, extra);
@@ -52,7 +52,7 @@ impl Ops {
         ops
     }
 
-    /// Configured, and not started.
+    /// Configures a daemon without starting it.
     pub fn stopped(node: &Node, extra: &str) -> Self {
         let directory = node.dir().subdir("ops");
         let daemon = Daemon::logging_to(&directory.join("log"));
@@ -73,12 +73,12 @@ impl Ops {
         ops
     }
 
-    /// Where it listens, or would: where only root can change anything, as it demands.
+    /// Returns the path of the daemon's socket, in a directory that only root can change, as the daemon requires.
     pub fn socket_on(node: &Node) -> PathBuf {
         node.handler().path().with_file_name("s")
     }
 
-    /// Writes the configuration anew.
+    /// Rewrites the configuration with other extra lines.
     pub fn reconfigure(&self, node: &Node, extra: &str) {
         let text = format!(
             "listen = {:?}\ncrust_listen = {:?}\nruntime = {:?}\n{extra}\n",
@@ -89,63 +89,64 @@ impl Ops {
         fs::write(&self.config, text).expect("the configuration");
     }
 
-    /// The daemon's command line.
+    /// Returns the daemon's command line.
     pub fn command(&self) -> Command {
         let mut command = Command::new(binary("crust_ops"));
         command.arg("--config").arg(&self.config);
         command
     }
 
-    /// Starts it by this command and waits until it listens.
+    /// Starts the daemon with this command and waits until it listens.
     #[track_caller]
     pub fn spawn(&self, command: Command) {
         let _ = fs::remove_file(self.socket());
         self.spawn_activated(command);
     }
 
-    /// The same where somebody listens for it already.
+    /// Starts the daemon when another process already listens on its socket, as systemd does.
     #[track_caller]
     pub fn spawn_activated(&self, command: Command) {
         self.daemon.spawn(command);
         wait_until("crust_ops to listen", DAEMON_TIMEOUT, || {
-            assert!(self.daemon.is_running(), "it has ended: {}", self.log());
+            assert!(
+                self.daemon.is_running(),
+                "crust_ops has ended: {}",
+                self.log()
+            );
             std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
         });
     }
 
-    /// SIGKILL.
+    /// Kills the daemon with SIGKILL.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         self.daemon.signal(signal);
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon has ended, and returns its exit status.
     #[track_caller]
     pub fn wait(&self) -> ExitStatus {
         let mut ended = None;
-        // Clients' connections have their part in that: they answer, and are closed.
+        // The clients' runtime has to run meanwhile, because the daemon closes their connections.
         self.block_on(wait_until_async("crust_ops to end", DAEMON_TIMEOUT, || {
             ended = self.daemon.ended();
             ended.is_some()
         }));
-        ended.expect("it has ended")
+        ended.expect("crust_ops has ended")
     }
 
-    /// Its pid.
     pub fn pid(&self) -> i32 {
         self.daemon.pid()
     }
 
-    /// What it logged.
     pub fn log(&self) -> String {
         self.daemon.log()
     }
 
-    /// Its configuration.
+    /// Returns the path of the configuration.
     pub fn config(&self) -> &Path {
         &self.config
     }
@@ -159,12 +160,12 @@ impl Deref for Ops {
     }
 }
 
-/// A request to stage a device for a target path, and nothing further.
+/// Makes a request to stage a device for a target path, with no optional fields.
 pub fn stage_request(target: &Path, device: &LoopDevice) -> RuntimeStageVolumeRequest {
     stage_request_of(target, device.path(), device.fstype())
 }
 
-/// The same for any device.
+/// Makes a request to stage any device for a target path, with no optional fields.
 pub fn stage_request_of(target: &Path, device: &Path, fstype: &str) -> RuntimeStageVolumeRequest {
     RuntimeStageVolumeRequest {
         volume_type: Some(VolumeType {

@@ -4,26 +4,23 @@ use std::path::{Path, PathBuf};
 
 use crate::{Container, LoopDevice, Node};
 
-/// A pod's sandbox and its volume's target path.
+/// The running sandbox of a pod, and the target path of its volume.
 #[derive(Debug)]
 pub struct Pod<'a> {
     node: &'a Node,
-    /// Where the volume is staged.
     pub target: PathBuf,
-    /// It runs.
     pub sandbox: Container,
-    /// The pod's uid.
     pub uid: String,
 }
 
 impl<'a> Pod<'a> {
-    /// A pod with a volume on the device, staged with these options, and a running sandbox.
+    /// Stages a volume on the device with these options, and starts the pod's sandbox.
     #[track_caller]
     pub fn new(node: &'a Node, uid: &str, device: &LoopDevice, options: &[&str]) -> Self {
         Self::of(node, uid, node.stage(uid, "pv-1", device, options))
     }
 
-    /// A pod of a volume that is staged already, as `pv-1`, and a running sandbox.
+    /// Starts the sandbox of a pod whose volume is already staged as `pv-1`.
     #[track_caller]
     pub fn of(node: &'a Node, uid: &str, target: PathBuf) -> Self {
         Self {
@@ -34,13 +31,13 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// An app with the volume at `/data`.
+    /// Starts an app that has the volume at `/data`.
     #[track_caller]
     pub fn app(&self) -> Container {
         self.node.app(&self.sandbox, &self.target, "/data")
     }
 
-    /// The app isn't created, and leaves no trace; the sentence that says why.
+    /// Tries to create an app, which must fail without leaving anything, and returns the error.
     #[track_caller]
     pub fn expect_refusal(&self) -> String {
         let bundle = self.node.app_bundle(&self.sandbox);
@@ -67,30 +64,32 @@ impl<'a> Pod<'a> {
         line.msg.clone()
     }
 
-    /// The sentence names the pod that has the device.
+    /// Tries to create an app, and checks that the error names the pod that holds the device.
     #[track_caller]
     pub fn expect_refusal_naming(&self, holder: &Pod<'_>) -> String {
         let sentence = self.expect_refusal();
         for name in [holder.sandbox.id(), &holder.uid] {
-            assert!(sentence.contains(name), "{name} isn't in: {sentence}");
+            assert!(sentence.contains(name), "{name} is missing in: {sentence}");
         }
         sentence
     }
 
-    /// Whether the device is mounted in the sandbox.
+    /// Returns whether the device is mounted in the sandbox.
     pub fn has(&self, device: &LoopDevice) -> bool {
         !device.mounts_of(self.sandbox.pid()).is_empty()
     }
 
-    /// The attributes of the device's mount in the sandbox.
+    /// Returns the attributes of the device's mount in the sandbox.
     #[track_caller]
     pub fn attributes(&self, device: &LoopDevice) -> String {
         let mounts = device.mounts_of(self.sandbox.pid());
         let attributes = mounts.first().and_then(|line| line.split(' ').nth(5));
-        attributes.expect("it is mounted in the sandbox").to_owned()
+        attributes
+            .expect("the device is mounted in the sandbox")
+            .to_owned()
     }
 
-    /// Ends the sandbox, after the apps.
+    /// Stops and deletes the apps and then the sandbox.
     #[track_caller]
     pub fn end(&self, apps: impl IntoIterator<Item = Container>) {
         for app in apps {
@@ -99,7 +98,7 @@ impl<'a> Pod<'a> {
         self.sandbox.end();
     }
 
-    /// Nothing stands in the target path on the host.
+    /// Checks that the target path is empty on the host.
     #[track_caller]
     pub fn assert_target_empty(&self) {
         assert_empty(&self.target);

@@ -1,4 +1,4 @@
-//! podman, with storage and state of its own.
+//! podman with its own storage and state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::dir::unique;
 use crate::node::utf8;
 use crate::{Engine, Run, Runtime, TestDir};
 
-/// The image of [`Podman::import_image`].
+/// The image that [`Podman::import_image`] imports.
 pub const PODMAN_IMAGE: &str = "localhost/app:1";
 
-/// What every container gets. Limits are some that one without privileges may set.
+/// The settings of all containers. The ulimits are low enough to be set without privileges.
 pub const PODMAN_CONFIGURATION: &str = r#"
 [containers]
 default_ulimits = ["nofile=512:512", "nproc=512:512"]
@@ -27,25 +27,25 @@ events_logger = "none"
 infra_image = "localhost/app:1"
 "#;
 
-/// podman with a runtime. Dropped, its containers and volumes are removed.
+/// podman with a runtime. On drop its pods, containers and volumes are removed.
 #[derive(Debug)]
 pub struct Podman {
     called: Called,
     _cleanup: Cleanup,
 }
 
-/// How podman is called.
+/// The settings with which podman is called.
 #[derive(Debug, Clone)]
 struct Called {
     base: PathBuf,
-    /// A program, or a name that the configuration has.
+    /// The path of a program, or a name in the configuration.
     runtime: PathBuf,
-    /// `CONTAINERS_CONF`.
+    /// The file that `CONTAINERS_CONF` names.
     configuration: PathBuf,
 }
 
 impl Podman {
-    /// podman with its files below the test's directory.
+    /// Makes a podman whose files are below the test's directory.
     pub fn new(dir: &TestDir, runtime: &Runtime) -> Self {
         let base = dir.subdir("podman");
         let configuration = base.join("containers.conf");
@@ -57,7 +57,7 @@ impl Podman {
         })
     }
 
-    /// podman with a runtime that a `containers.conf` names, in which [`PODMAN_CONFIGURATION`] stands.
+    /// Makes a podman that uses a runtime named in a `containers.conf`, which must include [`PODMAN_CONFIGURATION`].
     pub fn configured(dir: &TestDir, configuration: &Path, runtime: &str) -> Self {
         Self::called(Called {
             base: dir.subdir("podman"),
@@ -74,15 +74,14 @@ impl Podman {
         }
     }
 
-    /// Starts a container that sleeps, detached, in a rootfs of its own whose root is the host's
-    /// user `owner`.
+    /// Starts a detached container that sleeps, in a new root file system that belongs to the host's user `owner`.
     pub fn start(&self, name: &str, flags: &[&str], owner: u32) -> Run {
         let root = self.rootfs(name, owner);
         let run = ["run", "--detach", "--name", name];
         self.run(&[&run, flags, &["--rootfs", utf8(&root)], &IDLE].concat())
     }
 
-    /// Makes a volume `name` whose directory podman binds from elsewhere while it is used.
+    /// Creates a volume for which podman binds a directory or device while it is in use.
     #[track_caller]
     pub fn create_bind_volume(&self, name: &str, device: &Path) {
         let device = format!("device={}", device.display());
@@ -92,20 +91,19 @@ impl Podman {
             .success();
     }
 
-    /// Runs a script in the foreground, in a container that is removed then.
+    /// Runs a script in the foreground, in a container with `--rm`.
     pub fn run_foreground(&self, flags: &[&str], script: &str) -> Run {
         let root = self.rootfs(&unique("foreground"), 0);
         let shell = ["--rootfs", utf8(&root), "/bin/sh", "-ec", script];
         self.run(&[&["run", "--rm"], flags, &shell].concat())
     }
 
-    /// Makes the image [`PODMAN_IMAGE`], which sleeps: of pods' own containers, and for
-    /// `play kube`.
+    /// Imports the image [`PODMAN_IMAGE`], which sleeps. It is for the infra containers of pods and for `play kube`.
     pub fn import_image(&self) {
         let archive = self.called.base.join("image.tar");
         fs::write(&archive, app_layer()).expect("an image's layer");
         let command = format!("CMD {IDLE:?}");
-        // Its process is the first of its pid namespace, which SIGTERM doesn't end.
+        // The container's process is pid 1 of its namespace, which ignores SIGTERM.
         let changes = [&command, "STOPSIGNAL SIGKILL", "ENV PATH=/bin"];
         let changes = changes.into_iter().flat_map(|change| ["--change", change]);
         let mut import = vec!["import", "--quiet"];
@@ -131,7 +129,7 @@ impl Engine for Podman {
 fn command(called: &Called) -> Command {
     let mut podman = Command::new("podman");
     podman.env("CONTAINERS_CONF", &called.configuration);
-    // podman 5 warns of cgroup v1 on each call's standard error.
+    // podman 5 writes a warning about cgroup v1 to standard error on each call.
     podman.env("PODMAN_IGNORE_CGROUPSV1_WARNING", "1");
     for (flag, name) in [
         ("--root", "root"),

@@ -1,4 +1,4 @@
-//! Processes, by pid.
+//! Queries and signals for processes by their pids.
 
 use std::fs;
 
@@ -8,8 +8,9 @@ use nix::unistd::Pid;
 use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
-/// Whether the process runs: there, and no zombie; one whose first thread alone has ended, as those
-/// of a Go program that is killed may, one after the other, still holds all that it has.
+/// Returns whether a process exists and is not a zombie. A process whose first thread has ended while others run still
+/// counts: the threads of a killed Go program may end one after the other, and until the last one the process keeps its
+/// files and mounts.
 pub fn is_alive(pid: i32) -> bool {
     let runs = |stat: &Stat| match stat.state {
         'Z' => stat.threads > 1,
@@ -18,7 +19,7 @@ pub fn is_alive(pid: i32) -> bool {
     Stat::of(pid).as_ref().is_some_and(runs)
 }
 
-/// A line of a process's `/proc/<pid>/status`, without its name; empty where there is none (more).
+/// Returns the value of a line in `/proc/<pid>/status`; empty if there is no such process or line.
 pub fn status(pid: impl std::fmt::Display, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -26,13 +27,13 @@ pub fn status(pid: impl std::fmt::Display, name: &str) -> String {
     found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
 }
 
-/// How many descriptors a process has.
+/// Returns the number of open descriptors of a running process.
 pub fn descriptors(pid: i32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));
-    open.expect("it runs").count()
+    open.expect("the process is running").count()
 }
 
-/// SIGKILL; a process that is gone is what was wanted.
+/// Sends SIGKILL. It is no error if the process is gone.
 pub fn kill_now(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
@@ -43,7 +44,7 @@ pub fn kill_and_wait(pid: i32) {
     wait_until("a killed process to end", WAIT_TIMEOUT, || !is_alive(pid));
 }
 
-/// The processes whose command line `wanted` accepts; arguments are separated by NUL.
+/// Returns the processes whose command line `wanted` accepts. Its arguments are separated by NUL.
 pub fn with_command_line(wanted: impl Fn(&str) -> bool) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -58,21 +59,21 @@ pub fn with_command_line(wanted: impl Fn(&str) -> bool) -> Vec<i32> {
     .collect()
 }
 
-/// The processes of a process group that run.
+/// Returns the running processes of a process group.
 pub fn in_group(group: i32) -> Vec<i32> {
     let mut pids = with_command_line(|_| true);
     pids.retain(|pid| is_alive(*pid) && group_of(*pid) == Some(group));
     pids
 }
 
-/// The processes that have this parent, zombies too.
+/// Returns the children of a process, including zombies.
 pub fn children(parent: i32) -> Vec<i32> {
     let mut pids = with_command_line(|_| true);
     pids.retain(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent));
     pids
 }
 
-/// A process and all below it, a line each: what it does, for a message about one that hangs.
+/// Describes a process and its descendants, one on each line, with their states and wait channels.
 pub fn tree(pid: i32) -> Vec<String> {
     let below: Vec<String> = children(pid).into_iter().flat_map(tree).collect();
     let file = |name| {
@@ -90,7 +91,7 @@ fn group_of(pid: i32) -> Option<i32> {
     Some(Stat::of(pid)?.group)
 }
 
-/// What is asked for of `proc_pid_stat(5)`.
+/// Fields of `/proc/<pid>/stat` (proc_pid_stat(5)).
 struct Stat {
     state: char,
     parent: i32,
@@ -99,7 +100,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// The name before the fields may hold anything but ends in `) `.
+    /// Parses the fields after the name. The name may contain any characters and ends with `) `.
     fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');

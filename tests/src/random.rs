@@ -1,9 +1,9 @@
-//! Numbers that look random and are the same in every run of a seed, so that what failed fails again.
+//! Reproducible pseudorandom numbers.
 
 use std::time::SystemTime;
 
-/// `RUNCRUST_TORTURE_SEED`, or the days since 1970, so that something else is tried every day. It is
-/// printed, to be set when what failed is to fail again.
+/// Returns `RUNCRUST_TORTURE_SEED`, or the number of days since 1970, so that other cases are tried every day. It
+/// prints the seed, with which a failure can be repeated.
 pub fn seed() -> u64 {
     let set = std::env::var("RUNCRUST_TORTURE_SEED").unwrap_or_default();
     let seed = if set.is_empty() {
@@ -16,17 +16,17 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// A generator (splitmix64).
+/// A pseudorandom generator (splitmix64).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The same seed gives the same numbers.
+    /// Makes a generator. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `limit`, which isn't 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -37,12 +37,12 @@ impl Random {
         usize::try_from(mixed % limit).expect("below a usize")
     }
 
-    /// True once in `times`.
+    /// Returns true with a probability of one in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of them.
+    /// Returns one element of a slice.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -1,4 +1,4 @@
-//! A create that must be refused, and all that must be true of it.
+//! Creates that must be refused, and what must hold after a refusal.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use crate::{Bundle, LoopDevice, Node, host};
 
-/// What came of a create that should have been refused.
+/// The result of a create that must be refused.
 #[derive(Debug)]
 #[must_use]
 pub struct Refusal {
-    /// The last line of the log; empty where it is no error.
+    /// The last entry of the log; empty if it is not an error.
     pub message: String,
-    /// What isn't as it should be after a refusal.
+    /// Expectations about a refusal that do not hold.
     pub failures: Vec<String>,
 }
 
 impl Refusal {
-    /// The sentence has to name something.
+    /// Expects the message to contain these texts.
     pub fn containing(mut self, wanted: &[&str]) -> Self {
         for text in wanted {
             if !self.message.contains(text) {
-                self.failures.push(format!("doesn't name {text:?}"));
+                self.failures.push(format!("the message lacks {text:?}"));
             }
         }
         self
     }
 
-    /// The sentence has to name the volume, once: each layer adds what it alone knows.
+    /// Expects the message to name the volume exactly once, because each layer adds only what the others don't know.
     pub fn naming_volume(mut self, name: &str) -> Self {
         let count = self.message.matches(&format!("volume {name}")).count();
         if count != 1 {
@@ -39,7 +39,7 @@ impl Refusal {
         self
     }
 
-    /// The sentence.
+    /// Returns the message. Panics with all failures if there are any.
     #[track_caller]
     pub fn message(self) -> String {
         assert!(
@@ -52,15 +52,15 @@ impl Refusal {
     }
 }
 
-/// Checks that a sentence has each of these words.
+/// Checks that a message contains each of these words.
 #[track_caller]
 pub fn assert_contains(message: &str, words: &[&str]) {
     for word in words {
-        assert!(message.contains(word), "{word:?} isn't in: {message}");
+        assert!(message.contains(word), "{word:?} is missing in: {message}");
     }
 }
 
-/// Creates what must be refused without a trace.
+/// Creates a container, which must be refused, and checks that nothing was changed.
 pub fn create_refused(node: &Node, bundle: &Bundle) -> Refusal {
     let container = node.container(bundle);
     let (records, config) = (node.records(), bundle.config_bytes());
@@ -77,9 +77,9 @@ pub fn create_refused(node: &Node, bundle: &Bundle) -> Refusal {
     expect(errors == 1, format!("{errors} errors in the log {lines:?}"));
     expect(!message.is_empty(), format!("the log ends in {lines:?}"));
     let one_line = message.trim() == message && !message.contains(char::is_control);
-    expect(one_line, "isn't one line".to_owned());
+    expect(one_line, "the message is not one line".to_owned());
     let stderr = container.stderr();
-    // A sandbox's standard error can't be written to.
+    // A sandbox's standard error is read-only.
     let parsed: Value = serde_json::from_slice(&config).unwrap_or_default();
     let is_sandbox = parsed["annotations"]["io.kubernetes.cri.container-type"] == "sandbox";
     let expected = if is_sandbox {
@@ -89,7 +89,7 @@ pub fn create_refused(node: &Node, bundle: &Bundle) -> Refusal {
     };
     expect(stderr == expected, format!("stderr is {stderr:?}"));
     let pid_file = fs::exists(bundle.path().join("init.pid")).expect("stat");
-    expect(!pid_file, "there is a pid file".to_owned());
+    expect(!pid_file, "a pid file exists".to_owned());
     let state = container.state();
     expect(state.is_none(), format!("the delegate knows {state:?}"));
     let now = node.records();
@@ -101,7 +101,7 @@ pub fn create_refused(node: &Node, bundle: &Bundle) -> Refusal {
     Refusal { message, failures }
 }
 
-/// What stands in a directory, which may be missing, that nothing must stand in.
+/// Returns the entries of a directory, which must be empty or missing.
 pub fn unexpected_entries(directory: &Path) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -109,12 +109,12 @@ pub fn unexpected_entries(directory: &Path) -> Vec<String> {
     };
     let complaint = |entry: std::io::Result<fs::DirEntry>| {
         let path = entry.expect("an entry").path();
-        format!("there is {}", path.display())
+        format!("{} exists", path.display())
     };
     entries.map(complaint).collect()
 }
 
-/// Where the device is mounted, on the host and in a process's namespace.
+/// Returns the mounts of a device on the host and in a process's namespace.
 pub fn unexpected_mounts(device: &LoopDevice, pid: Option<i32>) -> Vec<String> {
     let inside = pid.map(host::mounts_of).unwrap_or_default();
     let inside = inside

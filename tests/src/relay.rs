@@ -1,5 +1,4 @@
-//! What the relays of the harness share: a socket that stands before another program's, notes the calls that it hears,
-//! and refuses them or holds them up.
+//! The common part of the relays: a socket in front of another program's, and faults that refuse or hold calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,23 +14,23 @@ use tonic::Status;
 use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
-/// When a call is held up.
+/// When a call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The other program hasn't heard of it.
+    /// Before it is forwarded to the program.
     Before,
-    /// The other program has done it; whoever called doesn't know.
+    /// After the program has answered, but before the caller gets the answer.
     After,
 }
 
-/// What happens to a call.
+/// A fault that is set for calls.
 #[derive(Debug, Clone)]
 enum Fault {
     Refused(Status),
     Held(Moment),
 }
 
-/// A socket and the threads that serve it; both end when this is dropped.
+/// A socket and the threads that serve it. Both end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RelayServer {
     pub(crate) socket: PathBuf,
@@ -39,7 +38,7 @@ pub(crate) struct RelayServer {
 }
 
 impl RelayServer {
-    /// Listens at a socket, and serves it with what `serve` makes of the listener.
+    /// Listens on a socket and runs the server that `serve` makes for the listener.
     pub(crate) fn start<F>(socket: &Path, serve: impl FnOnce(UnixListenerStream) -> F) -> Self
     where
         F: Future<Output: Send> + Send + 'static,
@@ -66,25 +65,25 @@ impl RelayServer {
 impl Drop for RelayServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Whoever is connected may stay so.
+            // Clients may stay connected.
             runtime.shutdown_background();
         }
     }
 }
 
-/// The faults of calls, by the calls' names.
+/// The faults that are set for calls, by the names of the calls.
 #[derive(Debug)]
 pub(crate) struct Faults {
     state: Mutex<State>,
-    /// Told when there are other faults.
+    /// Notified when the faults change.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Without a name, of all calls that have none of their own.
+    /// `None` stands for all calls without a fault of their own.
     faults: BTreeMap<Option<&'static str>, Fault>,
-    /// Of each call that is held up now.
+    /// The moments of all calls that are currently held.
     held: Vec<Moment>,
 }
 
@@ -105,23 +104,23 @@ impl Faults {
         self.changed.send_replace(());
     }
 
-    /// Answers such calls by an error until [`Self::clear_faults`]; without a name, all calls.
+    /// Answers calls with this name, or all calls, with an error until [`Self::clear_faults`].
     pub(crate) fn refuse(&self, call: Option<&'static str>, status: Status) {
         self.set(call, Fault::Refused(status));
     }
 
-    /// Holds up such calls until [`Self::clear_faults`]; one that is held up at the other moment goes on.
+    /// Holds calls with this name until [`Self::clear_faults`]. A call that is held at the other moment continues.
     pub(crate) fn hold(&self, call: &'static str, moment: Moment) {
         self.set(Some(call), Fault::Held(moment));
     }
 
-    /// Lets all calls go on.
+    /// Removes all faults and releases the calls that are held.
     pub(crate) fn clear_faults(&self) {
         self.state().faults.clear();
         self.changed.send_replace(());
     }
 
-    /// Waits until a call is held up, at that moment if one is given.
+    /// Waits until a call is held, at this moment if one is given.
     #[track_caller]
     pub(crate) fn wait_held(&self, moment: Option<Moment>) {
         wait_until("a call to be held up", WAIT_TIMEOUT, || {
@@ -139,7 +138,7 @@ impl Faults {
         fault.or_else(|| state.faults.get(&None)).cloned()
     }
 
-    /// Returns the error that a call is to be answered by.
+    /// Returns the error with which a call is answered, if any.
     pub(crate) fn refusal(&self, call: &str) -> Option<Status> {
         match self.of(call) {
             Some(Fault::Refused(status)) => Some(status),
@@ -147,7 +146,7 @@ impl Faults {
         }
     }
 
-    /// Waits as long as the call is held up at this moment.
+    /// Waits while the call is held at this moment.
     pub(crate) async fn pass(&self, call: &str, moment: Moment) {
         let mut changed = self.changed.subscribe();
         let is_held = || matches!(self.of(call), Some(Fault::Held(it)) if it == moment);
@@ -158,7 +157,7 @@ impl Faults {
     }
 }
 
-/// A call that is held up; its caller may leave meanwhile.
+/// A call that is held. It is also dropped when its caller gives up.
 struct Held<'f>(&'f Faults, Moment);
 
 impl<'f> Held<'f> {

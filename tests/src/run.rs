@@ -1,4 +1,4 @@
-//! A finished command, which can tell what it was.
+//! Finished commands, with what a message about them needs.
 
 mod started;
 
@@ -11,22 +11,19 @@ use crate::cleanup::OperationGuard;
 use crate::node::WAIT_TIMEOUT;
 use crate::wait::holds_within;
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Run {
     /// The command line, for messages.
     pub command: String,
-    /// How it ended.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
     pub stderr: String,
 }
 
 impl Run {
-    /// Runs a command with standard input empty and its output captured.
+    /// Runs a command with empty standard input and captures its output.
     pub fn of(command: &mut Command) -> Self {
         let line = describe(command);
         let _operation = OperationGuard::begin();
@@ -42,9 +39,9 @@ impl Run {
         }
     }
 
-    /// Runs a command that has to end within a limit (longer on a slow machine), with standard
-    /// input empty; `None` where it was killed, with its process group, because it didn't. What
-    /// outlives it, such as a container that it creates, may keep its output.
+    /// Runs a command with empty standard input, and kills its process group if it does not end within the limit (which
+    /// is longer on a slow machine). Returns `None` in that case. A process that outlives the command, such as a
+    /// container that it creates, may keep its output open.
     pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
         let mut started = Started::of(command);
         let status = started.end_within(limit);
@@ -57,8 +54,8 @@ impl Run {
         })
     }
 
-    /// Runs a command with standard input empty. Once it has written `stdout` and `stderr`, or hasn't for long, calls
-    /// `end`, which is to end it; not where it has ended before.
+    /// Runs a command with empty standard input. Calls `end`, which must end the command, when it has written `stdout`
+    /// and `stderr` or has not done so for long. `end` is not called if the command has ended before.
     #[track_caller]
     pub fn ended_after(
         command: &mut Command,
@@ -77,7 +74,7 @@ impl Run {
         let (stdout, stderr) = started.output();
         let command = describe(command);
         let Some(status) = status else {
-            panic!("{command} doesn't end; it wrote {stdout:?} and {stderr:?}");
+            panic!("{command} does not end; it wrote {stdout:?} and {stderr:?}");
         };
         Self {
             command,
@@ -87,22 +84,22 @@ impl Run {
         }
     }
 
-    /// The run, which must have ended with 0.
+    /// Checks that the command succeeded.
     #[track_caller]
     pub fn success(self) -> Self {
         assert!(self.status.success(), "should have worked: {self}");
         self
     }
 
-    /// Checks that standard error has each of these words.
+    /// Checks that standard error contains each of these words.
     #[track_caller]
     pub fn assert_contains(&self, words: &[&str]) {
         for word in words {
-            assert!(self.stderr.contains(word), "{word:?} isn't in: {self}");
+            assert!(self.stderr.contains(word), "{word:?} is missing in: {self}");
         }
     }
 
-    /// The run, which must have failed.
+    /// Checks that the command failed.
     #[track_caller]
     pub fn failure(self) -> Self {
         assert!(!self.status.success(), "should have failed: {self}");
@@ -122,7 +119,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// A command's line, without quoting: for people.
+/// Formats a command line for messages, without quoting.
 pub(crate) fn describe(command: &Command) -> String {
     let mut line = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {

@@ -1,11 +1,11 @@
-//! A runtime program that tests call: a bare delegate, or runcrust before one.
+//! The runtime programs that tests call: a bare delegate, or runcrust in front of one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Delegate;
 
-/// A runtime and the delegate that does its work.
+/// A runtime and its delegate.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     program: PathBuf,
@@ -13,7 +13,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The delegate itself.
+    /// The delegate without runcrust.
     pub fn bare(delegate: Delegate) -> Self {
         Self {
             program: delegate.program(),
@@ -21,7 +21,7 @@ impl Runtime {
         }
     }
 
-    /// Any program that behaves as `delegate` does.
+    /// A program that behaves as `delegate` does.
     pub fn at(program: impl Into<PathBuf>, delegate: Delegate) -> Self {
         Self {
             program: program.into(),
@@ -29,17 +29,16 @@ impl Runtime {
         }
     }
 
-    /// Its program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// The delegate that does its work, and cleans up after it.
+    /// Returns the delegate, which also cleans up after tests.
     pub fn delegate(&self) -> Delegate {
         self.delegate
     }
 
-    /// A command of it, without arguments, and with the little environment that containerd gives.
+    /// Returns a command without arguments, with the small environment that containerd sets.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.env_clear().env(

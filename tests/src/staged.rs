@@ -1,4 +1,4 @@
-//! A node with two staged volumes that containers reach by several paths.
+//! A node with two staged volumes, for tests in which containers reach a volume by several paths.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,21 @@ use crate::refusal::{self, unexpected_entries};
 use crate::volume::with_mounted;
 use crate::{Bundle, Delegate, LoopDevice, Node, POD, mounts};
 
-/// A node with a CSI volume of [`POD`], and one that was staged by hand at a path of no particular form. Each has a
-/// file `mark` that says `volume` and a file `sub/mark` that says `sub`; of these the host has an empty
-/// directory `sub`, as kubelet makes it for a subPath.
+/// A node with a CSI volume of [`POD`], and a volume that was staged by hand at an arbitrary path. Each has a file
+/// `mark` with the content `volume`, and a file `sub/mark` with the content `sub`. On the host both target paths have
+/// an empty directory `sub`, as kubelet creates it for a subPath.
 #[derive(Debug)]
 pub struct StagedPair {
-    /// The CSI volume's target path.
     pub csi: PathBuf,
-    /// The other volume's target path.
+    /// The target path of the volume that was staged by hand.
     pub plain: PathBuf,
     /// The devices of `csi` and of `plain`.
     pub devices: [LoopDevice; 2],
-    /// The node.
     pub node: Node,
 }
 
 impl StagedPair {
-    /// A script that tells which directory a container has at `/data`, by its mark, and whether it can write
-    /// there: `written` or `refused`.
+    /// A script that prints the mark of the directory at `/data`, and whether it is writable: `written` or `refused`.
     pub const PROBE_SCRIPT: &str = "cat /data/mark; if (echo x > /data/file) 2>/dev/null; \
         then rm /data/file; echo written; else echo refused; fi";
 
@@ -54,19 +51,20 @@ impl StagedPair {
         }
     }
 
-    /// Binds a directory on one of that name in the test's directory, as engines do, and returns that.
+    /// Binds a directory to one with this name in the test's directory, as engines do, and returns its path.
     pub fn bind(&self, name: &str, of: &Path) -> PathBuf {
         let bind = self.node.dir().subdir(name);
         mounts::bind(of, &bind);
         bind
     }
 
-    /// A plain bundle with `source` at `/data`.
+    /// Returns a plain bundle with `source` at `/data`, which is not written yet.
     pub fn bundle(&self, source: &Path, options: &[&str]) -> Bundle {
         Bundle::plain(self.node.dir()).bind(source, "/data", options)
     }
 
-    /// Runs a container with `source` at `/data`, which must have this mark and be writable.
+    /// Runs a container with `source` at `/data`. Checks that it has this mark and is writable, and that no files
+    /// appear on the host.
     #[track_caller]
     pub fn assert_serves(&self, source: &Path, mark: &str) {
         let app = self.node.run(&self.bundle(source, &[]).write());
@@ -76,7 +74,8 @@ impl StagedPair {
         self.assert_nothing_on_the_host();
     }
 
-    /// Creates a container that must be refused because of `plain`, by a sentence that has each of `wanted`.
+    /// Creates a container, which must be refused because of `plain`, and checks that the message contains each of
+    /// `wanted` and a hint.
     #[track_caller]
     pub fn assert_refuses(&self, bundle: Bundle, wanted: &[&str]) {
         let volume = utf8(&self.plain);
@@ -87,7 +86,7 @@ impl StagedPair {
         self.assert_nothing_on_the_host();
     }
 
-    /// Checks that nothing but `sub` stands in the volumes' directories on the host.
+    /// Checks that the volumes' directories on the host contain only `sub`.
     #[track_caller]
     pub fn assert_nothing_on_the_host(&self) {
         for target in [&self.csi, &self.plain] {
@@ -95,10 +94,12 @@ impl StagedPair {
                 unexpected_entries(&target.join("sub")),
                 <[String; 0]>::default()
             );
-            assert_eq!(unexpected_entries(target).len(), 1, "sub alone");
+            assert_eq!(unexpected_entries(target).len(), 1, "only sub exists");
         }
     }
-    /// Unstages both volumes after the last container.
+
+    /// Unstages both volumes after the last container has ended, and checks that no record and no file on the host is
+    /// left.
     #[track_caller]
     pub fn end(&self) {
         self.assert_nothing_on_the_host();

@@ -1,27 +1,24 @@
-//! A node with one staged volume: where most tests begin.
+//! A node with one staged volume, which most tests use.
 
 use std::ops::Deref;
 use std::path::PathBuf;
 
 use crate::{Bundle, Container, Delegate, LoopDevice, Node, Run};
 
-/// The uid of a test's pod. Tests share it: each has its own node.
+/// The uid of a test's pod. All tests use it, because each has its own node.
 pub const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// A node with the volume `pv-1`, staged for [`POD`].
 ///
-/// It is its node too. Where a method of [`Node`] takes the pod's uid or the target path, the method of the same name
-/// here fills them in; for another pod or volume call the one of [`Self::node`].
+/// It dereferences to its node. Where a method of [`Node`] takes the pod's uid or the target path, the method of the
+/// same name here fills it in. For another pod or volume call the method of [`Self::node`].
 ///
-/// The fields are dropped in their order: the device goes before the directory that its image is in. Declare a
-/// container after the volume, so that it ends before.
+/// The fields are dropped in their order: the device before the directory with its image. Declare a container after the
+/// volume, so that it ends first.
 #[derive(Debug)]
 pub struct StagedVolume {
-    /// The volume's target path.
     pub target: PathBuf,
-    /// The volume's device.
     pub device: LoopDevice,
-    /// The node.
     pub node: Node,
 }
 
@@ -71,7 +68,7 @@ impl StagedVolume {
         }
     }
 
-    /// Starts a sandbox of the volume's pod.
+    /// Starts the sandbox of the volume's pod.
     #[track_caller]
     pub fn sandbox(&self) -> Container {
         self.node.sandbox(POD)
@@ -83,13 +80,13 @@ impl StagedVolume {
         self.node.app(sandbox, &self.target, "/data")
     }
 
-    /// Returns the bundle of an app with the volume at `/data`; it isn't written yet.
+    /// Returns the bundle of an app with the volume at `/data`, which is not written yet.
     pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
         let bundle = self.node.app_bundle(sandbox);
         bundle.bind(&self.target, "/data", &[])
     }
 
-    /// Returns the bundle of a container without a pod, with the volume at `/data`; it isn't written yet.
+    /// Returns the bundle of a container without a pod, with the volume at `/data`, which is not written yet.
     pub fn plain_bundle(&self) -> Bundle {
         Bundle::plain(self.node.dir()).bind(&self.target, "/data", &[])
     }
@@ -114,7 +111,7 @@ impl StagedVolume {
         self.node.resize(&self.target, min, max)
     }
 
-    /// Unstages the volume after its last container, and checks that neither this nor a hook has left anything.
+    /// Unstages the volume after its last container has ended, and checks that nothing is left.
     #[track_caller]
     pub fn unstage_all(&self) {
         self.node.unstage_all(&[&self.target]);

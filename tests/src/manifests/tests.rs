@@ -1,4 +1,4 @@
-//! What is written is what Kubernetes' types have, but for the KEPs' fields.
+//! The manifests that the builders write conform to Kubernetes' types, except for the fields of the KEPs.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::csi::{CsiVolume, filesystem, mount_of};
 use crate::kubernetes::{parse_strictly, yaml};
 
-/// A document, without one of the KEPs' fields, which has to be there.
+/// Parses a document and removes a field of the KEPs, which must exist.
 fn without(document: &str, at: &str, field: &str) -> Value {
     let mut document = yaml(document);
     let object = document.pointer_mut(at).and_then(Value::as_object_mut);
@@ -38,7 +38,7 @@ fn created() -> CsiVolume {
 }
 
 #[test]
-fn classes_are_kubernetes_own() {
+fn classes_conform_to_kubernetes_types() {
     let class = StorageClass::new("fast-storage");
     let read: storage::StorageClass = parse_strictly(&yaml(&class.to_string())).unwrap();
     assert_eq!(read.provisioner, crate::csi::DRIVER);
@@ -64,7 +64,7 @@ fn classes_are_kubernetes_own() {
 }
 
 #[test]
-fn a_claim_is_bound_to_what_was_created() {
+fn a_claim_is_bound_to_a_created_volume() {
     let volume = Volume::new("pv-1", &created())
         .class("fast")
         .mode("ReadWriteOncePod");
@@ -100,7 +100,7 @@ fn a_claim_asks_for_a_volume_of_a_class() {
 }
 
 #[test]
-fn a_pod_has_what_it_was_given() {
+fn a_pod_has_the_given_fields() {
     let plain: core::Pod = parse_strictly(&yaml(&Pod::new("web").to_string())).unwrap();
     assert_eq!(plain.spec.unwrap().host_network, Some(true));
 

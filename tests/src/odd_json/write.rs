@@ -1,4 +1,4 @@
-//! The writing of it.
+//! Writes JSON in unusual forms.
 
 use std::fmt::Write as _;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Value};
 use super::Template;
 use crate::random::Random;
 
-/// What may change, as JSON pointers (RFC 6901).
+/// The places that may change, as JSON pointers (RFC 6901).
 #[derive(Debug, Clone, Copy)]
 pub struct Places<'a> {
-    /// Arrays and objects that something may be appended to.
+    /// Arrays and objects to which something may be appended.
     pub ends: &'a [&'a str],
-    /// Values that may become others.
+    /// Values that may be replaced.
     pub values: &'a [&'a str],
 }
 
-/// Between two tokens.
+/// White space between two tokens.
 const SPACES: [&str; 8] = ["", "", "", " ", "\t", "\n", "\r\n  ", " \n\n\t "];
 
-/// Values of fields that nobody knows.
+/// Values of unknown fields.
 const UNKNOWN: [&str; 14] = [
     "1e2",
     "-0.0E-0",
@@ -37,7 +37,7 @@ const UNKNOWN: [&str; 14] = [
     "0.1",
 ];
 
-/// Objects whose keys are names: an unknown key there would be a known one.
+/// Objects whose keys are names, in which an unknown key would have a meaning.
 const MAPS: [&str; 4] = [
     "/annotations",
     "/linux/netDevices",
@@ -45,8 +45,8 @@ const MAPS: [&str; 4] = [
     "/linux/sysctl",
 ];
 
-/// Writes a value with its keys in another order, unknown fields in every object, white space
-/// anywhere and more escapes than it needs. The same seed gives the same text.
+/// Writes a value with shuffled keys, unknown fields in every object, white space between tokens and unnecessary
+/// escapes. The same seed gives the same text.
 pub fn write(value: &Value, places: &Places<'_>, seed: u64) -> Template {
     let mut writer = Writer {
         random: Random::new(seed),
@@ -106,11 +106,11 @@ impl Writer<'_> {
         if !MAPS.contains(&pointer) {
             keys.push(None);
         }
-        // Fisher and Yates's shuffle.
+        // Fisher–Yates shuffle.
         for last in (1..keys.len()).rev() {
             keys.swap(last, self.random.below(last + 1));
         }
-        // Two ends beside each other couldn't be told apart: an unknown field comes between.
+        // An unknown field comes between two adjacent ends, which could not be told apart otherwise.
         let nested = |key: Option<&String>| key.is_some_and(|key| !is_scalar(&object[key]));
         if keys.last().copied().is_some_and(nested)
             && let Some(unknown) = keys.iter().position(Option::is_none)
@@ -138,7 +138,7 @@ impl Writer<'_> {
         self.end(pointer, "}");
     }
 
-    /// Before an element or a member.
+    /// Writes what comes before an element or a member.
     fn before(&mut self, comma: bool) {
         if comma {
             self.space();
@@ -189,11 +189,11 @@ fn is_scalar(value: &Value) -> bool {
     !value.is_object() && !value.is_array()
 }
 
-/// A letter as one escape or, beyond 16 bits, two.
+/// Writes a character as one `\u` escape, or as two beyond 16 bits.
 fn units(letter: char) -> String {
     let mut text = String::new();
     for unit in letter.encode_utf16(&mut [0; 2]) {
-        // A String takes everything.
+        // Writing to a String does not fail.
         let _ = write!(text, "\\u{unit:04X}");
     }
     text

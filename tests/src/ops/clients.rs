@@ -1,4 +1,4 @@
-//! Blocking clients for a `crust_ops`, whoever has started it.
+//! Blocking clients of a `crust_ops`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tonic::{Response, Status};
 use crate::grpc;
 use crate::node::utf8;
 
-/// For one call.
+/// The timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Clients of both sockets.
+/// Clients of the daemon's two sockets.
 #[derive(Debug)]
 pub struct Clients {
     socket: PathBuf,
@@ -28,7 +28,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Of the daemon that listens there. Nothing is connected yet.
+    /// Makes clients for a daemon's sockets without connecting them.
     pub fn of(socket: &Path, crust_socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build();
         Self {
@@ -38,28 +38,28 @@ impl Clients {
         }
     }
 
-    /// The socket of `crust.v1.Runtime`.
+    /// Returns the socket of `crust.v1.Runtime`.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The socket of the CRUST interface.
+    /// Returns the socket of the CRUST interface.
     pub fn crust_socket(&self) -> &Path {
         &self.crust_socket
     }
 
-    /// A channel to one of the sockets, connected when it is first used.
+    /// Returns a channel to one of the sockets, which connects when it is first used.
     pub fn channel(&self, socket: &Path) -> Channel {
         let _inside = self.runtime.enter();
         grpc::channel(socket, CALL_TIMEOUT)
     }
 
-    /// Runs a client's future.
+    /// Runs a future in the clients' tokio runtime.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    /// A call of `crust.v1.Runtime`.
+    /// Makes a call of `crust.v1.Runtime`.
     pub fn call<T, F>(&self, work: impl FnOnce(RuntimeClient<Channel>) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -68,7 +68,7 @@ impl Clients {
         grpc::answer(self.block_on(work(client)))
     }
 
-    /// A call of the CRUST interface.
+    /// Makes a call of the CRUST interface.
     pub fn crust<T, F>(&self, work: impl FnOnce(StorageClient<Channel>) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -77,13 +77,11 @@ impl Clients {
         grpc::answer(self.block_on(work(client)))
     }
 
-    /// `RuntimeStageVolume`.
     pub fn stage(&self, request: RuntimeStageVolumeRequest) -> Result<(), Status> {
         self.call(|mut client| async move { client.runtime_stage_volume(request).await })?;
         Ok(())
     }
 
-    /// `RuntimeUnstageVolume`.
     pub fn unstage(&self, target: &Path) -> Result<(), Status> {
         let volume_target_path = utf8(target).to_owned();
         let request = RuntimeUnstageVolumeRequest { volume_target_path };
@@ -91,14 +89,13 @@ impl Clients {
         Ok(())
     }
 
-    /// `RuntimeGetVolumeStats`.
     pub fn stats(&self, target: &Path) -> Result<RuntimeGetVolumeStatsResponse, Status> {
         let volume_target_path = utf8(target).to_owned();
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
         self.call(|mut client| async move { client.runtime_get_volume_stats(request).await })
     }
 
-    /// `RuntimeExpandVolume`; in bytes, 0 is no limit.
+    /// Calls `RuntimeExpandVolume`. The sizes are bytes, and 0 is no limit.
     pub fn expand(&self, target: &Path, least: i64, most: i64) -> Result<i64, Status> {
         let request = RuntimeExpandVolumeRequest {
             volume_target_path: utf8(target).to_owned(),

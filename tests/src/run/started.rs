@@ -1,4 +1,4 @@
-//! A command that runs, and what it has written so far.
+//! Running commands, and what they have written so far.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use super::describe;
 use crate::cleanup::OperationGuard;
 use crate::wait::holds_within;
 
-/// A command that runs in a process group of its own. Dropped, it is killed.
+/// A command that runs in its own process group. It is killed on drop.
 pub(super) struct Started {
     child: Child,
     stdout: Captured,
@@ -23,7 +23,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Starts a command with standard input empty.
+    /// Starts a command with empty standard input.
     pub(super) fn of(command: &mut Command) -> Self {
         let working = OperationGuard::begin();
         let (stdout, stderr) = (Captured::new(), Captured::new());
@@ -45,7 +45,8 @@ impl Started {
         self.status().is_some()
     }
 
-    /// Waits for its end; `None` where it was killed, with its process group, because the limit has passed.
+    /// Waits until the command has ended. Kills its process group and returns `None` if it does not end within the
+    /// limit.
     pub(super) fn end_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let mut status = None;
         holds_within(limit, || {
@@ -58,7 +59,7 @@ impl Started {
         status
     }
 
-    /// Returns what it has written to standard output, and to standard error.
+    /// Returns the standard output and the standard error so far.
     pub(super) fn output(&self) -> (String, String) {
         (self.stdout.text(), self.stderr.text())
     }
@@ -82,7 +83,7 @@ impl Drop for Started {
     }
 }
 
-/// Output in a file without a name: a pipe would stay open as long as what the command leaves.
+/// Output in an anonymous file. A pipe would stay open as long as processes that the command leaves.
 struct Captured(File);
 
 impl Captured {
@@ -95,7 +96,7 @@ impl Captured {
         self.0.try_clone().expect("dup").into()
     }
 
-    /// Reads it by an open file of its own: the command writes at the offset of this one.
+    /// Reads the file through a new open file description, because the command writes at the offset of this one.
     fn text(&self) -> String {
         let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         let bytes = fs::read(path).expect("read a file in memory");
