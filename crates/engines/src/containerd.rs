@@ -31,8 +31,7 @@ const PLUGINS: [&str; 3] = [
 
 /// The comment above `runc`, which is added together with the first handler. containerd 1.x has its built-in runtime
 /// only as long as no runtime is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
-const DEFAULT_RUNTIME: &str =
-    "# Added by runcrust install: containerd 1.x forgets its own default where another is set.\n";
+const DEFAULT_RUNTIME: &str = "# Added by runcrust install: containerd 1.x forgets its file_version default where another is set.\n";
 
 #[derive(Debug)]
 pub(crate) struct Containerd;
@@ -87,8 +86,10 @@ impl Engine for Containerd {
         for file in files.iter().filter(|file| file.is_always_read) {
             let toml = Toml::of(file)?;
             // Only the newest 2.x releases read plugins from a file with an older version than the main file.
-            let own = toml.get(&["version"]).and_then(Item::as_integer);
-            let is_same = own.is_none_or(|own| own == version || !(2..=4).contains(&own));
+            let file_version = toml.get(&["version"]).and_then(Item::as_integer);
+            let is_same = file_version.is_none_or(|file_version| {
+                file_version == version || !(2..=4).contains(&file_version)
+            });
             if is_same && toml.get(&["plugins", plugin]).is_some() {
                 target = Some(file);
             }
@@ -205,8 +206,8 @@ fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> 
     let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
     let sections = || {
         parsed.iter().rev().filter_map(|toml| {
-            let own = toml.get(&["version"]).and_then(Item::as_integer);
-            let plugin = plugin_of(own.unwrap_or(version));
+            let file_version = toml.get(&["version"]).and_then(Item::as_integer);
+            let plugin = plugin_of(file_version.unwrap_or(version));
             toml.get(&["plugins", plugin, "containerd"])
         })
     };

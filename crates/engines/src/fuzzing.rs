@@ -76,8 +76,8 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
         return;
     };
     let back = back.unwrap_or_default();
-    let again = try_uninstall(engine, &back).expect("nothing to remove");
-    assert_eq!(again.as_deref(), Some(&*back));
+    let repeated = try_uninstall(engine, &back).expect("nothing to remove");
+    assert_eq!(repeated.as_deref(), Some(&*back));
     if text.contains("Added by runcrust install") {
         return;
     }

@@ -39,11 +39,11 @@ pub fn plan_copies(node: &NodeRoot, directory: &Path) -> Result<Vec<ProgramCopy>
         return Err(HandlerError::CopyTo(directory.to_owned()));
     }
     node.check_directory(directory)?;
-    let own = Path::new("/proc/self/exe");
-    let own = own
+    let link = Path::new("/proc/self/exe");
+    let this_program = link
         .canonicalize()
-        .map_err(|error| HandlerError::call("readlink", own, error))?;
-    let sources = [own.with_file_name(HOOK), own];
+        .map_err(|error| HandlerError::call("readlink", link, error))?;
+    let sources = [this_program.with_file_name(HOOK), this_program];
     let planned = sources.iter().zip(PROGRAMS);
     let planned = planned.map(|(source, name)| plan_copy(node, source, &directory.join(name)));
     planned.collect()
@@ -56,11 +56,12 @@ fn plan_copy(node: &NodeRoot, source: &Path, path: &Path) -> Result<ProgramCopy>
     let target = node.find(path.parent().unwrap_or(path));
     let target = target.join(path.file_name().unwrap_or_default());
     let is_same = match target.symlink_metadata() {
-        Ok(there) if there.is_file() => {
-            let there = ForeignFile::read(&target)?;
-            there.is_some_and(|there| there.bytes() == bytes) && node.check_program(path).is_ok()
+        Ok(metadata) if metadata.is_file() => {
+            let existing = ForeignFile::read(&target)?;
+            existing.is_some_and(|existing| existing.bytes() == bytes)
+                && node.check_program(path).is_ok()
         }
-        Ok(there) if there.is_dir() => {
+        Ok(metadata) if metadata.is_dir() => {
             return Err(HandlerError::ProgramIsDirectory(path.to_owned()));
         }
         _ => false,

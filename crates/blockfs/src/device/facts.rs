@@ -167,8 +167,8 @@ impl DeviceFacts {
         devices: Vec<DeviceNumber>,
         loop_devices: &LoopDeviceCache,
     ) -> Result<Vec<DeviceNumber>, DeviceError> {
-        let own = self.aliases()?;
-        loop_device_cache::conflicting(&own, devices, loop_devices)
+        let aliases = self.aliases()?;
+        loop_device_cache::conflicting(&aliases, devices, loop_devices)
     }
 
     /// Returns the other loop devices that have the same data. The kernel's exclusive claims don't cover these, and two
@@ -179,10 +179,11 @@ impl DeviceFacts {
         &self,
         loop_devices: &LoopDeviceCache,
     ) -> Result<Vec<Device>, DeviceError> {
-        let own = self.aliases()?;
+        let aliases = self.aliases()?;
         let mut others = sysfs::loop_devices()?;
-        others.retain(|number| !own.include(*number));
-        let conflicting = loop_device_cache::conflicting(&own, others, loop_devices)?.into_iter();
+        others.retain(|number| !aliases.include(*number));
+        let conflicting =
+            loop_device_cache::conflicting(&aliases, others, loop_devices)?.into_iter();
         let opened = conflicting.filter_map(|number| Device::find_by_number(number).transpose());
         opened.collect()
     }

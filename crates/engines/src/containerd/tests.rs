@@ -283,8 +283,8 @@ fn notes_warn_about_configurations_that_do_not_work() {
         assert!(notes[0].contains(words), "{notes:?}");
     }
     // A handler is also removed from a file that not every version of containerd reads.
-    let there = try_install(&Containerd, Some(&section)).unwrap();
-    let files = vec![main_file(v2), relative(&there), missing()];
+    let with_handler = try_install(&Containerd, Some(&section)).unwrap();
+    let files = vec![main_file(v2), relative(&with_handler), missing()];
     let plan = plan_uninstall(&Containerd, files, "crust", None).unwrap();
     let note = &plan.notes[0];
     assert!(note.starts_with("/etc/x.toml is imported"), "{note}");
