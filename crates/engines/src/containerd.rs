@@ -31,7 +31,8 @@ const PLUGINS: [&str; 3] = [
 
 /// The comment above `runc`, which is added together with the first handler. containerd 1.x has its built-in runtime
 /// only as long as no runtime is set, and its CRI plugin doesn't start if `default_runtime_name` isn't a runtime.
-const DEFAULT_RUNTIME: &str = "# Added by runcrust install: containerd 1.x forgets its file_version default where another is set.\n";
+const DEFAULT_RUNTIME: &str =
+    "# Added by runcrust install: containerd 1.x forgets its own default where another is set.\n";
 
 #[derive(Debug)]
 pub(crate) struct Containerd;
